@@ -1,12 +1,12 @@
-//! Tells the command which revision it was built from: every result carries it.
+//! Tells the command its revision, which every result carries.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // HEAD moves at a checkout, its log at a commit too. A path that does not exist would rebuild
-    // every time.
+    // HEAD changes at a checkout, its log at a commit too. A path that does not exist would cause a
+    // rebuild every time.
     for path in ["../../.git/HEAD", "../../.git/logs/HEAD"] {
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
@@ -15,7 +15,7 @@ fn main() {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let revision = output.ok().filter(|output| output.status.success());
     let revision = revision.and_then(|output| String::from_utf8(output.stdout).ok());
-    // Without git, or outside a clone, the package's version has to do.
+    // The package's version is used without git or outside a clone.
     let revision = revision.as_deref().map(str::trim).filter(|revision| !revision.is_empty());
     let version = env!("CARGO_PKG_VERSION");
     println!("cargo:rustc-env=MEANTIME_REVISION={}", revision.unwrap_or(version));

@@ -1,4 +1,4 @@
-//! What a competing program does, and how a run controls several of them.
+//! The work of a competing program, and how a run controls several of them.
 
 use std::fmt;
 use std::ops::{AddAssign, Sub};
@@ -10,13 +10,13 @@ use meantime_block::parse_bytes;
 /// The largest working set.
 const WALK_MAX_BYTES: u64 = 1 << 32;
 
-/// What a competitor does.
+/// The work of a competitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads the time stamp counter, and nothing else: a unit of work is a reading.
+    /// Reads only the time stamp counter: a unit of work is a reading.
     Tsc,
-    /// Walks and writes a working set in random order, which empties caches and TLB for its
-    /// neighbour, and suffers from them being emptied: a unit of work is a cache line.
+    /// Walks and writes a working set in random order, which evicts the neighbour's caches and TLB
+    /// entries and suffers from its own evictions: a unit of work is a cache line.
     Walk {
         /// Size of the working set.
         bytes: u64,
@@ -57,18 +57,19 @@ impl FromStr for Kind {
     }
 }
 
-/// What a competitor has done so far.
+/// Counters of a competitor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When this was looked at.
+    /// Time of this sample.
     pub at_ns: u64,
     /// Units of work.
     pub work: u64,
-    /// Time in which it ran.
+    /// Time during which it ran.
     pub ran_ns: u64,
-    /// Times it did not run, the scheduler's and the interrupts' alike; pauses do not count.
+    /// Number of times it did not run, because of the scheduler or of interrupts; pauses do not
+    /// count.
     pub gaps: u64,
-    /// How long it did not run.
+    /// Time during which it did not run.
     pub gap_ns: u64,
 }
 
@@ -97,36 +98,36 @@ impl AddAssign for Sample {
 }
 
 impl Sample {
-    /// Of a difference: work per second of wall time.
+    /// Returns the work per second of wall time, for a difference of samples.
     pub fn work_per_second(&self) -> f64 {
         if self.at_ns == 0 { 0.0 } else { self.work as f64 * 1e9 / self.at_ns as f64 }
     }
 
-    /// Of a difference: the part of wall time in which it ran, in percent.
+    /// Returns the percentage of wall time in which it ran, for a difference of samples.
     pub fn share_percent(&self) -> f64 {
         if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
     }
 }
 
-/// Programs that compete with jobs for one CPU, and with each other. Errors are in words.
+/// Programs that compete with jobs for one CPU, and with each other. Errors are texts.
 pub trait Competitors: Sized {
     /// Starts `count` of them on `cpu`; they are paused when this returns.
     ///
     /// # Errors
-    /// One cannot be started.
+    /// Returns an error if one cannot be started.
     fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, String>;
-    /// What they have done so far, together. Take differences.
+    /// Returns the sum of their counters so far. Take differences.
     fn sample(&self) -> Sample;
-    /// Whether all of them still run.
+    /// Checks that all of them still run.
     ///
     /// # Errors
-    /// One has ended.
+    /// Returns an error if one has ended.
     fn check(&mut self) -> Result<(), String>;
-    /// What they do in `duration` when nothing else competes: the caller sleeps meanwhile. They
-    /// must be paused, and are again.
+    /// Returns their counters for `duration` without other competition: the caller sleeps
+    /// meanwhile. They must be paused, and are paused afterwards.
     fn alone(&mut self, duration: Duration) -> Sample;
-    /// Stops them for a while.
+    /// Pauses them.
     fn pause(&mut self);
-    /// Lets them go on.
+    /// Resumes them.
     fn resume(&mut self);
 }

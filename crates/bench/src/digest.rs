@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::job::Verify;
 
-/// Room for the longest.
+/// Length of the longest digest.
 pub(super) const DIGEST_BYTES: usize = 32;
 
-/// fio's CRC-64, which is Jones's polynomial without an initial value (as Redis has it).
+/// fio's CRC-64, which is Jones's polynomial without an initial value (as in Redis).
 static CRC_64: LazyLock<CrcParams> = LazyLock::new(|| {
     CrcParams::new("CRC-64/REDIS", 64, 0xad93_d235_94c9_35a9, 0, true, 0, 0xe9c6_d914_c4b8_d9ca)
 });
@@ -21,7 +21,7 @@ pub(super) fn crc32c(data: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
-/// The digest of `data` by `method`, first bytes first; the rest is zeroes.
+/// Returns the digest of `data` by `method`; the rest is zeroes.
 pub(super) fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut digest = [0; DIGEST_BYTES];
     let mut put = |bytes: &[u8]| digest[..bytes.len()].copy_from_slice(bytes);
@@ -35,8 +35,8 @@ pub(super) fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     digest
 }
 
-/// What the digest of `method` is called, how many bytes it has, and whether it is a number: its
-/// last byte is written first.
+/// Returns the name of the digest of `method`, its length in bytes, and whether it is a number,
+/// whose last byte is written first.
 fn form(method: Verify) -> (&'static str, usize, bool) {
     match method {
         Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => {
@@ -49,12 +49,12 @@ fn form(method: Verify) -> (&'static str, usize, bool) {
     }
 }
 
-/// What the digest of `method` is called.
+/// Returns the name of the digest of `method`.
 pub(super) fn name(method: Verify) -> &'static str {
     form(method).0
 }
 
-/// A digest as people write it.
+/// Formats a digest for people.
 pub(super) fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
     let (_, length, is_number) = form(method);
     let mut bytes = digest[..length].to_vec();
@@ -68,7 +68,7 @@ pub(super) fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
 mod tests {
     use super::*;
 
-    /// Each method's published check value; CRC-64's is what fio's table gives.
+    /// Each method's published check value; CRC-64's is from fio's table.
     #[test]
     fn known_digests() {
         let of = |method, data: &[u8]| hex(method, &digest(method, data));

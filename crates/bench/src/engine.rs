@@ -1,7 +1,7 @@
-//! The I/O loop: keeps a number of I/Os in flight, and takes their times.
+//! The I/O loop: keeps a number of I/Os in flight, and measures their times.
 //!
-//! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is
-//! dispatched dynamically; and it allocates nothing: buffers and slots are there before.
+//! It is generic over the channel and the source of I/Os, so nothing on the path is dispatched
+//! dynamically. It allocates nothing: buffers and slots exist before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `depth` buffers of `bytes`, filled with random data.
+    /// Allocates `depth` buffers of `bytes`, filled with random data.
     pub fn new<C: BlockChannel>(
         channel: &C,
         depth: usize,
@@ -55,23 +55,23 @@ impl Slots {
         })
     }
 
-    /// One of the buffers, while nothing is in flight.
+    /// Returns one of the buffers, while nothing is in flight.
     pub(crate) fn any_buf(&mut self) -> Option<&mut DmaBuf> {
         self.bufs.iter_mut().flatten().next()
     }
 }
 
-/// When to stop: whichever comes first.
+/// When to stop: at whichever limit is reached first.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// By the clock.
+    /// Time by the clock.
     pub until_ns: u64,
-    /// After this number of I/Os.
+    /// Number of I/Os.
     pub max_ios: u64,
 }
 
 impl Limit {
-    /// Until the source has no more.
+    /// No limit: until the source ends.
     pub(crate) const NONE: Self = Self { until_ns: u64::MAX, max_ios: u64::MAX };
 }
 
@@ -82,16 +82,16 @@ pub enum Ended {
     Limit,
     /// The source has no more.
     Dry,
-    /// The depth that keeps a latency is found: what was measured before does not count.
+    /// The depth that keeps the latency is found: earlier measurements do not count.
     Found,
-    /// A signal asked for the end.
+    /// The stop flag is set.
     Stopped,
     /// The device takes no more I/O.
     Lost(String),
 }
 
 impl Ended {
-    /// Why the device takes no more I/O, if it does not.
+    /// Returns why the device takes no more I/O, if it does not.
     pub(crate) fn lost(self) -> Option<String> {
         match self {
             Self::Lost(why) => Some(why),
@@ -103,13 +103,13 @@ impl Ended {
 /// I/Os that failed.
 #[derive(Debug, Default, Clone)]
 pub struct Faults {
-    /// How many.
+    /// Their number.
     pub errors: u64,
-    /// The first of them, in words.
+    /// The first error, as text.
     pub first: Option<String>,
 }
 
-/// A thread's channel to a device, and what it needs for I/O on it.
+/// A thread's channel to a device, and everything it needs for I/O on it.
 pub struct Engine<'a, C> {
     /// The channel.
     pub channel: &'a mut C,
@@ -117,7 +117,7 @@ pub struct Engine<'a, C> {
     pub slots: &'a mut Slots,
     /// The clock.
     pub clock: &'a Clock,
-    /// Set when the end is asked for.
+    /// Ends the loop when set.
     pub stop: &'a AtomicBool,
     /// Counts I/Os that failed.
     pub faults: &'a mut Faults,
@@ -180,8 +180,8 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots
-    /// are filled again.
+    /// Submits in batches, one doorbell each. All completed I/Os are reaped before slots are filled
+    /// again.
     fn run_deep<S: Source, R: Record>(
         &mut self,
         source: &mut S,
@@ -211,7 +211,7 @@ impl<C: BlockChannel> Engine<'_, C> {
                 let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
                 match self.take_back(source, slot, &io, done) {
                     Ok(true) => {
-                        // An I/O of a batch may be done before the batch's clock reading.
+                        // An I/O of a batch may complete before the batch's clock reading.
                         record.done(
                             &io,
                             rung_ns - start_ns,
@@ -285,7 +285,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         ended
     }
 
-    /// The request for `io`. One without data leaves the buffer in its slot.
+    /// Builds the request for `io`. A request without data leaves the buffer in its slot.
     #[inline(always)]
     fn request(&mut self, slot: usize, io: &Io, buf: DmaBuf) -> Request {
         match io.dir {
@@ -299,7 +299,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// The buffer of a request that was not taken.
+    /// Returns the buffer of a rejected request to its slot.
     #[cold]
     fn give_back(&mut self, slot: usize, buf: Option<DmaBuf>) {
         if buf.is_some() {
@@ -307,7 +307,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// The buffer back into its slot; whether the I/O was done.
+    /// Returns the buffer to its slot. Returns whether the I/O succeeded.
     #[inline(always)]
     fn take_back<S: Source>(
         &mut self,
@@ -330,7 +330,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// Counts an I/O that failed; an error if there is no going on.
+    /// Counts an I/O that failed; returns an error if the loop cannot continue.
     #[cold]
     fn failed(&mut self, error: &IoError, lost: bool) -> Result<(), Ended> {
         self.faults.errors += 1;

@@ -1,9 +1,9 @@
 //! `flow`: jobs of one flow have shares of its I/Os.
 //!
-//! As in fio a thread that has done more than its share of what the flow's threads have done waits.
-//! Only threads whose turn has begun count, so that a thread that has ended delays no other. While
-//! the turns of all threads are about to end, a thread that ends first still counts: the others
-//! cannot run ahead of their shares.
+//! As in fio a thread waits if it did more than its share of the flow's I/Os. Only threads whose
+//! turn has begun count, so a thread that has ended delays no other. When the turns of all threads
+//! are about to end, a thread that ends first still counts: the others cannot run ahead of their
+//! shares.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crate::job::FlowKeys;
 
-/// What the threads of a flow have done together.
+/// The counters of a flow's threads.
 #[derive(Debug, Default)]
 struct Flow {
-    /// The I/Os of those under way.
+    /// The I/Os of the threads in a turn.
     ios: AtomicU64,
-    /// Their weights.
+    /// The weights of these threads.
     weights: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ struct Flow {
 pub(crate) struct Flows(Mutex<BTreeMap<(usize, u32), Arc<Flow>>>);
 
 impl Flows {
-    /// A thread's part in its flow in cell `cell`; `None` if the job belongs to none.
+    /// Returns a thread's part in its flow in cell `cell`; `None` if the job belongs to no flow.
     pub(crate) fn member(&self, cell: usize, keys: &FlowKeys) -> Option<Member> {
         if keys.weight == 0 {
             return None;
@@ -49,14 +49,14 @@ pub(crate) struct Member {
     flow: Arc<Flow>,
     weight: u64,
     ios: u64,
-    /// How long to sleep when the next I/O would be more than the thread's share.
+    /// Time to sleep when the next I/O would exceed the thread's share.
     pub sleep: Duration,
-    /// It has its turn.
+    /// Whether it is in a turn.
     counts: bool,
 }
 
 impl Member {
-    /// The thread's turn begins.
+    /// Begins the thread's turn.
     pub(crate) fn begin(&mut self) {
         if std::mem::replace(&mut self.counts, true) {
             return;
@@ -65,7 +65,7 @@ impl Member {
         self.flow.ios.fetch_add(self.ios, Ordering::Relaxed);
     }
 
-    /// It ends.
+    /// Ends the thread's turn.
     pub(crate) fn rest(&mut self) {
         if !std::mem::take(&mut self.counts) {
             return;
@@ -74,7 +74,7 @@ impl Member {
         self.flow.weights.fetch_sub(self.weight, Ordering::Relaxed);
     }
 
-    /// Whether the next I/O would not be more than the thread's share; then it counts as done.
+    /// Returns whether the next I/O is within the thread's share; if so, counts it.
     pub(crate) fn takes(&mut self) -> bool {
         let ios = self.flow.ios.load(Ordering::Relaxed);
         let weights = self.flow.weights.load(Ordering::Relaxed);
@@ -98,7 +98,7 @@ mod tests {
         weights.iter().filter_map(of).collect()
     }
 
-    /// Each in turn as often as it may.
+    /// Gives each member `rounds` chances for an I/O, in turn.
     fn rounds(members: &mut [Member], rounds: usize) -> Vec<u64> {
         for _ in 0..rounds {
             members.iter_mut().for_each(|member| {
@@ -122,7 +122,7 @@ mod tests {
         let mut two = members(&[1, 8]);
         two[1].begin();
         assert_eq!(rounds(&mut two[1..], 800), [800]);
-        // It comes late, and is first.
+        // It begins late, and goes first.
         two[0].begin();
         assert!(!two[1].takes());
         assert_eq!(rounds(&mut two[..1], 1000), [101]);

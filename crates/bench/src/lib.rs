@@ -1,7 +1,7 @@
 //! Runs fio's job files: jobs, places, data, pace, turns.
 //!
-//! `meantime bench` measures devices with jobs of fio's. This crate reads the jobs, runs them and
-//! counts; the command reads its arguments, shows what was measured and writes the files.
+//! `meantime bench` measures devices with fio's jobs. This crate reads the jobs, runs them and
+//! counts; the command reads its arguments, shows the results and writes the files.
 //!
 //! # What it owns
 //!
@@ -9,12 +9,13 @@
 //!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
 //!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
 //! - **I/Os.** A source (`source`) chooses them, pass by pass: [`pattern`] in order or each block
-//!   once at random; [`varied`] with sizes that differ, places that are not equally likely, or
-//!   strides; `zoned` in zones that are filled from their beginning on; `trim` deallocates;
-//!   `verify` writes what it can check, and checks it.
-//! - **Pace.** `shape` says when an I/O is submitted and what comes between: flushes, pauses,
+//!   once at random; [`varied`] with varying sizes, places that are not equally likely, or strides;
+//!   `zoned` in zones that are filled from their beginning on; `trim` deallocates; `verify` writes
+//!   data that it can check, and checks it.
+//! - **Pace.** `shape` decides when an I/O is submitted and what comes between: flushes, pauses,
 //!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
-//! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and takes their times.
+//! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and measures their
+//!   times.
 //! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
 //!   its turns. It returns results of the crate meantime-report.
 //!
@@ -26,15 +27,15 @@
 //!   dynamically, and it allocates nothing.
 //! - A run prints nothing. It calls a [`run::Progress`] between turns. A flag that the caller sets
 //!   ends it with what was measured.
-//! - Equal seeds give equal I/Os, so that all devices and policies of a job do the same.
-//! - Each block is visited once before any is again, unless the job asks for something else.
+//! - Equal seeds give equal I/Os, so all devices and policies of a job do the same.
+//! - Each block is visited once before any is visited again, unless the job sets another order.
 //!
 //! # Its parts, in reading order
 //!
-//! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and `source` → [`varied`] and
-//! `spread` (likelihoods) → `zoned`, `trim`, `verify` and `digest` (checksums) → `shape`,
+//! [`job`] → [`plan`] (a job with its devices and policies) → [`pattern`] and `source` → [`varied`]
+//! and `spread` (likelihoods) → `zoned`, `trim`, `verify` and `digest` (checksums) → `shape`,
 //! `flow`, `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
-//! [`competitor`], what a competing program does, and [`memory`], how much the machine has.
+//! [`competitor`], the work of a competing program, and [`memory`], the machine's amount of memory.
 
 #![forbid(unsafe_code)]
 

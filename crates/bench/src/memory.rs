@@ -1,11 +1,12 @@
 //! The machine's memory.
 
-/// Memory that programs can still have, in bytes; `None` if the kernel does not say.
+/// Returns the memory in bytes that programs can still allocate; `None` if the kernel does not
+/// report it.
 pub fn available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable:")
 }
 
-/// The machine's memory in bytes; `None` if the kernel does not say.
+/// Returns the machine's memory in bytes; `None` if the kernel does not report it.
 pub fn total_bytes() -> Option<u64> {
     meminfo_bytes("MemTotal:")
 }

@@ -1,4 +1,4 @@
-//! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
+//! The places of a job's I/Os: sequential or random, aligned to the block size, within the job's
 //! range.
 
 use super::source::{Source, pass_begins};
@@ -25,19 +25,19 @@ pub struct Io {
     pub lba: u64,
     /// Length in bytes.
     pub bytes: usize,
-    /// Its priority, as the kernel has it; 0: that of its thread.
+    /// Its priority in the kernel's encoding; 0: that of its thread.
     pub ioprio: u16,
 }
 
-/// What a pattern is made from. The range is a multiple of neither block size; its rest is not
-/// touched.
+/// The parameters of a pattern. The range need not be a multiple of a block size; its rest is not
+/// accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PatternSpec {
     /// First byte of the range.
     pub offset_bytes: u64,
     /// Length of the range.
     pub range_bytes: u64,
-    /// What one pass transfers: the range, unless `io_size` says otherwise.
+    /// Amount of one pass: the range, unless `io_size` sets another.
     pub pass_bytes: u64,
     /// log2 of the logical block size.
     pub block_shift: u32,
@@ -49,7 +49,7 @@ pub struct PatternSpec {
     pub random: bool,
     /// Share of reads in percent.
     pub read_percent: u8,
-    /// How often to go through the range; `None`: on and on.
+    /// Number of passes; `None`: no limit.
     pub passes: Option<u64>,
     /// Equal seeds give equal patterns.
     pub seed: u64,
@@ -72,7 +72,7 @@ impl PatternSpec {
 /// words.
 ///
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an
-/// invertible mix makes its low bits random, too; numbers beyond the limit are skipped.
+/// invertible mix makes its low bits random, too. Numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
 pub(crate) struct Permutation {
     state: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Permutation {
     pub limit: u64,
 }
 
-/// A one-to-one map of the numbers of k bits onto themselves, without order.
+/// A bijection of the numbers of k bits, without recognisable order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mix {
     mask: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// Of as many bits as the numbers below `limit` have.
+    /// Creates the map with the number of bits of the numbers below `limit`.
     pub(crate) fn below(limit: u64) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
@@ -107,13 +107,13 @@ impl Mix {
 }
 
 impl Permutation {
-    /// An order of the numbers below `limit`.
+    /// Creates an order of the numbers below `limit`.
     pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
         let mix = Mix::below(limit);
         Self { state: rng.next_u64() & mix.mask, increment: rng.next_u64() | 1, mix, limit }
     }
 
-    /// The next of them; after the last, the first again.
+    /// Returns the next number; after the last, the first again.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> u64 {
         loop {
@@ -146,7 +146,7 @@ impl Placer {
         Self { bytes, blocks, next: 0, order }
     }
 
-    /// The next place, in units of the block size.
+    /// Returns the next place, in units of the block size.
     #[inline(always)]
     fn next(&mut self) -> u64 {
         if let Some(order) = &mut self.order {
@@ -170,7 +170,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of `spec`, at its beginning.
+    /// Creates the pattern of `spec`, at its beginning.
     pub fn new(spec: PatternSpec) -> Self {
         let mut rng = Rng::new(spec.seed);
         let read = Placer::new(&spec, spec.bs_read_bytes, &mut rng);
@@ -180,21 +180,21 @@ impl Pattern {
         pattern
     }
 
-    /// The next I/O, of this pass or the next; `None` when all passes are done.
+    /// Returns the next I/O, of this pass or the next; `None` after all passes.
     #[inline(always)]
     #[expect(clippy::should_implement_trait, reason = "as a source has it")]
     pub fn next(&mut self) -> Option<Io> {
         Source::next(self)
     }
 
-    /// How much all passes transfer, in bytes; `None` if they do not end.
+    /// Returns the amount of all passes, in bytes; `None` if they do not end.
     pub fn total_bytes(spec: &PatternSpec) -> Option<u64> {
         spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
     }
 }
 
 impl Source for Pattern {
-    /// In another order if it is random.
+    /// A random pass has another order than the one before.
     #[cold]
     fn begin_pass(&mut self) -> bool {
         if !pass_begins(&mut self.passes_left) {
@@ -284,7 +284,7 @@ mod tests {
         assert!((13_700..14_300).contains(&reads), "{reads}");
     }
 
-    /// Neighbours in time are not neighbours in place: a third of the range on average.
+    /// Consecutive places are a third of the range apart on average.
     #[test]
     fn random_jumps_about() {
         let mut pattern = Pattern::new(spec(4096 << 16, true));

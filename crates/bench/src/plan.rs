@@ -1,4 +1,4 @@
-//! A job with what it is to be run on.
+//! A job with its devices and policies.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ use crate::job::{Job, JobError, Verify, ZoneMode};
 
 const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
 
-/// A job with the devices and policies it is to be run on.
+/// A job with the devices and policies it runs on.
 #[derive(Debug, Clone)]
 pub struct JobPlan {
     /// The job.
     pub job: Job,
     /// Indices into the run's devices.
     pub devices: Vec<usize>,
-    /// Ways to wait, one for each policy of the group.
+    /// Policies, one for each of the group.
     pub policies: Vec<Policy>,
-    /// Scheduling classes of its threads, one for each of the group (`None`: as they are).
+    /// Scheduling classes of its threads, one for each of the group (`None`: unchanged).
     pub scheds: Vec<Option<SchedClass>>,
-    /// How long to measure each cell at most; `None`: until all is transferred.
+    /// Maximum time to measure each cell; `None`: until all is transferred.
     pub runtime: Option<Duration>,
-    /// Whether to go on until the runtime is over.
+    /// Whether to continue until the runtime is over.
     pub endless: bool,
     /// The reporting group, from 0.
     pub group_id: u32,
-    /// What its random numbers begin with.
+    /// Seed of its random numbers.
     pub seed: u64,
     /// The number of entries for which a thread's log has room.
     pub log_entries_max: usize,
 }
 
 impl JobPlan {
-    /// Whether blocks have headers, and are checked unless `do_verify=0`: those that the job
-    /// writes, or, if it only reads, those of a job before.
+    /// Returns whether blocks have headers, and are checked unless `do_verify=0`: the blocks that
+    /// the job writes, or, if it only reads, those of an earlier job.
     pub fn verifies(&self) -> bool {
         self.job.verify != Verify::None && !self.job.trims()
     }
 
-    /// Whether a turn that is not counted would change what the next one does.
+    /// Returns whether a turn that is not counted would change the next one.
     pub(crate) fn is_stateful(&self) -> bool {
         self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
     }
 
-    /// The part of a device that the job works on: offset and length in bytes.
+    /// Returns the part of a device that the job works on: offset and length in bytes.
     fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
@@ -58,7 +58,7 @@ impl JobPlan {
         (offset_bytes, size_bytes)
     }
 
-    /// The part of a device that thread `thread` works on: offset and length in bytes.
+    /// Returns the part of a device that thread `thread` works on: offset and length in bytes.
     pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
         let (offset_bytes, size_bytes) = self.whole_range(info);
         let align_bytes = u64::from(info.block_bytes);
@@ -77,13 +77,13 @@ impl JobPlan {
         if !self.verifies() {
             return (offset_bytes, size_bytes);
         }
-        // Threads that overwrite each other's blocks could not know what to expect: a part each.
+        // Each thread gets a part: it cannot know what to expect in blocks that others overwrite.
         let bs_bytes = self.job.bs_max_bytes();
         let part_bytes = size_bytes / u64::from(self.job.numjobs) / bs_bytes * bs_bytes;
         (offset_bytes + part_bytes * thread as u64, part_bytes)
     }
 
-    /// The part of a device that its threads work on together: offset and length in bytes.
+    /// Returns the part of a device that its threads work on together: offset and length in bytes.
     pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
         let (offset_bytes, _) = self.range(info, 0);
         let ends = (0..self.job.numjobs as usize).map(|thread| {
@@ -93,11 +93,11 @@ impl JobPlan {
         (offset_bytes, ends.max().unwrap_or(offset_bytes) - offset_bytes)
     }
 
-    /// How much is transferred in one loop over a range.
+    /// Returns the amount transferred in one loop over a range.
     fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
         let Some(size) = self.job.amount() else { return range_bytes };
         let bytes = size.resolve_bytes(range_bytes, align_bytes);
-        // As in fio the last I/O is a whole one.
+        // As in fio the last I/O has its full size.
         if self.job.has_varied_sizes() {
             bytes
         } else {
@@ -105,7 +105,7 @@ impl JobPlan {
         }
     }
 
-    /// The I/Os of thread `thread` on a device.
+    /// Returns the I/Os of thread `thread` on a device.
     pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
         let (offset_bytes, range_bytes) = self.range(info, thread);
         let align_bytes = u64::from(info.block_bytes);
@@ -123,16 +123,16 @@ impl JobPlan {
                 _ => self.job.rwmixread_percent,
             },
             passes: if self.endless { None } else { Some(self.job.loops) },
-            // The same for every device and policy, so that all do the same.
+            // Equal for every device and policy, so that all do the same.
             seed: self.seed.wrapping_add(thread as u64),
         }
     }
 }
 
-/// The policies of a job.
+/// Returns the policies of a job.
 ///
 /// # Errors
-/// One is unknown, or listed twice.
+/// Returns an error if one is unknown, or listed twice.
 pub fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
     let default = if job.hipri { "poll" } else { DEFAULT_POLICIES };
     let list = job.completion.as_deref().unwrap_or(default);

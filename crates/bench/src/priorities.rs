@@ -1,4 +1,4 @@
-//! `cmdprio_percentage` and its kind: which I/Os have a priority of their own.
+//! `cmdprio_percentage` and related keys: priorities of single I/Os.
 
 use super::pattern::{Dir, Io, Rng};
 use crate::job::{Job, PriorityShare};
@@ -11,12 +11,13 @@ pub(super) struct Priorities {
 }
 
 impl Priorities {
-    /// Of `job`; `None`: all I/Os have that of their thread. What is drawn begins with `seed`.
+    /// Creates the priorities of `job`; `None` if all I/Os have that of their thread. `seed` is the
+    /// seed of the draws.
     pub(super) fn of(job: &Job, seed: u64) -> Option<Self> {
         Some(Self { shares: job.own_priorities()?, rng: Rng::new(seed) })
     }
 
-    /// The priority of `io`, as the kernel has it; 0: the thread's.
+    /// Returns the priority of `io` in the kernel's encoding; 0: the thread's.
     pub(super) fn draw(&mut self, io: &Io) -> u16 {
         let shares = match io.dir {
             Dir::Read | Dir::Write => &self.shares[io.dir as usize],

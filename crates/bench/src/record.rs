@@ -2,20 +2,20 @@
 
 use super::pattern::Io;
 
-/// Is called for every I/O. It is a type parameter of the loop: what is not recorded costs nothing.
+/// Called for every I/O. It is a type parameter of the loop, so unrecorded values cost nothing.
 pub trait Record {
-    /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns`
-    /// by the clock.
+    /// Records one I/O: the time from before its submission to the doorbell, the time from there
+    /// until it was seen, and the clock `seen_ns` then.
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
-    /// `ios` I/Os were submitted at once; `depth` were in flight then.
+    /// Records that `ios` I/Os were submitted at once, with `depth` in flight.
     fn submitted(&mut self, depth: usize, ios: u64);
-    /// `ios` I/Os were taken back at once.
+    /// Records that `ios` I/Os were reaped at once.
     fn reaped(&mut self, ios: u64);
-    /// A flush, and how long it took.
+    /// Records the time of a flush.
     fn flushed(&mut self, ns: u64);
 }
 
-/// Nothing is recorded.
+/// Records nothing.
 #[derive(Debug)]
 pub struct Unrecorded;
 

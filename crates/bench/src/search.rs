@@ -1,25 +1,24 @@
-//! The search for the greatest depth that keeps a latency (`latency_target`), as fio goes about it:
-//! double until it fails, then bisect; look at the latencies of a window each time.
+//! The search for the greatest depth that keeps a latency (`latency_target`), as in fio: double
+//! until it fails, then bisect; judge the latencies of a window each time.
 
 use crate::job::LatencyTarget;
 
-/// What a look at the latencies led to.
+/// The result of judging the latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing changes.
+    /// No change.
     GoOn,
-    /// Another depth, once nothing is in flight.
+    /// Change the depth, once nothing is in flight.
     Changed,
-    /// The depth is found: what is measured from now on counts.
+    /// The depth is found: measurements from now on count.
     Found,
-    /// It has been measured.
+    /// The depth has been measured.
     Done,
-    /// Not even one at a time keeps it: this was the worst.
+    /// Even depth 1 does not keep the latency; the worst one in ns.
     Hopeless(u64),
 }
 
-/// The search for the greatest depth that keeps a latency, as fio goes about it: double until it
-/// fails, then bisect.
+/// The search for the greatest depth that keeps a latency.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Search {
     target_ns: u64,
@@ -28,7 +27,7 @@ pub(super) struct Search {
     percentile_ppm: u64,
     goes_on: bool,
     depth_max: usize,
-    /// The depth that is being tried.
+    /// The depth being tried.
     pub depth: usize,
     low: usize,
     high: usize,
@@ -36,7 +35,7 @@ pub(super) struct Search {
     stable: u32,
     is_final: bool,
     began_ns: u64,
-    /// Of the window, in earlier turns.
+    /// Length of the window in earlier turns.
     before_ns: u64,
     ios: u64,
     late: u64,
@@ -47,7 +46,8 @@ pub(super) struct Search {
 const STABLE: u32 = 3;
 
 impl Search {
-    /// What `keys` ask for, with up to `depth_max` I/Os; `None`: nothing.
+    /// Creates the search that `keys` request, with up to `depth_max` I/Os; `None` without a
+    /// target.
     pub(super) fn new(keys: &LatencyTarget, depth_max: usize) -> Option<Self> {
         Some(Self {
             target_ns: keys.target?.as_nanos() as u64,
@@ -70,19 +70,19 @@ impl Search {
         self.worst_ns = self.worst_ns.max(latency_ns);
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
     }
 
-    /// A turn ends.
+    /// Ends a turn.
     pub(super) fn rest(&mut self, now_ns: u64) {
         self.before_ns += now_ns - self.began_ns;
     }
 
-    /// Whether the depth is to change.
+    /// Returns whether to change the depth.
     pub(super) fn judge(&mut self, now_ns: u64) -> Verdict {
-        // Where all have to keep it, one is enough to tell.
+        // If all I/Os must keep the latency, a single late one decides.
         let all = self.percentile_ppm == 100_000_000;
         if all && self.late > 0 {
             return self.failed(now_ns);
@@ -126,7 +126,7 @@ impl Search {
                 (self.high, self.stable) = ((self.high + 1).min(self.depth_max), 0);
             }
         }
-        // Nothing has failed yet: double.
+        // While nothing has failed: double.
         let next =
             if self.high == self.depth_max { self.depth * 2 } else { (self.depth + self.high) / 2 };
         self.depth = next.min(self.depth_max);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::job::testing::job;
 
-    /// A device that keeps 100 µs up to a depth of `good`.
+    /// Simulates a device that keeps 100 µs up to a depth of `good`.
     fn find(good: usize, depth_max: usize, percentile: &str) -> (Vec<usize>, Verdict) {
         let job = job(&[
             ("latency_target", "100"),
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(find(11, 64, "100"), (vec![1, 2, 4, 8, 16, 12, 10, 11, 11], Verdict::Done));
         assert_eq!(find(100, 16, "100"), (vec![1, 2, 4, 8, 16, 16], Verdict::Done));
         assert_eq!(find(0, 16, "100"), (vec![1], Verdict::Hopeless(150_000)));
-        // One in a hundred is late, and may be.
+        // One in a hundred is late, which is allowed.
         assert_eq!(find(4, 16, "99").1, Verdict::Done);
         assert_eq!(find(4, 16, "99").0.last(), Some(&16));
         assert_eq!(find(4, 16, "99.5").0.last(), Some(&4));

@@ -9,24 +9,24 @@ use crate::job::{Job, Verify};
 
 use std::time::Duration;
 
-/// What shapes the I/O of one thread of a cell, and how far that is.
+/// The shape of the I/O of one thread of a cell, and its state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
-    /// Writes are durable when they are done.
+    /// Writes are durable when they complete.
     pub fua: bool,
     /// Flush after this number of writes; 0: never.
     sync_every: [u64; 2],
     writes: u64,
     flushed_at: u64,
     think: Option<Think>,
-    /// Least time between two reads, two writes: per I/O, and per byte in millionths.
+    /// Minimum time between two reads, writes or trims: per I/O, or per byte in millionths.
     spacing: [Option<Spacing>; 3],
     /// Draws the time between two I/Os.
     poisson: Option<Rng>,
     due_ns: [u64; 3],
-    /// How far off what was due when the last turn ended was then; negative: it was late.
+    /// Time from the end of the last turn until each due time; negative: it was late.
     carried_ns: [i64; 3],
-    /// How many at once.
+    /// Sizes of batches.
     pub batch: Reaping,
     target: Option<Search>,
     /// The thread's part in a flow.
@@ -43,7 +43,7 @@ struct Think {
     spin_ns: u64,
     blocks: u64,
     since: u64,
-    /// What is left of a pause that a turn's end cut short.
+    /// The rest of a pause that a turn's end cut short.
     left_ns: Option<u64>,
 }
 
@@ -53,22 +53,22 @@ enum Spacing {
     PerByte(f64),
 }
 
-/// How many at once.
+/// Sizes of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reaping {
     /// The number submitted at once.
     pub submit: usize,
-    /// The number waited for; 0: only look.
+    /// The minimum number waited for; 0: only look.
     pub least: usize,
-    /// The most taken at once.
+    /// The maximum number taken at once.
     pub most: usize,
-    /// Once full, the number still in flight when submitting begins again.
+    /// When full, submit again after the number in flight has fallen to this.
     pub low: usize,
 }
 
 impl Shape {
-    /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins
-    /// with `seed`.
+    /// Creates the shape of `job`; `None` without any: as fast as possible. `seed` is the seed of
+    /// the draws.
     pub(crate) fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
         let priorities = Priorities::of(job, seed);
         let pace = &job.pace;
@@ -84,7 +84,7 @@ impl Shape {
         let number =
             |figure: Option<u32>, default| figure.map_or(default, |figure| figure as usize);
         let least = number(job.batch.complete_min, 1).min(depth);
-        // Without any of the keys all that has completed is taken at once, as the plain loop does.
+        // Without these keys all completed I/Os are taken at once, as in the plain loop.
         let most = if job.batch.complete_min.is_some() { least } else { depth };
         let spacing =
             |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
@@ -92,8 +92,8 @@ impl Shape {
                 (_, Some(rate)) => Some(Spacing::PerByte(1e9 / rate as f64)),
                 _ => None,
             };
-        // Each I/O that is filled for a check is submitted by itself, for the sake of the others'
-        // latencies.
+        // An I/O that is filled for a check is submitted by itself, so that its filling does not
+        // count in the latency of others.
         let submit = if job.verify != Verify::None { 1 } else { number(job.batch.submit, depth) };
         Some(Self {
             fua: job.syncing.fua,
@@ -121,14 +121,13 @@ impl Shape {
         })
     }
 
-    /// Without what would end a warm-up early or stretch it.
+    /// Returns the shape without settings that would end a warm-up early or prolong it.
     pub(crate) fn for_warm_up(&self) -> Self {
         let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
         Self { target: None, flow: None, held: None, ..free }
     }
 
-    /// A turn begins at `now_ns`: what was due some time after the end of the last turn is due the
-    /// same time from now on.
+    /// Begins a turn at `now_ns`: due times keep their distance from the end of the last turn.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
@@ -137,21 +136,21 @@ impl Shape {
         self.join_flow();
     }
 
-    /// The thread counts in its flow, if it belongs to one.
+    /// Makes the thread count in its flow, if it belongs to one.
     pub(crate) fn join_flow(&mut self) {
         if let Some(member) = &mut self.flow {
             member.begin();
         }
     }
 
-    /// It counts no more.
+    /// Removes the thread from its flow's counts.
     pub(crate) fn leave_flow(&mut self) {
         if let Some(member) = &mut self.flow {
             member.rest();
         }
     }
 
-    /// A turn ends at `now_ns`.
+    /// Ends a turn at `now_ns`.
     pub(crate) fn rest(&mut self, now_ns: u64) {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
         if let Some(search) = &mut self.target {
@@ -159,23 +158,24 @@ impl Shape {
         }
     }
 
-    /// How many may be in flight.
+    /// Returns the number of I/Os that may be in flight.
     pub(crate) fn depth(&self, most: usize) -> usize {
         self.target.as_ref().map_or(most, |search| search.depth)
     }
 
-    /// Whether a flush must come before the next I/O.
+    /// Returns whether a flush must come before the next I/O.
     pub(crate) fn is_flush_due(&self) -> bool {
         self.writes > self.flushed_at
             && self.sync_every.iter().any(|every| *every > 0 && self.writes.is_multiple_of(*every))
     }
 
-    /// The flush was done.
+    /// Records that the flush completed.
     pub(crate) fn flushed(&mut self) {
         self.flushed_at = self.writes;
     }
 
-    /// The pause that must come before the next I/O, and how much of it is spent busily.
+    /// Returns the pause that must come before the next I/O, and the part of it that the thread
+    /// spins.
     pub(crate) fn pause(&mut self) -> Option<(u64, u64)> {
         let think = self.think.as_mut()?;
         if let Some(left_ns) = think.left_ns.take() {
@@ -188,42 +188,42 @@ impl Shape {
         Some((think.pause_ns, think.spin_ns))
     }
 
-    /// The pause was cut short: the rest of it comes before the next I/O.
+    /// Keeps the rest of a pause that was cut short; it comes before the next I/O.
     pub(crate) fn pause_left(&mut self, left_ns: u64) {
         if let Some(think) = &mut self.think {
             think.left_ns = Some(left_ns);
         }
     }
 
-    /// When `io` may be submitted at the earliest.
+    /// Returns the earliest time at which `io` may be submitted.
     pub(crate) fn due_ns(&self, io: &Io) -> Option<u64> {
         let direction = io.dir as usize;
         self.spacing[direction].map(|_| self.due_ns[direction])
     }
 
-    /// Whether the flow has the next I/O wait, and for how long at least; if not, it counts as
-    /// done.
+    /// Returns the minimum time for which the flow delays the next I/O. Without a delay, the I/O is
+    /// counted.
     pub(crate) fn waits_for_flow(&mut self) -> Option<Duration> {
         let member = self.flow.as_mut()?;
         if member.takes() { None } else { Some(member.sleep) }
     }
 
-    /// The priority of `io`; 0: that of its thread.
+    /// Returns the priority of `io`; 0: that of its thread.
     pub(crate) fn priority(&mut self, io: &Io) -> u16 {
         self.priorities.as_mut().map_or(0, |priorities| priorities.draw(io))
     }
 
-    /// `io` is submitted now.
+    /// Records that `io` is submitted now.
     pub(crate) fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
-        // From when it was due, not from now: what came late is caught up.
+        // Relative to its due time, not to now: a late I/O does not delay later ones.
         let mean_ns = match self.spacing[direction] {
             Some(Spacing::PerIo(ns)) => ns,
             Some(Spacing::PerByte(ns)) => (ns * io.bytes as f64) as u64,
             None => 0,
         };
         self.due_ns[direction] += match &mut self.poisson {
-            // From the unit interval without 0, whose logarithm would be without end.
+            // From the unit interval without 0, whose logarithm is infinite.
             Some(rng) => (mean_ns as f64 * -(1.0 - rng.unit()).ln()) as u64,
             None => mean_ns,
         };
@@ -241,13 +241,13 @@ impl Shape {
         }
     }
 
-    /// Whether the depth is to change.
+    /// Returns whether to change the depth.
     #[inline]
     pub(crate) fn judge(&mut self, now_ns: u64) -> Verdict {
         self.target.as_mut().map_or(Verdict::GoOn, |search| search.judge(now_ns))
     }
 
-    /// The depth that was found, or is being tried.
+    /// Returns the depth that was found, or is being tried.
     pub(crate) fn target_depth(&self) -> Option<u32> {
         self.target.as_ref().map(|search| search.depth as u32)
     }

@@ -1,4 +1,4 @@
-//! What the I/O loop takes its I/Os from.
+//! The source of the loop's I/Os.
 
 use meantime_hw::DmaBuf;
 
@@ -6,22 +6,23 @@ use super::pattern::Io;
 
 /// Chooses I/Os, pass by pass, and is called when they end.
 ///
-/// A source that only chooses places implements the first two functions. Its writes write what
-/// happens to be in the buffer.
+/// A source that only chooses places implements the first two functions. Its writes transfer the
+/// old content of the buffer.
 pub trait Source {
-    /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no
-    /// latency has the filling of another one's buffer in it.
+    /// Whether [`Source::prepare`] is slow. Then each I/O is submitted by itself, so that no
+    /// latency includes the filling of another I/O's buffer.
     const SLOW_TO_PREPARE: bool = false;
 
-    /// The next I/O of this pass; `None` when it has transferred what it is to.
+    /// Returns the next I/O of this pass; `None` at its end.
     fn next_in_pass(&mut self) -> Option<Io>;
 
-    /// Starts the next pass. False if there is none left, or if the loop's caller starts it.
+    /// Starts the next pass. Returns false if there is none left, or if the loop's caller starts
+    /// it.
     fn begin_pass(&mut self) -> bool {
         false
     }
 
-    /// The next I/O, of this pass or the next; `None`: no more for now.
+    /// Returns the next I/O, of this pass or the next; `None`: no more for now.
     #[inline(always)]
     fn next(&mut self) -> Option<Io> {
         match self.next_in_pass() {
@@ -39,7 +40,8 @@ pub trait Source {
     fn ended(&mut self, _slot: usize, _io: &Io, _buf: &DmaBuf, _done: bool) {}
 }
 
-/// Counts a pass that begins, of those left (`None`: any number). False if there is none left.
+/// Counts a pass that begins, of those left (`None`: any number). Returns false if there is none
+/// left.
 pub(crate) fn pass_begins(left: &mut Option<u64>) -> bool {
     match left {
         Some(0) => return false,

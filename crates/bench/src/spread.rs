@@ -1,4 +1,4 @@
-//! Where random I/Os fall: fio's distributions over a number of places.
+//! The distribution of random I/Os: fio's distributions over a number of places.
 
 use super::pattern::{Mix, Permutation, Rng};
 use crate::job::{Distribution, Zone};
@@ -6,27 +6,27 @@ use crate::job::{Distribution, Zone};
 /// ζ's sum is exact up to here, and an integral beyond.
 const EXACT_TERMS: u64 = 10_000;
 
-/// How often `normal` draws for one place, as fio does.
+/// Number of draws of `normal` for one place, as in fio.
 const NORMAL_DRAWS: u64 = 12;
 
-/// What chooses a place.
+/// Chooses places.
 #[derive(Debug, Clone)]
 pub(super) enum Spread {
-    /// Every place once, in random order, again and again.
+    /// Every place once, in random order, repeatedly.
     Once(Permutation),
-    /// Each drawn for itself, all equally likely.
+    /// Each drawn independently, all equally likely.
     Uniform(u64),
     /// By popularity; the popular ones are scattered over the range.
     Ranked(Ranked),
-    /// Bell-shaped, then scattered, as fio has it.
+    /// Bell-shaped, then scattered, as in fio.
     Normal(Normal),
     /// Parts of the range, each with its share.
     Zoned(Zones),
 }
 
 impl Spread {
-    /// Of `distribution` over `places` places (at least one) that are `step_bytes` apart, for reads
-    /// (0) or writes (1).
+    /// Creates the spread of `distribution` over `places` places (at least one) that are
+    /// `step_bytes` apart, for reads (0) or writes (1).
     pub(super) fn new(
         distribution: &Distribution,
         places: u64,
@@ -54,7 +54,7 @@ impl Spread {
             }
             Distribution::Normal { deviation_ppm, center_ppm } => Self::Normal(Normal {
                 places,
-                // From the middle, where the bell is anyway.
+                // Relative to the middle, where the bell is by default.
                 shift: center_ppm
                     .map_or(0, |ppm| (part(places, ppm) + places - places / 2) % places),
                 deviation: part(places, deviation_ppm.div_ceil(100)).min(places / 2),
@@ -70,14 +70,14 @@ impl Spread {
         }
     }
 
-    /// Begins with the places as if none had been chosen.
+    /// Restarts, as if no place had been chosen.
     pub(super) fn restart(&mut self, rng: &mut Rng) {
         if let Self::Once(permutation) = self {
             *permutation = Permutation::new(permutation.limit, rng);
         }
     }
 
-    /// The next place.
+    /// Returns the next place.
     #[inline]
     pub(super) fn next(&mut self, rng: &mut Rng) -> u64 {
         match self {
@@ -94,11 +94,11 @@ fn part(places: u64, ppm: u64) -> u64 {
     (u128::from(places) * u128::from(ppm) / 1_000_000) as u64 % places.max(1)
 }
 
-/// A one-to-one map of the numbers below `places` (at least one) onto themselves, without order.
+/// Maps the numbers below `places` (at least one) onto themselves, one to one, without order.
 fn scattered(mut x: u64, places: u64) -> u64 {
     let mix = Mix::below(places);
     loop {
-        // What falls outside goes on until it is inside.
+        // A value outside is mapped again until it is inside.
         x = mix.of(x);
         if x < places {
             return x;
@@ -121,8 +121,7 @@ enum Law {
 }
 
 impl Law {
-    /// Gray et al., "Quickly generating billion-record synthetic databases", 1994: what fio uses as
-    /// well.
+    /// Gray et al., "Quickly generating billion-record synthetic databases", 1994, as in fio.
     fn zipf(places: u64, theta: f64) -> Self {
         let zeta = zeta(places, theta);
         let second = 1.0 + 0.5f64.powf(theta);
@@ -158,7 +157,7 @@ impl Ranked {
     }
 }
 
-/// The mean of twelve draws, and a deviation on top.
+/// The mean of twelve draws, with a deviation.
 #[derive(Debug, Clone)]
 pub(super) struct Normal {
     places: u64,
@@ -186,7 +185,8 @@ impl Normal {
 /// Parts of the range.
 #[derive(Debug, Clone)]
 pub(super) struct Zones {
-    /// Accesses in percent up to and with this zone, its first place, and how many it has.
+    /// Cumulative accesses in percent including this zone, its first place, and its number of
+    /// places.
     zones: Vec<(u8, u64, u64)>,
 }
 
@@ -224,7 +224,7 @@ mod tests {
         Spread::new(&job.random.distribution, places, 4096, 0, false, &mut Rng::new(5))
     }
 
-    /// Shares of the most popular places, falling.
+    /// Returns the shares of the most popular places, descending.
     fn shares(text: &str, places: u64) -> Vec<f64> {
         let (mut spread, mut rng, mut counts) = (spread(text, places), Rng::new(9), HashMap::new());
         for _ in 0..200_000 {
@@ -253,7 +253,7 @@ mod tests {
         assert!((zeta(200_000, 1.2) / exact - 1.0).abs() < 1e-9);
     }
 
-    /// 80 % of the accesses to 20 % of the places: what h = 0.2 means.
+    /// h = 0.2 means that 80 % of the accesses go to 20 % of the places.
     #[test]
     fn pareto_is_the_rule_of_its_power() {
         for (text, part, want) in [("pareto:0.2", 200, 0.8), ("pareto:0.3", 300, 0.7)] {

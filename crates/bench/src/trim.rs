@@ -1,20 +1,20 @@
-//! `rw=trim` and its kind: the places of writes, deallocated.
+//! `rw=trim` and related values: the places of writes, deallocated.
 
 use super::pattern::{Dir, Io};
 use super::source::Source;
 use super::verify::Course;
 
-/// I/Os of a course of writes, as trims.
+/// The I/Os of a course of writes, as trims.
 #[derive(Debug)]
 pub(crate) struct Trims {
     course: Course,
-    /// Each place is written once it was trimmed.
+    /// Whether each place is written after it was trimmed.
     writes: bool,
     next: Option<Io>,
 }
 
 impl Trims {
-    /// Trims where `course` would write, and then writes there if `writes`.
+    /// Creates trims of the places that `course` would write, followed by writes if `writes`.
     pub(crate) fn new(course: Course, writes: bool) -> Self {
         Self { course, writes, next: None }
     }

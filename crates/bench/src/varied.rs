@@ -1,43 +1,42 @@
-//! I/Os of differing sizes, or to places that are not all equally likely, or that leave something
-//! out: `bsrange`, `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`,
-//! `zonemode=strided`.
+//! I/Os of varying sizes, to places that are not all equally likely, or with gaps: `bsrange`,
+//! `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`, `zonemode=strided`.
 //!
-//! With one size, and without `norandommap`, each block is visited once before any is again,
-//! whatever the generator is called. With several sizes I/Os may overlap: each place is still drawn
-//! once as a beginning.
+//! With one size, and without `norandommap`, each block is visited once before any is visited
+//! again, for every name of the generator. With several sizes I/Os may overlap: each place is still
+//! drawn once as a beginning.
 
 use super::pattern::{Io, PatternSpec, Rng};
 use super::source::{Source, pass_begins};
 use super::spread::Spread;
 use crate::job::{Distribution, Generator, Job, Places, Sizes, ZoneKeys, ZoneMode};
 
-/// How often a size that does not fit is drawn again, before the smallest is taken.
+/// Number of draws of a size that does not fit, before the smallest is taken.
 const DRAWS: usize = 8;
 
-/// What varies.
+/// The parameters of a varied pattern.
 #[derive(Debug, Clone)]
 pub struct VariedSpec {
     /// Everything else.
     pub base: PatternSpec,
     /// Sizes of reads and writes.
     pub sizes: [Sizes; 2],
-    /// Where random I/Os go.
+    /// Places of random I/Os.
     pub distribution: Distribution,
-    /// Whether each place is visited once before any is again.
+    /// Whether each place is visited once before any is visited again.
     pub once: bool,
-    /// What random places are multiples of, if not of what the sizes are.
+    /// Sizes that random places are multiples of, if not those of the I/Os.
     pub align_bytes: [Option<u64>; 2],
-    /// What follows what.
+    /// Order of the places.
     pub places: Places,
-    /// Zones, in each of which a part is transferred before the next one.
+    /// Zones; a part of each is transferred before the next one.
     pub strides: Option<ZoneKeys>,
 }
 
 impl VariedSpec {
-    /// What `job` varies of `base`; `None`: nothing.
+    /// Returns the variations of `base` that `job` sets; `None` without any.
     pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
         let align_bytes = [job.align_bytes(0), job.align_bytes(1)];
-        // As in fio places between which blocks are left out are drawn each for itself.
+        // As in fio, places with gaps between their blocks are drawn independently.
         let mapped = !job.random.norandommap && align_bytes == [None; 2];
         let once = mapped || job.random.generator == Generator::Lfsr;
         let is_plain = match base.random {
@@ -58,7 +57,7 @@ impl VariedSpec {
         Some(Self { base, sizes, distribution, once, align_bytes, places: job.places, strides })
     }
 
-    /// The part of the range within which places are chosen: all of it, or a zone.
+    /// Returns the part of the range within which places are chosen: all of it, or a zone.
     fn window_bytes(&self, min_bytes: u64) -> u64 {
         match &self.strides {
             None => self.base.range_bytes,
@@ -73,14 +72,14 @@ impl VariedSpec {
 #[derive(Debug, Clone)]
 pub(crate) enum Sizer {
     Fixed(u64),
-    /// The smallest, and how many multiples of it.
+    /// The smallest size, and the number of its multiples.
     Multiples(u64, u64),
-    /// Shares in percent, added up, with their sizes.
+    /// Cumulative shares in percent, with their sizes.
     Shares(Vec<(u8, u64)>),
 }
 
 impl Sizer {
-    /// Of those of one direction.
+    /// Creates the sizer of one direction.
     pub(crate) fn new(sizes: &Sizes) -> Self {
         match sizes {
             Sizes::Fixed(bytes) => Self::Fixed(*bytes),
@@ -95,12 +94,12 @@ impl Sizer {
         }
     }
 
-    /// A size within `room_bytes`; `None`: none was drawn.
+    /// Returns a size within `room_bytes`; `None` if none was drawn.
     pub(crate) fn within(&self, room_bytes: u64, rng: &mut Rng) -> Option<u64> {
         (0..DRAWS).map(|_| self.next(rng)).find(|bytes| *bytes <= room_bytes)
     }
 
-    /// The next one.
+    /// Returns the next size.
     fn next(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
@@ -125,11 +124,11 @@ struct Placer {
     step_bytes: u64,
     spread: Option<Spread>,
     places: Places,
-    /// Of a run of random I/Os: how many are to follow.
+    /// Number of I/Os left in a run after a random place.
     run_left: u64,
-    /// Where the last I/O began.
+    /// Start of the last I/O.
     last_bytes: u64,
-    /// Where it ended: where the next one of a sequence begins.
+    /// End of the last I/O: the next one of a sequence begins here.
     position_bytes: u64,
 }
 
@@ -138,7 +137,7 @@ impl Placer {
         let sizes = &spec.sizes[direction];
         let (min_bytes, step_bytes) =
             (sizes.min_bytes(), spec.align_bytes[direction].unwrap_or(sizes.step_bytes()));
-        // A direction that the job does not have may not fit.
+        // A direction that the job does not use may not fit.
         let window_bytes = spec.window_bytes(min_bytes);
         let places = window_bytes.saturating_sub(min_bytes) / step_bytes + 1;
         let spread = spec.base.random.then(|| {
@@ -156,7 +155,7 @@ impl Placer {
         }
     }
 
-    /// Begins with the places as if none had been visited.
+    /// Restarts, as if no place had been visited.
     fn restart(&mut self, rng: &mut Rng) {
         (self.run_left, self.last_bytes, self.position_bytes) = (0, 0, 0);
         if let Some(spread) = &mut self.spread {
@@ -164,8 +163,8 @@ impl Placer {
         }
     }
 
-    /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be
-    /// transferred.
+    /// Returns place and size of the next I/O, in a range of `range_bytes` of which `left_bytes`
+    /// are not yet transferred.
     fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
         let offset_bytes = match &mut self.spread {
             None => self.next_of_sequence(range_bytes),
@@ -185,8 +184,8 @@ impl Placer {
         (offset_bytes, bytes)
     }
 
-    /// Where the next I/O of a sequence begins. As in fio nothing is added to the first place, and
-    /// backwards it goes on at the end of the range.
+    /// Returns the start of the next I/O of a sequence. As in fio nothing is added to the first
+    /// place, and a backward sequence continues at the end of the range.
     fn next_of_sequence(&self, range_bytes: u64) -> u64 {
         let skip_bytes = self.places.skip_bytes;
         let fits = |bytes: &u64| {
@@ -209,12 +208,12 @@ pub struct Varied {
     placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
-    /// Where the zone begins within the range, and what has been transferred in it.
+    /// Start of the zone within the range, and the amount transferred in it.
     zone: (u64, u64),
 }
 
 impl Varied {
-    /// The pattern of `spec`, at its beginning.
+    /// Creates the pattern of `spec`, at its beginning.
     pub fn new(spec: VariedSpec) -> Self {
         let mut rng = Rng::new(spec.base.seed);
         let placers = [0, 1].map(|direction| Placer::new(&spec, direction, &mut rng));
@@ -222,8 +221,8 @@ impl Varied {
         Self { left_bytes: spec.base.pass_bytes, rng, placers, passes_left, spec, zone: (0, 0) }
     }
 
-    /// The zone of the next I/O: the same until enough was transferred in it, then the next one,
-    /// and after the last the first again.
+    /// Enters the zone of the next I/O: the same until its amount is transferred, then the next
+    /// one, and after the last the first again.
     fn enter_zone(&mut self, zones: &ZoneKeys) {
         let range_bytes = zones.strided_range_bytes();
         let (start_bytes, done_bytes) = &mut self.zone;
@@ -233,7 +232,7 @@ impl Varied {
             *start_bytes = if next_bytes >= self.spec.base.range_bytes { 0 } else { next_bytes };
             *done_bytes = 0;
         }
-        // Each place of a zone is visited again when all have been.
+        // Each place of a zone is visited again after all were visited.
         if done_bytes.is_multiple_of(range_bytes) {
             self.placers.iter_mut().for_each(|placer| placer.restart(&mut self.rng));
         }
@@ -254,7 +253,7 @@ impl Source for Varied {
         let (offset_bytes, bytes) = placer.next(window_bytes, self.left_bytes, &mut self.rng);
         let offset_bytes = self.zone.0 + offset_bytes;
         if offset_bytes + bytes > self.spec.base.range_bytes {
-            // A zone that the end cuts short. As in fio what would be beyond it ends the pass.
+            // A zone that is cut short by the end. As in fio an I/O beyond it ends the pass.
             self.left_bytes = 0;
             return None;
         }
@@ -318,7 +317,7 @@ mod tests {
         let range = sizes(&[("rw", "read"), ("bsrange", "4k-16k")]);
         assert_eq!(range.len(), 4);
         assert!(range.values().all(|count| count.abs_diff(12_500) < 500), "{range:?}");
-        // Half the sequence's I/Os are of either size: what it is, not how much it transfers.
+        // Half of the sequence's I/Os are of either size, regardless of the amount they transfer.
         let seq = sizes(&[("rw", "write"), ("bssplit", "4k/50:8k/50")]);
         assert!(seq[&4096].abs_diff(25_000) < 500, "{seq:?}");
     }
@@ -337,7 +336,7 @@ mod tests {
         }
     }
 
-    /// The offsets of the first `count` I/Os in units of 4 KiB, in a range of 16.
+    /// Returns the offsets of the first `count` I/Os in units of 4 KiB, in a range of 16.
     fn first(keys: &[(&str, &str)], count: usize) -> Vec<u64> {
         first_of(16, keys, count)
     }
@@ -351,7 +350,7 @@ mod tests {
     fn sequences_with_gaps_and_backwards() {
         assert_eq!(first(&[("rw", "read:8k")], 7), [0, 3, 6, 9, 12, 15, 0]);
         assert_eq!(first(&[("rw", "read:-8k")], 5), [0, 14, 13, 12, 11]);
-        // Nothing is added to nothing: the first place again.
+        // -4k cancels the I/O's length, 1m exceeds the range: the first place again.
         assert_eq!(first(&[("rw", "read:-4k")], 3), [0, 0, 0]);
         assert_eq!(first(&[("rw", "read:1m")], 3), [0, 0, 0]);
         assert_eq!(first(&[("rw", "read:-1m")], 3), [0, 0, 0]);

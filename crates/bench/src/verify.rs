@@ -17,9 +17,9 @@ use super::varied::Varied;
 pub(crate) struct Findings {
     /// Blocks read and checked.
     pub checked: u64,
-    /// Blocks that were not what had been written.
+    /// Blocks that differed from what was written.
     pub errors: u64,
-    /// The first of them, in words.
+    /// The first of them, as text.
     pub first: Option<String>,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Findings {
 struct Mark {
     block: u64,
     is_write: bool,
-    /// Of a write: its number. Of a read: the number to expect; 0 for no check.
+    /// For a write: its number. For a read: the number to expect; 0 for no check.
     number: u64,
 }
 
-/// Where the I/Os go.
+/// The places of the I/Os.
 #[derive(Debug)]
 pub(crate) enum Course {
     /// Through the range, or each block once in random order.
@@ -56,29 +56,29 @@ impl Source for Course {
     }
 }
 
-/// I/Os of a course, pass by pass; knows what it wrote where.
+/// I/Os of a course, pass by pass, with a record of what was written where.
 #[derive(Debug)]
 pub(crate) struct Verified {
-    /// Where the I/Os go.
+    /// The places of the I/Os.
     pub course: Course,
     rules: Rules,
     offset_bytes: u64,
     block_shift: u32,
     bs_bytes: u64,
     seed: u64,
-    /// By block of the range: the number of the write that completed last; 0 if none did, or if it
+    /// By block of the range: the number of the last completed write; 0 if there is none, or if it
     /// is not known.
     numbers: Vec<u64>,
     next_number: u64,
-    /// By slot: what is in flight.
+    /// By slot: the I/O in flight.
     marks: Vec<Option<Mark>>,
     /// Results of the checks so far.
     pub findings: Findings,
 }
 
 impl Verified {
-    /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
-    /// its writes.
+    /// Creates a verification of `course` by `rules`. `course` was made from `spec`, and all its
+    /// blocks have the size of its writes.
     pub(crate) fn new(
         course: Course,
         rules: Rules,
@@ -103,7 +103,7 @@ impl Verified {
         }
     }
 
-    /// Reads everything back that was written.
+    /// Reads back everything that was written.
     pub(crate) fn read_back(&mut self) -> ReadBack<'_> {
         ReadBack { verified: self, block: 0 }
     }
@@ -131,7 +131,7 @@ impl Verified {
 impl Source for Verified {
     const SLOW_TO_PREPARE: bool = true;
 
-    // The next pass is begun by the worker, once it has read this one back.
+    // The worker begins the next pass, after it has read this one back.
     fn next_in_pass(&mut self) -> Option<Io> {
         self.course.next_in_pass()
     }
@@ -143,7 +143,7 @@ impl Source for Verified {
                 let number = self.next_number;
                 self.next_number += 1;
                 self.rules.fill(buf, self.stamp(block, number));
-                // A read of this block under way may see the old or the new one, and of two writes
+                // A read of this block in flight may see the old or the new data, and of two writes
                 // either may win.
                 let mut contended = false;
                 for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
@@ -156,7 +156,7 @@ impl Source for Verified {
                 let contended =
                     self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
                 let known = self.numbers.get(block as usize).copied();
-                // Of what another job wrote the number is not known: any will do.
+                // The number of another job's write is not known: any number is accepted.
                 let known = if self.rules.checks { known.unwrap_or(FOREIGN) } else { 0 };
                 let number = if contended { 0 } else { known };
                 if number == FOREIGN {
@@ -171,7 +171,7 @@ impl Source for Verified {
     fn ended(&mut self, slot: usize, _: &Io, buf: &DmaBuf, done: bool) {
         let Some(Mark { block, is_write, number }) = self.marks[slot].take() else { return };
         if is_write {
-            // After a write that failed the block may be old, new or torn.
+            // After a failed write the block may be old, new or torn.
             self.numbers[block as usize] = if done { number } else { 0 };
         } else if done && number != 0 {
             self.examine(block, number, buf);

@@ -1,8 +1,8 @@
-//! `zonemode=zbd`: zones that are written from their beginning on, as fio does on a device that has
-//! none.
+//! `zonemode=zbd`: zones that are written from their beginning on, as in fio on a device without
+//! zones.
 //!
-//! How far each is filled is known of what this run has written: at first all are empty. Emptying
-//! one asks nothing of the device, as in fio; a trim deallocates it as well.
+//! The fill levels cover only the writes of this run: at first all zones are empty. Emptying a zone
+//! sends nothing to the device, as in fio; a trim deallocates it as well.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,12 +18,12 @@ struct Zones {
     zone_bytes: u64,
     writable_bytes: u64,
     open_max: usize,
-    /// By zone: how much of it is written.
+    /// By zone: bytes written.
     filled: Vec<u64>,
     filled_bytes: u64,
-    /// Zones that are being written, and the thread that began; kept if their number is limited.
+    /// Zones being written, each with the thread that began it; kept if their number is limited.
     open: Vec<(u64, u64)>,
-    /// Writes since a zone was emptied before its time.
+    /// Number of writes since a zone was emptied early.
     writes: u64,
 }
 
@@ -36,8 +36,8 @@ impl Zones {
         self.filled_bytes -= std::mem::take(&mut self.filled[zone as usize]);
     }
 
-    /// The zone to write instead of `zone`, so that no more than allowed are written at a time.
-    /// `among` is the thread's zones. `pick` gets the number of open zones and chooses one.
+    /// Returns the zone to write instead of `zone`, so that no more zones than allowed are open at
+    /// a time. `among` is the thread's zones. `pick` gets the number of open zones and chooses one.
     fn open(
         &mut self,
         zone: u64,
@@ -57,7 +57,7 @@ impl Zones {
         }
         let usable = || self.open.iter().map(|(open, _)| *open).filter(|open| among.contains(open));
         match usable().count() {
-            // All are those of other threads elsewhere: the oldest of them is no longer counted.
+            // All open zones are outside the thread's range: the oldest no longer counts as open.
             0 => {
                 self.open.remove(0);
                 self.open.push((zone, owner));
@@ -73,7 +73,8 @@ impl Zones {
 pub(crate) struct SharedZones(Arc<Mutex<Zones>>);
 
 impl SharedZones {
-    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
+    /// Creates empty zones of `keys` on a device of `device_bytes`; a rest at its end is not a
+    /// zone.
     pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(Zones {
             zone_bytes: keys.size_bytes,
@@ -86,7 +87,7 @@ impl SharedZones {
         })))
     }
 
-    /// Whether they are those of `keys`.
+    /// Returns whether they are those of `keys`.
     pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
         let zones = self.locked();
         (zones.zone_bytes, zones.writable_bytes, zones.open_max)
@@ -98,13 +99,13 @@ impl SharedZones {
     }
 }
 
-/// Chooses the places and sizes of one direction, before the zones move them.
+/// Chooses the places and sizes of one direction, before the zones change them.
 #[derive(Debug, Clone)]
 struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     spread: Option<Spread>,
-    /// Where the next I/O of a sequence begins, from the beginning of the device.
+    /// Start of the next I/O of a sequence, from the beginning of the device.
     position_bytes: u64,
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct Zoned {
 }
 
 impl Zoned {
-    /// The I/Os of `job` on `zones`, within the range of `spec` as far as it is of whole zones.
+    /// Creates the I/Os of `job` on `zones`, in the whole zones within the range of `spec`.
     pub(crate) fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
         let keys = job.zones;
         let zone_bytes = keys.size_bytes.max(1);
@@ -178,7 +179,7 @@ impl Zoned {
         }
     }
 
-    /// A write goes where its zone is filled to.
+    /// Returns the place and size of a write: at the fill level of its zone.
     fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
         let least_bytes = self.placers[1].min_bytes;
         let mut zones = self.zones.locked();
@@ -213,7 +214,7 @@ impl Zoned {
         (zone * self.keys.size_bytes + filled_bytes, bytes)
     }
 
-    /// A read goes where something was written; `None`: nothing was.
+    /// Returns the place and size of a read of written data; `None` if there is none.
     fn read(&self, at_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
         let zone_bytes = self.keys.size_bytes;
         let least_bytes = self.placers[0].min_bytes;
@@ -240,7 +241,7 @@ impl Zoned {
         Some((at_bytes, bytes))
     }
 
-    /// A trim empties a zone in which something was written; `None`: there is none.
+    /// Returns the zone that a trim empties, with written data in it; `None` if there is none.
     fn trim(&self, at_bytes: u64) -> Option<(u64, u64)> {
         let mut zones = self.zones.locked();
         let mut zone = at_bytes / self.keys.size_bytes;
@@ -252,7 +253,7 @@ impl Zoned {
         Some((zone * self.keys.size_bytes, self.keys.size_bytes))
     }
 
-    /// The next zone that is `good`; at random the nearest.
+    /// Returns the next zone that is `good`; at random the nearest.
     fn nearest(&self, zone: u64, good: impl Fn(u64) -> bool) -> Option<u64> {
         let farthest = self.among.end.checked_sub(self.among.start)?;
         (1..=farthest).find_map(|distance| {
@@ -284,7 +285,7 @@ impl Source for Zoned {
         if self.trims {
             dir = Dir::Trim;
         } else if dir == Dir::Read && self.mixes && !self.has_written && !self.keys.reads_anywhere {
-            // There is nothing to be read yet.
+            // There is nothing to read yet.
             dir = Dir::Write;
         }
         let placer = &mut self.placers[usize::from(dir != Dir::Read)];
@@ -301,13 +302,13 @@ impl Source for Zoned {
             && dir == Dir::Write
             && at_bytes % self.keys.size_bytes >= writable_bytes
         {
-            // What cannot be written of a zone is passed over.
+            // Skips the part of a zone that cannot be written.
             let next_bytes = at_bytes.next_multiple_of(self.keys.size_bytes);
             self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
             at_bytes = next_bytes;
         }
         if at_bytes + placer.min_bytes > end_bytes {
-            // A sequence begins again.
+            // The sequence begins again.
             at_bytes = self.spec.offset_bytes;
         }
         if self.left_bytes < placer.min_bytes {

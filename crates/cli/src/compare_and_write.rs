@@ -1,4 +1,4 @@
-//! `meantime compare-and-write`: blocks that are written if they hold what is expected.
+//! `meantime compare-and-write`: writes blocks if they have the expected content.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::failure::{Failure, named};
 use crate::output;
 use crate::signal;
 
-/// Something else was there.
+/// The blocks have other content.
 const DIFFERS: u8 = 3;
 
 /// Runs the command.
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
             Failure::usage(format_args!("--found {}: {error}", found.display()))
         })?;
     }
-    // A device that was taken from the kernel's driver is given back first.
+    // A device that was taken from the kernel's driver is given back before the end.
     signal::catch();
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
     let device = meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What `option` names: whole blocks, as many as the device compares and writes at the most.
+/// Reads the file of `option`: whole blocks, at most as many as the device compares and writes.
 fn data(option: &str, path: &Path, info: &BlockInfo) -> Result<Vec<u8>, Failure> {
     let block_bytes = info.block_bytes as usize;
     let most = info.compare_write_blocks as usize * block_bytes;
@@ -114,7 +114,7 @@ fn data(option: &str, path: &Path, info: &BlockInfo) -> Result<Vec<u8>, Failure>
     Ok(bytes)
 }
 
-/// Puts what is there now into a file.
+/// Writes the present content into a file.
 fn keep(
     channel: &mut Channel,
     lba: u64,

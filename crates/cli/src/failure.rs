@@ -1,4 +1,4 @@
-//! How a command fails: a line on stderr for each thing that is wrong, and an exit code.
+//! How a command fails: a line on stderr for each error, and an exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -7,49 +7,49 @@ use meantime_bench::run::RunError;
 
 use crate::job::{JobError, JobErrors, Origin};
 
-/// Something failed, or was found to be wrong.
+/// An operation failed, or a check found an error.
 pub(crate) const FAILED: u8 = 1;
-/// The command line cannot be obeyed as it was written.
+/// The command line is invalid.
 pub(crate) const USAGE: u8 = 2;
 
-/// Why a command ends without having done what it was asked.
+/// Why a command ends without having done its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// A line each; most often one.
+    /// One line each; usually one.
     messages: Vec<String>,
     code: u8,
 }
 
 impl Failure {
-    /// A failure: `message` says what, where, and what to do.
+    /// Creates a failure: `message` says what failed, where, and the remedy.
     pub(crate) fn new(message: impl Display) -> Self {
         Self { messages: vec![one_line(&message.to_string())], code: FAILED }
     }
 
-    /// A command line that cannot be obeyed.
+    /// Creates a failure for an invalid command line.
     pub(crate) fn usage(message: impl Display) -> Self {
         Self { messages: vec![one_line(&message.to_string())], code: USAGE }
     }
 
-    /// The end that a signal asked for, with what there is to note.
+    /// Creates the failure of a command that a signal ended, with a note.
     pub(crate) fn ended(note: Option<&str>, code: u8) -> Self {
         Self { messages: note.map(str::to_owned).into_iter().collect(), code }
     }
 
-    /// The same with the exit code that its command has for a failure; a usage error stays one.
+    /// Replaces the exit code by the command's own for failures; a usage error keeps its code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         let code = if self.code == USAGE { USAGE } else { code };
         Self { code, ..self }
     }
 
-    /// The lines to stderr.
+    /// Prints the lines to stderr.
     pub(crate) fn show(&self) {
         for message in &self.messages {
             eprintln!("meantime: {message}");
         }
     }
 
-    /// For the shell.
+    /// Returns the exit code for the shell.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }
@@ -79,7 +79,7 @@ impl From<JobErrors> for Failure {
         let usage = errors.iter().all(|error| error.origin == Origin::CommandLine);
         let mut messages: Vec<String> = Vec::new();
         for message in errors.iter().map(|error| one_line(&error.to_string())) {
-            // What is wrong on the command line is wrong for each job.
+            // An error of the command line occurs for each job.
             if !messages.contains(&message) {
                 messages.push(message);
             }
@@ -88,18 +88,18 @@ impl From<JobErrors> for Failure {
     }
 }
 
-/// The error of a device with the device's name, unless it has it already. A wrong URI is one of
-/// usage.
+/// Returns the error of a device with the device's name, unless the text already contains it. A
+/// wrong URI is a usage error.
 pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
     RunError::of_device(uri, error).into()
 }
 
-/// A warning to stderr: the command goes on.
+/// Prints a warning to stderr; the command goes on.
 pub(crate) fn warn(message: impl Display) {
     eprintln!("meantime: warning: {}", one_line(&message.to_string()));
 }
 
-/// Whatever a file name or a device's answer contains, a message stays one line.
+/// Makes a message one line, for any file name or device's answer in it.
 fn one_line(text: &str) -> String {
     text.split(['\n', '\r'])
         .map(str::trim)

@@ -6,36 +6,35 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// An idle state, as cpuidle has it.
+/// An idle state, as in cpuidle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct IdleState {
     /// E.g. `C6`.
     pub name: String,
-    /// As the driver has it.
+    /// The driver's description.
     pub description: String,
-    /// How long leaving it takes, as the driver believes.
+    /// The driver's estimate of the time to leave it.
     pub exit_latency_us: u64,
-    /// How long an idle time must be for it to be worth while.
+    /// Minimum idle time for which it is worthwhile.
     pub residency_us: u64,
-    /// Switched off by the administrator.
+    /// Whether the administrator disabled it.
     pub disabled: bool,
 }
 
-/// What there is to know about idling.
+/// The CPUs' idling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Idle {
-    /// The driver that has the states, e.g. `intel_idle`; `None` where the kernel has none, or hides
-    /// it.
+    /// The driver of the states, e.g. `intel_idle`; `None` where the kernel has none, or hides it.
     pub driver: Option<String>,
-    /// What chooses among them, e.g. `menu`.
+    /// The governor that chooses among them, e.g. `menu`.
     pub governor: Option<String>,
     /// Boot options about idling.
     pub boot_options: Vec<String>,
-    /// Of the CPU that was asked for; shallowest first.
+    /// States of the requested CPU; shallowest first.
     pub states: Vec<IdleState>,
 }
 
-/// Boot options that have to do with idling begin so.
+/// Prefixes of boot options for idling.
 const OPTIONS: [&str; 8] = [
     "idle=",
     "nohlt",
@@ -48,7 +47,7 @@ const OPTIONS: [&str; 8] = [
 ];
 
 impl Idle {
-    /// Of CPU `cpu`.
+    /// Returns the idling of CPU `cpu`.
     pub(crate) fn probe(cpu: usize) -> Self {
         Self::probe_in(Path::new("/"), cpu)
     }
@@ -86,7 +85,7 @@ impl Idle {
         }
     }
 
-    /// For people: a line for each state.
+    /// Returns a line of text for each state.
     pub(crate) fn lines(&self, virtual_machine: bool) -> Vec<String> {
         let mut lines = Vec::new();
         let by = |what: &str, name: &Option<String>| {

@@ -1,4 +1,4 @@
-//! `meantime info`: what a device says of itself.
+//! `meantime info`: a device's description of itself.
 
 mod controller;
 mod features;
@@ -17,7 +17,7 @@ use crate::figures;
 use crate::output::{self, bare_table, table_lines};
 use crate::signal;
 
-/// A line of a table: what it is, in words for people, and the same for programs.
+/// A line of a table: its name, its text, and its JSON.
 struct Fact {
     name: &'static str,
     words: String,
@@ -31,7 +31,7 @@ impl Fact {
     }
 }
 
-/// Facts: the name, the key and the value of each, and its words.
+/// Facts: the name, the key and the value of each, and its text.
 macro_rules! facts {
     ($($name:literal, $key:literal: $value:expr => $words:expr;)*) => {
         vec![$(Fact::new($name, $words, $key, serde_json::json!($value))),*]
@@ -42,7 +42,7 @@ use facts;
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
-    // A device that was taken from the kernel's driver is given back first.
+    // A device that was taken from the kernel's driver is given back before the end.
     signal::catch();
     let device = meantime_block::open_nvme(uri, &OpenOptions::default())
         .map_err(|error| crate::failure::named(uri, &error))?;
@@ -165,14 +165,14 @@ fn namespaces_json(device: &NvmeDevice) -> Value {
     Value::Array(usable.chain(unusable).collect())
 }
 
-/// The names of the bits of `bits` that are set, by (bit, name).
+/// Returns the names of the set bits of `bits`, by (bit, name).
 fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
     let set = names.iter().filter(|(bit, _)| bits & bit != 0);
     let set: Vec<String> = set.map(|(_, name)| (*name).to_owned()).collect();
     if set.is_empty() { "none".to_owned() } else { in_lines(&set) }
 }
 
-/// A list in lines that are not too long.
+/// Wraps a list into lines.
 fn in_lines(words: &[String]) -> String {
     const COLUMNS: usize = 90;
     let mut lines = vec![String::new()];

@@ -17,16 +17,17 @@ const SCHEMES: [&str; 5] = ["mem:", "file:", "vfio:", "vfio-user:", "kernel:"];
 pub(crate) struct Location {
     /// The device's URI.
     pub device: String,
-    /// The path in it, which begins with a slash; `None`: the text names the device only.
+    /// The path in it, which begins with a slash; `None` if the text names only the device.
     pub path: Option<PathBuf>,
 }
 
 impl Location {
-    /// Takes `text` apart. The path begins with the first `:/` behind the scheme; if the device is
-    /// a file whose name has a `:/` itself, with the first one before which there is such a file.
+    /// Parses `text`. The path begins with the first `:/` after the scheme. If the device is a file
+    /// whose name contains `:/`, it begins with the first `:/` that follows the name of an existing
+    /// file.
     ///
     /// # Errors
-    /// There is no scheme, or what is before the path is no device URI.
+    /// Returns an error if there is no scheme, or the text before the path is not a device URI.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, Failure> {
         Self::parse_with(text, |file| file.exists())
     }
@@ -62,7 +63,7 @@ impl Location {
         Ok(Self { device, path })
     }
 
-    /// The path; the root directory if there is none.
+    /// Returns the path; the root directory if there is none.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("/"))
     }
@@ -74,7 +75,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// The device URI in `bytes`, as text and taken apart.
+/// Returns the device URI in `bytes`, as text and parsed.
 fn device(bytes: &[u8]) -> Result<(String, Uri), Failure> {
     let text = std::str::from_utf8(bytes).map_err(|_| {
         Failure::usage(
@@ -113,10 +114,10 @@ mod tests {
             ("vfio:0000:01:00.0", "vfio:0000:01:00.0", None),
             ("vfio-user:/run/ssd.sock:/x/y", "vfio-user:/run/ssd.sock", Some("/x/y")),
             ("kernel:/dev/nvme0n1?direct=0:/a b", "kernel:/dev/nvme0n1?direct=0", Some("/a b")),
-            // A path's own colons.
+            // A path with colons.
             ("file:disk.img:/a:/b", "file:disk.img", Some("/a:/b")),
             ("file:disk.img://a", "file:disk.img", Some("//a")),
-            // In a parameter.
+            // A slash in a parameter.
             ("file:disk.img?faults=/tmp/f.toml:/a", "file:disk.img?faults=/tmp/f.toml", Some("/a")),
         ] {
             assert_eq!(parse(text), (device.to_owned(), path.map(str::to_owned)), "{text}");

@@ -5,37 +5,38 @@ use std::fs;
 use meantime_hw::cpu;
 use serde_json::{Map, Value, json};
 
-/// The git revision, or the version where there was no git.
+/// The git revision, or the version without git.
 pub(crate) const REVISION: &str = env!("MEANTIME_REVISION");
 
 /// The program with its version and revision.
 pub(crate) const PROGRAM: &str = concat!("meantime ", env!("MEANTIME_VERSION"));
 
-/// Between two facts.
+/// Separator of two facts.
 const SEPARATOR: &str = " · ";
 
-/// Columns that a line of facts takes at most, if no single one takes more.
+/// Maximum columns of a line of facts, unless a single fact is longer.
 const COLUMNS_MOST: usize = 118;
 
-/// What the figures were measured on.
+/// The machine of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     /// The CPU's name.
     pub cpu: String,
-    /// How many CPUs this process may use.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// The kernel's release.
     pub kernel: String,
     /// Whether a hypervisor runs this machine.
     pub virtual_machine: bool,
-    /// The frequency governor of the first CPU; `None` where the kernel has no say in it.
+    /// The frequency governor of the first CPU; `None` where the kernel does not control the
+    /// frequency.
     pub governor: Option<String>,
     /// CPUs kept from the scheduler; empty for none.
     pub isolcpus: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Probes this machine.
     pub(crate) fn probe() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -57,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// For people: one line, or as many as it takes where names are long.
+    /// Returns the facts in one line, or several where names are long.
     pub(crate) fn line(&self) -> String {
         let place = if self.virtual_machine { "virtual machine" } else { "no virtual machine" };
         let isolated = if self.isolcpus.is_empty() { "none" } else { &self.isolcpus };
@@ -86,7 +87,7 @@ impl Machine {
         text
     }
 
-    /// The same for programs.
+    /// Returns the facts for JSON.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -105,7 +106,7 @@ impl Machine {
     }
 }
 
-/// The words that this command was started with, for a result's facts.
+/// Returns the words that this command was started with, for a result's facts.
 pub(crate) fn command_line() -> Value {
     let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
     std::iter::once(json!("meantime")).chain(words).collect()

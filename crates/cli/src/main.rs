@@ -1,12 +1,12 @@
 //! The `meantime` command.
 //!
 //! # What it is for
-//! Every public operation of the library can be reached from here, and compared. Each command is
-//! one module; its options and texts are in the file of its name in `cli/`.
+//! Every public operation of the library can be reached from here, and compared. Each command is a
+//! module; its options and texts are in the file of the same name in `cli/`.
 //!
 //! # What it promises
-//! - An error is one line on stderr that says what would help (`failure`). Exit status: 0 done, 1
-//!   an error, 2 a command line that cannot be obeyed, 130 Ctrl-C.
+//! - An error is one line on stderr, with a remedy (`failure`). Exit status: 0 done, 1 an error, 2
+//!   an invalid command line, 130 Ctrl-C.
 //! - A file of results appears whole or not at all (`output`).
 //! - Output that programs read (fio's JSON, exit codes) is stable.
 //!
@@ -61,9 +61,9 @@ use meantime_bench::job;
 use meantime_report::figures;
 
 fn main() -> ExitCode {
-    // Other processes may ask for them while a command runs.
+    // Other processes may use their names while a command runs.
     let _ = meantime_lab::register();
-    // What the driver has to say of a device that misbehaves goes to stderr, a line each.
+    // The driver's warnings about a misbehaving device go to stderr, a line each.
     let warnings =
         tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
     let _ = warnings.without_time().with_target(false).try_init();

@@ -1,5 +1,5 @@
-//! Where results go: stdout, which may be a closed pipe, and files, which appear whole or
-//! not at all.
+//! The output of results: stdout, which may be a closed pipe, and files, which appear whole or not
+//! at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Write};
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::signal;
 
-/// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest
-/// is dropped.
+/// Prints results to stdout. A closed pipe (`meantime bench | head`) is not an error: the rest is
+/// dropped.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_while_read(text.as_bytes()).map(drop)
 }
 
-/// The same of what need not be UTF-8, as names of files; false if the reader has gone, and there
-/// is no use in going on.
+/// Prints bytes that need not be UTF-8, such as file names. Returns false if the reader has closed
+/// the pipe, so that further output is useless.
 pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -32,14 +32,14 @@ pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-/// Prints all that a command has to show, unless a signal asked for the end meanwhile.
+/// Prints the whole output of a command, unless a signal stopped it meanwhile.
 pub(crate) fn end(text: &[u8]) -> Result<ExitCode, Failure> {
     signal::check(None)?;
     print_while_read(text).map(|_| ExitCode::SUCCESS)
 }
 
-/// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file
-/// or pipe. COLUMNS overrides both, as it does for other programs.
+/// Returns the width of tables: that of the terminal, 120 columns in a file or pipe. COLUMNS
+/// overrides both, as it does for other programs.
 pub(crate) fn columns() -> usize {
     const ELSEWHERE: usize = 120;
     const LEAST: usize = 40;
@@ -51,13 +51,13 @@ pub(crate) fn columns() -> usize {
     told.or_else(of_terminal).filter(|columns| *columns > 0).unwrap_or(ELSEWHERE).max(LEAST)
 }
 
-/// The JSON text of `value`, for people and programs.
+/// Returns the JSON text of `value`, indented.
 pub(crate) fn json_text(value: &Value) -> String {
-    // A `Value` always has a text.
+    // A `Value` can always be formatted.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Where a result goes: a file, which is replaced as a whole, or standard output (`-`).
+/// The target of a result: a file, which is replaced as a whole, or standard output (`-`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `None`: standard output.
@@ -66,7 +66,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// `path`, which the option `option` names for `what`. A path that cannot be written is found
+    /// Prepares `path`, given by option `option` for `what`. A path that cannot be written is found
     /// now, not after the run.
     pub(crate) fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
         if path == Path::new("-") {
@@ -92,14 +92,14 @@ impl Target {
     }
 }
 
-/// The JSON and the page that a command writes, if asked to, beside its text.
+/// The JSON and the page that a command writes on request, beside its text.
 pub(crate) struct Outputs {
     json: Option<Target>,
     html: Option<Target>,
 }
 
 impl Outputs {
-    /// By the options `--json` and `--html`.
+    /// Prepares the targets of the options `--json` and `--html`.
     pub(crate) fn prepare(json: Option<&Path>, html: Option<&Path>) -> Result<Self, Failure> {
         let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
         let html = html.map(|path| Target::prepare(path, "the report", "--html")).transpose()?;
@@ -111,7 +111,7 @@ impl Outputs {
         Ok(Self { json, html })
     }
 
-    /// Whether standard output is the JSON's or the page's alone.
+    /// Returns whether the JSON or the page uses standard output.
     pub(crate) fn take_stdout(&self) -> bool {
         is_stdout(&self.json) || is_stdout(&self.html)
     }
@@ -125,7 +125,7 @@ impl Outputs {
         print(text)
     }
 
-    /// Writes what was asked for.
+    /// Writes the requested outputs.
     pub(crate) fn write(
         &self,
         json: impl FnOnce() -> Value,
@@ -142,19 +142,19 @@ fn is_stdout(target: &Option<Target>) -> bool {
     target.as_ref().is_some_and(|target| target.file.is_none())
 }
 
-/// A table without borders but for a line below the header.
+/// Returns a table without borders except a line below the header.
 pub(crate) fn bare_table() -> Table {
     let mut table = Table::new();
     table.load_preset("     ─             ");
     table
 }
 
-/// The lines of `table`, without spaces at their ends.
+/// Returns the lines of `table`, without trailing spaces.
 pub(crate) fn table_lines(table: &Table) -> Vec<String> {
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A progress bar of `length`, or a spinner; invisible unless standard error is a terminal.
+/// Returns a progress bar of `length`, or a spinner; invisible unless standard error is a terminal.
 pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let target = if io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -162,14 +162,14 @@ pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
         ProgressDrawTarget::hidden()
     };
     let bar = ProgressBar::with_draw_target(length, target);
-    // Templates are constants; without one the default look does as well.
+    // Templates are constants; the default look is good enough without one.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("━╸ "));
     }
     bar
 }
 
-/// Whether `path` can be written: found before the run, not after it.
+/// Checks before the run that `path` can be written.
 pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -186,7 +186,7 @@ pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All of a file or pipe, unless it has more than `bytes_max`.
+/// Reads a whole file or pipe; fails if it has more than `bytes_max`.
 pub(crate) fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -197,7 +197,7 @@ pub(crate) fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Something that is there and no regular file: `/dev/null`, a named pipe.
+/// Returns whether the path is something other than a regular file: `/dev/null`, a named pipe.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_file())
 }
@@ -212,7 +212,7 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     Ok((temporary, file))
 }
 
-/// Has `write` write to `path`: a file has the old contents or the new, never a part.
+/// Calls `write` to write to `path`: a file has the old contents or the new, never a part.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

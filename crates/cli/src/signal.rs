@@ -1,8 +1,8 @@
-//! SIGINT (Ctrl-C), SIGHUP and SIGTERM: the first signal asks for a clean end with what was
-//! measured, the second kills.
+//! SIGINT (Ctrl-C), SIGHUP and SIGTERM: the first signal requests a clean end with the results so
+//! far, the second kills.
 //!
-//! A clean end is what gives a device back that was taken from the kernel's driver: every command
-//! that opens one catches signals first.
+//! Only a clean end gives back a device that was taken from the kernel's driver: every command that
+//! opens one catches signals first.
 
 #![expect(unsafe_code)]
 
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::failure::Failure;
 
-/// Set once a signal asked for the end. Looked at between I/Os.
+/// Set once a signal requests the end. Checked between I/Os.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Takes note of SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default
-/// effect. Under `nohup`, SIGHUP stays ignored.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default effect.
+/// Under `nohup`, SIGHUP stays ignored.
 pub(crate) fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
@@ -42,17 +42,17 @@ extern "C" fn note(signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Whether the end was asked for.
+/// Returns whether a signal requested the end.
 pub(crate) fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// The exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
+/// Returns the exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
 pub(crate) fn exit_code() -> Option<u8> {
     stopped().then(|| 128 + SIGNAL.load(Ordering::Relaxed) as u8)
 }
 
-/// An error, with `note` as its message, if the end was asked for.
+/// Returns an error, with `note` as its message, if a signal requested the end.
 pub(crate) fn check(note: Option<&str>) -> Result<(), Failure> {
     exit_code().map_or(Ok(()), |code| Err(Failure::ended(note, code)))
 }

@@ -1,8 +1,8 @@
 //! The floor: the latency that no protocol between two cores can beat.
 //!
-//! One core sets a flag; the other sees it, copies the payload from a random place of a medium as
-//! large as the device's into the first core's buffer, and sets a flag back. No queue, no command
-//! (docs/benchmarks.md).
+//! One core sets a flag. The other sees it, copies the payload from a random place of a medium as
+//! large as the device's into the first core's buffer, and sets a flag back. There is no queue and
+//! no command (docs/benchmarks.md).
 
 #![expect(unsafe_code)]
 
@@ -19,7 +19,7 @@ use meantime_random::Rng;
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// The request's flag and what goes with it: one cache line.
+/// The request's flag and its parameters, in one cache line.
 #[derive(Default)]
 struct Request {
     sequence: AtomicU64,
@@ -36,7 +36,7 @@ struct Shared {
     ended: AtomicBool,
 }
 
-/// The other core, and its medium.
+/// The responder's core and its medium.
 pub struct Floor {
     shared: Arc<Shared>,
     medium_bytes: usize,
@@ -51,7 +51,7 @@ impl Floor {
     /// pages as the I/O's.
     ///
     /// # Errors
-    /// Without memory for a second medium, or without the CPU.
+    /// Returns an error if there is no memory for a second medium, or the CPU is not available.
     pub fn start(medium_bytes: u64, responder_cpu: Option<usize>) -> Result<Self, HwError> {
         let bytes = usize::try_from(medium_bytes).unwrap_or(usize::MAX);
         let medium = Pages::map(bytes, &DmaLimits::default())?;
@@ -78,12 +78,12 @@ impl Floor {
         })
     }
 
-    /// The median time in ns of `count` exchanges of `len` bytes into `buf`.
+    /// Returns the median time in ns of `count` exchanges of `len` bytes into `buf`.
     ///
-    /// First sleeps until a software SSD on the responder's core has parked.
+    /// Before it measures, it sleeps until a software SSD on the responder's core is parked.
     ///
     /// # Panics
-    /// If `len` exceeds the buffer or the medium, or `count` is 0.
+    /// Panics if `len` exceeds the buffer or the medium, or `count` is 0.
     pub fn measure(&mut self, buf: &mut DmaBuf, len: usize, count: usize) -> f64 {
         assert!(len <= buf.len() && len <= self.medium_bytes && count > 0);
         self.shared.active.0.store(true, Ordering::Release);
@@ -93,7 +93,7 @@ impl Floor {
         let mut times: Vec<u64> =
             (0..warm_up + count).map(|_| self.exchange(buf, len)).skip(warm_up).collect();
         self.shared.active.0.store(false, Ordering::Release);
-        // The responder has seen `active` change when it answers no more; it parks.
+        // The responder parks once it sees that `active` is false.
         times.sort_unstable();
         times[times.len() / 2] as f64
     }
@@ -107,9 +107,9 @@ impl Floor {
         request.offset.store(offset, Ordering::Relaxed);
         request.target.store(buf.as_mut_ptr() as usize, Ordering::Relaxed);
         request.len.store(len, Ordering::Relaxed);
-        // Release: the three above before the flag.
+        // Release: the three stores above are visible before the flag.
         request.sequence.store(self.sequence, Ordering::Release);
-        // Acquire: the payload after the flag.
+        // Acquire: the payload is read after the flag.
         while self.shared.answer.0.load(Ordering::Acquire) != self.sequence {}
         self.clock.now_ns() - start_ns
     }
@@ -155,7 +155,7 @@ fn respond(shared: &Shared, medium: &Pages) {
                         len,
                     );
                 }
-                // Release: the payload before the flag.
+                // Release: the payload is visible before the flag.
                 shared.answer.0.store(sequence, Ordering::Release);
                 answered = sequence;
             } else if !shared.active.0.load(Ordering::Relaxed) {

@@ -1,11 +1,11 @@
-//! What Meantime is measured against, and experiments.
+//! Reference points to measure Meantime against, and experiments.
 //!
 //! # What it is for
 //! Nothing here is part of the product: the library does not depend on this crate. The command and
-//! the tests compare policies with published rules, and measurements with what can be reached.
+//! the tests compare policies with published rules, and measurements with lower bounds.
 //!
 //! # What it promises
-//! - A published rule behaves as published. What the publication leaves open is said in its type.
+//! - A published rule behaves as published. Its type documents what the publication leaves open.
 //! - The simulator runs the `Waiter` that channels use; only device, clock, timer and interrupt are
 //!   simulated. Equal seeds give equal figures.
 //! - [`register`] may be called more than once. It gives the rules their names, so that
@@ -14,7 +14,7 @@
 //! # Parts, in reading order
 //! ```text
 //!   published/    one file for each published rule
-//!   sim/          device times through any policy in virtual time; the best that can be reached
+//!   sim/          device times through any policy in virtual time; lower bounds for a goal
 //!   floor         the exchange between two cores that no protocol can beat
 //! ```
 

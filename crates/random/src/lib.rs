@@ -12,13 +12,13 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed. Equal seeds give equal sequences.
+    /// Creates a generator from a seed. Equal seeds give equal sequences.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -28,32 +28,32 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, or 0 if that is 0. The bias is below `bound` / 2^64.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is below `bound` / 2^64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in [0, 1).
+    /// Returns a number in [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True in `ppm` of a million cases.
+    /// Returns true in `ppm` of a million cases.
     #[inline]
     pub fn chance_ppm(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// A number of the standard normal distribution (Box and Muller).
+    /// Returns a number of the standard normal distribution (Box and Muller).
     pub fn normal(&mut self) -> f64 {
-        // 1 - unit() is in (0, 1], so that its logarithm is finite.
+        // 1 - unit() is in (0, 1], so its logarithm is finite.
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);

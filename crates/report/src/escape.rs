@@ -1,4 +1,4 @@
-//! What templates escape by: one function for text and attribute values, of pages and pictures.
+//! The escaper of the templates: one function for text and attribute values, of pages and pictures.
 
 use std::fmt::{self, Write};
 
@@ -15,7 +15,7 @@ impl askama::filters::Escaper for Escape {
                 '>' => out.write_str("&gt;")?,
                 '"' => out.write_str("&quot;")?,
                 '\'' => out.write_str("&#39;")?,
-                // Control characters are not allowed in HTML, escaped or not. Marks that turn the
+                // Control characters are not allowed in HTML, escaped or not. Marks that change the
                 // reading direction would let a name rearrange the text beside it.
                 c if c.is_control() && !matches!(c, '\n' | '\t') => out.write_char('\u{fffd}')?,
                 '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.write_char('\u{fffd}')?,

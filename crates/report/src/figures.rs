@@ -1,6 +1,6 @@
-//! Figures in words: bytes and times as people write them.
+//! Figures as text: bytes and times as people write them.
 
-/// `4096` → `4 KiB`, `268435456` → `256 MiB`; bytes where nothing divides.
+/// Formats `4096` as `4 KiB`, `268435456` as `256 MiB`; in bytes where no unit divides the figure.
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
@@ -16,14 +16,14 @@ pub fn bytes(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// `1234` → `1.23 µs`: three digits in the unit that suits.
+/// Formats `1234` as `1.23 µs`: three digits in a suitable unit.
 pub fn time(ns: f64) -> String {
     let (scaled, unit) = in_unit(ns);
     let digits = if unit == "ns" { 0 } else { digits(scaled) };
     format!("{scaled:.digits$} {unit}")
 }
 
-/// A time in the unit that suits.
+/// Returns a time in a suitable unit, and the unit.
 fn in_unit(ns: f64) -> (f64, &'static str) {
     match ns {
         ns if ns >= 1e9 => (ns / 1e9, "s"),
@@ -33,7 +33,7 @@ fn in_unit(ns: f64) -> (f64, &'static str) {
     }
 }
 
-/// The decimals that make three digits of a figure.
+/// Returns the number of decimals that gives a figure three digits.
 fn digits(figure: f64) -> usize {
     match figure {
         figure if figure < 9.995 => 2,
@@ -42,18 +42,18 @@ fn digits(figure: f64) -> usize {
     }
 }
 
-/// A tick's time: `500 ns`, `1.5 µs`, and `0`.
+/// Formats the label of a tick: `500 ns`, `1.5 µs`, and `0`.
 pub fn short_time(ns: f64) -> String {
     let (value, unit) = in_unit(ns);
     if ns == 0.0 { "0".to_owned() } else { format!("{} {unit}", (value * 100.0).round() / 100.0) }
 }
 
-/// Four digits at most, then k or M: `987`, `12.3k`, `131k`, `4.12M`.
+/// Formats at most four digits, then k or M: `987`, `12.3k`, `131k`, `4.12M`.
 pub fn iops(figure: f64) -> String {
     with_prefix(figure, 1000.0, &["", "k", "M", "G"])
 }
 
-/// The same with other prefixes, each `base` times the one before.
+/// Formats as `iops`, with other prefixes, each `base` times the one before.
 pub(crate) fn with_prefix(mut figure: f64, base: f64, prefixes: &[&str]) -> String {
     let mut at = 0;
     // 999.5 would be shown as 1000.
@@ -65,17 +65,17 @@ pub(crate) fn with_prefix(mut figure: f64, base: f64, prefixes: &[&str]) -> Stri
     format!("{figure:.digits$}{}", prefixes[at])
 }
 
-/// µs with two decimals; without, from ten milliseconds on.
+/// Formats µs with two decimals; without decimals from ten milliseconds on.
 pub fn us(ns: f64) -> String {
     if ns < 9_999_995.0 { format!("{:.2}", ns / 1e3) } else { format!("{:.0}", ns / 1e3) }
 }
 
-/// What is not known.
+/// Returns the text of an unknown figure.
 pub fn none() -> String {
     "–".to_owned()
 }
 
-/// The change from `first` in percent, with a true minus sign.
+/// Formats the change from `first` in percent, with a true minus sign.
 pub fn change(mean_ns: f64, first_ns: f64) -> String {
     if mean_ns == 0.0 || first_ns == 0.0 {
         return none();
@@ -88,14 +88,14 @@ pub fn change(mean_ns: f64, first_ns: f64) -> String {
     }
 }
 
-/// A count in groups of three digits: `34,392`.
+/// Formats a count in groups of three digits: `34,392`.
 pub fn grouped(count: f64) -> String {
     let digits = format!("{count:.0}");
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// The median; `None` of nothing.
+/// Returns the median; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -107,7 +107,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// `text` in lines of `columns` at most; a word that is wider is left whole.
+/// Wraps `text` into lines of at most `columns`; a wider word stays whole.
 pub fn wrapped(text: &str, columns: usize) -> String {
     let (mut out, mut at) = (String::new(), 0);
     for word in text.split_whitespace() {

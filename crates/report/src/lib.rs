@@ -1,4 +1,4 @@
-//! Results, and how they are shown.
+//! Shows results as text, JSON and pages.
 //!
 //! # What it is for
 //! The command measures; this crate turns results into text, JSON and pages. It measures nothing

@@ -1,14 +1,14 @@
-//! What pages are made of: tables and figures.
+//! The parts of pages: tables and figures.
 
 use askama::Template;
 
 use crate::plot::Element;
 
-/// A table of figures: a row a way to wait, perhaps in groups.
+/// A table of figures: a row for each policy, optionally in groups.
 #[derive(Debug, Clone, Default, Template)]
 #[template(path = "table.html")]
 pub(crate) struct Table {
-    /// What it is, for readers who cannot see it.
+    /// Its description for readers who cannot see it.
     pub label: String,
     /// The heading of the rows' names.
     pub first: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Table {
     pub groups: Vec<Group>,
 }
 
-/// A column's heading, with its unit below it and a sentence that shows when a mouse points at it.
+/// A column's heading, with its unit below it and a tooltip.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
     pub text: String,
@@ -39,7 +39,7 @@ pub(crate) struct Group {
 pub(crate) struct Device {
     pub name: String,
     pub asides: Vec<String>,
-    /// It is not the table's first one.
+    /// Whether it is not the table's first device.
     pub is_another: bool,
 }
 
@@ -47,10 +47,10 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub class: &'static str,
-    /// How it is drawn in plots.
+    /// Its sample from the plots.
     pub swatch: Option<Element>,
     pub name: String,
-    /// Marks behind the name, with their words.
+    /// Marks behind the name, with their tooltips.
     pub notes: Vec<(&'static str, &'static str)>,
     pub cells: Vec<Cell>,
 }
@@ -75,7 +75,7 @@ impl From<String> for Cell {
 #[derive(Debug, Clone, Default, Template)]
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
-    /// Across the page; the panels have names then.
+    /// Spans the page; the panels then have names.
     pub wide: bool,
     pub title: &'static str,
     pub how: String,
@@ -90,14 +90,15 @@ pub(crate) struct Panel {
     pub plot: Element,
 }
 
-/// Samples of what is drawn, and what each is.
+/// Samples of the curves, with their names.
 #[derive(Debug, Clone, Default, Template)]
 #[template(path = "legend.html")]
 pub(crate) struct Legend {
     pub entries: Vec<(Element, String)>,
 }
 
-/// The page of a template. (Writing to a string does not fail, unless a template means it to.)
+/// Renders the page of a template. (Writing to a string does not fail, unless a template does so on
+/// purpose.)
 pub(crate) fn page(template: &impl Template) -> String {
     template.render().unwrap_or_else(|error| format!("cannot write the page: {error}\n"))
 }

@@ -1,7 +1,7 @@
 //! The loop of jobs with a [`Shape`]: flushes, pauses, rates, batches and depths that change.
 //!
-//! An I/O's latency begins after whatever it had to wait for: before a pause, and before a flush,
-//! all that is in flight is waited for (as fio does), so that nothing completes unseen. A flush
+//! An I/O's latency begins after everything that it waits for: before a pause and before a flush,
+//! the loop waits for all I/Os in flight (as fio does), so nothing completes unseen. A flush
 //! therefore covers every write before it.
 
 use meantime_block::{BlockChannel, Done, Request};
@@ -14,17 +14,17 @@ use crate::shape::Shape;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The rest of a pause is spent looking at the clock: a sleep may end this much late.
+/// The thread spins for the rest of a pause: a sleep may end this much late.
 const SPIN_NS: u64 = 150_000;
 
-/// The longest sleep without a look whether the end was asked for.
+/// The longest sleep without a look at the stop flag.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// `user_data` of a flush.
 const FLUSH: u64 = u64::MAX;
 
 impl<C: BlockChannel> Engine<'_, C> {
-    /// Does I/O until `limit` in the way of `shape`.
+    /// Does I/O until `limit` as `shape` says.
     pub(crate) fn run_shaped<S: Source, R: Record>(
         &mut self,
         source: &mut S,
@@ -35,7 +35,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         Round { engine: self, source, shape, record, limit, ios: 0, ended: None }.run()
     }
 
-    /// A flush, with nothing in flight; whether it was done.
+    /// Sends a flush, with nothing in flight. Returns whether it succeeded.
     pub(crate) fn flush_once(&mut self) -> Result<bool, Ended> {
         if let Err(rejected) = self.channel.enqueue(Request::flush().user_data(FLUSH)) {
             return Err(Ended::Lost(rejected.error.to_string()));
@@ -70,7 +70,8 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             {
                 let now_ns = self.engine.clock.now_ns();
                 self.shape.rest(now_ns);
-                // When time is up it is for the others of its flow as well.
+                // At the end of a turn the other threads of the flow stop, too, so this thread
+                // still counts.
                 if ended != Ended::Limit || now_ns < self.limit.until_ns {
                     self.shape.leave_flow();
                 }
@@ -108,7 +109,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// The end, if it was asked for or time is up.
+    /// Ends the turn if the stop flag is set or time is up.
     fn end_if_due(&mut self, now_ns: u64) {
         if self.engine.stop.load(Ordering::Relaxed) {
             self.ended.get_or_insert(Ended::Stopped);
@@ -117,12 +118,12 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// I/Os that have not been taken back: those in flight, and those that have ended unseen.
+    /// Returns the number of I/Os not yet reaped: those in flight, and completed ones.
     fn out(&self) -> usize {
         self.engine.slots.bufs.len() - self.engine.slots.free.len()
     }
 
-    /// Submits until the depth is reached, with what has to come in between.
+    /// Submits until the depth is reached, with flushes and pauses in between.
     fn fill(&mut self) {
         self.engine.slots.batch.clear();
         let depth = self.shape.depth(self.engine.slots.bufs.len());
@@ -147,8 +148,8 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.ring();
     }
 
-    /// Flushes, pauses and waits until `io` may be submitted; false if the turn has ended before,
-    /// or if others of its flow are to go first.
+    /// Flushes, pauses and waits until `io` may be submitted. Returns false if the turn ends
+    /// before, or if other threads of its flow go first.
     fn is_time_for(&mut self, io: &Io) -> bool {
         if self.shape.is_flush_due() {
             self.ring();
@@ -182,7 +183,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
                 let until_ns = self.engine.clock.now_ns() + sleep.as_nanos() as u64;
                 self.pause(until_ns, 0);
             } else if self.out() == 0 {
-                // Nothing to take back meanwhile.
+                // There is nothing to reap meanwhile.
                 std::thread::yield_now();
             }
             return false;
@@ -191,7 +192,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     }
 
     fn send(&mut self, io: &Io) {
-        // There is one: fewer are in flight than there are slots.
+        // There is a free slot: fewer I/Os are in flight than there are slots.
         let Some(slot) = self.engine.slots.free.pop() else { return };
         let Some(mut buf) = self.engine.slots.bufs[slot].take() else {
             self.engine.slots.free.push(slot);
@@ -220,7 +221,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.ios += 1;
     }
 
-    /// The doorbell, for what was submitted since the last one.
+    /// Rings the doorbell for all commands submitted since the last one.
     fn ring(&mut self) {
         if self.engine.slots.batch.is_empty() {
             return;
@@ -235,7 +236,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.engine.slots.batch.clear();
     }
 
-    /// Waits for `least` and takes `most` at most.
+    /// Waits for `least` completions and takes at most `most`.
     fn reap(&mut self, least: usize, most: usize) {
         let mut taken = 0;
         while taken < most {
@@ -258,7 +259,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// Waits for all that is in flight.
+    /// Waits for all I/Os in flight.
     fn drain(&mut self) {
         while self.out() > 0 {
             self.reap(1, usize::MAX);
@@ -277,11 +278,11 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             Ok(false) => {}
             Err(lost) => self.ended = Some(lost),
         }
-        // Even without its buffer: the next I/O that takes the slot finds that out.
+        // Even without its buffer: the next I/O that takes the slot detects that.
         self.engine.slots.free.push(slot);
     }
 
-    /// A flush by itself: nothing else is in flight.
+    /// Sends a flush; nothing else is in flight.
     fn flush(&mut self) {
         if self.ended.is_some() {
             return;
@@ -294,7 +295,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// Until `due_ns` or the turn's end; `spin_ns` of it at least are spent busily.
+    /// Pauses until `due_ns` or the turn's end; spins for at least `spin_ns` of it.
     fn pause(&mut self, due_ns: u64, spin_ns: u64) {
         let busy_until_ns = self.engine.clock.now_ns() + spin_ns;
         loop {

@@ -1,4 +1,4 @@
-//! `cmdprio_percentage` and its kind: some I/Os of a job have a priority of their own.
+//! `cmdprio_percentage` and related keys: some I/Os of a job have a priority of their own.
 
 use meantime_hw::IoPriority;
 
@@ -9,15 +9,16 @@ use super::value::{self, Why};
 /// A share of the I/Os of one size, and the priority they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorityShare {
-    /// Of this size; `None`: of any.
+    /// The size; `None`: any size.
     pub bytes: Option<u64>,
     /// Their share, in percent.
     pub percent: u8,
-    /// The priority, as the kernel has it; `None`: that of the job's `cmdprio` and `cmdprio_class`.
+    /// The priority in the kernel's encoding; `None`: that of the job's `cmdprio` and
+    /// `cmdprio_class`.
     pub bits: Option<u16>,
 }
 
-/// The keys, of reads and of writes.
+/// The keys, for reads and for writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CmdPrio {
     /// `cmdprio_percentage`.
@@ -32,12 +33,12 @@ pub struct CmdPrio {
     pub split: [Vec<PriorityShare>; 2],
 }
 
-/// A priority as the kernel has it: class, hint, level.
+/// Returns a priority in the kernel's encoding: class, hint, level.
 fn bits(class: u8, level: u8, hint: u16) -> u16 {
     u16::from(class) << 13 | hint << 3 | u16::from(level)
 }
 
-/// One number for both directions, or two.
+/// Parses one number for both directions, or two.
 pub(super) fn numbers<T: TryFrom<u64>>(text: &str, max: u64) -> Result<[T; 2], Why> {
     let (read, write) = text.split_once(',').unwrap_or((text, text));
     let number = |part: &str| {
@@ -47,7 +48,8 @@ pub(super) fn numbers<T: TryFrom<u64>>(text: &str, max: u64) -> Result<[T; 2], W
     Ok([number(read)?, number(write)?])
 }
 
-/// `cmdprio_bssplit`: `64k/40:1m/60`, or with class, level and hint: `64k/25/1/1:64k/75/3/2`.
+/// Parses `cmdprio_bssplit`: `64k/40:1m/60`, or with class, level and hint:
+/// `64k/25/1/1:64k/75/3/2`.
 pub(super) fn split(text: &str) -> Result<[Vec<PriorityShare>; 2], Why> {
     let both = of_both(text, |part| part.split(':').map(share).collect::<Result<Vec<_>, _>>())?;
     for shares in &both {
@@ -84,15 +86,15 @@ fn share(text: &str) -> Result<PriorityShare, Why> {
 }
 
 impl CmdPrio {
-    /// Whether some I/Os of that direction have a priority of their own.
+    /// Returns whether some I/Os of that direction have a priority of their own.
     fn asks(&self, direction: usize) -> bool {
         self.percent[direction] > 0 || self.split[direction].iter().any(|share| share.percent > 0)
     }
 }
 
 impl Job {
-    /// The shares of the I/Os of reads and writes that have a priority of their own; `None`: none
-    /// has.
+    /// Returns the shares of reads and of writes that have a priority of their own; `None` if there
+    /// are none.
     pub(crate) fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
         let keys = &self.cmdprio;
         let asks = [self.reads() && keys.asks(0), self.writes() && keys.asks(1)];
@@ -110,7 +112,7 @@ impl Job {
         })
     }
 
-    /// The priority of the other I/Os, as the kernel has it.
+    /// Returns the priority of the other I/Os in the kernel's encoding.
     pub fn usual_priority_bits(&self) -> u16 {
         self.io_priority().map_or(0, IoPriority::bits)
     }
@@ -128,7 +130,7 @@ mod tests {
         let any = |percent, bits| PriorityShare { bytes: None, percent, bits: Some(bits) };
         let sized =
             |bytes, percent, bits| PriorityShare { bytes: Some(bytes), percent, bits: Some(bits) };
-        // Real time unless another class is set.
+        // Real time is the default class.
         assert_eq!(of(&[("cmdprio_percentage", "20")]), Some([vec![any(20, 1 << 13)], vec![]]));
         let keys = [
             ("rw", "randrw"),

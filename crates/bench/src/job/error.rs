@@ -1,11 +1,11 @@
-//! What can be wrong with a job, and where.
+//! Errors in a job, with their places.
 
 use std::fmt;
 use std::sync::Arc;
 
 use itertools::Itertools as _;
 
-/// Where a key came from.
+/// The source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A line of a job file.
@@ -20,7 +20,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// How to write `key` there: `bs` in a file, `--bs` on the command line.
+    /// Returns `key` as it is written there: `bs` in a file, `--bs` on the command line.
     pub fn key(&self, key: &str) -> String {
         match self {
             Origin::File { .. } => shown(key),
@@ -38,13 +38,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An error in a job file or on the command line: where, and what.
+/// An error in a job file or on the command line, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct JobError {
-    /// Where.
+    /// The place.
     pub origin: Origin,
-    /// What.
+    /// The error.
     pub problem: Problem,
 }
 
@@ -54,12 +54,12 @@ impl JobError {
     }
 }
 
-/// All that is wrong, in the order in which it stands there.
+/// All errors, in the order of their places.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().format("\n"))]
 pub struct JobErrors(pub Vec<JobError>);
 
-/// What is wrong.
+/// An error in a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Nothing but blanks and comments.
@@ -98,7 +98,7 @@ pub enum Problem {
     Unsupported {
         /// The key as written.
         key: String,
-        /// Why, or what to do instead.
+        /// The reason, or the alternative.
         why: &'static str,
     },
     /// A key that needs a value and has none.
@@ -106,7 +106,7 @@ pub enum Problem {
     NoValue {
         /// The key.
         key: String,
-        /// What it takes.
+        /// The values that it takes.
         expected: String,
     },
     /// A value that is not what the key takes.
@@ -116,7 +116,7 @@ pub enum Problem {
         key: String,
         /// The value, shortened and escaped.
         value: String,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
     /// A value that `what` already quotes.
@@ -124,7 +124,7 @@ pub enum Problem {
     InKey {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// Keys that contradict each other.
@@ -132,12 +132,12 @@ pub enum Problem {
     Contradiction {
         /// The job's name.
         job: String,
-        /// What contradicts what, and what to do.
+        /// The contradiction, and the remedy.
         what: String,
     },
 }
 
-/// User text made safe to print: control characters escaped, at most 60 characters.
+/// Makes user text safe to print: control characters escaped, at most 60 characters.
 pub fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(60).flat_map(safe_chars).collect();
     if text.chars().nth(60).is_some() {

@@ -3,12 +3,12 @@
 use super::value::{self, Why, block};
 use super::{Distribution, Sizes, ZONES_MAX, Zone};
 
-/// The most sizes of a `bssplit`, as in fio.
+/// The maximum number of sizes of a `bssplit`, as in fio.
 const SPLITS_MAX: usize = 64;
 
 type SizesOfBoth = ([Option<Sizes>; 2], Option<&'static str>);
 
-/// `read[,write[,trim]]`: what is left out is as the one before.
+/// Parses `read[,write[,trim]]`: an omitted part equals the one before.
 pub(super) fn of_both<T: Clone>(
     text: &str,
     mut parse: impl FnMut(&str) -> Result<T, Why>,
@@ -24,7 +24,7 @@ pub(super) fn of_both<T: Clone>(
     Ok([read, write])
 }
 
-/// `bsrange`: `1k-4k[,2k-8k]`.
+/// Parses `bsrange`: `1k-4k[,2k-8k]`.
 pub(super) fn block_range(text: &str) -> Result<SizesOfBoth, Why> {
     let mut note = None;
     let sizes = of_both(text, |part| {
@@ -47,7 +47,7 @@ pub(super) fn block_range(text: &str) -> Result<SizesOfBoth, Why> {
     Ok((sizes, note))
 }
 
-/// `bssplit`: `4k/70:16k/30[,…]`; sizes without a share have what is left, evenly.
+/// Parses `bssplit`: `4k/70:16k/30[,…]`. Sizes without a share divide the rest evenly.
 pub(super) fn block_split(text: &str) -> Result<SizesOfBoth, Why> {
     let mut note = None;
     let sizes = of_both(text, |part| {
@@ -81,7 +81,7 @@ fn optional_percent(text: &str) -> Result<Option<u8>, Why> {
     }
 }
 
-/// Shares with the blanks filled evenly, which must be 100 together.
+/// Fills missing shares evenly; all shares must add up to 100.
 fn filled(shares: impl Iterator<Item = Option<u8>>, what: &str) -> Result<Vec<u8>, Why> {
     let shares: Vec<Option<u8>> = shares.collect();
     let given: u32 = shares.iter().flatten().map(|percent| u32::from(*percent)).sum();
@@ -103,7 +103,7 @@ fn filled(shares: impl Iterator<Item = Option<u8>>, what: &str) -> Result<Vec<u8
     Ok(shares.into_iter().map(fill).collect())
 }
 
-/// `rate`, `rate_iops`: `read[,write[,trim]]`; a place left empty, or 0, is no limit.
+/// Parses `rate`, `rate_iops`: `read[,write[,trim]]`; an empty place, or 0, is no limit.
 pub(super) fn rates(text: &str, max: u64) -> Result<[Option<u64>; 2], Why> {
     of_both(text, |part| match part {
         "" => Ok(None),
@@ -111,12 +111,12 @@ pub(super) fn rates(text: &str, max: u64) -> Result<[Option<u64>; 2], Why> {
     })
 }
 
-/// `blockalign`: sizes that random places of reads and writes are multiples of.
+/// Parses `blockalign`: random places of reads and writes are multiples of these sizes.
 pub(super) fn aligns(text: &str) -> Result<[Option<u64>; 2], Why> {
     of_both(text, |part| block(part).map(|size| Some(size.bytes)))
 }
 
-/// A number with up to six decimals, in millionths.
+/// Parses a number with up to six decimals, in millionths.
 pub(super) fn millionths(text: &str) -> Result<u64, Why> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -135,7 +135,7 @@ pub(super) fn millionths(text: &str) -> Result<u64, Why> {
         .ok_or_else(|| "too large".to_owned())
 }
 
-/// A part of a whole, in millionths.
+/// Parses a part of a whole, in millionths.
 pub(super) fn part(text: &str) -> Result<u64, Why> {
     match millionths(text)? {
         ppm @ 0..=1_000_000 => Ok(ppm),
@@ -143,7 +143,7 @@ pub(super) fn part(text: &str) -> Result<u64, Why> {
     }
 }
 
-/// `latency_percentile`, in millionths of a percent.
+/// Parses `latency_percentile`, in millionths of a percent.
 pub(super) fn percentile(text: &str) -> Result<u64, Why> {
     match millionths(text)? {
         ppm @ 1..=100_000_000 => Ok(ppm),
@@ -151,11 +151,11 @@ pub(super) fn percentile(text: &str) -> Result<u64, Why> {
     }
 }
 
-/// What `random_distribution` takes.
+/// The values of `random_distribution`.
 pub(super) const DISTRIBUTIONS: &str =
     "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…";
 
-/// `random_distribution`.
+/// Parses `random_distribution`.
 pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
     let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
     let figures = |default_ppm: u64| -> Result<(u64, Option<u64>), Why> {
@@ -217,8 +217,8 @@ fn block_length(text: &str) -> Result<u64, Why> {
     }
 }
 
-/// Zones of reads and of writes. `length` gives `None` for one that is left out: those share what
-/// is left of 100 %.
+/// Parses zones of reads and of writes. `length` returns `None` for an omitted length: those zones
+/// share the rest of 100 %.
 fn zones(
     text: &str,
     length: impl Fn(&str) -> Result<Option<u64>, Why>,
@@ -250,7 +250,7 @@ fn zones(
     Ok(both)
 }
 
-/// Lengths with the blanks filled evenly from what is left of 100 %; the last of them has the rest
+/// Divides the rest of 100 % evenly among the missing lengths; the last one also gets the remainder
 /// of the division.
 fn lengths(given: Vec<Option<u64>>) -> Result<Vec<u64>, Why> {
     let blanks = given.iter().filter(|length| length.is_none()).count() as u64;

@@ -1,9 +1,9 @@
-//! fio job files: what a `[job]` section says, as typed values.
+//! fio job files: the content of a `[job]` section, as typed values.
 //!
-//! [`parse()`] reads a whole file and finds all that is wrong with it, [`Job::set`] is the single
-//! place that looks keys up (the command line's `--bs 4k` goes through it too), and
-//! [`Job::validate`] finds keys that contradict each other once everything is set. Nothing here
-//! does I/O and nothing here panics, whatever the text.
+//! [`parse()`] reads a whole file and finds all errors in it. [`Job::set`] is the only place that
+//! looks keys up (the command line's `--bs 4k` uses it, too). [`Job::validate`] finds keys that
+//! contradict each other once everything is set. Nothing here does I/O and nothing here panics, for
+//! any text.
 
 mod cmdprio;
 pub mod error;
@@ -41,7 +41,7 @@ pub use settings::{
 pub use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
-/// the parts of split requests. A device with shorter queues refuses more when the job is checked.
+/// the parts of split requests. For a device with shorter queues the check of the job refuses more.
 pub const IODEPTH_MAX: u32 = 1023;
 /// The largest number of clones of a job.
 pub const NUMJOBS_MAX: u32 = 1024;
@@ -49,11 +49,11 @@ pub const NUMJOBS_MAX: u32 = 1024;
 pub const JOBS_MAX: usize = 1024;
 /// The highest CPU number `cpus_allowed` may name.
 pub const CPU_MAX: u32 = 4095;
-/// The most CPU-bound programs that may compete with a job.
+/// The maximum number of CPU-bound programs that compete with a job.
 pub const HOGS_MAX: u32 = 64;
-/// The largest limit on idling, in µs: beyond it the kernel has none.
+/// The largest limit on idling, in µs; beyond it the kernel has no limit.
 pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
-/// The most values of `sched` and of `pm_qos` that are compared.
+/// The maximum number of values of `sched` and of `pm_qos` that are compared.
 pub const SETTINGS_MAX: usize = 16;
 /// Every block size, size and offset is a multiple of this many bytes.
 pub const SECTOR_BYTES: u64 = 512;
@@ -88,7 +88,7 @@ pub enum Rw {
 }
 
 impl Rw {
-    /// fio's words, the usual one for each first.
+    /// fio's words; the first of each is the usual one.
     pub(crate) const WORDS: [(&str, Rw); 11] = [
         ("read", Rw::Read),
         ("write", Rw::Write),
@@ -103,17 +103,17 @@ impl Rw {
         ("randtrimwrite", Rw::RandTrimWrite),
     ];
 
-    /// fio's word for it.
+    /// Returns fio's word for it.
     pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(_, rw)| *rw == self).map_or("", |(word, _)| word)
     }
 
-    /// Whether the I/Os go to random places.
+    /// Returns whether the I/Os go to random places.
     pub fn is_random(self) -> bool {
         matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw | Rw::RandTrim | Rw::RandTrimWrite)
     }
 
-    /// Whether reads and writes are mixed.
+    /// Returns whether reads and writes are mixed.
     pub(crate) fn is_mixed(self) -> bool {
         matches!(self, Rw::Rw | Rw::RandRw)
     }
@@ -127,17 +127,17 @@ pub enum Verify {
     None,
     /// Every block carries its place and number.
     Meta,
-    /// And what follows is `verify_pattern`.
+    /// As `Meta`, and the rest is `verify_pattern`.
     PatternHdr,
-    /// Every block is `verify_pattern`, and nothing else.
+    /// Every block is `verify_pattern` only.
     Pattern,
     /// Every block carries place and number, and its CRC-32C.
     Crc32c,
-    /// Or fio's CRC-64.
+    /// As `Crc32c`, with fio's CRC-64.
     Crc64,
-    /// Or its MD5.
+    /// As `Crc32c`, with MD5.
     Md5,
-    /// Or its SHA-256.
+    /// As `Crc32c`, with SHA-256.
     Sha256,
 }
 
@@ -159,8 +159,8 @@ impl Default for Extent {
 }
 
 impl Extent {
-    /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of
-    /// `align_bytes`.
+    /// Returns the bytes on a device of `device_bytes`; a percentage is rounded down to a multiple
+    /// of `align_bytes`.
     pub fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
         match self {
             Extent::Bytes(bytes) => bytes,
@@ -173,17 +173,17 @@ impl Extent {
     }
 }
 
-/// A key as it was set: last value and where it came from.
+/// A key that was set: its last value and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetKey {
     key: &'static str,
     value: String,
     origin: Origin,
-    /// From `[global]`: what the section says of the same matter replaces it.
+    /// From `[global]`: a key of the section for the same setting replaces it.
     inherited: bool,
 }
 
-/// One job: a `[section]` with its defaults from `[global]`, or what the command line says.
+/// One job: a `[section]` with its defaults from `[global]`, or the keys of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Job {
     /// The section's name, or `name=`.
@@ -200,10 +200,9 @@ pub struct Job {
     pub iodepth: u32,
     /// Clones of this job, each with a thread and queue pair of its own; 1 unless set.
     pub numjobs: u32,
-    /// How much of the device to use, and to transfer in one loop; the rest of the device unless
-    /// set.
+    /// Amount of the device to use, and to transfer in one loop; the rest of the device unless set.
     pub size: Option<Extent>,
-    /// Where on the device to begin; 0 unless set.
+    /// Start on the device; 0 unless set.
     pub offset: Extent,
     /// End after this time. `None`: when `size` has been transferred.
     pub runtime: Option<Duration>,
@@ -215,15 +214,15 @@ pub struct Job {
     pub rwmixread_percent: u8,
     /// How written data is checked.
     pub verify: Verify,
-    /// The other keys about that.
+    /// The other keys of the checks.
     pub verify_keys: VerifyKeys,
-    /// Ends at the end of the device.
+    /// Whether to end at the end of the device.
     pub fill_device: bool,
     /// The device's zones.
     pub zones: ZoneKeys,
-    /// How active it is beside other jobs.
+    /// The share of I/Os in relation to other jobs.
     pub flow: FlowKeys,
-    /// The nodes of its CPUs and memory.
+    /// The NUMA nodes of its CPUs and memory.
     pub numa: NumaKeys,
     /// I/Os with a priority of their own.
     pub cmdprio: CmdPrio,
@@ -231,9 +230,9 @@ pub struct Job {
     pub cpus_allowed: Vec<u32>,
     /// Level of the threads' I/O priority, 0 to 7.
     pub prio: Option<u8>,
-    /// Class of the threads' I/O priority, as `ioprio_set(2)` counts them.
+    /// Class of the threads' I/O priority, in the encoding of `ioprio_set(2)`.
     pub prioclass: Option<u8>,
-    /// Our own key: a program that wants the job's CPU as well.
+    /// Our own key: the work of a program that competes for the job's CPU.
     pub competitor: Option<Kind>,
     /// Our own key: the number of programs that only use the job's CPU.
     pub hogs: u32,
@@ -246,60 +245,60 @@ pub struct Job {
     pub filename: Option<String>,
     /// How a file in a file system is read.
     pub file: FileKeys,
-    /// How many times to do the whole job; 1 unless set.
+    /// Number of repetitions of the whole job; 1 unless set.
     pub loops: u64,
     /// Our own key: the completion policies to compare, as written (`interrupt,poll,hybrid=2us`).
     pub completion: Option<String>,
     /// fio's word for `completion=poll`.
     pub hipri: bool,
-    /// How much to transfer in one loop, if not `size`.
+    /// Amount to transfer in one loop, if it differs from `size`.
     pub io_size: Option<Extent>,
-    /// How much of the device to use, if not `size`, which then is how much to transfer.
+    /// Amount of the device to use, if it is not `size`; `size` is then the amount to transfer.
     pub filesize: Option<Extent>,
-    /// What else says where I/Os go.
+    /// Other keys for the places of I/Os.
     pub places: Places,
-    /// How long after the others to begin.
+    /// Delay of the beginning.
     pub startdelay: Duration,
     /// Begin when the job of that name has ended.
     pub wait_for: Option<String>,
-    /// Which jobs end when this job has ended.
+    /// The jobs that end with this job.
     pub exitall: Option<Exit>,
-    /// Kept apart, since it may come before `exitall`.
+    /// Separate, since it may come before `exitall`.
     pub exit_what: Exit,
     /// End when the speed is steady.
     pub steady: Option<Steady>,
-    /// For how long the speed must be steady.
+    /// Time for which the speed must be steady.
     pub steady_window: Duration,
-    /// How long not to look at it.
+    /// Time before the speed is judged.
     pub steady_ramp: Duration,
     /// End after this number of I/Os of each thread.
     pub number_ios: Option<u64>,
-    /// When writes are made durable.
+    /// Durability of writes.
     pub syncing: Syncing,
-    /// Where random I/Os go.
+    /// Places of random I/Os.
     pub random: Randomness,
-    /// When I/Os are submitted.
+    /// Times of submission.
     pub pace: Pace,
-    /// Find the depth at which this is kept.
+    /// Find the depth that keeps this latency.
     pub latency_target: LatencyTarget,
-    /// How many I/Os are submitted and taken back at once.
+    /// Number of I/Os submitted and completed at once.
     pub batch: Batch,
     /// Logs to write.
     pub logs: LogKeys,
-    /// Begin when the jobs before have ended.
+    /// Begin after the jobs before have ended.
     pub stonewall: bool,
     /// Show the jobs of this group as one.
     pub group_reporting: bool,
     /// Begin a new group for [`Job::group_reporting`].
     pub new_group: bool,
-    /// A key of its section was not accepted, or of `[global]`.
+    /// Whether a key of its section, or of `[global]`, was not accepted.
     pub is_faulty: bool,
     pub(crate) set_keys: Vec<SetKey>,
 }
 
 impl Job {
-    /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is
-    /// one of best effort.
+    /// Returns the I/O priority of the job's threads, if it sets one. As in fio a level without a
+    /// class is one of best effort.
     pub(crate) fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
@@ -313,7 +312,7 @@ impl Job {
         })
     }
 
-    /// A job with fio's defaults and nothing set.
+    /// Creates a job with fio's defaults and nothing set.
     pub fn new(name: &str) -> Job {
         Job {
             name: name.to_owned(),
@@ -337,98 +336,101 @@ impl Job {
         }
     }
 
-    /// The keys that were set, from `[global]`, the section or the command line, under their usual
-    /// names and with their values as written: what fio lists as `job options`. Keys without effect
+    /// Returns the keys that were set in `[global]`, the section or on the command line, under
+    /// their usual names and with their values as written: fio's `job options`. Keys without effect
     /// here are left out.
     pub fn fio_options(&self) -> Vec<(String, String)> {
         self.set_keys.iter().map(|set| (set.key.to_owned(), set.value.clone())).collect()
     }
 
-    /// Where each key was set, and whether one was refused, as in `other`.
+    /// Copies from `other` where each key was set, and whether one was refused.
     #[cfg(feature = "fuzzing")]
     pub fn take_origins(&mut self, other: &Job) {
         (self.set_keys, self.is_faulty) = (other.set_keys.clone(), other.is_faulty);
     }
 
-    /// Whether `key` (its usual name: `bs`, not `blocksize`) was set.
+    /// Returns whether `key` (its usual name: `bs`, not `blocksize`) was set.
     pub fn is_set(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key)
     }
 
-    /// The programs that want the job's CPU as well: what they do, and how many.
+    /// Returns the programs that compete for the job's CPU: their work and number.
     pub(crate) fn rivals(&self) -> Option<(Kind, u32)> {
         let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
-    /// How much of the device is used, if the job says so. Strided zones go on to its end.
+    /// Returns the amount of the device to use, if the job sets it. Strided zones extend to the
+    /// device's end.
     pub fn range(&self) -> Option<Extent> {
         let is_strided = self.zones.mode() == ZoneMode::Strided;
         self.filesize.or(self.size.filter(|_| !is_strided))
     }
 
-    /// How much is transferred in one loop, if that is not the range.
+    /// Returns the amount to transfer in one loop, if it differs from the range.
     pub fn amount(&self) -> Option<Extent> {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
-    /// What random places of that direction are multiples of, if not of the smallest size.
+    /// Returns the size that random places of that direction are multiples of, if not the smallest
+    /// size.
     pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }
 
-    /// Whether the job issues reads.
+    /// Returns whether the job issues reads.
     pub fn reads(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead)
             || (self.rw.is_mixed() && self.rwmixread_percent > 0)
     }
 
-    /// Whether the job issues writes.
+    /// Returns whether the job issues writes.
     pub fn writes(&self) -> bool {
         let always =
             matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
         always || (self.rw.is_mixed() && self.rwmixread_percent < 100)
     }
 
-    /// Whether the job deallocates blocks. They are of the size of its writes.
+    /// Returns whether the job deallocates blocks. They have the size of its writes.
     pub fn trims(&self) -> bool {
         matches!(self.rw, Rw::Trim | Rw::RandTrim | Rw::TrimWrite | Rw::RandTrimWrite)
     }
 
-    /// Whether the job changes what is on the device.
+    /// Returns whether the job changes the content of the device.
     pub fn changes(&self) -> bool {
         self.writes() || self.trims()
     }
 
-    /// The sizes of reads (0) or writes (1).
+    /// Returns the sizes of reads (0) or writes (1).
     pub fn sizes_of(&self, direction: usize) -> Sizes {
         let fixed_bytes = if direction == 0 { self.bs_read_bytes } else { self.bs_write_bytes };
         self.sizes[direction].clone().unwrap_or(Sizes::Fixed(fixed_bytes))
     }
 
-    /// Sizes of the directions that the job has.
+    /// Returns the sizes of the directions that the job has.
     fn used_sizes(&self) -> impl Iterator<Item = Sizes> {
         let used = [(0, self.reads()), (1, self.changes())];
         used.into_iter().filter(|(_, used)| *used).map(|(direction, _)| self.sizes_of(direction))
     }
 
-    /// The largest block this job transfers.
+    /// Returns the largest block that this job transfers.
     pub fn bs_max_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.max_bytes()).max().unwrap_or(self.bs_read_bytes)
     }
 
-    /// The smallest block this job transfers.
+    /// Returns the smallest block that this job transfers.
     pub fn bs_min_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.min_bytes()).min().unwrap_or(self.bs_read_bytes)
     }
 
-    /// Whether blocks of one direction differ in size.
+    /// Returns whether blocks of one direction differ in size.
     pub fn has_varied_sizes(&self) -> bool {
         self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
     }
 
-    /// An error in the value of `key`: in a file, or on the command line, where it is an option.
+    /// Returns an error in the value of `key`: in a file, or on the command line, where it is an
+    /// option.
     pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
         let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
         JobError::new(origin, error::Problem::InKey { key: origin.key(key), what })

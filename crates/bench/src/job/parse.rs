@@ -17,16 +17,16 @@ pub struct JobFile {
     pub warnings: Vec<String>,
     /// Keys without effect.
     pub ignored: Vec<Ignored>,
-    /// All that is wrong, in the order of the lines. The jobs lack the keys that are.
+    /// All errors, in the order of the lines. The jobs lack these keys.
     pub errors: Vec<JobError>,
 }
 
-/// Where the keys of the current section go.
+/// The section that receives the keys.
 enum Section {
     None,
     Global,
     Job,
-    /// Its header is wrong, which was reported.
+    /// A section with a wrong header, which was reported.
     Nowhere,
 }
 
@@ -41,14 +41,14 @@ struct Parser<'a> {
 /// Reads a job file from its text; `source` names it in messages.
 ///
 /// `[global]` gives defaults to the sections that follow it; a later `[global]` adds to and
-/// overrides an earlier one. A comment is a line that begins with `;` or `#`, or what follows a
-/// blank and one of them (as fio has it). Contradictions between keys are left to
-/// [`Job::validate`], since the command line may still change them.
+/// overrides an earlier one. A comment is a line that begins with `;` or `#`, or text after a blank
+/// and one of them (as in fio). [`Job::validate`] checks for contradictions between keys, since the
+/// command line may still change them.
 pub fn parse(text: &str, source: &str) -> JobFile {
     parse_in(text, source, &|name| std::env::var(name).ok())
 }
 
-/// The same with the variables of `environment`.
+/// Reads a job file with the variables of `environment`.
 pub(super) fn parse_in(text: &str, source: &str, environment: Environment<'_>) -> JobFile {
     let source: Arc<str> = Arc::from(source);
     let mut parser = Parser {
@@ -86,7 +86,7 @@ pub(super) fn parse_in(text: &str, source: &str, environment: Environment<'_>) -
 }
 
 impl Parser<'_> {
-    /// `[name]`.
+    /// Parses `[name]`.
     fn header(&mut self, line: &str, origin: &Origin) -> Result<(), JobError> {
         self.seen_here.clear();
         self.section = Section::Nowhere;
@@ -103,7 +103,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `key=value` or `key`.
+    /// Parses `key=value` or `key`.
     fn key(&mut self, line: &str, origin: &Origin) -> Result<(), JobError> {
         let fail = |problem: Problem| Err(JobError::new(origin, problem));
         let line = match replaced(line, self.environment) {
@@ -146,7 +146,7 @@ impl Parser<'_> {
     }
 }
 
-/// The line up to a comment.
+/// Returns the line up to a comment.
 fn without_comment(line: &str) -> &str {
     let mut after_blank = true;
     for (at, c) in line.char_indices() {

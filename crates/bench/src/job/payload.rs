@@ -1,21 +1,21 @@
-//! `verify_pattern`: what blocks hold that are written for a check.
+//! `verify_pattern`: the content of blocks that are written for a check.
 
 use super::value::Why;
 
 /// The longest pattern.
 const PATTERN_MAX: usize = 512;
 
-/// Bytes that a block repeats from its beginning to its end.
+/// Bytes that fill a block by repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// One round of them.
+    /// One repetition.
     bytes: Vec<u8>,
-    /// Where in a round the block's offset stands (`%o`), in eight bytes, the lowest first.
+    /// Places in a repetition that hold the block's offset (`%o`), in eight little-endian bytes.
     offsets: Vec<usize>,
 }
 
 impl Payload {
-    /// fio's notation: numbers, `"text"` and `%o`, one after the other.
+    /// Parses fio's notation: numbers, `"text"` and `%o`, one after the other.
     pub(super) fn parse(text: &str) -> Result<Payload, Why> {
         let mut payload = Payload::default();
         let mut rest = text.trim();
@@ -31,7 +31,7 @@ impl Payload {
         Ok(payload)
     }
 
-    /// Takes the first part of `text`; what follows.
+    /// Parses the first part of `text`, and returns the rest.
     fn push<'t>(&mut self, text: &'t str) -> Result<&'t str, Why> {
         if let Some(rest) = text.strip_prefix("%o") {
             self.offsets.push(self.bytes.len());
@@ -60,14 +60,14 @@ impl Payload {
         if i32::try_from(number).is_err() && u32::try_from(number).is_err() {
             return Err("a number of more than 32 bits is written as 0x…".to_owned());
         }
-        // The lowest byte first, and no more of them than it has.
+        // Little-endian, without leading zero bytes.
         let bytes = (number as u32).to_le_bytes();
         let length = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
         self.bytes.extend(&bytes[..length]);
         Ok(rest)
     }
 
-    /// In the order in which they are written; an odd digit is a byte of its own, the first.
+    /// Adds digits in the order in which they are written; an odd first digit is a byte of its own.
     fn push_hex(&mut self, digits: &str) -> Result<(), Why> {
         if digits.is_empty() {
             return Err("0x without digits".to_owned());
@@ -80,7 +80,7 @@ impl Payload {
         Ok(())
     }
 
-    /// The round of a block at `offset_bytes`.
+    /// Returns the repetition of a block at `offset_bytes`.
     fn round(&self, offset_bytes: u64) -> Vec<u8> {
         let mut round = self.bytes.clone();
         for at in &self.offsets {
@@ -89,15 +89,15 @@ impl Payload {
         round
     }
 
-    /// Fills `part`, which is what a block at `offset_bytes` has from `at` on.
+    /// Fills `part`, the bytes from `at` on of a block at `offset_bytes`.
     pub fn fill(&self, part: &mut [u8], offset_bytes: u64, at: usize) {
         let round = self.round(offset_bytes);
         let mut bytes = round.iter().cycle().skip(at % round.len());
         part.iter_mut().for_each(|byte| *byte = *bytes.next().unwrap_or(&0));
     }
 
-    /// Where `part`, which is what a block at `offset_bytes` has from `at` on, is first something
-    /// else: the place in it, what it should be, and what it is.
+    /// Returns the first difference in `part`, the bytes from `at` on of a block at `offset_bytes`:
+    /// the place in it, the expected byte, and the actual one.
     pub fn differs(&self, part: &[u8], offset_bytes: u64, at: usize) -> Option<(usize, u8, u8)> {
         let round = self.round(offset_bytes);
         let bytes = round.iter().cycle().skip(at % round.len());
@@ -112,7 +112,7 @@ impl Payload {
 mod tests {
     use super::*;
 
-    /// The first bytes of the block at 4096 that fio 3.33 wrote with `verify=pattern`.
+    /// Checks the first bytes of the block at 4096 that fio 3.33 wrote with `verify=pattern`.
     #[test]
     fn patterns_are_fios() {
         for (text, hex) in [
@@ -133,7 +133,7 @@ mod tests {
             let got: String = block.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(got, hex, "{text}");
             assert_eq!(payload.differs(&block, 4096, 0), None);
-            // A part is filled as it is in the whole.
+            // A part is filled as within the whole block.
             let mut tail = vec![0; block.len() - 5];
             payload.fill(&mut tail, 4096, 5);
             assert_eq!(tail, block[5..], "{text}");

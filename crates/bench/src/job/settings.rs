@@ -1,4 +1,4 @@
-//! What groups of keys say together, as typed values.
+//! Groups of keys as typed values.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use meantime_hw::MemPolicy;
 
 use super::{Extent, Payload};
 
-/// The most zones of a zoned distribution, as in fio.
+/// The maximum number of zones of a zoned distribution, as in fio.
 pub const ZONES_MAX: usize = 256;
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
-    /// All the same: `bs`.
+    /// All equal: `bs`.
     Fixed(u64),
-    /// Multiples of the first, up to the second, each as likely as the others: `bsrange`.
+    /// Multiples of the first, up to the second, all equally likely: `bsrange`.
     Range(u64, u64),
-    /// Size and its share in percent: `bssplit`.
+    /// Each size with its share in percent: `bssplit`.
     Split(Vec<(u64, u8)>),
 }
 
 impl Sizes {
-    /// The smallest, in bytes.
+    /// Returns the smallest size, in bytes.
     pub fn min_bytes(&self) -> u64 {
         self.ends().into_iter().min().unwrap_or(0)
     }
 
-    /// The largest, in bytes.
+    /// Returns the largest size, in bytes.
     pub fn max_bytes(&self) -> u64 {
         self.ends().into_iter().max().unwrap_or(0)
     }
 
-    /// What every size and every place is a multiple of.
+    /// Returns the size that every size and every place is a multiple of.
     pub fn step_bytes(&self) -> u64 {
         self.ends().into_iter().fold(0, gcd)
     }
 
-    /// All sizes, or the ends of the range. (Its last is a multiple of its first.)
+    /// Returns all sizes, or the ends of the range. (The last is a multiple of the first.)
     fn ends(&self) -> Vec<u64> {
         match self {
             Sizes::Fixed(bytes) => vec![*bytes],
@@ -56,11 +56,11 @@ fn gcd(a: u64, b: u64) -> u64 {
 pub struct Syncing {
     /// Flush after this number of writes; 0: never.
     pub fsync: u64,
-    /// The same: a block device has no metadata to leave out.
+    /// As `fsync`: a block device has no metadata to leave out.
     pub fdatasync: u64,
-    /// Flush when all has been written.
+    /// Flush at the end.
     pub end_fsync: bool,
-    /// Every write is durable when it is done (`sync`): FUA.
+    /// Every write is durable when it completes (`sync`): FUA.
     pub fua: bool,
 }
 
@@ -76,14 +76,14 @@ pub struct Zone {
 /// `random_distribution`. Real numbers are kept in millionths, so that jobs can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Distribution {
-    /// Each block as likely as the others.
+    /// All blocks equally likely.
     #[default]
     Uniform,
     /// Zipf's law.
     Zipf {
         /// θ, in millionths.
         theta_ppm: u64,
-        /// Where the most popular one is, as a part of the range in millionths; `None`: anywhere.
+        /// Place of the most popular block, as a part of the range in millionths; `None`: anywhere.
         center_ppm: Option<u64>,
     },
     /// A power law.
@@ -100,71 +100,71 @@ pub enum Distribution {
         /// As for Zipf; `None`: the middle.
         center_ppm: Option<u64>,
     },
-    /// Shares of the accesses for parts of the range, of reads and of writes; lengths in percent.
+    /// Shares of the accesses for parts of the range, for reads and for writes; lengths in percent.
     Zoned([Vec<Zone>; 2]),
-    /// The same with lengths in bytes.
+    /// As `Zoned`, with lengths in bytes.
     ZonedAbs([Vec<Zone>; 2]),
 }
 
-/// `random_generator`. All are the same generator here; without `norandommap` all visit each block
-/// once.
+/// `random_generator`. All names mean the same generator here; without `norandommap` all visit each
+/// block once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Generator {
-    /// With `norandommap` each place is drawn for itself.
+    /// With `norandommap` each place is drawn independently.
     #[default]
     Tausworthe,
-    /// Visits each block once even then.
+    /// Visits each block once even with `norandommap`.
     Lfsr,
 }
 
-/// Where random I/Os go.
+/// The places of random I/Os.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Randomness {
-    /// How likely each place is.
+    /// The likelihood of each place.
     pub distribution: Distribution,
-    /// A place may be visited again before all have been.
+    /// Whether a place may be visited again before all others were visited.
     pub norandommap: bool,
     /// The generator.
     pub generator: Generator,
-    /// The same in every run.
+    /// Equal in every run.
     pub randrepeat: bool,
-    /// The seed, if one was chosen.
+    /// The seed, if one is set.
     pub randseed: Option<u64>,
 }
 
-/// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
+/// Other keys for the places of I/Os: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
     /// The number of I/Os that follow each random place.
     pub run: u64,
-    /// All of them are at that place (`identical`), not one after the other.
+    /// Whether all of them go to that place (`identical`), not one after the other.
     pub identical: bool,
-    /// What random places of reads and writes are multiples of; `None`: the smallest size.
+    /// Sizes that random places of reads and writes are multiples of; `None`: the smallest size.
     pub align_bytes: [Option<u64>; 2],
-    /// How far after the thread before each thread begins.
+    /// Distance between the starts of two threads.
     pub offset_increment: Extent,
 }
 
-/// `exitall` and `exit_what`: which jobs end when this one has ended.
+/// `exitall` and `exit_what`: the jobs that end with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exit {
-    /// Those of its reporting group.
+    /// The jobs of its reporting group.
     #[default]
     Group,
-    /// Those that run at the same time.
+    /// The jobs that run at the same time.
     Stonewall,
-    /// All, and those to come.
+    /// All jobs, also later ones.
     All,
 }
 
-/// `steadystate`: the job ends when its speed has been the same for a while.
+/// `steadystate`: the job ends when its speed has been constant for some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steady {
-    /// Bytes per second, not I/Os.
+    /// Judge bytes per second, not I/Os.
     pub bandwidth: bool,
-    /// The slope of its line over time, not its greatest deviation from the mean.
+    /// Judge the slope over time, not the greatest deviation from the mean.
     pub slope: bool,
     /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent
     /// of the mean if `percent` is set, else of one I/O or byte per second.
@@ -173,58 +173,58 @@ pub struct Steady {
     pub percent: bool,
 }
 
-/// `thinktime`, `rate` and their kind.
+/// `thinktime`, `rate` and related keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
-    /// How long a pause is.
+    /// Length of a pause.
     pub thinktime: Duration,
-    /// How much of it, at its beginning, is spent busily.
+    /// Part of a pause, at its beginning, that the thread spins.
     pub thinktime_spin: Duration,
     /// The number of I/Os between two pauses.
     pub thinktime_blocks: u64,
-    /// The most reads and writes per second.
+    /// The maximum number of reads and of writes per second.
     pub rate_iops: [Option<u64>; 2],
-    /// The most bytes read and written per second.
+    /// The maximum number of bytes read and written per second.
     pub rate_bytes: [Option<u64>; 2],
-    /// The time between two I/Os of a rate is drawn (a Poisson process), not always the same.
+    /// Whether the time between two I/Os of a rate is drawn (a Poisson process), not constant.
     pub poisson: bool,
 }
 
 impl Pace {
-    /// Whether anything is capped.
+    /// Returns whether any rate is limited.
     pub fn is_rated(&self) -> bool {
         self.rate_iops.iter().chain(&self.rate_bytes).any(Option::is_some)
     }
 }
 
-/// `latency_target` and its kind.
+/// `latency_target` and related keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatencyTarget {
-    /// The latency to keep; `None`: whatever it is.
+    /// The latency to keep; `None`: no target.
     pub target: Option<Duration>,
-    /// How long each depth is tried.
+    /// Time for which each depth is tried.
     pub window: Duration,
     /// The share of the I/Os that must keep it, in millionths of a percent.
     pub percentile_ppm: u64,
-    /// Go on when the depth is found.
+    /// Whether to continue after the depth is found.
     pub run: bool,
 }
 
-/// `iodepth_batch` and its kind. `None`: as it suits the loop.
+/// `iodepth_batch` and related keys. `None`: the loop decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// The number submitted at once; 0: all there is room for.
+    /// The number submitted at once; 0: as many as there are free slots.
     pub submit: Option<u32>,
-    /// The least number waited for; 0: look, do not wait.
+    /// The minimum number waited for; 0: look, do not wait.
     pub complete_min: Option<u32>,
-    /// The most taken at once.
+    /// The maximum number completed at once.
     pub complete_max: Option<u32>,
-    /// Once full, the number still in flight when submitting begins again.
+    /// When full, submit again after the number in flight has fallen to this.
     pub low: Option<u32>,
 }
 
 impl Batch {
-    /// Whether any was set.
+    /// Returns whether any key was set.
     pub fn is_set(&self) -> bool {
         *self != Batch::default()
     }
@@ -235,11 +235,11 @@ impl Batch {
 pub enum LogName {
     /// The job's name.
     OfJob,
-    /// As given; may lead into another directory.
+    /// The given name; may contain a directory.
     Named(String),
 }
 
-/// Which logs to write, and how.
+/// The logs to write, and their format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogKeys {
     /// `_lat`, `_slat` and `_clat`.
@@ -250,29 +250,29 @@ pub struct LogKeys {
     pub iops: Option<LogName>,
     /// `_clat_hist`.
     pub hist: Option<LogName>,
-    /// How long an average covers; 0: log each I/O.
+    /// Length of an average; 0: log each I/O.
     pub avg_ms: u64,
-    /// How long a histogram covers.
+    /// Length of a histogram.
     pub hist_ms: u64,
-    /// How often to halve the number of a histogram's bins.
+    /// Number of times that the number of a histogram's bins is halved.
     pub hist_coarseness: u8,
-    /// The offset in each line.
+    /// Write the offset in each line.
     pub offset: bool,
-    /// The greatest of a window, not its average.
+    /// Log the maximum of a window, not its average.
     pub max_value: bool,
-    /// Each I/O's priority, as the kernel has it, not only whether it is real time.
+    /// Log each I/O's priority in the kernel's encoding, not only whether it is real time.
     pub prio: bool,
-    /// A file for each thread.
+    /// Write a file for each thread.
     pub per_job: bool,
 }
 
 impl LogKeys {
-    /// Whether any log has I/Os or averages of them.
+    /// Returns whether any log has I/Os or averages of them.
     pub(crate) fn has_values(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 
-    /// Whether there is any log.
+    /// Returns whether there is any log.
     pub fn any(&self) -> bool {
         self.has_values() || self.hist.is_some()
     }
@@ -281,40 +281,40 @@ impl LogKeys {
 /// `do_verify`, `verify_interval`, `verify_pattern`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyKeys {
-    /// What is read is checked.
+    /// Whether data that is read is checked.
     pub checks: bool,
     /// The distance between headers, in bytes. `None`: each block has one header.
     pub interval_bytes: Option<u64>,
-    /// What blocks hold beside their headers; `None`: random data.
+    /// The content of blocks besides their headers; `None`: random data.
     pub payload: Option<Payload>,
 }
 
-/// `flow` and its kind: jobs of one flow have shares of its I/Os.
+/// `flow` and related keys: jobs of one flow share its I/Os by weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowKeys {
-    /// This share, in relation to the others'; 0: it belongs to no flow.
+    /// This job's weight; 0: it belongs to no flow.
     pub weight: u32,
-    /// Which flow.
+    /// The flow's number.
     pub id: u32,
-    /// How long a thread that is ahead sleeps.
+    /// Time for which a thread that is ahead sleeps.
     pub sleep: Duration,
 }
 
 /// `numa_cpu_nodes` and `numa_mem_policy`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NumaKeys {
-    /// On the CPUs of these nodes, ascending; empty: any.
+    /// Nodes whose CPUs the threads run on, ascending; empty: any.
     pub cpu_nodes: Vec<u32>,
-    /// Where memory comes from; `None`: the policy of the process.
+    /// Policy for memory; `None`: the policy of the process.
     pub policy: Option<MemPolicy>,
 }
 
-/// `fadvise_hint`: the advice on a file's reads to come.
+/// `fadvise_hint`: the advice on a file's future reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hint {
-    /// Nothing.
+    /// No advice.
     None,
-    /// What `rw` is, as in fio.
+    /// By `rw`, as in fio.
     #[default]
     ByPattern,
     /// Random.
@@ -326,12 +326,12 @@ pub enum Hint {
 /// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileKeys {
-    /// Past the page cache; `None`: as fio, through it. A device has none.
+    /// Whether to bypass the page cache; `None`: no, as in fio. A device has no page cache.
     pub direct: Option<bool>,
-    /// Our own key: which steps of the read path are taken while the device works.
+    /// Our own key: the steps of the read path that run while the device works.
     pub overlap: Overlap,
-    /// Our own key: memory of the page cache.
+    /// Our own key: size of the page cache.
     pub cache_bytes: usize,
-    /// The advice on the reads to come.
+    /// The advice on future reads.
     pub hint: Hint,
 }

@@ -1,8 +1,8 @@
-//! What tests make jobs with.
+//! Helpers that create jobs for tests.
 
 use super::{Job, Origin};
 
-/// A job with these keys, as from the command line.
+/// Creates a job with these keys, as from the command line.
 pub(crate) fn job(keys: &[(&str, &str)]) -> Job {
     let mut job = Job::new("a");
     for (key, value) in keys {

@@ -3,7 +3,7 @@
 use super::error::{JobError, JobErrors, Origin, Problem, shown};
 use super::{Distribution, Extent, Job, Verify};
 
-/// What contradicts what: the key whose line to name, and what is wrong.
+/// Contradictions: the key whose line to name, and the error.
 #[derive(Default)]
 pub(super) struct Contradictions(Vec<(&'static str, String)>);
 
@@ -32,9 +32,9 @@ const ONE_OF: &[(&str, &str, &str)] = &[
 ];
 
 impl Job {
-    /// Whether the job runs until its runtime ends. `time_based` decides. Without that key an
-    /// amount ends the job, and a runtime beside the amount is an upper limit, as in fio. A runtime
-    /// without an amount is how long the job runs.
+    /// Returns whether the job runs until its runtime ends. `time_based` decides. Without that key
+    /// an amount ends the job, and a runtime beside the amount is an upper limit, as in fio. A
+    /// runtime without an amount is the duration of the job.
     pub fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
         let has_amount = sizes.iter().any(Option::is_some)
@@ -44,8 +44,8 @@ impl Job {
         self.time_based.unwrap_or(!has_amount)
     }
 
-    /// Looks for keys that contradict each other, once the file and the command line have been
-    /// read. Returns warnings: keys that will have no effect in this combination.
+    /// Looks for keys that contradict each other, once the file and the command line were read.
+    /// Returns warnings: keys that have no effect in this combination.
     pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
         let mut wrong = Contradictions::default();
         self.check_pairs(&mut wrong);
@@ -65,7 +65,7 @@ impl Job {
         Err(JobErrors(wrong.0.into_iter().map(error).collect()))
     }
 
-    /// Keys that cannot be had together, and keys that cannot be had with `rw`.
+    /// Checks for keys that exclude each other, and keys that exclude `rw`.
     fn check_pairs(&self, wrong: &mut Contradictions) {
         for (one, other, why) in ONE_OF.iter().copied() {
             let later = if self.is_own(other) { other } else { one };
@@ -81,7 +81,7 @@ impl Job {
         }
     }
 
-    /// Keys that need others, or other values of them.
+    /// Checks for keys that need other keys, or other values of them.
     fn check_parts(&self, wrong: &mut Contradictions) {
         wrong.add_if(
             self.time_based == Some(true) && self.runtime.is_none(),
@@ -137,7 +137,7 @@ impl Job {
         );
     }
 
-    /// What cannot be verified.
+    /// Checks for settings that cannot be verified.
     fn check_verify(&self, wrong: &mut Contradictions) {
         let keys = &self.verify_keys;
         if let Some(bytes) = keys.interval_bytes {
@@ -203,7 +203,7 @@ impl Job {
         wrong.add_if(self.reads() && read_bytes != write_bytes, "bs", what);
     }
 
-    /// Whether the job's part of the device can be one.
+    /// Checks whether the job's part of the device is possible.
     fn check_range(&self, wrong: &mut Contradictions) {
         let block_bytes = self.bs_max_bytes();
         match (self.offset, self.range()) {
@@ -226,12 +226,12 @@ impl Job {
         }
     }
 
-    /// Set in this section or on the command line, not in `[global]`.
+    /// Returns whether the key was set in this section or on the command line, not in `[global]`.
     fn is_own(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key && !set.inherited)
     }
 
-    /// What is left out of the range, and keys that will do nothing here.
+    /// Returns warnings: the unused rest of the range, and keys without effect here.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |key: &str, what: String| {
@@ -250,7 +250,7 @@ impl Job {
             }
         }
         for (key, why, is_strict) in self.idle_keys() {
-            // What asks for nothing is nothing to be warned of.
+            // A strict key with its default value needs no warning.
             if !is_strict || self.says(key) {
                 warn(key, format!("{key} has no effect {why}"));
             }

@@ -2,8 +2,8 @@
 //!
 //! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib`
 //! is **1000** (fio keeps old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says
-//! 1000 and its parser takes 1024; we do what fio does. Both are worth a warning, so sizes come
-//! with an optional note.
+//! 1000 and its parser takes 1024; we follow the parser. Both deserve a warning, so sizes come with
+//! an optional note.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::competitor::Kind;
 /// Why a value is not accepted.
 pub(super) type Why = String;
 
-/// A size and, if it was written ambiguously, what to say about that.
+/// A size, with a note if it was written ambiguously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub bytes: u64,
@@ -52,11 +52,11 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
     Ok((number, suffix))
 }
 
-/// What `overlap` takes.
+/// The values of `overlap`.
 pub(super) const OVERLAPS: &str =
     "all, none, or a list of preload, pool, lazy-insert and lazy-unmap";
 
-/// Steps of the read path: `all`, `none` or a list.
+/// Parses steps of the read path: `all`, `none` or a list.
 pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
     match text {
         "all" => return Ok(Overlap::ALL),
@@ -75,7 +75,7 @@ pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
     })
 }
 
-/// Memory of a page cache.
+/// Parses the size of a page cache.
 pub(super) fn cache_bytes(text: &str) -> Result<usize, Why> {
     match usize::try_from(size(text)?.bytes) {
         Ok(bytes) if bytes >= 1 << 20 => Ok(bytes),
@@ -83,7 +83,7 @@ pub(super) fn cache_bytes(text: &str) -> Result<usize, Why> {
     }
 }
 
-/// fio's `fadvise_hint`.
+/// Parses fio's `fadvise_hint`.
 pub(super) fn hint(text: &str) -> Result<Hint, Why> {
     match text {
         "0" | "none" => Ok(Hint::None),
@@ -94,7 +94,7 @@ pub(super) fn hint(text: &str) -> Result<Hint, Why> {
     }
 }
 
-/// A plain whole number within `min..=max`. fio's size suffixes are allowed (`loops=1k`).
+/// Parses a whole number within `min..=max`. fio's size suffixes are allowed (`loops=1k`).
 pub(super) fn int(text: &str, min: u64, max: u64) -> Result<u64, Why> {
     let number = size(text)?.bytes;
     if number < min || number > max {
@@ -103,7 +103,7 @@ pub(super) fn int(text: &str, min: u64, max: u64) -> Result<u64, Why> {
     Ok(number)
 }
 
-/// A size in bytes.
+/// Parses a size in bytes.
 pub(super) fn size(text: &str) -> Result<Size, Why> {
     let (number, suffix) = number_and_suffix(text)?;
     let lower = suffix.to_ascii_lowercase();
@@ -133,7 +133,7 @@ pub(super) fn size(text: &str) -> Result<Size, Why> {
     Ok(Size { bytes, note })
 }
 
-/// A size in bytes, or a percentage.
+/// Parses a size in bytes, or a percentage.
 pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> {
     if let Some(percent) = text.strip_suffix('%') {
         let (percent, rest) = number_and_suffix(percent)?;
@@ -151,7 +151,7 @@ pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> 
     Ok((Extent::Bytes(size.bytes), size.note))
 }
 
-/// A size that is a multiple of a sector's.
+/// Checks that a size is a multiple of a sector.
 pub(super) fn whole_sectors(size: Size) -> Result<Size, Why> {
     match size.bytes % SECTOR_BYTES {
         0 => Ok(size),
@@ -159,7 +159,7 @@ pub(super) fn whole_sectors(size: Size) -> Result<Size, Why> {
     }
 }
 
-/// A size of blocks.
+/// Parses a block size.
 pub(super) fn block(text: &str) -> Result<Size, Why> {
     let size = size(text)?;
     if size.bytes == 0 {
@@ -176,7 +176,7 @@ pub(super) fn block(text: &str) -> Result<Size, Why> {
     Ok(size)
 }
 
-/// A time; a number without a unit is in units of `default_us`.
+/// Parses a time; a number without a unit is in units of `default_us`.
 pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     let (number, suffix) = number_and_suffix(text)?;
     let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
@@ -194,7 +194,7 @@ pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
             ));
         }
     };
-    // Ten years in µs: whatever is longer is a slip, and sums of times stay far from overflow.
+    // Ten years in µs: a longer time is a mistake, and sums of times cannot overflow.
     let us = number
         .checked_mul(unit_us)
         .filter(|us| *us <= 3650 * 86_400_000_000)
@@ -202,7 +202,7 @@ pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     Ok(Duration::from_micros(us))
 }
 
-/// fio's bool.
+/// Parses fio's bool.
 pub(super) fn boolean(text: &str) -> Result<bool, Why> {
     match text {
         "1" | "true" => Ok(true),
@@ -211,12 +211,12 @@ pub(super) fn boolean(text: &str) -> Result<bool, Why> {
     }
 }
 
-/// A whole percentage.
+/// Parses a whole percentage.
 pub(super) fn percent(text: &str) -> Result<u8, Why> {
     int(text.strip_suffix('%').unwrap_or(text), 0, 100).map(|percent| percent as u8)
 }
 
-/// Text that can be printed on one line.
+/// Parses text that can be printed on one line.
 pub(super) fn printable(text: &str) -> Result<String, Why> {
     if text.chars().any(char::is_control) {
         return Err("contains a control character".to_owned());
@@ -224,7 +224,7 @@ pub(super) fn printable(text: &str) -> Result<String, Why> {
     Ok(text.to_owned())
 }
 
-/// A job's name as given: anything that can be printed on one line.
+/// Parses a job's name: any text that can be printed on one line.
 pub(super) fn job_name(text: &str) -> Result<String, Why> {
     match text.trim() {
         "" => Err("a job needs a name".to_owned()),
@@ -234,13 +234,13 @@ pub(super) fn job_name(text: &str) -> Result<String, Why> {
     }
 }
 
-/// The first part of a log's name; none: the job's.
+/// Parses the first part of a log's name; none: the job's name.
 pub(super) fn log_name(text: &str) -> Result<Option<LogName>, Why> {
     let named = || printable(text).map(LogName::Named);
     Ok(Some(if text.is_empty() { LogName::OfJob } else { named()? }))
 }
 
-/// `completion`: a list, which is read when all of the job is known.
+/// Checks `completion`: a list, which is parsed when the whole job is known.
 pub(super) fn policies(text: &str) -> Result<String, Why> {
     if text.split(',').any(|policy| policy.trim().is_empty()) {
         return Err("a policy in the list is empty".to_owned());
@@ -248,18 +248,18 @@ pub(super) fn policies(text: &str) -> Result<String, Why> {
     printable(text)
 }
 
-/// What `rw` takes.
+/// The values of `rw`.
 pub(super) const RW_KINDS: &str =
     "read, write, randread, randwrite, rw, randrw, trim, randtrim, trimwrite or randtrimwrite";
 
-/// `rw`.
+/// Parses `rw`.
 pub(super) fn rw(text: &str) -> Result<Rw, Why> {
     let found = Rw::WORDS.iter().find(|(word, _)| *word == text);
     found.map(|(_, rw)| *rw).ok_or_else(|| format!("expected {RW_KINDS}"))
 }
 
-/// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os
-/// follow a random place.
+/// Parses `rw` with its modifier: the bytes added to each place of a sequence, or the number of
+/// I/Os that follow a random place.
 pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
     let Some((kind, modifier)) = text.split_once(':') else { return Ok((rw(text)?, 0, 1)) };
     let (kind, modifier) = (rw(kind.trim())?, modifier.trim());
@@ -272,7 +272,7 @@ pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
     Ok((kind, sign * bytes, 1))
 }
 
-/// `steadystate`: `iops:10%`, `bw_slope:1m`.
+/// Parses `steadystate`: `iops:10%`, `bw_slope:1m`.
 pub(super) fn steady(text: &str) -> Result<Steady, Why> {
     let expected =
         || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
@@ -297,10 +297,10 @@ pub(super) fn steady(text: &str) -> Result<Steady, Why> {
     Ok(Steady { bandwidth, slope, limit_ppm, percent })
 }
 
-/// What `verify` takes.
+/// The values of `verify`.
 pub(super) const METHODS: &str = "crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none";
 
-/// `verify`.
+/// Parses `verify`.
 pub(super) fn verify(text: &str) -> Result<Verify, Why> {
     match text {
         "none" | "0" => Ok(Verify::None),
@@ -320,8 +320,8 @@ pub(super) fn verify(text: &str) -> Result<Verify, Why> {
     }
 }
 
-/// `bs`: `read[,write[,trim]]`; a size applies to those after it too, unless a comma ends the list.
-/// `None` where the list leaves a size as it was.
+/// Parses `bs`: `read[,write[,trim]]`; a size also applies to those after it, unless a comma ends
+/// the list. `None` where the list leaves a size unchanged.
 pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'static str>), Why> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 3 || parts.iter().all(|part| part.is_empty()) {
@@ -332,14 +332,14 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
     for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
         let size = block(part)?;
         note = note.or(size.note);
-        // The last one applies to what follows; with a trailing comma it is not the last.
+        // The last one applies to the following sizes; with a trailing comma it is not the last.
         let upto = if at + 1 == parts.len() { sizes.len() } else { at + 1 };
         sizes[at..upto].fill(Some(size.bytes));
     }
     Ok(([sizes[0], sizes[1]], note))
 }
 
-/// `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
+/// Parses `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
 pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
     match text {
         "none" => Ok(None),
@@ -350,12 +350,12 @@ pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
     }
 }
 
-/// `sched`: `other,rr:1,fifo:1,slice:1ms`.
+/// Parses `sched`: `other,rr:1,fifo:1,slice:1ms`.
 pub(super) fn scheds(text: &str) -> Result<Vec<SchedClass>, Why> {
     each_once(text, |part| part.parse().map_err(|error: ParseSchedClassError| error.to_string()))
 }
 
-/// `pm_qos`: `none,0,20`, in µs.
+/// Parses `pm_qos`: `none,0,20`, in µs.
 pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
     each_once(text, |part| match part {
         "none" => Ok(None),
@@ -369,7 +369,7 @@ pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
     })
 }
 
-/// A list of things to compare.
+/// Parses a list of values to compare, each once.
 fn each_once<'t, T: PartialEq>(
     text: &'t str,
     one: impl Fn(&'t str) -> Result<T, Why>,
@@ -388,20 +388,20 @@ fn each_once<'t, T: PartialEq>(
     Ok(all)
 }
 
-/// `cpus_allowed`: `0-1,3`.
+/// Parses `cpus_allowed`: `0-1,3`.
 pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
     numbers(text, "CPU")
 }
 
-/// `numa_cpu_nodes`: the same of nodes, or `all`: any.
+/// Parses `numa_cpu_nodes`: a list of nodes, or `all`: any.
 pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
     if text == "all" { Ok(Vec::new()) } else { numbers(text, "node") }
 }
 
-/// What `numa_mem_policy` takes.
+/// The values of `numa_mem_policy`.
 pub(super) const MEM_POLICIES: &str = "default, local, prefer:NODE, bind:NODES or interleave:NODES";
 
-/// `numa_mem_policy`.
+/// Parses `numa_mem_policy`.
 pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
     let (mode, list) =
         text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
@@ -423,7 +423,7 @@ pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
     }
 }
 
-/// A list of what the kernel numbers: ascending, each once.
+/// Parses a list of kernel numbers: ascending, each once.
 fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
     let mut numbers = BTreeSet::new();
     for part in text.split(',').map(str::trim) {

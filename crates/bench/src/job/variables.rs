@@ -6,7 +6,7 @@ use std::thread;
 /// A variable of the environment.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// `text` with its variables replaced. A value in which one of the machine's stands may calculate:
+/// Replaces the variables of `text`. A value with one of the machine's variables may calculate:
 /// `4*$mb_memory`.
 pub(super) fn replaced(text: &str, environment: Environment<'_>) -> Result<String, String> {
     let text = from_environment(text, environment)?;
@@ -31,7 +31,7 @@ pub(super) fn replaced(text: &str, environment: Environment<'_>) -> Result<Strin
 }
 
 fn memory_mib() -> usize {
-    // The same on every machine, so that an input that was found is found again.
+    // Equal on every machine, so that a fuzzing input is reproducible.
     if cfg!(feature = "fuzzing") {
         return 8 << 10;
     }
@@ -47,8 +47,8 @@ fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, 
             rest = after;
             continue;
         };
-        // fio takes a variable that is not set for an empty one, and then says that the key's value
-        // is missing.
+        // fio takes a variable that is not set for an empty one, and then reports that the key's
+        // value is missing.
         let value = environment(name).ok_or_else(|| {
             format!(
                 "the environment has no variable {}; set it for this command",
@@ -61,7 +61,7 @@ fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, 
     Ok(out + rest)
 }
 
-/// Sums and products of whole numbers; `None`: it is something else.
+/// Calculates sums and products of whole numbers; `None` for other text.
 fn calculated(text: &str) -> Option<Result<u64, String>> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -75,7 +75,7 @@ fn calculated(text: &str) -> Option<Result<u64, String>> {
     Some(sum.ok_or_else(|| "the result is no whole number of 64 bits".to_owned()))
 }
 
-/// The parts of `text` between two kinds of signs, combined from the left.
+/// Combines the parts of `text` between two kinds of signs from the left.
 fn combined(
     text: &str,
     signs: [char; 2],
@@ -121,7 +121,7 @@ mod tests {
         assert!(memory_mib() > 16);
         assert!(replaced("size=$pagesize/0").is_err() && replaced("size=1-$pagesize").is_err());
         assert!(replaced("size=9999999999999999*$pagesize").is_err());
-        // Without one of them nothing is calculated: 4*4 is no size.
+        // A value without such a variable is not calculated: 4*4 is not a size.
         assert_eq!(replaced("size=4*4").as_deref(), Ok("size=4*4"));
     }
 }

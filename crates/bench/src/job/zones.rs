@@ -1,4 +1,4 @@
-//! `zonemode` and its kind: a device divided into zones.
+//! `zonemode` and related keys: a device divided into zones.
 
 use super::validate::Contradictions;
 use super::{Extent, Job};
@@ -10,55 +10,55 @@ pub enum ZoneMode {
     None,
     /// A part of each zone is accessed, then the next zone.
     Strided,
-    /// Zones are written from their beginning on, as those of a zoned device.
+    /// Zones are written from their beginning on, as on a zoned device.
     Zbd,
 }
 
-/// `zonemode`, `zonesize` and what belongs to them. Sizes are in bytes; 0: not set.
+/// `zonemode`, `zonesize` and related keys. Sizes are in bytes; 0: not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZoneKeys {
     /// `None`: strided if there is a size.
     pub mode: Option<ZoneMode>,
-    /// Strided: how much is transferred in each zone. Zoned: how long a zone is.
+    /// Strided: amount transferred in each zone. Zoned: length of a zone.
     pub size_bytes: u64,
-    /// Strided: how long a zone is; 0: as long as what is transferred in it.
+    /// Strided: length of a zone; 0: the amount transferred in it.
     pub range_bytes: u64,
-    /// Strided: how much lies between two zones.
+    /// Strided: distance between two zones.
     pub skip_bytes: u64,
-    /// Zoned: how far a zone can be written; 0: to its end.
+    /// Zoned: writable length of a zone; 0: to its end.
     pub capacity_bytes: u64,
-    /// Zoned: the number of zones written at a time; 0: any number.
+    /// Zoned: the maximum number of open zones; 0: any number.
     pub open_max: u32,
-    /// Zoned: the number of them for one thread.
+    /// Zoned: the maximum number of open zones of one thread.
     pub open_max_of_thread: u32,
-    /// Zoned: reads go anywhere, not only where something was written.
+    /// Zoned: reads go anywhere, not only to written blocks.
     pub reads_anywhere: bool,
-    /// Zoned: the part of the range, in millionths, from which on writes empty zones.
+    /// Zoned: from this fill level on (part of the range in millionths) writes empty zones.
     pub reset_threshold_ppm: u64,
-    /// Zoned: the part of the writes, in millionths, that empty their zone before.
+    /// Zoned: the part of the writes, in millionths, that first empty their zone.
     pub reset_frequency_ppm: u64,
 }
 
 impl ZoneKeys {
-    /// The mode, set or implied.
+    /// Returns the mode, set or implied.
     pub fn mode(&self) -> ZoneMode {
         let meant = if self.size_bytes > 0 { ZoneMode::Strided } else { ZoneMode::None };
         self.mode.unwrap_or(meant)
     }
 
-    /// How long a strided zone is.
+    /// Returns the length of a strided zone.
     pub(crate) fn strided_range_bytes(&self) -> u64 {
         if self.range_bytes > 0 { self.range_bytes } else { self.size_bytes }
     }
 
-    /// How far a zone can be written.
+    /// Returns the writable length of a zone.
     pub(crate) fn writable_bytes(&self) -> u64 {
         if self.capacity_bytes > 0 { self.capacity_bytes } else { self.size_bytes }
     }
 }
 
 impl Job {
-    /// Makes bytes of sizes that are numbers of zones (`8z`), once all keys are known.
+    /// Converts sizes in zones (`8z`) to bytes, once all keys are known.
     pub fn settle_zones(&mut self) {
         let zone_bytes = self.zones.size_bytes;
         if zone_bytes == 0 {
@@ -77,7 +77,7 @@ impl Job {
             .for_each(settle);
     }
 
-    /// What `zonemode` and its kind contradict.
+    /// Checks `zonemode` and related keys for contradictions.
     pub(super) fn check_zones(&self, wrong: &mut Contradictions) {
         let zones = &self.zones;
         let extents = [

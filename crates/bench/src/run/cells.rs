@@ -1,4 +1,4 @@
-//! The threads of a job, with what each needs in each cell.
+//! The threads of a job, with their channels and buffers for each cell.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,8 +23,8 @@ use crate::varied::{Varied, VariedSpec};
 use crate::verify::{Course, Rules, Verified};
 use crate::zoned::{SharedZones, Zoned};
 
-/// The CPUs of a job's threads: what the job says (by number or node), else all but the group's
-/// software SSDs', if any is left. With a competing program, that program's.
+/// Returns the CPUs of a job's threads: those that the job sets (by number or node), else all
+/// except the group's software SSDs', if any is left. With a competing program, that program's CPU.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
@@ -58,7 +58,7 @@ pub(crate) fn start_threads(
 ) -> Result<Vec<WorkerThread>, RunError> {
     let cpus = thread_cpus(plan, group, devices);
     let policy = plan.job.numa.policy.as_ref();
-    // What is allocated here is the job's, and the threads that are started here inherit it.
+    // Memory allocated here follows the job's policy, and threads started here inherit it.
     let _held = policy.map(MemPolicy::hold).transpose().map_err(|error| {
         let what = "give nodes that this process may have memory of";
         RunError::of_job(&plan.job.name, format_args!("numa_mem_policy: {error}; {what}"))
@@ -105,7 +105,7 @@ fn cell_work(
 ) -> Result<CellWork, RunError> {
     let (job, device) = (&plan.job, plan.devices[cell.device]);
     let policy = plan.policies[cell.policy];
-    // Channels are made here, for threads that are yet to be started.
+    // Channels are created here, for threads that are not yet started.
     let class = job.io_priority().map(QueueClass::of);
     let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None, class };
     let channel = devices
@@ -153,7 +153,8 @@ fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) ->
     Work::Course(course(plan, spec))
 }
 
-/// Tells this run's blocks from those an earlier one left on the same medium.
+/// Returns a seed that distinguishes this run's blocks from those of an earlier run on the same
+/// medium.
 fn run_seed() -> u64 {
     let since =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

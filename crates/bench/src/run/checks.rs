@@ -1,4 +1,4 @@
-//! What is to be run, checked against its devices before anything runs.
+//! Checks jobs against their devices before anything runs.
 
 mod machine;
 
@@ -15,10 +15,10 @@ use crate::plan::JobPlan;
 
 pub(crate) use machine::hold_pm_qos;
 
-/// Everything about the jobs that run at the same time.
+/// Checks the jobs that run at the same time.
 ///
 /// # Errors
-/// The first job, device or setting that cannot be run, and why.
+/// Returns the first job, device or setting that cannot be run, with the reason.
 pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
     for plan in &group.plans {
         for index in &plan.devices {
@@ -191,9 +191,9 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
 
 fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), RunError> {
     let (uri, controller) = (&device.info().uri, device.controller());
-    // One entry of a queue stays empty, and the parts of split requests need one more.
+    // One entry of a queue stays empty, and the parts of split requests need another.
     let depth_max = u32::from(controller.max_queue_entries()) - 2;
-    // Under each setting a cell of its own, with channels of its own.
+    // Each setting has its own cell, with its own channels.
     let settings = group.settings();
     let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
     let users = || group.plans.iter().filter(|plan| plan.devices.contains(&index));
@@ -239,7 +239,7 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
     Ok(())
 }
 
-/// What is worth a remark in `group`, as it will run.
+/// Returns remarks on `group`, as it will run.
 pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     let mut remarks = Vec::new();
     for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
@@ -261,7 +261,7 @@ pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     remarks
 }
 
-/// What one job checks another one must not overwrite.
+/// Checks that no other job overwrites the blocks that a job verifies.
 fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
     for plan in group.plans.iter().filter(|plan| plan.verifies()) {
         let others = group.plans.iter().filter(|other| !std::ptr::eq(*other, plan));
@@ -287,7 +287,7 @@ fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
 
 /// Two names for one file would be two SSDs on one medium.
 pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
-    // A file that is yet to be created is known by its directory.
+    // A file that does not exist yet is identified by its directory.
     let new = |path: &Path| {
         let directory =
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

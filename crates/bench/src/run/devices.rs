@@ -17,11 +17,11 @@ use super::target::{HowRead, Target, Wanted};
 struct Opened {
     target: Target,
     wanted: Wanted,
-    /// The CPU of its software SSD's thread, if it is bound to one.
+    /// CPU of its software SSD's thread, if it is bound to one.
     ssd_cpu: Option<usize>,
-    /// Its medium begins empty: memory, or a file of the kernel's that was created.
+    /// Whether its medium begins empty: memory, or a kernel file that was created.
     begins_empty: bool,
-    /// What of it has been filled, in bytes from its beginning.
+    /// The ranges that have been filled, in bytes from the device's beginning.
     filled: Vec<Range<u64>>,
 }
 
@@ -37,13 +37,13 @@ pub struct Devices {
 /// A mounted file system.
 struct Mount {
     device: String,
-    /// Memory of its page cache, and which steps overlap.
+    /// Size of its page cache, and the steps that overlap.
     how: (usize, Overlap),
     fs: FileSystem,
 }
 
 impl Opened {
-    /// The device, of a file the one below it.
+    /// Returns the device; for a file, the device below it.
     fn device(&self) -> &Device {
         match &self.target {
             Target::Device(device) => device,
@@ -53,20 +53,20 @@ impl Opened {
 }
 
 /// Files that opening the devices created, each with whether the kernel does the I/O on it. They
-/// are removed again if nothing is run on them after all.
+/// are removed again if nothing runs on them.
 #[derive(Default)]
 struct Created(Vec<(PathBuf, Identity, bool)>);
 
 /// Device and inode number.
 type Identity = (u64, u64);
 
-/// What is at `path` itself, not where a link leads.
+/// Returns the identity of `path` itself, without following a link.
 fn identity(path: &Path) -> std::io::Result<Identity> {
     path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Whether there is nothing by that name, not even a link that leads nowhere. If that cannot be
-/// found out, there is something.
+/// Returns whether nothing has that name, not even a dangling link. If that cannot be determined,
+/// the name counts as taken.
 fn is_free(path: &Path) -> bool {
     identity(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
@@ -74,7 +74,7 @@ fn is_free(path: &Path) -> bool {
 impl Drop for Created {
     fn drop(&mut self) {
         for (path, created, _) in &self.0 {
-            // Nothing that another program has put in its place.
+            // Keeps a file that another program has put in its place.
             if identity(path).is_ok_and(|there| there == *created) {
                 let _ = std::fs::remove_file(path);
             }
@@ -83,14 +83,14 @@ impl Drop for Created {
 }
 
 impl Devices {
-    /// Opens each of `uris`, which are devices, once. With `stamps`, software SSDs take time stamps
-    /// of every command.
+    /// Opens each device of `uris` once. With `stamps`, software SSDs take time stamps of every
+    /// command.
     pub fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, RunError> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         Self::open(&wanted, |_| writes, stamps)
     }
 
-    /// Opens each of `wanted` once, and each device under them. Opens a device for reading only if
+    /// Opens each of `wanted` once, and each device below them. Opens a device for reading only if
     /// nothing `writes` to it. With `stamps`, software SSDs take time stamps of every command.
     pub fn open(
         wanted: &[Wanted],
@@ -136,7 +136,8 @@ impl Devices {
         Ok(devices)
     }
 
-    /// A device, the CPU of its software SSD, and whether its medium begins empty.
+    /// Opens a device. Returns it with the CPU of its software SSD, and whether its medium begins
+    /// empty.
     fn open_device(
         &mut self,
         uri: &str,
@@ -157,8 +158,8 @@ impl Devices {
             fail!("device {uri}: cpu={cpu}: this process may not use it; it may use {allowed:?}");
         }
         let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
-        // The library creates it exclusively, and locks it: what was not there before, and is ours
-        // after, is new.
+        // The library creates the file exclusively, and locks it. A file that did not exist before
+        // and is ours afterwards is new.
         let creates = match what {
             Uri::File { path, soft } if soft.create_bytes.is_some() => Some((path, false)),
             Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some((path, true)),
@@ -172,8 +173,7 @@ impl Devices {
         {
             self.created.0.push((path.clone(), identity, is_kernels));
         }
-        // Blocks that were only allocated read as zeroes, which the file system does not ask the
-        // disk for.
+        // Blocks that are only allocated read as zeroes, without a read from the disk.
         let begins_empty = match &device {
             Device::Nvme(_) => begins_empty,
             Device::Kernel(device) => device.was_created(),
@@ -181,7 +181,7 @@ impl Devices {
         Ok((device, ssd_cpu, begins_empty))
     }
 
-    /// A device that is open, once more: the same controller, or the kernel's file.
+    /// Opens an open device again: the same controller, or the kernel's file.
     fn open_again(
         &self,
         uri: &str,
@@ -209,7 +209,8 @@ impl Devices {
         Ok((device, first.ssd_cpu, first.begins_empty))
     }
 
-    /// The file at `path` on `device`, on a mount that is shared by all that want the same of it.
+    /// Opens the file at `path` on `device`, on a mount that is shared by all files with the same
+    /// settings.
     fn open_file(
         &mut self,
         wanted: &Wanted,
@@ -243,63 +244,63 @@ impl Devices {
         FileDevice::new(file, options).map(Target::File).map_err(failed)
     }
 
-    /// From now on the files hold results; those of the kernel's once they are filled, since until
-    /// then they cannot be read from.
+    /// From now on the files hold results and are kept. Kernel files are kept only once they are
+    /// filled, since until then they cannot be read.
     pub fn keep_created(&mut self) {
         self.created.0.retain(|(.., is_kernels)| *is_kernels);
     }
 
-    /// The device of that index is filled.
+    /// Keeps the file of the device with index `index`, which is filled now.
     pub(crate) fn keep_filled(&mut self, index: usize) {
         if let Ok(Uri::Kernel { path, .. }) = self.opened[index].wanted.device.parse() {
             self.created.0.retain(|(created, ..)| *created != path);
         }
     }
 
-    /// The device of that index.
+    /// Returns the target with index `index`.
     pub(crate) fn get(&self, index: usize) -> &Target {
         &self.opened[index].target
     }
 
-    /// The device of that index; of a file, the one below it.
+    /// Returns the device with index `index`; for a file, the device below it.
     pub fn device(&self, index: usize) -> &Device {
         self.opened[index].device()
     }
 
-    /// Whether a file system on the device of that index is mounted in this run.
+    /// Returns whether a file system on the device with index `index` is mounted in this run.
     pub(crate) fn is_mounted(&self, index: usize) -> bool {
         self.mounts.iter().any(|mount| mount.device == self.opened[index].wanted.device)
     }
 
-    /// The URI as it was given.
+    /// Returns the URI as given.
     pub fn uri(&self, index: usize) -> &str {
         &self.opened[index].wanted.uri
     }
 
-    /// The CPU of the device's software SSD.
+    /// Returns the CPU of the device's software SSD.
     pub fn ssd_cpu(&self, index: usize) -> Option<usize> {
         self.opened[index].ssd_cpu
     }
 
-    /// Indices of devices, which were opened before.
+    /// Returns the indices of devices, which are open.
     pub fn indices(&self, uris: &[String]) -> Vec<usize> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         self.indices_of(&wanted)
     }
 
-    /// Indices of what is `wanted`, which was opened before.
+    /// Returns the indices of `wanted` targets, which are open.
     pub fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
         let index = |one: &Wanted| self.opened.iter().position(|opened| opened.wanted == *one);
         wanted.iter().filter_map(index).collect()
     }
 
-    /// Memory that the floors of `indices` need.
+    /// Returns the memory in bytes that the floors of `indices` need.
     pub(crate) fn floor_bytes(&self, indices: &[usize]) -> u64 {
         indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
     }
 
-    /// What of `range` (in bytes) of a medium that began empty has yet to be filled; counts as
-    /// filled from now on.
+    /// Returns the parts of `range` (in bytes) that are not yet filled, on a medium that began
+    /// empty. They count as filled from now on.
     pub(crate) fn take_unfilled(&mut self, index: usize, range: Range<u64>) -> Vec<Range<u64>> {
         let opened = &mut self.opened[index];
         if !opened.begins_empty {
@@ -310,14 +311,14 @@ impl Devices {
         gaps
     }
 
-    /// What the DMA memory is made of.
+    /// Returns the kind of pages of the DMA memory.
     pub fn page_kind(&self) -> Option<&'static str> {
         self.opened.first()?.device().heap().page_kind().map(|kind| kind.name())
     }
 }
 
-/// What of `range` is in none of `filled`: an earlier job may have written what a later one checks
-/// there.
+/// Returns the parts of `range` that are in none of `filled`: there an earlier job may have written
+/// what a later one checks.
 fn gaps(filled: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
     let mut gaps = vec![range];
     for done in filled {

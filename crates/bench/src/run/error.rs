@@ -1,4 +1,4 @@
-//! Why jobs cannot be run, or not to their end.
+//! Errors of jobs that cannot run, or not to their end.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -23,32 +23,32 @@ macro_rules! refuse {
 }
 pub(super) use refuse;
 
-/// Why jobs cannot be run, or not to their end.
+/// Why jobs cannot run, or not to their end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A job's key has a value that it cannot have.
+    /// A job's key has an invalid value.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A URI is wrong as it is written.
+    /// A URI is malformed.
     #[error("{0}")]
     Uri(String),
-    /// Something failed, or was found to be wrong.
+    /// An operation failed, or a check found an error.
     #[error("{0}")]
     Failed(String),
 }
 
 impl RunError {
-    /// Something failed: `message` says what, where, and what to do.
+    /// Creates an error; `message` says what failed, where, and the remedy.
     pub(crate) fn new(message: impl Display) -> Self {
         Self::Failed(message.to_string())
     }
 
-    /// The job named `name` cannot be run: `message` says why.
+    /// Creates the error that the job named `name` cannot run; `message` says why.
     pub(crate) fn of_job(name: &str, message: impl Display) -> Self {
         Self::new(format_args!("job {name}: {message}"))
     }
 
-    /// The error of a device with the device's name, unless it has it already.
+    /// Returns the error of a device with the device's name, unless the text already contains it.
     pub fn of_device(uri: &str, error: &(dyn Error + 'static)) -> Self {
         let text = error.to_string();
         let text = if text.contains(uri) { text } else { format!("{uri}: {text}") };

@@ -1,7 +1,7 @@
-//! Filling memory that is going to be read, as fio lays out a file before it reads it.
+//! Fills memory before it is read, as fio lays out a file before it reads it.
 //!
-//! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays
-//! in the cache: reads of them would be faster than any device's.
+//! All pages of a DRAM medium that were never written are the same page of zeroes, which stays in
+//! the cache: reads of them would be faster than any device's.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -23,10 +23,11 @@ use crate::plan::JobPlan;
 const BLOCK_BYTES: u64 = 256 << 10;
 const DEPTH: u16 = 8;
 
-/// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
+/// Fills the parts of initially empty media that `plan` reads or writes, unless they were filled
+/// before.
 ///
 /// # Errors
-/// The medium cannot be filled, or is a file with holes that `plan` would read.
+/// Returns an error if the medium cannot be filled, or is a file with holes that `plan` would read.
 pub fn fill(
     plan: &JobPlan,
     devices: &mut Devices,
@@ -34,7 +35,7 @@ pub fn fill(
     progress: &impl Progress,
 ) -> Result<(), RunError> {
     if plan.verifies() && !plan.job.writes() {
-        // What it checks was written before.
+        // An earlier job wrote the blocks that it checks.
         return Ok(());
     }
     for index in &plan.devices {
@@ -67,7 +68,7 @@ pub fn fill(
     Ok(())
 }
 
-/// Reads of what was never written would not be the disk's figures.
+/// Reads of unwritten blocks would not give the disk's figures.
 fn check_holes(
     plan: &JobPlan,
     device: &KernelDevice,
@@ -84,7 +85,7 @@ fn check_holes(
          without asking the disk: write it first (--rw write), or remove it and have it made by \
          create=SIZE"
     );
-    // A job that writes as well may be reading what it has written.
+    // A job that also writes may read what it wrote.
     if plan.job.writes() {
         progress.warning(what);
         return Ok(());

@@ -1,7 +1,7 @@
 //! Jobs that run at the same time: those of a file up to the next `stonewall`.
 //!
-//! A group has its turns as one job would: in a turn of cell i all threads of all its jobs do I/O
-//! at once, each job on its i-th device and by its i-th policy.
+//! A group has turns like a single job: in a turn of cell i all threads of all its jobs do I/O at
+//! once, each job on its i-th device and with its i-th policy.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::memory;
 use crate::plan::{self, JobPlan};
 use crate::zoned::SharedZones;
 
-/// The most memory of all logs together, or a quarter of what is available.
+/// The maximum memory of all logs together; a quarter of the available memory if that is less.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
 
 /// The runtime if neither time nor size is given.
@@ -30,22 +30,22 @@ const SEED: u64 = 0x5eed_0000;
 /// Jobs that run at the same time.
 #[derive(Debug)]
 pub struct Group {
-    /// The jobs. Each has as many devices as the others, and as many policies.
+    /// The jobs. All have the same number of devices, and of policies.
     pub plans: Vec<JobPlan>,
     /// Cells that cannot be measured.
     pub(crate) left_out: Vec<Cell>,
-    /// Flows that its jobs belong to.
+    /// Flows of its jobs.
     pub(crate) flows: Flows,
-    /// By device: the zones of those that are divided.
+    /// The zones of divided devices, by device.
     pub(crate) zones: BTreeMap<usize, SharedZones>,
 }
 
-/// What the group asks of the kernel about idle CPUs.
+/// The group's setting for idle CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PmQosSetting {
-    /// Nothing, and says nothing about it.
+    /// No setting, and no mention of it.
     AsIs,
-    /// Explicitly nothing: to be compared with a limit.
+    /// Explicitly none, for comparison with a limit.
     Unlimited,
     /// A limit in µs, held during the cell's turns.
     Held(u32),
@@ -60,7 +60,7 @@ pub(crate) struct Cell {
     pub policy: usize,
     /// Into [`JobPlan::scheds`].
     pub sched: usize,
-    /// How deep idle CPUs may fall asleep.
+    /// Limit on how deep idle CPUs sleep.
     pub pm_qos: PmQosSetting,
 }
 
@@ -70,12 +70,12 @@ impl Group {
         Self { plans: vec![plan], left_out: Vec::new(), flows, zones }
     }
 
-    /// What the group is called.
+    /// Returns the group's name.
     pub fn name(&self) -> String {
         self.plans.iter().map(|plan| &plan.job.name).join(" + ")
     }
 
-    /// Its devices and policies, but for those that are left out.
+    /// Returns its devices and policies, without those that are left out.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         let JobPlan { devices, policies, scheds, .. } = &self.plans[0];
         let [devices, policies, scheds] =
@@ -86,17 +86,17 @@ impl Group {
             .collect()
     }
 
-    /// How many devices and policies are measured, each under each setting.
+    /// Returns the number of devices and policies that are measured, each under each setting.
     pub fn cell_count(&self) -> usize {
         self.cells().len()
     }
 
-    /// How often each device and policy is measured, under differing settings.
+    /// Returns the number of settings under which each device and policy is measured.
     pub(crate) fn settings(&self) -> usize {
         self.plans[0].scheds.len() * self.pm_qos().len()
     }
 
-    /// The limits on idling to compare. They are those of the machine, so that they hold for all
+    /// Returns the limits on idling to compare. They apply to the machine, so they hold for all
     /// jobs of the group.
     pub(crate) fn pm_qos(&self) -> Vec<PmQosSetting> {
         let limits =
@@ -110,7 +110,7 @@ impl Group {
         }
     }
 
-    /// The programs that compete with the group's jobs, and the job that wants them.
+    /// Returns the programs that compete with the group's jobs, and the job that requests them.
     pub(crate) fn rivals(&self) -> Option<(&JobPlan, Kind, u32)> {
         self.plans.iter().find_map(|plan| {
             let (kind, count) = plan.job.rivals()?;
@@ -118,13 +118,13 @@ impl Group {
         })
     }
 
-    /// The indices of all devices, each once.
+    /// Returns the indices of all devices, each once.
     pub(crate) fn devices(&self) -> Vec<usize> {
         self.plans.iter().flat_map(|plan| &plan.devices).copied().sorted().dedup().collect()
     }
 }
 
-/// The groups of `jobs`, each of which has its devices' indices beside it.
+/// Returns the groups of `jobs`, each of which comes with its devices' indices.
 pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
     let unrepeated =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -140,7 +140,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
             (None, true) => SEED,
             (None, false) => unrepeated,
         };
-        // Jobs of a file differ, as in fio; the first one's is that of a job by itself.
+        // Jobs of a file have different seeds, as in fio; the first has that of a single job.
         let seed = seed.wrapping_add((at as u64) << 32);
         let begins = waits(&job, &groups)? || job.stonewall || groups.is_empty();
         let scheds = match &job.scheds[..] {
@@ -173,7 +173,8 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
     Ok(groups)
 }
 
-/// Whether `job` waits for one of the last of `groups`. It waits for those beside it as well.
+/// Returns whether `job` waits for one of the last of `groups`. It waits for the other jobs of that
+/// group as well.
 fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
     let Some(name) = &job.wait_for else { return Ok(false) };
     let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
@@ -183,7 +184,7 @@ fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
     }
 }
 
-/// A job with one value has it in every cell.
+/// Repeats a single value of a job for every cell.
 fn align<T: Clone>(
     group: &mut Group,
     key: &str,
@@ -213,7 +214,7 @@ fn align<T: Clone>(
     Ok(())
 }
 
-/// There is one CPU to compete for, and one machine to be idle.
+/// Checks the shared settings: there is one CPU to compete for, and one machine to be idle.
 fn check_shared(group: &Group) -> Result<(), RunError> {
     let one_of = |key: &str, differs: &dyn Fn(&Job, &Job) -> bool| {
         for (at, plan) in group.plans.iter().enumerate() {
@@ -242,7 +243,7 @@ fn check_shared(group: &Group) -> Result<(), RunError> {
 fn share_log_memory(groups: &mut [Group]) {
     let available_bytes = memory::available_bytes().map_or(u64::MAX, |bytes| bytes / 4);
     let entries = LOGS_MAX_BYTES.min(available_bytes) / size_of::<LogEntry>() as u64;
-    // As many as there are threads and cells.
+    // One log for each thread and cell.
     let logs: u64 = groups
         .iter()
         .map(|group| {
@@ -257,7 +258,8 @@ fn share_log_memory(groups: &mut [Group]) {
     }
 }
 
-/// How many I/Os thread `thread` of a job does on a device at most, if it ends by that.
+/// Returns the maximum number of I/Os that thread `thread` of a job does on a device, if that ends
+/// it.
 pub(crate) fn ios_max(
     plan: &JobPlan,
     devices: &Devices,
@@ -323,7 +325,7 @@ mod tests {
         let groups = grouped(text).unwrap();
         let cells = groups[0].cells();
         assert_eq!((cells.len(), groups[0].settings()), (8, 4));
-        // With and without a limit next to each other.
+        // Cells with and without a limit are next to each other.
         assert_eq!(cells[0].pm_qos, PmQosSetting::Unlimited);
         assert_eq!(cells[1], Cell { pm_qos: PmQosSetting::Held(0), ..cells[0] });
         assert_eq!(groups[0].plans[1].scheds, [None; 2]);

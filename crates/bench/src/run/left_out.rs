@@ -1,6 +1,6 @@
-//! Devices that cannot be waited for by a policy: that cell of the comparison is left out, and the
-//! report says why. It is an error if nothing is left of the device, or if the policy was asked for
-//! and no device of the job has it.
+//! Devices that cannot be waited for with a policy: that cell of the comparison is left out, and
+//! the report says why. It is an error if no cell of the device remains, or if the policy was
+//! requested and no device of the job supports it.
 
 use itertools::Itertools as _;
 use meantime_completion::Policy;
@@ -9,20 +9,20 @@ use super::devices::Devices;
 use super::error::RunError;
 use super::group::{Cell, Group};
 
-/// What was not measured, and why.
+/// A cell that was not measured, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeftOut {
     /// The job.
     pub job: String,
     /// The device.
     pub device: String,
-    /// The way to wait.
+    /// The policy.
     pub policy: Policy,
-    /// Why, for people. The reason is the same for all jobs.
+    /// The reason, as text. It is the same for all jobs.
     pub why: String,
 }
 
-/// Leaves out of `group` what its devices cannot do.
+/// Removes from `group` the policies that its devices do not support.
 pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, RunError> {
     let mut left_out = Vec::new();
     for cell in group.cells() {
@@ -45,7 +45,7 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
     };
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
         Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
-        // Each once, although several settings were to be measured.
+        // Each only once, even if several settings were to be measured.
         None => Ok(left_out.into_iter().map(|(_, one)| one).unique().collect()),
     }
 }

@@ -1,6 +1,6 @@
-//! What goes into fio's logs, collected while I/O goes on: each I/O, or averages, or histograms.
+//! Data for fio's logs, collected during I/O: each I/O, or averages, or histograms.
 //!
-//! Nothing is allocated while I/O goes on: what does not fit is counted and left out.
+//! Nothing is allocated during I/O: entries without room are counted and left out.
 
 use std::num::NonZeroU64;
 
@@ -9,14 +9,14 @@ use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 use crate::job::LogKeys;
 use crate::pattern::Io;
 
-/// The number of further entries for which memory is there, not only promised, before a turn: more
+/// The number of further entries whose memory is touched, not only reserved, before a turn: more
 /// than a turn adds.
 const AHEAD: usize = 2 << 20;
 
 /// The number of non-empty bins for which all histograms together have room.
 const PAIRS_MAX: usize = 4 << 20;
 
-/// What to collect.
+/// The data to collect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogSpec {
     /// 0: each I/O; else averages over this time in ms; `None`: neither.
@@ -28,7 +28,7 @@ pub(crate) struct LogSpec {
 }
 
 impl LogSpec {
-    /// What `keys` ask for; `None`: nothing.
+    /// Returns what `keys` request; `None`: no log.
     pub(crate) fn of(keys: &LogKeys, entries_max: usize) -> Option<Self> {
         let avg_ms = keys.has_values().then_some(keys.avg_ms);
         let hist_ms = keys.hist.as_ref().and_then(|_| NonZeroU64::new(keys.hist_ms));
@@ -36,7 +36,7 @@ impl LogSpec {
     }
 }
 
-/// A window of averages that is still open, one direction of it.
+/// One direction of an open window of averages.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     ios: u64,
@@ -46,7 +46,7 @@ struct Sums {
     lat_ns: [u64; 2],
 }
 
-/// A histogram that is still open, one direction of it.
+/// One direction of an open histogram.
 #[derive(Debug, Clone, Default)]
 struct Counts {
     ios: u64,
@@ -54,7 +54,7 @@ struct Counts {
     counts: Vec<u32>,
 }
 
-/// What is still open, and when it ends.
+/// The open window and histogram, with their ends.
 #[derive(Debug, Clone, Default)]
 struct Open {
     sums: [Sums; 3],
@@ -71,7 +71,7 @@ impl Open {
     }
 }
 
-/// The state to go back to if a turn is not to count.
+/// The state to restore if a turn does not count.
 #[derive(Debug, Default)]
 struct Mark {
     rows: (usize, usize, usize, usize),
@@ -90,7 +90,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// An empty log, with all the memory it will need.
+    /// Creates an empty log, with all the memory it will need.
     pub(crate) fn new(spec: LogSpec) -> Self {
         let mut rows = LogRows::default();
         match spec.avg_ms {
@@ -106,26 +106,26 @@ impl Log {
         Self { spec, rows, zero_ns: 0, mark: Mark { open: open.clone(), ..Mark::default() }, open }
     }
 
-    /// Begins a turn at `now_ns` by the clock, `at_ns` by the cell's measured time.
+    /// Begins a turn at `now_ns` by the clock, `at_ns` in the cell's measured time.
     pub(crate) fn begin(&mut self, now_ns: u64, at_ns: u64) {
         self.zero_ns = i128::from(now_ns) - i128::from(at_ns);
         let (rows, dropped) = (self.rows.lengths(), self.rows.dropped);
         self.mark = Mark { rows, dropped, open: self.open.clone() };
     }
 
-    /// Before a turn, and before any clock is read for it: the memory that it is going to need.
+    /// Touches the memory that a turn needs, before any clock is read for it.
     pub(crate) fn make_room(&mut self) {
         touch_ahead(&mut self.rows.entries);
     }
 
-    /// The turn that was begun last does not count.
+    /// Discards the last turn.
     pub(crate) fn undo(&mut self) {
         self.rows.truncate(self.mark.rows);
         self.rows.dropped = self.mark.dropped;
         self.open.clone_from(&self.mark.open);
     }
 
-    /// Forgets everything.
+    /// Discards everything.
     pub(crate) fn reset(&mut self) {
         self.open = Open::new(self.spec);
         self.mark = Mark { open: self.open.clone(), ..Mark::default() };
@@ -133,7 +133,7 @@ impl Log {
         self.rows.dropped = 0;
     }
 
-    /// One I/O.
+    /// Records one I/O.
     #[inline]
     pub(crate) fn record(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
         let at_ms = ((i128::from(seen_ns) - self.zero_ns).max(0) / 1_000_000) as u64;
@@ -236,7 +236,7 @@ impl Log {
         }
     }
 
-    /// Everything, with what was still open.
+    /// Returns all rows, including those of the open window.
     pub(crate) fn finish(mut self) -> LogRows {
         self.close_sums();
         self.close_counts();
@@ -244,7 +244,7 @@ impl Log {
     }
 }
 
-/// Pages that are only promised would be paid for by the I/Os that come upon them.
+/// Touches reserved pages: otherwise the I/Os that first use them would pay for the page faults.
 fn touch_ahead(list: &mut Vec<LogEntry>) {
     let length = list.len();
     list.resize(list.capacity().min(length + AHEAD), LogEntry::default());
@@ -268,7 +268,7 @@ mod tests {
         let mut log = log(Some(0), 0, 3);
         log.begin(50_000_000, 0);
         log.record(&IO, 10, 1000, 52_500_000);
-        // A turn of others lies between.
+        // A turn of another cell is in between.
         log.begin(900_000_000, 3_000_000);
         log.record(&IO, 10, 2000, 901_000_000);
         log.undo();

@@ -1,7 +1,7 @@
 //! Runs groups of jobs: their devices and policies in turns, the jobs of a turn at the same time.
 //!
 //! The caller opens [`Devices`], makes [`groups()`] of its jobs, has them checked and gives each to
-//! [`run()`]. What shows the progress and what competes for the CPU are type parameters.
+//! [`run()`]. The progress display and the competing programs are type parameters.
 //!
 //! # Its parts, in reading order
 //! ```text
@@ -10,7 +10,7 @@
 //!     left_out, zones     cells that cannot be measured; zones that jobs share
 //!   fill                media that begin empty
 //!   mod, turn           all turns of a group; one turn with what is measured around it
-//!     schedule, steady    how long turns are, and when a job has had enough of them
+//!     schedule, steady    the length of turns, and when a job is done
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
@@ -70,21 +70,21 @@ use worker::{Totals, Worker};
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// The number of turns of each cell; `None`: as many as its runtime has room for.
+    /// The number of turns of each cell; `None`: as many as fit into its runtime.
     pub rounds: Option<u32>,
     /// Measure the floor before and after each turn.
     pub floor: bool,
-    /// Ends the run when it is set; what was measured until then is kept.
+    /// Ends the run when set; earlier measurements are kept.
     pub stop: &'static AtomicBool,
 }
 
 /// The results of a group.
 pub struct GroupOutcome {
-    /// By job, device and policy; without those that had no turn.
+    /// By job, device and policy; without those that did not have a turn.
     pub results: Vec<JobResult>,
-    /// The cache-line time while it ran.
+    /// The cache-line times during the run.
     pub rtts: Rtts,
-    /// A job has ended that ends all others, those of later groups as well.
+    /// Whether a job has ended that ends all others, including those of later groups.
     pub exits: bool,
 }
 
@@ -98,7 +98,7 @@ struct JobRun<'a> {
 }
 
 impl JobRun<'_> {
-    /// Has all threads do `order` at the same time; the answers, by thread.
+    /// Makes all threads execute `order` at the same time; returns the answers, by thread.
     fn ask_all<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Worker) -> R + Copy + Send + 'static,
@@ -117,13 +117,13 @@ struct Run<'a, C, P> {
     jobs: Vec<JobRun<'a>>,
     rtts: Rtts,
     rival: Option<Rival<C>>,
-    /// How many more turns may be done again.
+    /// Number of turns that may still be repeated.
     repeats_left: u64,
-    /// By cell: for how long its jobs have run, or waited for their beginning.
+    /// By cell: time for which its jobs have run, or waited for their beginning.
     elapsed_ns: Vec<u64>,
 }
 
-/// The competing programs, and what they do alone.
+/// The competing programs, and their speed alone.
 struct Rival<C> {
     programs: C,
     alone: Sample,
@@ -132,7 +132,8 @@ struct Rival<C> {
 /// Runs `group`.
 ///
 /// # Errors
-/// It cannot be begun, or a part of the run other than its I/O failed. I/O that fails is counted.
+/// Returns an error if it cannot begin, or a part of the run other than its I/O failed. I/O errors
+/// are counted.
 pub fn run<C: Competitors, P: Progress>(
     group: &Group,
     devices: &mut Devices,
@@ -176,7 +177,7 @@ pub fn run<C: Competitors, P: Progress>(
     };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
-        // One cell after the other, each whole: they write to the same blocks.
+        // One cell after the other, each completely: they write to the same blocks.
         for cell in 0..run.cells.len() {
             while !run.is_stopped() && run.turn(cell)? {}
             run.conclude(cell)?;
@@ -196,12 +197,12 @@ pub fn run<C: Competitors, P: Progress>(
     run.finish()
 }
 
-/// Whether the group's jobs begin one after the other.
+/// Returns whether the group's jobs begin at different times.
 fn is_staggered(group: &Group) -> bool {
     group.plans.iter().any(|plan| !plan.job.startdelay.is_zero())
 }
 
-/// Starts the programs that are to compete with the group's jobs.
+/// Starts the programs that compete with the group's jobs.
 fn start_rival<C: Competitors>(
     group: &Group,
     devices: &Devices,
@@ -217,8 +218,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         self.options.stop.load(Relaxed)
     }
 
-    /// When all turns of `at` are over: checks what a pass that was not finished wrote, and
-    /// flushes.
+    /// Concludes the turns of `at`: checks the writes of an unfinished pass, and flushes.
     fn conclude(&mut self, at: usize) -> Result<(), RunError> {
         for job in 0..self.jobs.len() {
             let run = &self.jobs[job];
@@ -285,13 +285,13 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 results::add(&mut results, result);
             }
         }
-        // After Ctrl-C some have not.
+        // After Ctrl-C some jobs have not begun.
         results.retain(JobResult::has_begun);
         Ok(GroupOutcome { results, rtts: self.rtts, exits })
     }
 }
 
-/// The other jobs of a cell, by number: what each is called, and how it waits.
+/// Returns the other jobs of a cell, by number: the name of each, and its policy.
 fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
     let others = group.plans.iter().enumerate().filter(|(other, _)| *other != number);
     others

@@ -1,4 +1,4 @@
-//! Turns what the threads counted into a result for the report.
+//! Converts the threads' counters into a result for the report.
 
 use meantime_block::ChannelCounters;
 use meantime_completion::{GapCounters, Policy};
@@ -20,30 +20,30 @@ pub struct JobResult {
     pub plan: JobPlan,
     /// The device.
     pub uri: String,
-    /// What is at its bottom.
+    /// The storage below the device.
     pub(crate) medium: String,
-    /// What a competing program does alone, if there was one.
+    /// The speed of a competing program alone, if there was one.
     pub(crate) alone: Option<Sample>,
-    /// Bytes of its logical blocks.
+    /// Size of the device's logical blocks in bytes.
     pub block_bytes: u64,
     /// The policy.
     pub policy: Policy,
-    /// What the threads ran under.
+    /// The conditions of the threads.
     pub(crate) settings: Settings,
-    /// Which cell it was, if other jobs ran at the same time.
+    /// The cell's index, if other jobs ran at the same time.
     pub(crate) cell: Option<usize>,
-    /// These, by number: what each is called, and how it waits.
+    /// These jobs, by number: the name of each, and its policy.
     pub(crate) beside: Vec<(usize, String)>,
-    /// Threads, those of jobs that are shown with it included.
+    /// Number of threads, including those of jobs that are reported with it.
     pub(crate) numjobs: u32,
-    /// How the turns went.
+    /// The state after all turns.
     pub(crate) state: CellState,
     /// By thread.
     pub(crate) threads: Vec<Totals>,
 }
 
-/// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is
-/// added has the first job's name.
+/// Adds `result` to the others, or merges it into one of them, if `group_reporting` is set. As in
+/// fio, a merged result has the first job's name.
 pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     let reported_with = |other: &&mut JobResult| {
         let together = other.plan.job.group_reporting && result.plan.job.group_reporting;
@@ -52,7 +52,7 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     match results.iter_mut().rev().find(reported_with) {
         Some(first) if result.cell.is_some() => {
             first.numjobs += result.numjobs;
-            // Those that are beside both: neither of the two is.
+            // Keeps the jobs beside both: neither of the two merged ones.
             first.beside.retain(|other| result.beside.contains(other));
             first.state.wall_ns = first.state.wall_ns.max(result.state.wall_ns);
             first.state.lost = first.state.lost.take().or(result.state.lost);
@@ -63,29 +63,29 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
 }
 
 impl JobResult {
-    /// Whether the job had a turn, even if it did no I/O in it, or part of one.
+    /// Returns whether the job had a turn, even without I/O, or a part of one.
     pub(crate) fn has_begun(&self) -> bool {
         let done = |totals: &Totals| totals.counted.tally.ios() + totals.faults.errors;
         let is_any = self.threads.iter().any(|totals| done(totals) > 0);
         self.state.turns > 0 || self.state.lost.is_some() || is_any
     }
 
-    /// The logs, by thread.
+    /// Returns the logs, by thread.
     pub fn take_logs(&mut self) -> Vec<Option<LogRows>> {
         self.threads.iter_mut().map(|totals| totals.log.take()).collect()
     }
 
-    /// By turn, the mean latency of its first thread.
+    /// Returns the mean latency of its first thread, by turn.
     pub fn means_ns(&self) -> &[f64] {
         &self.state.means_ns
     }
 
-    /// The driver's counters, by thread.
+    /// Returns the driver's counters, by thread.
     pub fn counters(&self) -> Vec<ChannelCounters> {
         self.threads.iter().map(|totals| totals.counters).collect()
     }
 
-    /// Further figures, by name with unit.
+    /// Returns further figures, by name with unit.
     fn extra(&self, ios: u64, wall_ns: u64) -> Vec<(String, f64)> {
         let all = || self.threads.iter().map(|totals| totals.counters);
         let waits = |of: fn(GapCounters) -> u64| -> u64 {
@@ -98,7 +98,7 @@ impl JobResult {
         let mut add = |name: &str, figure: f64| extra.push((name.to_owned(), figure));
         let sleeps = waits(|gap| gap.sleeps);
         if sleeps > 0 {
-            // Of all waits, the warm-ups' included.
+            // Percentages of all waits, including those of warm-ups.
             let percent = |count: u64| count as f64 * 100.0 / waits(|gap| gap.waits) as f64;
             add("slept_percent", percent(sleeps));
             add("overslept_percent", percent(waits(|gap| gap.oversleeps)));
@@ -117,7 +117,8 @@ impl JobResult {
             add("verified_blocks", checked.sum::<u64>() as f64);
         }
         if self.alone.is_some() && self.state.competed.at_ns > 0 {
-            // Tu of FAST'12: what of an I/O's time the competitors ran, by their own clock.
+            // Tu of FAST'12: the share of an I/O's time during which the competitors ran, by their
+            // own clock.
             let share_percent = self.state.competed.share_percent();
             add("competitor_share_percent", share_percent);
             if ios > 0 {
@@ -130,12 +131,12 @@ impl JobResult {
         extra
     }
 
-    /// The result for the report.
+    /// Returns the result for the report.
     pub fn into_result(self) -> RunResult {
         let Self { ref plan, ref state, ref threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.counted.wall_ns).max().unwrap_or(0);
-        // With a depth to be found only what came after counts, which each thread knows for itself.
+        // When a depth is searched, only what follows counts; each thread measures that itself.
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
         let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
         for Totals { counted, .. } in threads {
@@ -185,7 +186,7 @@ impl JobResult {
             floor_ns: median(&state.floors_ns),
             floor_ratio: median(&state.ratios),
             floor_ratio_spread: spread(&state.ratios),
-            // A device that refused the next I/O has failed, too.
+            // A device that refused the next I/O is an error, too.
             errors: errors.max(u64::from(state.lost.is_some())),
             verify_errors: threads.iter().map(|totals| totals.findings.errors).sum(),
             extra,
@@ -193,7 +194,7 @@ impl JobResult {
     }
 }
 
-/// Which share of its lone speed a competing program kept.
+/// Returns the share of its lone speed that a competing program kept.
 fn kept_percent(competed: &Sample, alone: &Sample) -> Option<f64> {
     let (speed, lone) = (competed.work_per_second(), alone.work_per_second());
     (lone > 0.0 && competed.at_ns > 0).then(|| speed * 100.0 / lone)

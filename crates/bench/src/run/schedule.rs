@@ -1,4 +1,4 @@
-//! Whose turn it is, for how long, and what each turn's figures are worth.
+//! The length of turns, and the state of the cells.
 
 use std::time::Duration;
 
@@ -7,40 +7,41 @@ use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
 use crate::plan::JobPlan;
 
-/// How long a turn is to take.
+/// Usual length of a turn.
 const TURN_NS: u64 = 500_000_000;
 
-/// With a floor, whose drift is quicker.
+/// Length of a turn with a floor, which drifts faster.
 const TURN_WITH_FLOOR_NS: u64 = 250_000_000;
 
-/// A median of fewer pairs is not worth quoting (docs/benchmarks.md).
+/// A median of fewer pairs is not meaningful (docs/benchmarks.md).
 const PAIRS_MIN: u64 = 9;
 
-/// Beyond this factor between two probes the CPUs have moved.
+/// Ratio of two probes above which the CPUs have moved.
 const MOVED: f64 = 1.5;
 
-/// The mean that `hybrid` sleeps by is first known after 100 ms.
+/// The mean of `hybrid` is first known after 100 ms.
 const FIRST_MEAN_NS: u64 = 120_000_000;
 
-/// How long a job's turns are.
+/// The length of a job's turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// How long to measure each cell; `None`: until all is transferred.
+    /// Time to measure each cell; `None`: until all is transferred.
     pub runtime_ns: Option<u64>,
-    /// How long a turn takes at most.
+    /// Maximum length of a turn.
     pub turn_ns: u64,
-    /// The most I/Os per thread in a turn.
+    /// Maximum number of I/Os per thread in a turn.
     pub turn_ios: u64,
-    /// The number of turns, if time ends the job: they are counted, since a turn may run over its
+    /// The number of turns, if time ends the job: turns are counted, since a turn may exceed its
     /// time.
     pub rounds: Option<u64>,
-    /// How much a cell transfers in all, if that ends it.
+    /// Total amount of a cell, if that ends it.
     pub total_bytes: Option<u64>,
 }
 
 impl Turns {
-    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that. `longest` is the
-    /// longest runtime among the jobs that run at the same time: all have turns of one length.
+    /// Creates the turns of `plan`; a thread transfers `thread_bytes` if the job ends by amount.
+    /// `longest` is the longest runtime among the jobs that run at the same time: all have turns of
+    /// one length.
     pub(crate) fn new(
         plan: &JobPlan,
         thread_bytes: Option<u64>,
@@ -73,7 +74,7 @@ impl Turns {
         Self { runtime_ns, turn_ns, turn_ios, rounds: counted, total_bytes }
     }
 
-    /// The next turn of a cell; `None` when it has had enough.
+    /// Returns the next turn of a cell; `None` if the cell is done.
     pub(crate) fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
         if cell.finished || cell.ended || cell.lost.is_some() {
             return None;
@@ -86,18 +87,18 @@ impl Turns {
         if left_ns == 0 {
             return None;
         }
-        // A sum with the clock must not overflow.
-        // The last of the turns that are counted has what is left of the time.
+        // The last counted turn gets the rest of the time.
         let last = self.rounds.is_some_and(|rounds| cell.turns + 1 == rounds);
         let rest_ns = match (self.runtime_ns, last) {
             (Some(runtime_ns), true) => runtime_ns.saturating_sub(cell.turns * self.turn_ns).max(1),
             _ => u64::MAX,
         };
+        // The sum with the clock must not overflow.
         let limit_ns = self.turn_ns.min(left_ns).min(rest_ns).min(u64::MAX / 4);
         Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios, ends_first: false })
     }
 
-    /// How much of a cell's work is done, from 0 to 1.
+    /// Returns the share of a cell's work that is done, from 0 to 1.
     pub(crate) fn progress(&self, cell: &CellState) -> f64 {
         if cell.finished || cell.ended || cell.lost.is_some() {
             return 1.0;
@@ -110,32 +111,32 @@ impl Turns {
     }
 }
 
-/// A device and policy, and how far it is.
+/// The state of a device and policy.
 #[derive(Debug, Default)]
 pub(crate) struct CellState {
-    /// How long it was measured.
+    /// Measured time.
     pub wall_ns: u64,
-    /// How much it transferred.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Turns that count.
+    /// Number of turns that count.
     pub turns: u64,
-    /// All is transferred.
+    /// Whether all is transferred.
     pub finished: bool,
-    /// It is to do no more all the same: it is steady, or another job has ended it.
+    /// Whether it ends without being finished: its speed is steady, or another job has ended it.
     pub ended: bool,
-    /// Its device takes no more I/O, and why.
+    /// Why its device takes no more I/O, if so.
     pub lost: Option<String>,
     /// Floors.
     pub floors_ns: Vec<f64>,
-    /// What a competing program did meanwhile.
+    /// The work of a competing program meanwhile.
     pub competed: Sample,
     /// By turn: the mean latency of its first thread; 0 without I/O.
     pub means_ns: Vec<f64>,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
-    /// What has been reported of it already.
+    /// Failures reported already.
     pub reported: Reported,
-    /// By turn: how fast it was. Kept for jobs that end when that is steady.
+    /// By turn: its speed, for jobs that end when that is steady.
     pub speeds: Vec<Speed>,
 }
 
@@ -144,12 +145,12 @@ pub(crate) struct CellState {
 pub(crate) struct Reported {
     /// That an I/O failed.
     pub fault: bool,
-    /// That a block was not what was written.
+    /// That a block differed from what was written.
     pub mismatch: bool,
 }
 
 impl CellState {
-    /// Takes in a turn whose figures count.
+    /// Adds a turn that counts.
     pub(crate) fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
         let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
         self.wall_ns += wall_ns;
@@ -170,10 +171,10 @@ impl CellState {
     }
 }
 
-/// How long to do I/O before a turn of which nothing is recorded.
+/// Returns the time of unrecorded I/O before a turn.
 pub(crate) fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
     match first_turn {
-        // What is verified must not be overwritten by a warm-up, and zones not be filled by one.
+        // A warm-up must not overwrite blocks that are verified, and must not fill zones.
         _ if plan.is_stateful() => 0,
         true if cell_learns => nanos(plan.job.ramp_time).max(FIRST_MEAN_NS),
         true => nanos(plan.job.ramp_time).max(WARM_UP_NS),
@@ -181,19 +182,19 @@ pub(crate) fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) ->
     }
 }
 
-/// The cache-line time between the two CPUs, as it was probed.
+/// Probes of the cache-line time between the two CPUs.
 #[derive(Debug, Default, Clone)]
 pub struct Rtts {
     /// All probes of a job, in ns.
     pub probes_ns: Vec<u64>,
-    /// Turns done again since the time changed around them.
+    /// Turns repeated since the time changed around them.
     pub repeated: u64,
-    /// Turns that count although it changed around them.
+    /// Turns that count although the time changed around them.
     pub disturbed: u64,
 }
 
 impl Rtts {
-    /// Takes in a probe; whether the time has changed since the one before.
+    /// Adds a probe. Returns whether the time has changed since the one before.
     pub(crate) fn moved(&mut self, rtt_ns: Option<u64>) -> bool {
         let Some(now_ns) = rtt_ns else { return false };
         let before_ns = self.probes_ns.last().copied();
@@ -204,19 +205,19 @@ impl Rtts {
         })
     }
 
-    /// Before and after the job.
+    /// Returns the time before and after the job.
     pub fn ends_ns(&self) -> Option<(u64, u64)> {
         Some((*self.probes_ns.first()?, *self.probes_ns.last()?))
     }
 }
 
-/// Least and greatest; `None` of nothing.
+/// Returns minimum and maximum; `None` without values.
 pub(crate) fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let least = values.iter().copied().reduce(f64::min)?;
     Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
-/// A time in ns.
+/// Returns a time in ns.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }

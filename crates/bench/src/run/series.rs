@@ -4,10 +4,10 @@
 
 use meantime_report::run::SeriesPoint;
 
-/// The most windows a series keeps. Beyond, neighbours are merged.
+/// The maximum number of windows of a series. Beyond that, neighbours are merged.
 pub(super) const WINDOWS_MAX: usize = 500;
 
-/// The width of windows at first.
+/// The initial width of windows.
 const WIDTH_NS: u64 = 1_000_000;
 
 /// Steps of a window's histogram: up to 17 s.
@@ -33,7 +33,7 @@ impl Window {
         }
     }
 
-    /// The latency that 99 % did not exceed, as well as the steps tell it.
+    /// Returns the latency that 99 % did not exceed, with the precision of the steps.
     fn p99_ns(&self) -> u64 {
         let rank = (self.ios * 99).div_ceil(100).max(1);
         let mut seen = 0;
@@ -47,10 +47,10 @@ impl Window {
     }
 }
 
-/// Eight steps an octave.
+/// Returns the step of a latency: eight steps an octave.
 #[inline(always)]
 fn step_of(ns: u64) -> usize {
-    // Below 8 each is a step of its own; eight is the least that has an octave.
+    // Below 8 each value is a step; eight is the smallest value in an octave.
     let octave = (ns | 8).ilog2();
     let in_octave = (ns >> (octave - 3)) & 15;
     ((u64::from(octave) - 3) * 8 + in_octave).min(STEPS as u64 - 1) as usize
@@ -65,18 +65,18 @@ fn middle_of(step: usize) -> u64 {
     (8 + (step % 8) as u64) * width + width / 2
 }
 
-/// Windows of equal width, from one of a cell's measured time on.
+/// Windows of equal width over a cell's measured time.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     width_ns: u64,
-    /// Which window of the cell's time `windows[0]` is.
+    /// Index of `windows[0]` in the cell's time.
     first: u64,
     windows: Vec<Window>,
-    /// What has yet to be added to the last of them: where it is found without a search.
+    /// Not yet added to the last window: it is found without a search.
     open: Window,
     /// The clock when the cell's time was 0, in this turn.
     zero_ns: i128,
-    /// The clock when the last window ends.
+    /// The clock at the end of the last window.
     end_ns: u64,
 }
 
@@ -94,10 +94,10 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Begins, or goes on, at `now_ns` by the clock, `at_ns` by the cell's measured time.
+    /// Begins or continues at `now_ns` by the clock, `at_ns` in the cell's measured time.
     pub(crate) fn begin(&mut self, now_ns: u64, at_ns: u64) {
         if self.windows.is_empty() {
-            // All of it now, so that recording never allocates.
+            // Reserves all memory now, so that recording never allocates.
             self.windows.reserve(WINDOWS_MAX);
             self.width_ns = WIDTH_NS;
             while at_ns / self.width_ns >= WINDOWS_MAX as u64 {
@@ -109,14 +109,14 @@ impl Series {
         self.end_ns = 0;
     }
 
-    /// Forgets everything: the cell's time begins again.
+    /// Discards everything: the cell's time begins again.
     pub(crate) fn reset(&mut self) {
         self.windows.clear();
         self.open = Window::EMPTY;
         (self.width_ns, self.first, self.end_ns) = (WIDTH_NS, 0, 0);
     }
 
-    /// Records one latency. (Of a turn that has been begun.)
+    /// Records one latency of a turn that has begun.
     #[inline(always)]
     pub(crate) fn record(&mut self, seen_ns: u64, latency_ns: u64) {
         if seen_ns >= self.end_ns {
@@ -129,7 +129,7 @@ impl Series {
         window.counts[step_of(latency_ns)] += 1;
     }
 
-    /// What is open goes where it belongs.
+    /// Adds the open window to its place.
     fn close(&mut self) {
         if let Some(window) = self.windows.last_mut().filter(|_| self.open.ios > 0) {
             window.add(&self.open);
@@ -148,7 +148,7 @@ impl Series {
         self.end_ns = end_ns.max(0) as u64;
     }
 
-    /// Makes the window of `at_ns` the last one, or finds that it is there.
+    /// Makes the window of `at_ns` the last one, if it is not.
     fn extend_to(&mut self, at_ns: u64) {
         while (at_ns / self.width_ns).saturating_sub(self.first) >= WINDOWS_MAX as u64 {
             self.halve();
@@ -182,7 +182,7 @@ impl Series {
         self.first = first;
     }
 
-    /// Adds what `other` recorded. This series must be one from the beginning of a cell's time.
+    /// Adds the latencies of `other`. This series must start at the beginning of a cell's time.
     pub(crate) fn merge(&mut self, other: &Self) {
         while self.width_ns < other.width_ns {
             self.halve();
@@ -196,7 +196,7 @@ impl Series {
         }
     }
 
-    /// The windows in which there were I/Os.
+    /// Returns the windows with I/Os.
     pub(crate) fn points(&self) -> Vec<SeriesPoint> {
         let mut all = self.clone();
         all.close();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the turns fall, every I/O is in the window of its time.
+        /// Every I/O is in the window of its time, for any sequence of turns.
         #[test]
         fn merging_keeps_times(turns in prop::collection::vec((1u64..3_000, 1u64..50), 1..12)) {
             let (mut total, mut at_ms, mut want) = (Series::default(), 0u64, Vec::new());

@@ -7,10 +7,10 @@ use meantime_report::run::SteadyResult;
 use super::schedule::nanos;
 use crate::job::{Job, Steady};
 
-/// How fast a turn was.
+/// The speed of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Speed {
-    /// How long it took.
+    /// Its length.
     pub wall_ns: u64,
     /// I/Os of all threads.
     pub ios: u64,
@@ -18,12 +18,13 @@ pub(crate) struct Speed {
     pub bytes: u64,
 }
 
-/// The verdict on the last turns, as many as fill the window.
+/// The verdict on the last turns that fill the window.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     /// Whether the limit is kept.
     pub attained: bool,
-    /// What must be below it: a deviation or a slope, as it is or in percent of the mean.
+    /// The value that must be below the limit: a deviation or a slope, absolute or in percent of
+    /// the mean.
     pub criterion: f64,
     /// The greatest deviation from the mean; 0 if the slope is the criterion.
     pub max_deviation: f64,
@@ -36,7 +37,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// As it is reported.
+    /// Returns the result for the report.
     pub(super) fn result(self, job: &Job) -> Option<SteadyResult> {
         let steady = job.steady?;
         let kind = if steady.bandwidth { "bw" } else { "iops" };
@@ -55,13 +56,12 @@ impl Measured {
     }
 }
 
-/// Judges the turns of `job` so far, if it wants that.
+/// Judges the turns of `job` so far, if `steadystate` is set.
 pub(super) fn of(job: &Job, speeds: &[Speed]) -> Option<Measured> {
     measure(speeds, &job.steady?, job.steady_window, job.steady_ramp)
 }
 
-/// Judges the turns of a job, of which those within `ramp` do not count; `None` until they fill
-/// `window`.
+/// Judges the turns of a job; turns within `ramp` do not count. `None` until they fill `window`.
 pub(super) fn measure(
     speeds: &[Speed],
     steady: &Steady,
@@ -81,7 +81,7 @@ pub(super) fn measure(
         filled_ns >= nanos(window)
     })?;
     let speeds = &speeds[first..];
-    // One turn is always like itself.
+    // A single turn has no deviation.
     if speeds.len() < 2 {
         return None;
     }
@@ -105,8 +105,8 @@ pub(super) fn measure(
     })
 }
 
-/// The slope per second of the line through `values`, by least squares; each is at the middle of
-/// its turn.
+/// Returns the slope per second of the line through `values`, by least squares; each is at the
+/// middle of its turn.
 fn slope(speeds: &[Speed], values: &[f64]) -> f64 {
     let mut end_s = 0.0;
     let times: Vec<f64> = speeds
@@ -153,7 +153,7 @@ mod tests {
         let found = measured(&[9000, 1000, 1090, 1000, 910], &level, 2000, 0).unwrap();
         assert!(found.attained && (found.max_deviation - 90.0).abs() < 1e-9, "{found:?}");
         assert_eq!(found.iops, [1000.0, 1090.0, 1000.0, 910.0]);
-        // What is measured within the ramp does not count.
+        // Turns within the ramp do not count.
         assert!(measured(&[1000; 4], &level, 2000, 500).is_none());
         assert!(measured(&[1000; 6], &level, 2000, 500).unwrap().attained);
     }

@@ -1,4 +1,4 @@
-//! What a thread counts while it does I/O.
+//! The counters of a thread during I/O.
 
 use meantime_report::run::{DirStats, LatencyStats, batch_level, depth_level};
 
@@ -7,7 +7,7 @@ use super::series::Series;
 use crate::engine::Record;
 use crate::pattern::Io;
 
-/// Latencies of both directions, and the depths that were reached.
+/// Latencies of all directions, and the depths reached.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Reads, writes and trims.
@@ -16,9 +16,9 @@ pub(crate) struct Tally {
     pub flushes: Option<Box<LatencyStats>>,
     /// I/Os by depth at submission, in fio's steps.
     pub depths: [u64; 7],
-    /// Submissions by how many I/Os they were of, in fio's steps.
+    /// Submissions by number of I/Os, in fio's steps.
     pub submits: [u64; 7],
-    /// The same of completions.
+    /// Completions by number of I/Os, in fio's steps.
     pub completes: [u64; 7],
     /// Latency over time.
     pub series: Series,
@@ -79,23 +79,23 @@ impl Record for Logged<'_> {
 }
 
 impl Tally {
-    /// I/Os of all directions.
+    /// Returns the I/Os of all directions.
     pub(crate) fn ios(&self) -> u64 {
         self.directions.iter().map(|stats| stats.ios).sum()
     }
 
-    /// Bytes of all directions.
+    /// Returns the bytes of all directions.
     pub(crate) fn bytes(&self) -> u64 {
         self.directions.iter().map(|stats| stats.bytes).sum()
     }
 
-    /// The mean latency of all directions in ns; 0 without any.
+    /// Returns the mean latency of all directions in ns; 0 without any.
     pub(crate) fn mean_ns(&self) -> f64 {
         let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
         self.directions.iter().map(of).sum::<f64>() / self.ios().max(1) as f64
     }
 
-    /// The median latency of all directions in ns.
+    /// Returns the median latency of all directions in ns.
     pub(crate) fn median_ns(&self) -> u64 {
         let used: Vec<_> = self.directions.iter().filter(|stats| stats.ios > 0).collect();
         match &used[..] {
@@ -109,9 +109,9 @@ impl Tally {
         }
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counters of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
-        // A histogram that nothing was recorded in need not be walked through.
+        // Skips empty histograms.
         let directions = self.directions.iter_mut().zip(&other.directions);
         for (ours, theirs) in directions.filter(|(_, theirs)| theirs.ios > 0) {
             ours.merge(theirs);
@@ -129,7 +129,7 @@ impl Tally {
         self.series.merge(&other.series);
     }
 
-    /// Forgets everything. What has been allocated stays.
+    /// Discards everything. Allocations stay.
     pub(crate) fn reset(&mut self) {
         for stats in self.directions.iter_mut().filter(|stats| stats.ios > 0) {
             (stats.ios, stats.bytes) = (0, 0);

@@ -1,4 +1,4 @@
-//! What a job does I/O on: a device, or a file in the file system of one.
+//! The target of a job's I/O: a device, or a file in a device's file system.
 
 use meantime_block::{
     BlockChannel as _, BlockDevice, BlockInfo, Channel, ChannelCounters, ChannelError,
@@ -10,7 +10,7 @@ use meantime_hw::HwError;
 
 use crate::engine::Slots;
 
-/// What a job asks for.
+/// The target that a job requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The URI as the user wrote it.
@@ -24,24 +24,24 @@ pub struct Wanted {
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HowRead {
-    /// Past the page cache.
+    /// Whether to bypass the page cache.
     pub direct: bool,
-    /// Which steps are taken while the device works.
+    /// The steps that run while the device works.
     pub overlap: Overlap,
-    /// Memory of the page cache.
+    /// Size of the page cache.
     pub cache_bytes: usize,
-    /// The advice on the reads to come.
+    /// The advice on future reads.
     pub advice: Advice,
 }
 
 impl Wanted {
-    /// A device.
+    /// Returns the target of a device.
     pub fn device(uri: &str) -> Self {
         Self { uri: uri.to_owned(), device: uri.to_owned(), file: None }
     }
 }
 
-/// What is opened of it.
+/// An open target.
 pub(crate) enum Target {
     /// A device.
     Device(Device),
@@ -50,7 +50,7 @@ pub(crate) enum Target {
 }
 
 /// A thread's channel to a target. The loop is chosen by its kind, once for each turn.
-// There are few, and each lives long: the unused room does no harm.
+// There are few, and each lives long: the unused space does no harm.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum TargetChannel {
     /// To a device.
@@ -60,7 +60,7 @@ pub(crate) enum TargetChannel {
 }
 
 impl Target {
-    /// What it is.
+    /// Returns the target's properties.
     pub(crate) fn info(&self) -> &BlockInfo {
         match self {
             Self::Device(device) => device.info(),
@@ -68,10 +68,10 @@ impl Target {
         }
     }
 
-    /// Whether its I/O can be waited for by `policy`.
+    /// Checks that its I/O can be waited for with `policy`.
     ///
     /// # Errors
-    /// [`ChannelError::Policy`], with the reason.
+    /// Returns [`ChannelError::Policy`], with the reason.
     pub(crate) fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
         match self {
             Self::Device(device) => device.can_wait(policy),
@@ -79,7 +79,7 @@ impl Target {
         }
     }
 
-    /// A channel for one thread.
+    /// Creates a channel for one thread.
     ///
     /// # Errors
     /// As [`BlockDevice::channel`].
@@ -90,7 +90,7 @@ impl Target {
         })
     }
 
-    /// The device behind our own driver, if it is one.
+    /// Returns the device behind our own driver, if it is one.
     pub(crate) fn as_nvme(&self) -> Option<&NvmeDevice> {
         match self {
             Self::Device(device) => device.as_nvme(),
@@ -98,7 +98,7 @@ impl Target {
         }
     }
 
-    /// The kernel's device, if it is one.
+    /// Returns the kernel's device, if it is one.
     pub(crate) fn as_kernel(&self) -> Option<&KernelDevice> {
         match self {
             Self::Device(Device::Kernel(device)) => Some(device),
@@ -108,7 +108,7 @@ impl Target {
 }
 
 impl TargetChannel {
-    /// What it leads to.
+    /// Returns the properties of its target.
     pub(crate) fn info(&self) -> &BlockInfo {
         match self {
             Self::Device(channel) => channel.info(),
@@ -116,10 +116,10 @@ impl TargetChannel {
         }
     }
 
-    /// Buffers for I/O on it.
+    /// Allocates buffers for I/O on it.
     ///
     /// # Errors
-    /// No memory.
+    /// Returns an error if there is no memory.
     pub(crate) fn slots(&self, depth: usize, bytes: usize) -> Result<Slots, HwError> {
         match self {
             Self::Device(channel) => Slots::new(channel, depth, bytes),
@@ -127,7 +127,7 @@ impl TargetChannel {
         }
     }
 
-    /// What the driver has counted; of a file's, nothing.
+    /// Returns the driver's counters; empty for a file.
     pub(crate) fn counters(&self) -> ChannelCounters {
         match self {
             Self::Device(channel) => channel.counters(),

@@ -1,4 +1,4 @@
-//! The I/O loop and the verification, on a software SSD that is made to fail.
+//! The I/O loop and the verification, on a software SSD with injected faults.
 
 use std::sync::atomic::AtomicBool;
 
@@ -20,25 +20,25 @@ use crate::verify::{Course, Rules, Verified};
 const BS: u64 = 4096;
 const NO_LIMIT: Limit = Limit::NONE;
 
-/// What a device does wrong.
+/// A fault of the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Wrong {
     Nothing,
-    /// Flips a bit of what is read at an LBA.
+    /// Flips a bit of the data read at an LBA.
     FlipsReadAt(u64),
-    /// Acknowledges writes to an LBA and does not do them.
+    /// Acknowledges writes to an LBA without doing them.
     LosesWriteAt(u64),
     /// Answers reads of an LBA with an error.
     FailsReadAt(u64, IoErrorKind),
 }
 
-/// A channel to a device that does something wrong.
+/// A channel to a device with a fault.
 struct Faulty {
     inner: NvmeChannel,
     wrong: Wrong,
     /// By `user_data`: the LBA in flight.
     lbas: Vec<u64>,
-    /// What was sent: operation, FUA, and how many were in flight.
+    /// The requests: operation, FUA, and the number in flight.
     sent: Vec<(Op, bool, usize)>,
     sent_lbas: Vec<u64>,
 }
@@ -175,8 +175,8 @@ fn drive<S: Source>(channel: &mut Faulty, source: &mut S, limit: Limit) -> (Ende
     (ended, tally, faults)
 }
 
-/// One pass of writes (or a mix of them), and its reading back: (errors, what was found first,
-/// blocks checked).
+/// Runs one pass of writes (or a mix of them) and reads it back. Returns errors, the first finding,
+/// and the number of blocks checked.
 fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, String, u64) {
     let device = device();
     let mut channel = faulty(&device, depth, wrong);
@@ -293,14 +293,15 @@ fn a_device_that_is_gone_ends_the_job() {
 fn what_the_channel_refuses_ends_the_job() {
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
-    // Beyond the end: refused by the channel, which no checked job gets to see.
+    // Beyond the end: the channel refuses it; a checked job never gets there.
     let mut plain = Pattern::new(PatternSpec { offset_bytes: 1 << 20, ..spec(100, None) });
     let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
     assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
     assert_eq!(tally.ios(), 0);
 }
 
-/// One pass of 256 writes in the way of `keys`, in turns of `limit`: what was sent, and the tally.
+/// Runs one pass of 256 writes with `keys`, in turns of `limit`. Returns the requests and the
+/// tally.
 fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, usize)>, Tally) {
     let depth_text = depth.to_string();
     let job = job(&[&[("rw", "randwrite"), ("iodepth", &depth_text)], keys].concat());
@@ -335,7 +336,7 @@ fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, us
 #[test]
 fn a_flush_comes_alone_after_so_many_writes() {
     for depth in [1, 16] {
-        // However the turns divide it.
+        // For any division into turns.
         for max_ios in [u64::MAX, 7, 1] {
             let (sent, tally) =
                 shaped(depth, &[("fsync", "10"), ("sync", "dsync")], Limit { max_ios, ..NO_LIMIT });
@@ -391,7 +392,7 @@ fn a_rate_is_not_exceeded() {
 #[test]
 fn time_up_in_a_pause_loses_no_io() {
     let clock = Clock::real();
-    // The turn ends while the second I/O is not due; the job goes on in the next.
+    // The turn ends before the second I/O is due; the job continues in the next.
     let job = job(&[("rw", "randwrite"), ("rate_iops", "5")]);
     let mut shape = Shape::of(&job, 1, None).unwrap();
     let device = device();
@@ -414,7 +415,7 @@ fn time_up_in_a_pause_loses_no_io() {
         turns += 1;
     }
     assert_eq!((ended, channel.sent.len()), (Ended::Dry, 3));
-    // One for each I/O, unless the turns were much longer than they were to be.
+    // One turn for each I/O, unless the turns were much too long.
     assert!(turns >= 2, "{turns}");
     let lbas: std::collections::HashSet<u64> = channel.sent_lbas.iter().copied().collect();
     assert_eq!(lbas.len(), 3);

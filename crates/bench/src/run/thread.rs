@@ -50,7 +50,7 @@ impl WorkerThread {
         Ok(started)
     }
 
-    /// Has the thread do `order`; the answer comes when it is done.
+    /// Makes the thread execute `order`; the answer comes when it is done.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Worker) -> R + Send + 'static,
@@ -60,8 +60,7 @@ impl WorkerThread {
             let _ = answer.send(order(worker));
         });
         if let Some(orders) = &self.orders {
-            // A thread that has ended drops the order and with it the answer: `received` finds
-            // that.
+            // A thread that has ended drops the order and its answer: `received` detects that.
             let _ = orders.send(boxed);
         }
         answers

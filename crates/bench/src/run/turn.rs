@@ -1,4 +1,4 @@
-//! One turn of a cell: all its jobs at once, with what is measured around them.
+//! One turn of a cell: all its jobs at once, with the measurements around them.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use super::{JobRun, Run};
 use crate::competitor::Competitors;
 use crate::job::Exit;
 
-/// How long a measurement of the floor is to take. Below, cold page tables show.
+/// Length of a measurement of the floor. Below that, cold page tables distort it.
 const FLOOR_NS: u64 = 10_000_000;
 
-/// How long it is measured alone, once a round.
+/// Time for which the competing program runs alone, once a turn.
 const ALONE: Duration = Duration::from_millis(100);
 
 impl JobRun<'_> {
@@ -29,14 +29,14 @@ impl JobRun<'_> {
         self.plan.policies[cell.policy]
     }
 
-    /// A turn can be done again if that leaves nothing out.
+    /// Returns whether a turn can be repeated without leaving anything out.
     fn is_repeatable(&self, cell: usize) -> bool {
         let by_time =
             self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
         by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
     }
 
-    /// The next turn of `cell`; `None` if it has had enough.
+    /// Returns the next turn of `cell`; `None` if it is done.
     fn next(&self, at: usize, cell: Cell) -> Option<Visit> {
         let first = self.states[at].turns == 0;
         let learns = self.policy(cell).learns();
@@ -51,12 +51,12 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         format!("job {}, {uri}, {}", job.plan.job.name, job.policy(cell))
     }
 
-    /// A turn of `at`, of all jobs that are not done with it; false if all are.
+    /// Runs a turn of `at`, of all jobs that are not done with it. Returns false if all are done.
     pub(super) fn turn(&mut self, at: usize) -> Result<bool, RunError> {
         let cell = self.cells[at];
         let mut visits = self.due(at);
         let Some((first, _)) = visits.first().copied() else { return Ok(false) };
-        // They begin to be measured together.
+        // The measurements of all jobs begin together.
         align_warm_ups(&mut visits, &self.jobs);
         let shown = &self.jobs[first];
         self.progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
@@ -120,8 +120,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         Ok(true)
     }
 
-    /// The next turn of each job that has begun. If there is none, the time until the next one
-    /// begins is passed over.
+    /// Returns the next turn of each job that has begun. If there is none, the time until the next
+    /// one begins is skipped.
     fn due(&mut self, at: usize) -> Vec<(usize, Visit)> {
         let cell = self.cells[at];
         let next = |run: &JobRun<'_>| Some((nanos(run.plan.job.startdelay), run.next(at, cell)?));
@@ -145,12 +145,12 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             .collect()
     }
 
-    /// Whether job `job` has done in cell `at` all that it is to do.
+    /// Returns whether job `job` is done with cell `at`.
     pub(super) fn is_over(&self, job: usize, at: usize) -> bool {
         self.jobs[job].states[at].turns > 0 && self.jobs[job].next(at, self.cells[at]).is_none()
     }
 
-    /// Ends the jobs that are to end when another one has.
+    /// Ends the jobs that `exitall` of another job ends.
     fn exit(&mut self, at: usize) {
         for job in 0..self.jobs.len() {
             let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at))
@@ -164,7 +164,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         }
     }
 
-    /// All threads of `visits` at once.
+    /// Runs all threads of `visits` at once.
     fn visit(
         &self,
         at: usize,
@@ -188,7 +188,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         answers.collect()
     }
 
-    /// Whether the turn is done again: a bounded number of times, since some machines never rest.
+    /// Returns whether to repeat the turn: a bounded number of times, since some machines are never
+    /// quiet.
     fn may_repeat(&mut self, at: usize, visits: &[(usize, Visit)]) -> bool {
         let all = visits.iter().all(|(job, _)| self.jobs[*job].is_repeatable(at));
         let may = all && !self.is_stopped() && self.repeats_left > 0;
@@ -196,7 +197,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         may
     }
 
-    /// No cell of this job's device has another turn, of whatever job.
+    /// Ends all turns on this job's device, of all jobs.
     pub(super) fn lose(&mut self, job: usize, device: usize, why: &str) {
         let index = self.jobs[job].plan.devices[device];
         for run in &mut self.jobs {
@@ -212,7 +213,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         ));
     }
 
-    /// Reports what went wrong, once per cell and kind.
+    /// Reports errors, once per cell and kind.
     pub(super) fn report_failures(&mut self, job: usize, at: usize, reports: &[VisitReport]) {
         let name = self.name(job, at);
         let reported = &mut self.jobs[job].states[at].reported;
@@ -235,7 +236,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             return Ok(None);
         }
         let bytes = self.group.plans[0].job.bs_max_bytes();
-        // By a rough guess at one exchange: half a microsecond, and 8 GB/s.
+        // A rough estimate of one exchange: half a microsecond, and 8 GB/s.
         let count = (FLOOR_NS / (500 + bytes / 8)).max(200) as usize;
         received(
             &self.jobs[0].threads[0]
@@ -243,7 +244,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         )
     }
 
-    /// Lets the software SSDs park, and probes the cache-line time; whether it has changed.
+    /// Lets the software SSDs park, and probes the cache-line time. Returns whether it has changed.
     pub(super) fn probe(&mut self, device: usize) -> Result<bool, RunError> {
         std::thread::sleep(PARK_PAUSE);
         let JobRun { plan, threads, .. } = &self.jobs[0];
@@ -257,8 +258,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 }
 
-/// Keeps idle CPUs from falling asleep deeper than `setting` says, until what this returns is
-/// dropped.
+/// Limits the depth of idle CPUs' sleep to `setting`, until the returned value is dropped.
 fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, RunError> {
     match setting {
         PmQosSetting::AsIs | PmQosSetting::Unlimited => Ok(None),
@@ -266,8 +266,8 @@ fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, RunError> {
     }
 }
 
-/// Marks the jobs that end before the others, and gives all jobs the longest warm-up. A job whose
-/// check a warm-up would spoil gets none.
+/// Marks the jobs that end before the others, and gives all jobs the longest warm-up, except jobs
+/// whose state a warm-up would change.
 fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
     let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
     let last_ns = visits.iter().map(|(_, visit)| visit.limit_ns).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A thread of a job: its channels, and what it does when it has its turn.
+//! A thread of a job: its channels, and its part in a turn.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::trim::Trims;
 use crate::verify::{Course, Findings, Verified};
 use crate::zoned::Zoned;
 
-/// Unmeasured I/O at the beginning of each turn, to fill the caches again.
+/// Unmeasured I/O at the beginning of each turn, to warm the caches again.
 pub(super) const WARM_UP_NS: u64 = 2_000_000;
 
-/// Longer than a software SSD takes to park, so that it leaves its core to another one's thread.
+/// Longer than a software SSD takes to park, so that its core is free for another one's thread.
 pub(super) const PARK_PAUSE: Duration = Duration::from_millis(4);
 
-/// What a cell does.
+/// The work of a cell.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// I/O.
@@ -37,25 +37,25 @@ pub(crate) enum Work {
     Verified(Box<Verified>),
 }
 
-/// What one thread does on one device with one policy.
+/// The task of one thread on one device with one policy.
 pub(crate) struct Task {
-    /// What to do.
+    /// The work.
     pub work: Work,
-    /// For I/O that is not recorded; separate, so that it takes nothing from `work`.
+    /// Work for unrecorded I/O; separate, so that it takes nothing from `work`.
     pub warm_up: Work,
-    /// In what way, if not as fast as may be.
+    /// The shape, if not as fast as possible.
     pub shape: Option<Shape>,
-    /// What to log.
+    /// The log, if there is one.
     pub log: Option<Log>,
     /// End after this number of I/Os.
     pub number_ios: Option<u64>,
 }
 
-/// One device and policy, as one thread sees it.
+/// One device and policy of one thread.
 pub(crate) struct CellWork {
-    /// To the device.
+    /// The channel to the device.
     pub channel: TargetChannel,
-    /// Which of the worker's [`Slots`].
+    /// Index of the worker's [`Slots`].
     pub slots: usize,
     /// The thread's scheduling class in its turns.
     sched: Option<SchedClass>,
@@ -63,25 +63,25 @@ pub(crate) struct CellWork {
     total: Counted,
 }
 
-/// What was counted in a turn, or in all of them.
+/// The counters of a turn, or of all turns.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     /// Latencies.
     pub tally: Tally,
     /// CPU time.
     pub usage: ThreadUsage,
-    /// How long it was measured.
+    /// Measured time.
     pub wall_ns: u64,
 }
 
 impl Counted {
-    /// Forgets everything. What has been allocated stays.
+    /// Discards everything. Allocations stay.
     fn reset(&mut self) {
         self.tally.reset();
         (self.usage, self.wall_ns) = (ThreadUsage::default(), 0);
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counters of `other`.
     fn merge(&mut self, other: &Self) {
         self.tally.merge(&other.tally);
         self.usage += other.usage;
@@ -89,12 +89,12 @@ impl Counted {
     }
 }
 
-/// What is done on a channel, and what came of it.
+/// The task of a channel, and its results.
 struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
     slice: Counted,
-    /// What was measured before this turn does not count.
+    /// Whether measurements before this turn do not count.
     anew: bool,
     faults: Faults,
     finished: bool,
@@ -102,7 +102,7 @@ struct Visited {
 }
 
 impl CellWork {
-    /// A cell at its beginning.
+    /// Creates a cell at its beginning.
     pub(crate) fn new(
         channel: TargetChannel,
         slots: usize,
@@ -129,7 +129,7 @@ impl CellWork {
 }
 
 impl Visited {
-    /// A turn: unrecorded I/O, then what is measured.
+    /// Runs a turn: unrecorded I/O, then the measurement.
     fn visit<C: BlockChannel>(
         &mut self,
         channel: &mut C,
@@ -145,7 +145,7 @@ impl Visited {
             log.make_room();
         }
         if let Some(shape) = task.shape.as_mut().filter(|_| !self.finished) {
-            // Before the warm-up: when that has ended all are there.
+            // Before the warm-up: at its end all threads have joined.
             shape.join_flow();
         }
         let mut engine = Engine { channel, slots, clock, stop, faults };
@@ -155,7 +155,7 @@ impl Visited {
             let shape = warm_up_shape.as_mut();
             lost = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded).lost();
         }
-        // Other threads of the job may have more to do.
+        // This thread may be finished while others of the job are not.
         let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
             let usage = ThreadUsage::of_thread();
@@ -265,7 +265,7 @@ impl Visited {
     }
 }
 
-/// The loop that suits the work: chosen here, outside of it.
+/// Runs the loop for the kind of work: chosen here, outside the loop.
 fn run<C: BlockChannel, R: Record>(
     engine: &mut Engine<'_, C>,
     work: &mut Work,
@@ -297,20 +297,20 @@ fn run<C: BlockChannel, R: Record>(
 /// A turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
-    /// How long to do unrecorded I/O first.
+    /// Time of unrecorded I/O at its beginning.
     pub warm_up_ns: u64,
-    /// How long to measure at most.
+    /// Maximum time to measure.
     pub limit_ns: u64,
-    /// The most I/Os to measure.
+    /// Maximum number of I/Os to measure.
     pub max_ios: u64,
-    /// Another job's turn goes on for longer.
+    /// Whether another job's turn is longer.
     pub ends_first: bool,
 }
 
 /// The result of a turn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VisitReport {
-    /// How long it was measured.
+    /// Measured time.
     pub wall_ns: u64,
     /// I/Os recorded.
     pub ios: u64,
@@ -320,28 +320,28 @@ pub(crate) struct VisitReport {
     pub median_ns: u64,
     /// Their mean latency; 0 without any.
     pub mean_ns: f64,
-    /// All that was to be transferred has been.
+    /// Whether all is transferred.
     pub finished: bool,
-    /// The device takes no more I/O, and why.
+    /// Why the device takes no more I/O, if so.
     pub lost: Option<String>,
     /// I/Os that failed since the job began.
     pub faults: Faults,
-    /// What checking found since the job began.
+    /// Results of the checks since the job began.
     pub findings: Findings,
 }
 
 /// The result of a cell, in one thread.
 #[derive(Debug)]
 pub(crate) struct Totals {
-    /// Latencies, CPU time and how long it was measured.
+    /// Latencies, CPU time and measured time.
     pub counted: Counted,
     /// I/Os that failed.
     pub faults: Faults,
-    /// What checking found.
+    /// Results of the checks.
     pub findings: Findings,
-    /// The depth that keeps a latency, if one was to be found.
+    /// The depth that keeps the latency, if it was searched.
     pub target_depth: Option<u32>,
-    /// What was logged.
+    /// The log.
     pub log: Option<LogRows>,
     /// The driver's counters.
     pub counters: ChannelCounters,
@@ -353,13 +353,13 @@ pub(crate) struct Worker {
     pub cells: Vec<CellWork>,
     /// Buffers by device.
     pub slots: Vec<Slots>,
-    /// The floor's other side, by device; in the first thread only.
+    /// The floors, by device; in the first thread only.
     pub floors: Vec<Floor>,
     clock: Clock,
 }
 
-/// `$body` with a channel of its own kind: the one place where the kind is asked for. The loop
-/// inside knows it.
+/// `$body` with a channel of its own kind: the only place that distinguishes the kinds. The loop
+/// inside is compiled for each.
 macro_rules! of_kind {
     ($channel:ident => $body:expr) => {
         match $channel {
@@ -371,12 +371,12 @@ macro_rules! of_kind {
 }
 
 impl Worker {
-    /// A worker with its channels and buffers.
+    /// Creates a worker with its channels and buffers.
     pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
         Self { cells, slots, floors, clock: Clock::real() }
     }
 
-    /// Does I/O on `cell`, in its scheduling class, and keeps the figures apart until
+    /// Does I/O on `cell`, in its scheduling class, and keeps the figures separate until
     /// [`Worker::settle`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
@@ -386,21 +386,21 @@ impl Worker {
         Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, total.wall_ns)))
     }
 
-    /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
+    /// Reads back and checks the writes of `cell`, when time ended before its pass.
     pub(crate) fn read_back(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         of_kind!(channel => visited.read_back(channel, &mut slots[*device], clock))
     }
 
-    /// Makes what `cell` wrote durable.
+    /// Makes the writes of `cell` durable.
     pub(crate) fn flush(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         of_kind!(channel => visited.flush(channel, &mut slots[*device], clock))
     }
 
-    /// The figures of the last turn of `cell` count, or are dropped.
+    /// Counts the figures of the last turn of `cell`, or drops them.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, .. } = &mut self.cells[cell];
         if let Some(shape) = &mut visited.task.shape {
@@ -418,19 +418,20 @@ impl Worker {
         total.merge(&visited.slice);
     }
 
-    /// The floor of the device with index `device`, in ns.
+    /// Returns the floor of the device with index `device`, in ns.
     pub(crate) fn floor_ns(&mut self, device: usize, bytes: usize, count: usize) -> Option<f64> {
         let buf = self.slots[device].any_buf()?;
         buf.set_len(bytes);
         Some(self.floors.get_mut(device)?.measure(buf, bytes, count))
     }
 
-    /// The time of a cache line to `cpu` and back, in ns. The software SSDs must have parked.
+    /// Returns the time of a cache line to `cpu` and back, in ns. The software SSDs must have
+    /// parked.
     pub(crate) fn rtt_ns(&self, cpu: usize) -> Option<u64> {
         calibrate::cacheline_rtt(Some(cpu)).ok().map(|times| times.median_ns())
     }
 
-    /// The results of all cells. Closes the channels.
+    /// Returns the results of all cells, and closes the channels.
     pub(crate) fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
             findings: findings(&cell.visited.task.work),

@@ -8,7 +8,7 @@ use super::group::Group;
 use crate::job::ZoneMode;
 use crate::zoned::SharedZones;
 
-/// Gives the devices of `groups` the zones that their jobs speak of, each one for all jobs.
+/// Gives the devices of `groups` the zones of their jobs, each shared by all jobs.
 pub fn share_zones(groups: &mut [Group], devices: &Devices) -> Result<(), RunError> {
     let mut all: BTreeMap<usize, (SharedZones, String)> = BTreeMap::new();
     for group in groups {

@@ -1,4 +1,4 @@
-//! What a block holds that was written to be checked, and in what it differs.
+//! The content of a block that is written to be checked, and its differences.
 
 use std::fmt;
 
@@ -18,34 +18,34 @@ pub(super) const HEADER_BYTES: usize = CRC_AT + 4;
 const DIGEST_AT: usize = 36;
 const CRC_AT: usize = DIGEST_AT + DIGEST_BYTES;
 
-/// What a block should say.
+/// The expected content of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Where it is, in bytes from the start of the namespace.
+    /// Offset in bytes from the start of the namespace.
     pub offset_bytes: u64,
-    /// The how-manieth write of its thread it is, from 1.
+    /// Number of the write in its thread, from 1.
     pub number: u64,
-    /// Of the thread.
+    /// Seed of the thread.
     pub seed: u64,
-    /// What of its payload it carries.
+    /// The method of the payload's digest.
     pub method: Verify,
-    /// Another job wrote the block: seed and number may be others.
+    /// Another job wrote the block: seed and number may differ.
     pub is_foreign: bool,
 }
 
-/// How blocks are filled and checked.
+/// The rules for filling and checking blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(super) method: Verify,
     pub(super) checks: bool,
     interval_bytes: Option<usize>,
     payload: Option<Payload>,
-    /// The job checks what was written before it.
+    /// Whether the job checks blocks that were written before it.
     pub(super) is_reader: bool,
 }
 
 impl Rules {
-    /// What `job` says of that.
+    /// Returns the rules of `job`.
     pub(crate) fn of(job: &Job) -> Self {
         let keys = &job.verify_keys;
         Self {
@@ -61,7 +61,7 @@ impl Rules {
         self.interval_bytes.unwrap_or(block.len()).min(block.len())
     }
 
-    /// Fills `block`, which is that of `stamp`: each of its intervals has a header.
+    /// Fills `block` for `stamp`: each of its intervals has a header.
     pub(super) fn fill(&self, block: &mut [u8], stamp: Stamp) {
         let interval_bytes = self.interval_bytes(block);
         let has_header = self.method != Verify::Pattern;
@@ -80,8 +80,8 @@ impl Rules {
         }
     }
 
-    /// Checks that `block` is what [`Rules::fill`] made of it for `stamp`; else the interval that
-    /// is not.
+    /// Checks that `block` has the content that [`Rules::fill`] writes for `stamp`; else returns
+    /// the first interval that differs.
     pub(super) fn check(&self, block: &[u8], stamp: Stamp) -> Result<(), (Stamp, usize, Mismatch)> {
         let interval_bytes = self.interval_bytes(block);
         let header_bytes = if self.method == Verify::Pattern { 0 } else { HEADER_BYTES };
@@ -91,7 +91,7 @@ impl Rules {
             if header_bytes > 0 {
                 check(part, of_part).map_err(fail)?;
             }
-            // A digest says it as well.
+            // A digest detects that as well.
             let is_compared =
                 matches!(self.method, Verify::Pattern | Verify::PatternHdr | Verify::Meta);
             if let Some(payload) = self.payload.as_ref().filter(|_| is_compared) {
@@ -106,7 +106,7 @@ impl Rules {
     }
 }
 
-/// What is wrong with a block.
+/// A difference in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mismatch {
     /// All zeroes.
@@ -125,11 +125,11 @@ pub(super) enum Mismatch {
     Number(u64),
     /// The payload's digest: computed, found.
     Payload([u8; DIGEST_BYTES], [u8; DIGEST_BYTES]),
-    /// A byte of the payload is not that of the pattern: where, what it should be, what it is.
+    /// A byte of the payload differs from the pattern: place, expected byte, actual byte.
     Pattern(usize, u8, u8),
 }
 
-/// The random payload of `stamp`.
+/// Writes the random payload of `stamp`.
 fn fill_payload(block: &mut [u8], stamp: Stamp) {
     let mut rng = Rng::new(stamp.seed ^ stamp.number.rotate_left(32) ^ stamp.offset_bytes);
     rng.fill(&mut block[HEADER_BYTES..]);
@@ -149,7 +149,7 @@ fn seal(block: &mut [u8], stamp: Stamp) {
     header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks the header of `block`, and the digest that is in it.
+/// Checks the header of `block`, and the digest in it.
 fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
     let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| block[at + i]));
     let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
@@ -181,7 +181,7 @@ fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// A mismatch with what was expected, in words.
+/// A mismatch with the expectation, as text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report(pub Stamp, pub usize, pub Mismatch);
 
@@ -226,11 +226,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// The number to expect of a block that another job wrote.
+/// The expected number of a block that another job wrote.
 pub(super) const FOREIGN: u64 = u64::MAX;
 
-/// What the device does not write must not be taken for data: the buffer may hold a block that was
-/// read or written before.
+/// Spoils a buffer before a read: it may hold the same block from an earlier read or write, and
+/// data that the device does not transfer must not be taken for the block.
 pub(super) fn spoil(buf: &mut [u8], rules: &Rules) {
     if rules.method == Verify::Pattern {
         buf.iter_mut().for_each(|byte| *byte = !*byte);
@@ -274,7 +274,7 @@ mod tests {
             let stamp = Stamp { method, ..STAMP };
             let good = block_of(stamp);
             assert_eq!(check(&good, stamp), Ok(()), "{method:?}");
-            // Without a digest the header is all that is checked.
+            // Without a digest only the header is checked.
             let checked = if method == Verify::Meta { HEADER_BYTES } else { 512 };
             for at in 0..512 {
                 for bit in 0..8 {
@@ -311,7 +311,8 @@ mod tests {
             rules.fill(&mut block, stamp);
             assert_eq!(rules.check(&block, stamp), Ok(()), "{verify}");
             for at in 0..2048 {
-                // As fio has it: counted from the block's beginning, whatever headers lie over it.
+                // As in fio, counted from the block's beginning, regardless of headers that cover
+                // it.
                 if at % 512 >= header {
                     assert_eq!(usize::from(block[at]), 1 + at % 3, "{verify}, {at}");
                 }

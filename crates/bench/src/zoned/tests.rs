@@ -1,4 +1,4 @@
-//! Zones are filled and emptied as by fio.
+//! Zones are filled and emptied as in fio.
 
 use super::*;
 use crate::job::testing::job;
@@ -9,7 +9,7 @@ const BLOCK: u64 = 64 << 10;
 struct Device(SharedZones, Vec<(&'static str, &'static str)>);
 
 impl Device {
-    /// 8 MiB in zones of 256 KiB.
+    /// Creates 8 MiB in zones of 256 KiB.
     fn new(keys: &[(&'static str, &'static str)]) -> Self {
         let keys = [&[("zonemode", "zbd"), ("zonesize", "256k"), ("bs", "64k")], keys].concat();
         let device = Self(SharedZones::new(&ZoneKeys::default(), 0), keys);
@@ -20,7 +20,7 @@ impl Device {
         job(&[&self.1[..], keys].concat())
     }
 
-    /// The first MiB, once: direction and block of each I/O.
+    /// Runs one pass of `pass_bytes`. Returns direction and block of each I/O.
     fn ios(&self, keys: &[(&str, &str)], pass_bytes: u64) -> Vec<(Dir, u64)> {
         self.ios_from(keys, 0, pass_bytes)
     }
@@ -53,8 +53,8 @@ impl Device {
     }
 }
 
-/// No write but at the end of what its zone holds, and no read but within; the most zones
-/// written at a time.
+/// Checks that writes are at the fill level of their zone, and reads within it. Returns the maximum
+/// number of zones open at a time.
 fn replay(ios: &[(Dir, u64)], capacity: u64) -> usize {
     let mut filled = [0u64; 32];
     let mut most = 0;
@@ -104,7 +104,7 @@ fn reads_find_what_was_written() {
         assert_eq!(device.ios(&[("rw", rw)], 1 << 20), [], "{rw}");
     }
     assert_eq!(device.ios(&[("rw", "read"), ("read_beyond_wp", "1")], 1 << 20).len(), 16);
-    // One zone and a half.
+    // One and a half zones.
     device.ios(&[("rw", "write")], 6 * BLOCK);
     let read: Vec<_> = (0..6).map(|block| (Dir::Read, block)).collect();
     assert_eq!(device.ios(&[("rw", "read")], 1 << 20), read);
@@ -121,7 +121,7 @@ fn reads_find_what_was_written() {
 fn a_zone_may_be_written_in_part() {
     let device = Device::new(&[("zonecapacity", "128k")]);
     let blocks: Vec<u64> = device.ios(&[("rw", "write")], 1 << 20).iter().map(|io| io.1).collect();
-    // As fio 3.33 has it.
+    // As in fio 3.33.
     assert_eq!(blocks, [0, 1, 4, 5, 8, 9, 12, 13]);
     let random = Device::new(&[("zonecapacity", "128k")]).ios(&[("rw", "randwrite")], 4 << 20);
     replay(&random, 2);
@@ -129,7 +129,7 @@ fn a_zone_may_be_written_in_part() {
 
 #[test]
 fn the_range_is_of_whole_zones() {
-    // As fio 3.33: from 100 KiB on it begins with the next zone.
+    // As in fio 3.33: from 100 KiB on it begins with the next zone.
     let blocks = Device::new(&[]).ios_from(&[("rw", "write")], 100 << 10, 1 << 20);
     assert_eq!(blocks.iter().map(|io| io.1).collect::<Vec<_>>(), (4..16).collect::<Vec<_>>());
 }
@@ -152,7 +152,7 @@ fn zones_are_emptied_before_their_time() {
     let device = Device::new(&keys);
     let ios = device.ios(&[("rw", "randwrite")], 8 << 20);
     let filled = device.0.locked().filled_bytes;
-    // Without it all but the last few writes' zones would be full.
+    // Without it all but the zones of the last few writes would be full.
     assert!(filled <= (1 << 19) + 4 * BLOCK, "{filled} {ios:?}");
     let mut begun = [0; 4];
     ios.iter().filter(|io| io.1 % 4 == 0).for_each(|io| begun[(io.1 / 4) as usize] += 1);

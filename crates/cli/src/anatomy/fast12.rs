@@ -1,18 +1,18 @@
-//! FAST 2012's times: what an I/O costs the CPU, and what it leaves to others.
+//! FAST 2012's times: the CPU cost of an I/O, and the time left to other programs.
 //!
-//! A second program runs on the same CPU and reads the time stamp counter all the time, so that it
-//! knows when it ran. For each I/O:
+//! A second program runs on the same CPU and reads the time stamp counter continuously, so it knows
+//! when it ran. For each I/O:
 //!
-//! - Td: the device is at work, from the doorbell to the CQE written; from its stamps;
+//! - Td: the device works, from the doorbell to the CQE written; from its stamps;
 //! - Tu: the second program really ran, from before the submission to after the completion;
 //! - Ta = total − Td: the part of the path that does not overlap the device (Ta' before it, Ta''
 //!   after);
 //! - Tb = Td − Tu: the part of the device's time that no program got: scheduling the other program
 //!   and coming back – or polling;
-//! - Ta + Tb = total − Tu: what the I/O costs the CPU.
+//! - Ta + Tb = total − Tu: the CPU cost of the I/O.
 //!
-//! Tb is below 0 where the other program runs on after the device is done, until the interrupt has
-//! reached the CPU: the paper's machine knew no such time.
+//! Tb is below 0 where the other program still runs after the device is done, until the interrupt
+//! has reached the CPU. The paper's machine did not have such a time.
 
 use super::Bar;
 use crate::competitor::Sample;
@@ -21,25 +21,25 @@ use crate::competitor::Sample;
 /// add up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fast12 {
-    /// Before the device is at work.
+    /// Before the device works.
     pub ta_before_ns: f64,
-    /// After.
+    /// After the device worked.
     pub ta_after_ns: f64,
-    /// The device at work.
+    /// While the device works.
     pub td_ns: f64,
-    /// Nobody's.
+    /// Of the device's time, the part that no program got.
     pub tb_ns: f64,
-    /// The other program's.
+    /// The other program's time.
     pub tu_ns: f64,
-    /// How much of the whole time the other program ran, in percent.
+    /// Share of the total time in which the other program ran, in percent.
     pub share_percent: f64,
-    /// How fast its work went on, in percent of its speed alone.
+    /// Speed of its work, in percent of its speed alone.
     pub speed_percent: f64,
 }
 
 impl Fast12 {
-    /// Of `bar`; `alone` is what the other program does with the CPU for itself. `None` if there
-    /// was none.
+    /// Returns the times of `bar`; `alone` is the other program's sample with the CPU for itself.
+    /// `None` without such a program.
     pub(super) fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
         let tally = &bar.competing;
         if tally.ios() == 0 {
@@ -63,17 +63,17 @@ impl Fast12 {
         })
     }
 
-    /// What does not overlap the device.
+    /// Returns the time that does not overlap the device.
     pub(super) fn ta_ns(&self) -> f64 {
         self.ta_before_ns + self.ta_after_ns
     }
 
-    /// What the I/O costs the CPU.
+    /// Returns the CPU cost of the I/O.
     pub(super) fn cost_ns(&self) -> f64 {
         self.ta_ns() + self.tb_ns
     }
 
-    /// The whole.
+    /// Returns the total time.
     pub(super) fn total_ns(&self) -> f64 {
         self.ta_ns() + self.td_ns
     }

@@ -1,4 +1,4 @@
-//! The report for programs. Times in ns; a unit is the last part of a key.
+//! The report as JSON. Times are in ns; a unit is the last part of a key.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use super::{Anatomy, Bar};
 use crate::competitor::Sample;
 use meantime_report::run::LatencyStats;
 
-/// Everything that was measured.
+/// Returns all results.
 pub(super) fn report(anatomy: &Anatomy) -> Value {
     let alone = anatomy.competitor.map(|(_, alone)| alone);
     let bars: Vec<Value> = anatomy.bars.iter().map(|bar| bar_json(bar, alone.as_ref())).collect();

@@ -1,8 +1,7 @@
-//! Doing I/O one at a time, and taking every moment of it.
+//! Does I/O one at a time, and records every moment of it.
 //!
-//! The host's moments of a few thousand I/Os are kept in memory that was there before; then the
-//! device's stamps are fetched and the two are put together. Nothing but reading clocks is added to
-//! an I/O while it is under way.
+//! The host's moments of a few thousand I/Os are kept in preallocated memory. Then the device's
+//! stamps are fetched and both are combined. Only clock readings are added to an I/O in flight.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +17,14 @@ use crate::competitor::Competitor;
 use crate::failure::{Failure, named};
 use crate::signal;
 
-/// I/Os that are taken apart at once: far fewer than the stamps that a device keeps.
+/// I/Os of a batch: far fewer than the stamps that a device keeps.
 const BATCH: usize = 8192;
 
-/// The first ones of a batch are not recorded: taking the one before apart has emptied the caches.
+/// The first I/Os of a batch are not recorded: the analysis of the one before has emptied the
+/// caches.
 const COLD: usize = 32;
 
-/// How long a stamp may take to appear after its completion.
+/// Maximum time for a stamp to appear after its completion.
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One device, size and policy.
@@ -33,21 +33,21 @@ pub(super) struct Cell {
     pub device: usize,
     /// Size of each I/O.
     pub bytes: u64,
-    /// The way to wait.
+    /// The policy.
     pub policy: Policy,
-    /// With the CPU for itself.
+    /// Times with the CPU for itself.
     pub alone: Tally,
-    /// With a competing program.
+    /// Times with a competing program.
     pub competing: Tally,
-    /// How it is reached.
+    /// The channel to the device.
     pub channel: Channel,
-    /// What to do.
+    /// The I/Os.
     pub pattern: Pattern,
     /// The buffer, between I/Os.
     pub buf: Option<DmaBuf>,
 }
 
-/// Measures; has the memory for it.
+/// Measures cells, in memory of its own.
 pub(super) struct Meter {
     clock: Clock,
     times: WaitTimes,
@@ -55,7 +55,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// One.
+    /// Creates a meter.
     pub(super) fn new() -> Self {
         let clock = Clock::real();
         Self { times: WaitTimes::new(clock.clone()), clock, batch: Vec::with_capacity(BATCH) }
@@ -76,8 +76,8 @@ impl Meter {
     }
 
     /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`,
-    /// which must be running. One batch at the least, even if this thread stood still for as long,
-    /// so that no cell goes without.
+    /// which must be running. At least one batch is done, even if this thread did not run for as
+    /// long, so that no cell stays empty.
     pub(super) fn measure(
         &mut self,
         cell: &mut Cell,
@@ -150,7 +150,8 @@ impl Meter {
     }
 }
 
-/// How many stamps there are when nothing is under way. (A stamp is written after its completion.)
+/// Returns the number of stamps when nothing is in flight. (A stamp is written after its
+/// completion.)
 fn settled(stamps: &dyn StampSource) -> u64 {
     loop {
         let written = stamps.written();
@@ -161,14 +162,14 @@ fn settled(stamps: &dyn StampSource) -> u64 {
     }
 }
 
-/// Puts the host's times of `batch` and the device's stamps from `first` on together.
+/// Combines the host's times of `batch` with the device's stamps from `first` on.
 fn record(
     batch: &[HostTimes],
     stamps: Option<&Arc<dyn StampSource>>,
     first: &mut u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    // Of a slow device a batch is short.
+    // A batch of a slow device is short.
     let cold = COLD.min(batch.len() / 4);
     let Some(stamps) = stamps else {
         batch[cold..].iter().for_each(|host| tally.record(&TimeLine::new(host, None)));
@@ -206,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// Stamps at 10 µs a piece, the first `from`.
+    /// Stamps every 10 µs; the first one has number `from`.
     struct Stamps {
         from: u64,
         written: u64,

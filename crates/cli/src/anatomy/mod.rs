@@ -34,41 +34,41 @@ use crate::signal;
 use measure::{Cell, Meter};
 use tally::Tally;
 
-/// How long a turn takes.
+/// Length of a turn.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Unrecorded I/O at the beginning of each turn.
 const WARM_UP: Duration = Duration::from_millis(2);
 
-/// The mean that `hybrid` sleeps by is first known after 100 ms.
+/// The mean of `hybrid` is first known after 100 ms.
 const FIRST_MEAN: Duration = Duration::from_millis(120);
 
-/// Longer than a software SSD takes to park, so that it leaves its core to another one's thread.
+/// Longer than a software SSD takes to park, so that its core is free for another one's thread.
 const PARK_PAUSE: Duration = Duration::from_millis(4);
 
-/// How long the competing program is measured alone, in each round.
+/// Time for which the competing program is measured alone, in each round.
 const ALONE: Duration = Duration::from_millis(100);
 
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(2);
 
-/// Everything that was measured.
+/// All results.
 pub(crate) struct Anatomy {
     /// Direction and order, as fio names them.
     pub rw: &'static str,
     /// By device, size, policy.
     pub bars: Vec<Bar>,
-    /// The competing program, and what it does alone.
+    /// The competing program, and its sample alone.
     pub competitor: Option<(Kind, Sample)>,
     /// CPU of the I/O thread and the competing program.
     pub cpu: usize,
-    /// What one reading of the clock takes.
+    /// Time of one reading of the clock, in ns.
     pub clock_read_ns: u64,
-    /// Where it was measured.
+    /// The machine of the measurement.
     pub machine: Machine,
 }
 
 impl Anatomy {
-    /// What each I/O is, in words.
+    /// Describes each I/O in words.
     pub(crate) fn what(&self) -> &'static str {
         match self.rw {
             "read" => "sequential read",
@@ -87,16 +87,16 @@ pub(crate) struct Bar {
     pub stamped: bool,
     /// Size of each I/O.
     pub bytes: u64,
-    /// The way to wait.
+    /// The policy.
     pub policy: Policy,
-    /// With the CPU for itself.
+    /// Times with the CPU for itself.
     pub alone: Tally,
-    /// With a competing program; empty if there was none.
+    /// Times with a competing program; empty without one.
     pub competing: Tally,
 }
 
-/// Where a scale of bars ends: at the longest, unless that would leave most of the others too short
-/// to be seen.
+/// Returns the end of a scale of bars: the longest bar, unless that would make most of the others
+/// too short to be seen.
 pub(crate) fn scale_end_ns(totals_ns: &[f64]) -> f64 {
     const LONGEST_IN_MEDIANS: f64 = 5.0;
     let mut sorted = totals_ns.to_vec();
@@ -106,7 +106,7 @@ pub(crate) fn scale_end_ns(totals_ns: &[f64]) -> f64 {
     longest_ns.min(median_ns * LONGEST_IN_MEDIANS).max(1.0)
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Request {
     uris: Vec<String>,
     /// One for each size.
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     }
     let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
     clash::check(&inputs, &clash::named([("--json", &args.json), ("--svg", &args.svg)]))?;
-    // From here on there are threads and devices to end properly.
+    // From here on there are threads and devices to shut down properly.
     signal::catch();
     let mut devices =
         Devices::open_devices(&request.uris, request.jobs.iter().any(Job::writes), true)?;
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do for each size, checked against the devices.
+/// Returns the plan for each size, checked against the devices.
 fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<JobPlan>, Failure> {
     // One size after the other.
     let jobs = request.jobs.iter().map(|job| {
@@ -174,7 +174,7 @@ fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<
     Ok(groups.into_iter().flat_map(|group| group.plans).collect())
 }
 
-/// The command line, checked as far as that goes without devices.
+/// Returns the command line, checked as far as possible without devices.
 fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
     let uris = plan::distinct(&args.device)?;
     let origin = Origin::CommandLine;
@@ -222,7 +222,7 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
     Ok(Request { uris, jobs, runtime, competitor })
 }
 
-/// A time line is that of one command.
+/// Checks that each I/O is one command, as a time line requires.
 fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
     for (plan, index) in
         plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index)))
@@ -240,7 +240,7 @@ fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The CPU to do I/O on: not that of a software SSD, unless there is no other.
+/// Returns the CPU to do I/O on: not that of a software SSD, unless there is no other.
 fn io_cpu(args: &AnatomyArgs, devices: &Devices, indices: &[usize]) -> Result<usize, Failure> {
     let allowed = cpu::allowed();
     let ssd_cpus: Vec<usize> = indices.iter().filter_map(|index| devices.ssd_cpu(*index)).collect();
@@ -305,7 +305,7 @@ fn measure(
     })
 }
 
-/// Every device with every size and policy.
+/// Returns a cell for every device, size and policy.
 fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     let mut cells = Vec::new();
     for device in &plans[0].devices {
@@ -347,8 +347,8 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     Ok(cells)
 }
 
-/// Each cell in turn, alone and then with the competing program, and that alone, over and over.
-/// What the last came to.
+/// Runs the rounds: the competing program alone, then each cell, alone and with the competing
+/// program. Returns the sample of the competing program alone.
 fn take_turns(
     runtime: Duration,
     cells: &mut [Cell],

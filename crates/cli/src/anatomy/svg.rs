@@ -1,4 +1,4 @@
-//! The report as one picture: stacked bars, what a second program got, and two distributions.
+//! The report as one picture: stacked bars, the time of a second program, and two distributions.
 
 use meantime_report::figures::{grouped, short_time};
 use meantime_report::plot::{
@@ -13,7 +13,7 @@ use super::timeline::{PARTS, Part};
 use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
 
-/// Where bars and axes begin; labels are left of it.
+/// The left end of bars and axes; labels are left of it.
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 930.0;
 const WIDTH: f64 = 1000.0;
@@ -22,11 +22,11 @@ const BAR_HEIGHT: f64 = 20.0;
 const ROW: f64 = 28.0;
 const CURVES_HEIGHT: f64 = 260.0;
 
-/// By device and size.
+/// Dashes by device and size.
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
-/// Classes with their colours on white and on black, which are those of the pages, and sizes of
-/// text or thickness of lines.
+/// Classes with their colours on white and on black (the same as on the pages), and their text size
+/// or line thickness.
 const INKS: [(&str, [&str; 2], f64); 16] = [
     ("title", TEXT, 20.0),
     ("heading", TEXT, 15.0),
@@ -56,7 +56,7 @@ fn class(part: &Part) -> String {
     format!("p{}", part.at)
 }
 
-/// All classes: those above, the parts, and the ways to wait by the numbers of their colours.
+/// Returns all classes: those above, the parts, and the policies by the numbers of their colours.
 fn inks() -> Vec<Ink> {
     let fixed = INKS.into_iter().map(|(class, colours, size)| Ink::new(class, colours, size));
     let parts = PARTS.iter().map(|part| Ink::new(class(part), part.colours, 0.0));
@@ -64,7 +64,7 @@ fn inks() -> Vec<Ink> {
     fixed.chain(parts).chain(ways).collect()
 }
 
-/// The picture.
+/// Draws the picture.
 pub(super) fn draw(anatomy: &Anatomy) -> String {
     let mut picture = Picture { y: 62.0, drawn: Vec::new() };
     let title = format!("Anatomy of one {}", anatomy.what());
@@ -89,7 +89,7 @@ pub(super) fn draw(anatomy: &Anatomy) -> String {
     standalone((WIDTH, picture.y + 24.0), "ground", &inks(), picture.drawn)
 }
 
-/// The picture so far, and how far down it goes.
+/// The picture so far, and its height.
 struct Picture {
     y: f64,
     drawn: Vec<Element>,
@@ -100,7 +100,7 @@ impl Picture {
         self.drawn.push(text(class, anchor, place, words));
     }
 
-    /// The head of a part of it.
+    /// Draws the heading of a part.
     fn heading(&mut self, title: &str, below: &str) {
         self.y += 38.0;
         self.text("heading", "start", (MARGIN, self.y), title);
@@ -108,7 +108,7 @@ impl Picture {
         self.y += 26.0;
     }
 
-    /// A piece of a bar; `tip` shows when a mouse points at it.
+    /// Draws a piece of a bar with the tooltip `tip`.
     fn piece(&mut self, class: &str, (from, to): (f64, f64), (y, height): (f64, f64), tip: &str) {
         if to - from >= 0.05 {
             let rect = Element::new("rect").set("class", class);
@@ -118,8 +118,8 @@ impl Picture {
         }
     }
 
-    /// A bar for each of `bars` with its name, and a line with the device's where that begins;
-    /// `row` draws a bar on the axis around a height. An axis of times below, and a legend.
+    /// Draws each of `bars` with its name, and a line with the device's name where that begins;
+    /// `row` draws a bar on the axis around a height. Adds an axis of times and a legend.
     fn bars(
         &mut self,
         bars: &[&Bar],
@@ -151,10 +151,10 @@ impl Picture {
         self.legend(legend);
     }
 
-    /// What a bar comes to, behind it; one that reaches the end of the axis, perhaps cut there, has
-    /// it inside.
+    /// Draws a bar's total behind it. A bar that reaches the end of the axis, or is cut off there,
+    /// has it inside.
     fn bar_label(&mut self, end: f64, middle: f64, label: &str, cut: bool) {
-        // The bars' text is smaller than the plots' that the width is of.
+        // The bars' text is smaller than that of the plots, for which the width is.
         let width = |text: &str| text_width(text) * 0.86;
         if end < RIGHT - 60.0 && end + 8.0 + width(label) < WIDTH {
             return self.text("name", "start", (end + 8.0, middle + 4.0), label);
@@ -234,7 +234,7 @@ impl Picture {
         self.bars(&bars, &totals_ns, row, &legend);
     }
 
-    /// What colours mean, in lines.
+    /// Draws the legend of the colours, in lines.
     fn legend(&mut self, entries: &[(String, &str)]) {
         let mut x = LEFT;
         self.y += 14.0;
@@ -251,7 +251,7 @@ impl Picture {
         self.y += 6.0;
     }
 
-    /// Distributions with axes and legend.
+    /// Draws distributions with axes and a legend.
     fn curves(&mut self, curves: &[Curve<'_>], share: Share) {
         let curves: Vec<&Curve<'_>> = curves.iter().filter(|of| of.stats.max_ns() > 0).collect();
         if curves.is_empty() {
@@ -297,21 +297,21 @@ impl Picture {
     }
 }
 
-/// What the vertical axis shows.
+/// The value of the vertical axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Share {
-    /// The part of I/Os that took no longer, up to the slowest thousandth.
+    /// The share of I/Os that took no longer, up to the slowest thousandth.
     Cumulative,
-    /// The part that took longer, by powers of ten: the tail.
+    /// The share that took longer, by powers of ten: the tail.
     Exceedance,
 }
 
 /// One distribution.
 struct Curve<'a> {
     stats: &'a LatencyStats,
-    /// In the legend; empty for none.
+    /// Its name in the legend; empty for none.
     label: String,
-    /// When a mouse points at it.
+    /// Its tooltip.
     tip: String,
     class: String,
     dashes: &'static str,
@@ -332,7 +332,7 @@ fn share_text(share: f64, axis: Share) -> String {
     }
 }
 
-/// The corners of a curve.
+/// Returns the corners of a curve.
 fn places(stats: &LatencyStats, axis: Share, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     let n = stats.n().max(1) as f64;
     let mut below = 0u64;
@@ -348,8 +348,8 @@ fn places(stats: &LatencyStats, axis: Share, across: &Axis, up: &Axis) -> Vec<(f
     stats.steps().map(corner).collect()
 }
 
-/// A curve or two for each bar: a colour for each policy, as on every page (relatives share one),
-/// and dashes by device and size.
+/// Returns a curve or two for each bar: a colour for each policy, as on every page (related
+/// policies share one), and dashes by device and size.
 fn curves<'a>(
     anatomy: &'a Anatomy,
     of: impl Fn(&'a Bar) -> Vec<(&'a LatencyStats, &'static str)>,
@@ -399,8 +399,8 @@ mod tests {
     use super::super::testing::anatomy;
     use super::*;
 
-    /// Well-formed: every element that is opened is closed, names are escaped, no coordinate is not
-    /// a number.
+    /// The picture is well-formed: every open element is closed, names are escaped, no coordinate
+    /// is NaN.
     #[test]
     fn the_picture_is_sound() {
         let svg = draw(&anatomy(true));
@@ -420,7 +420,7 @@ mod tests {
         assert!(open.is_empty(), "{open:?}");
     }
 
-    /// Everything drawn has a second colour for readers who prefer a dark background.
+    /// Every class has a second colour for readers who prefer a dark background.
     #[test]
     fn there_is_a_dark_one() {
         let svg = draw(&anatomy(true));
@@ -435,7 +435,7 @@ mod tests {
         assert!(inks().iter().all(|ink| ink.colours[0] != ink.colours[1]));
     }
 
-    /// A part's length is its time on one scale for all.
+    /// The length of a part is its time, on one scale for all.
     #[test]
     fn bars_are_to_scale() {
         let svg = draw(&anatomy(true));

@@ -1,4 +1,4 @@
-//! What many time lines come to.
+//! Statistics of many time lines.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,11 +9,11 @@ use super::timeline::{PARTS, TimeLine};
 use crate::competitor::Sample;
 use meantime_report::run::{LatencyStats, SLOWEST_ONE_IN};
 
-/// Slowest I/Os that are kept whole: the slowest 1 in 6,000 of 24 million.
+/// Number of slowest I/Os that are kept with their parts: the slowest 1 in 6,000 of 24 million.
 const SLOWEST_KEPT: usize = 4096;
 
-/// I/Os from all over the run that are kept whole: at most this many, at least half as many once
-/// there were enough.
+/// Maximum number of I/Os from the whole run that are kept with their parts; at least half as many
+/// after enough I/Os.
 const KEPT: usize = 1 << 15;
 
 /// The time lines of one device, size and policy.
@@ -21,30 +21,30 @@ const KEPT: usize = 1 << 15;
 pub(crate) struct Tally {
     /// By [`PARTS`].
     pub parts: [LatencyStats; 7],
-    /// The whole.
+    /// The total times.
     pub total: LatencyStats,
-    /// The host's parts together.
+    /// The sums of the host's parts.
     pub host: LatencyStats,
-    /// The device's.
+    /// The sums of the device's parts.
     pub device: LatencyStats,
     /// I/Os whose doorbell the device saw before `submit` returned.
     pub overlapped: u64,
     /// I/Os whose clocks contradict each other.
     pub contradicted: u64,
-    /// How long it was measured.
+    /// Measured time.
     pub wall_ns: u64,
-    /// What the competing program ran during each I/O.
+    /// The time that the competing program ran during each I/O.
     pub competitor: LatencyStats,
-    /// What it did all the while.
+    /// The competing program's sample over the whole time.
     pub competed: Sample,
-    /// Slowest last.
+    /// The slowest I/Os; the heap's top is the quickest of them.
     slowest: BinaryHeap<Reverse<(u64, [u64; 7])>>,
     /// One in 2^`thinning` I/Os.
     kept: Vec<Kept>,
     thinning: u32,
 }
 
-/// An I/O in little memory. (Four seconds are forever.)
+/// An I/O in little memory. (Times saturate at four seconds.)
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     parts_ns: [u32; 7],
@@ -57,53 +57,53 @@ impl Kept {
     }
 }
 
-/// What is typical: the mean of the middle half of I/Os, from the quarter of the quickest to that
-/// of the slowest.
+/// A typical I/O: the mean of the middle half of I/Os, without the quickest and the slowest
+/// quarter.
 ///
-/// Means of one and the same set of I/Os add up, as medians do not; and unlike means of all they
-/// say what an I/O is like when the scheduler has not taken the CPU away for a while.
+/// Means of one set of I/Os add up, medians do not. Unlike means of all I/Os they describe an I/O
+/// for which the scheduler has not taken the CPU away for a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Typical {
     /// By [`PARTS`].
     pub parts_ns: [f64; 7],
-    /// What the competing program ran meanwhile.
+    /// The time that the competing program ran meanwhile.
     pub competitor_ns: f64,
 }
 
 impl Typical {
-    /// The whole.
+    /// Returns the total time.
     pub(crate) fn total_ns(&self) -> f64 {
         self.parts_ns.iter().sum()
     }
 
-    /// The device's part: Td.
+    /// Returns the device's part: Td.
     pub(crate) fn device_ns(&self) -> f64 {
         PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device).map(|(_, ns)| ns).sum()
     }
 
-    /// The rest: Ta.
+    /// Returns the host's part: Ta.
     pub(crate) fn host_ns(&self) -> f64 {
         self.total_ns() - self.device_ns()
     }
 }
 
-/// The slowest of many I/Os, and whether host or device made them slow.
+/// The slowest I/Os, and whether host or device made them slow.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Worst {
-    /// How many.
+    /// Number of I/Os.
     pub ios: u64,
     /// The quickest of them.
     pub from_ns: u64,
     /// Their mean.
     pub mean_ns: f64,
-    /// The host's part of that.
+    /// The host's part of the mean.
     pub host_ns: f64,
-    /// Of the time they took beyond the mean I/O, the host's part, in percent.
+    /// The host's share of the time beyond the mean I/O, in percent.
     pub host_excess_percent: f64,
 }
 
 impl Tally {
-    /// Takes in one.
+    /// Records one time line.
     pub(crate) fn record(&mut self, line: &TimeLine) {
         self.keep(line);
         for (stats, ns) in self.parts.iter_mut().zip(line.parts_ns) {
@@ -130,7 +130,7 @@ impl Tally {
             return;
         }
         if self.kept.len() == KEPT {
-            // Every other one goes; those that stay are as far apart as those that will come.
+            // Every other one is removed; the rest are as far apart as future ones will be.
             let mut at = 0;
             self.kept.retain(|_| {
                 at += 1;
@@ -148,12 +148,12 @@ impl Tally {
         });
     }
 
-    /// How many.
+    /// Returns the number of I/Os.
     pub(crate) fn ios(&self) -> u64 {
         self.total.n()
     }
 
-    /// What is typical; zeroes of none.
+    /// Returns the typical I/O; zeroes without I/Os.
     pub(crate) fn typical(&self) -> Typical {
         let mut kept: Vec<&Kept> = self.kept.iter().collect();
         kept.sort_by_key(|io| io.total_ns());
@@ -168,7 +168,7 @@ impl Tally {
         }
     }
 
-    /// The slowest 1 in 6,000; of fewer the slowest. `None` of none.
+    /// Returns the slowest 1 in 6,000; the slowest one of fewer I/Os; `None` without I/Os.
     pub(crate) fn worst(&self) -> Option<Worst> {
         let count = (self.ios() / SLOWEST_ONE_IN).clamp(1, SLOWEST_KEPT as u64) as usize;
         let mut slowest: Vec<&(u64, [u64; 7])> =
@@ -225,7 +225,8 @@ mod tests {
         assert_eq!((worst.ios, worst.from_ns, worst.host_excess_percent), (5, 29_995, 0.0));
     }
 
-    /// A quarter of I/Os is late by a second, a quarter is done at once: neither shows.
+    /// A quarter of the I/Os is late by a second, a quarter completes at once: the typical I/O
+    /// shows neither.
     #[test]
     fn the_typical_is_that_of_the_middle_half() {
         let mut tally = Tally::default();
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!(Tally::default().typical(), Typical::default());
     }
 
-    /// Of many, a part is kept, from the beginning to the end.
+    /// A part of many I/Os is kept, from the whole run.
     #[test]
     fn a_long_run_is_thinned_evenly() {
         let mut tally = Tally::default();

@@ -6,8 +6,8 @@ use super::{Anatomy, Bar};
 use crate::competitor::{Kind, Sample};
 use crate::machine::Machine;
 
-/// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as the host sees them
-/// without stamps.
+/// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as seen by the host if
+/// there are no stamps.
 pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     let tally = || {
         let mut tally = Tally::default();
@@ -42,7 +42,7 @@ pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     }
 }
 
-/// Two bars of two devices, the name of one in need of escaping.
+/// Two bars of two devices; the name of one needs escaping.
 pub(super) fn anatomy(stamped: bool) -> Anatomy {
     Anatomy {
         rw: "randread",

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -11,26 +11,26 @@ use super::timeline::{PARTS, Part, QUEUE};
 use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
 
-/// Columns of the longest bar.
+/// Width of the longest bar, in columns.
 const BAR_COLUMNS: usize = 64;
 
-/// Columns of a paragraph.
+/// Width of a paragraph, in columns.
 const NOTE_COLUMNS: usize = 110;
 
-/// A program that has a CPU for itself runs more than this.
+/// A program with a CPU for itself runs more than this.
 const OTHERS_BELOW_PERCENT: f64 = 95.0;
 
 /// Points of the submission latency's distribution, in percent.
 pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
 
-/// Whether to use colours where the text goes: a terminal whose user does not refuse them.
+/// Returns whether to use colours: if the output is a terminal whose user does not refuse them.
 pub(super) fn wants_colour(to_stderr: bool) -> bool {
     let terminal =
         if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn report(anatomy: &Anatomy, coloured: bool) -> String {
     let mut text = bars(anatomy, coloured);
     text += &parts_tables(anatomy);
@@ -77,8 +77,8 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
     text + "\n"
 }
 
-/// How many columns each part has: the bar is as long as the whole is, to half a column, and its
-/// borders are where they belong. What is beyond the scale is cut off.
+/// Returns the columns of each part: the bar is as long as the total, to half a column, and the
+/// borders between parts are exact. The rest beyond the scale is cut off.
 fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
     let (mut end_ns, mut drawn) = (0.0, 0);
     typical.parts_ns.map(|ns| {
@@ -119,7 +119,7 @@ fn stats_row(name: &str, stats: &LatencyStats, typical_ns: f64, whole_ns: f64) -
     text
 }
 
-/// Bates: how long host and device take, and which of them makes the slowest slow.
+/// Bates: the times of host and device, and which of them makes the slowest I/Os slow.
 fn host_and_device(anatomy: &Anatomy) -> String {
     let heads = ["device: mean", "p99", "max", "host: mean", "p99", "max"];
     let mut text = heading(anatomy, "Host against device, µs", heads, 11);
@@ -227,12 +227,12 @@ fn footer(anatomy: &Anatomy) -> String {
     format!("\n{}I/O on CPU {}\n{}\n", wrapped(&notes), anatomy.cpu, anatomy.machine.line())
 }
 
-/// A paragraph in lines that are no wider than the tables.
+/// Wraps a paragraph to the width of the tables.
 fn wrapped(text: &str) -> String {
     figures::wrapped(text, NOTE_COLUMNS) + "\n"
 }
 
-/// How a table's first line begins: with the names of columns that are `width` wide.
+/// Returns the beginning of a table's first line: the names of columns that are `width` wide.
 fn heading<T: std::fmt::Display>(
     anatomy: &Anatomy,
     title: &str,
@@ -255,7 +255,7 @@ fn label_columns(anatomy: &Anatomy) -> usize {
     widest.max(26)
 }
 
-/// A row's name: the device on a line of its own where it begins.
+/// Returns a row's name, with the device on a line of its own where it begins.
 fn label(anatomy: &Anatomy, bar: &Bar) -> String {
     let columns = label_columns(anatomy);
     let begins = anatomy
@@ -268,21 +268,21 @@ fn label(anatomy: &Anatomy, bar: &Bar) -> String {
 }
 
 impl Bar {
-    /// Policy and size.
+    /// Returns policy and size.
     pub(crate) fn way(&self) -> String {
         format!("{}, {}", self.policy, figures::bytes(self.bytes))
     }
 }
 
 impl Anatomy {
-    /// Whether there is anything of `part`. (Nothing is queued in most devices at depth 1.)
+    /// Returns whether any I/O spent time in `part`. (Most devices queue nothing at depth 1.)
     pub(crate) fn shows(&self, part: &Part) -> bool {
         let some = |bar: &Bar| bar.alone.parts[part.at].max_ns() > 0;
         self.bars.iter().any(some) || part.at != QUEUE && self.bars.iter().any(|bar| bar.stamped)
     }
 }
 
-/// µs, two decimals; fewer for what is long.
+/// Formats µs with two decimals; with fewer for long times.
 fn us(ns: f64) -> String {
     match ns {
         ns if ns < 99_995.0 => format!("{:.2}", ns / 1e3),
@@ -291,7 +291,7 @@ fn us(ns: f64) -> String {
     }
 }
 
-/// The same with a true minus sign.
+/// Formats µs with a true minus sign.
 fn signed_us(ns: f64) -> String {
     if ns < -5.0 { format!("−{}", us(-ns)) } else { us(ns.max(0.0)) }
 }

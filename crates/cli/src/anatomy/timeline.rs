@@ -1,4 +1,4 @@
-//! One I/O's time line: where each part begins and ends.
+//! One I/O's time line: the start and end of each part.
 //!
 //! The moments, all on one clock (the time stamp counter), in the order of an I/O:
 //!
@@ -13,10 +13,10 @@
 //! | seen     | host | the CQE was found |
 //! | end      | host | `wait` has returned, with the buffer |
 //!
-//! The host goes on for some time after the store to the doorbell, while the device is already at
-//! work: what it does then is not on the time line. So the submission ends at `rung` or at
-//! `fetched`, whichever is earlier. The other moments are brought into this order, so that every
-//! part is at least 0 and all parts add up to `end` − `start`, I/O by I/O.
+//! The host goes on for some time after the store to the doorbell, while the device already works:
+//! this time is not on the time line. So the submission ends at `rung` or at `fetched`, whichever
+//! is earlier. The other moments are clamped to this order, so that every part is at least 0 and
+//! all parts add up to `end` − `start`, for each I/O.
 
 use meantime_block::DeviceStamp;
 
@@ -27,37 +27,37 @@ pub(crate) struct HostTimes {
     pub start_ns: u64,
     /// After `submit`.
     pub rung_ns: u64,
-    /// The thread ran again; `None` if it did not sleep.
+    /// When the thread ran again; `None` if it did not sleep.
     pub woken_ns: Option<u64>,
-    /// The CQE was found; `None` if the channel does not tell.
+    /// When the CQE was found; `None` if the channel does not report it.
     pub seen_ns: Option<u64>,
     /// After `wait`.
     pub end_ns: u64,
-    /// What a competing program ran meanwhile.
+    /// Time that a competing program ran meanwhile.
     pub competitor_ns: u64,
 }
 
 /// A part of an I/O.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Where it is in [`PARTS`].
+    /// Its index in [`PARTS`].
     pub at: usize,
-    /// In JSON; the unit follows.
+    /// Its key in JSON, without the unit.
     pub key: &'static str,
     name: &'static str,
     /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
     /// bus would see it.
     pub is_device: bool,
-    /// What a bar of text is drawn with: distinguishable without colours.
+    /// The character of a text bar: distinguishable without colours.
     pub glyph: char,
     /// The nearest of xterm's 256 colours to those of the picture.
     pub xterm: u8,
-    /// In the picture, on white and on black: colours that colour-blind readers distinguish (Okabe
-    /// and Ito).
+    /// Its colours in the picture, on white and on black: colours that colour-blind readers
+    /// distinguish (Okabe and Ito).
     pub colours: [&'static str; 2],
 }
 
-/// All parts, in the order in which they happen.
+/// All parts, in their order in time.
 pub(super) const PARTS: [Part; 7] = [
     // start → doorbell: building the command, ringing the doorbell.
     part(0, "submit", "host submit", false, '▓', 25, ["#0072B2", "#3E9BD6"]),
@@ -76,7 +76,7 @@ pub(super) const PARTS: [Part; 7] = [
     part(6, "complete", "host completion", false, '▒', 36, ["#009E73", "#1FB98C"]),
 ];
 
-/// Of a device that queues.
+/// Index of the time in a device's queue.
 pub(super) const QUEUE: usize = 2;
 const SERVICE: usize = 3;
 
@@ -93,7 +93,7 @@ const fn part(
 }
 
 impl Part {
-    /// In tables.
+    /// Returns its name in tables.
     pub(crate) fn name(&self, stamped: bool) -> &'static str {
         if self.at == SERVICE && !stamped { "doorbell to CQE seen" } else { self.name }
     }
@@ -106,14 +106,14 @@ pub(crate) struct TimeLine {
     pub parts_ns: [u64; 7],
     /// The device saw the doorbell before `submit` returned.
     pub overlapped: bool,
-    /// The two sides' clocks contradict each other: a moment had to be moved across another.
+    /// The clocks of host and device contradict each other: a moment was clamped.
     pub contradicted: bool,
-    /// What a competing program ran meanwhile.
+    /// Time that a competing program ran meanwhile.
     pub competitor_ns: u64,
 }
 
 impl TimeLine {
-    /// Of the host's moments and the device's, if it takes stamps.
+    /// Builds the time line of the host's moments and the device's, if it takes stamps.
     pub(crate) fn new(host: &HostTimes, stamp: Option<&DeviceStamp>) -> Self {
         let HostTimes { start_ns, rung_ns, end_ns, .. } = *host;
         let seen_ns = host.seen_ns.unwrap_or(end_ns).clamp(rung_ns, end_ns);
@@ -126,7 +126,7 @@ impl TimeLine {
         let fetched_ns = stamp.seen_ns.clamp(doorbell_ns, seen_ns);
         let begun_ns = stamp.begun_ns.clamp(fetched_ns, seen_ns);
         let written_ns = stamp.written_ns.clamp(begun_ns, seen_ns);
-        // Woken before the CQE was written: then it was awake in time.
+        // Woken before the CQE was written: the thread was awake in time.
         let woken_ns = host.woken_ns.unwrap_or(written_ns).clamp(written_ns, seen_ns);
         let moments =
             [start_ns, doorbell_ns, fetched_ns, begun_ns, written_ns, woken_ns, seen_ns, end_ns];
@@ -136,17 +136,17 @@ impl TimeLine {
         line
     }
 
-    /// The whole.
+    /// Returns the total time.
     pub(crate) fn total_ns(&self) -> u64 {
         self.parts_ns.iter().sum()
     }
 
-    /// The device's part: Td of FAST 2012.
+    /// Returns the device's part: Td of FAST 2012.
     pub(crate) fn device_ns(&self) -> u64 {
         PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device).map(|(_, ns)| ns).sum()
     }
 
-    /// The rest.
+    /// Returns the host's part.
     pub(crate) fn host_ns(&self) -> u64 {
         self.total_ns() - self.device_ns()
     }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(line.parts_ns, [100, 100, 0, 2900, 4900, 100, 100]);
     }
 
-    /// A hybrid sleep that ended in time costs no wake; one that did not costs what it was late.
+    /// A hybrid sleep that ends in time has no wake part; a late one has its lateness.
     #[test]
     fn slept() {
         let stamp = stamp(1200, 1200, 4100);

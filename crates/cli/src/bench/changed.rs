@@ -1,16 +1,16 @@
-//! The control socket of a run, and what was changed by it: results note that their queues did not
-//! keep the policy that they began with.
+//! The control socket of a run, and the changes made through it: results note that their queues did
+//! not keep their first policy.
 
 use meantime_block::control::{self, Change, ControlServer};
 use serde_json::{Value, json};
 
 use crate::failure::warn;
 
-/// The control socket of this process, if it could be made.
+/// The control socket of this process, if it could be created.
 pub(super) struct Control(Option<ControlServer>);
 
 impl Control {
-    /// Serves from now on, if it is `wanted`. That it cannot is no reason not to measure.
+    /// Serves from now on, if it is `wanted`. A failure does not prevent the measurement.
     pub(super) fn serve(wanted: bool) -> Self {
         if !wanted {
             return Self(None);
@@ -29,7 +29,7 @@ impl Control {
         self.0.as_ref().map(ControlServer::changes).unwrap_or_default()
     }
 
-    /// Says what was changed; nothing if nothing was.
+    /// Returns the changes as text; empty without changes.
     pub(super) fn text(&self) -> String {
         let changes = self.changes();
         if changes.is_empty() {
@@ -46,7 +46,7 @@ impl Control {
         )
     }
 
-    /// The same for the JSON.
+    /// Returns the changes for the JSON.
     pub(super) fn json(&self) -> Value {
         let json = |Change { queue, before, after, .. }: &Change| json!({ "queue": queue, "completion": before, "changed_to": after });
         self.changes().iter().map(json).collect()

@@ -1,4 +1,4 @@
-//! Files that a run writes must not be those it reads, nor each other: found before anything runs.
+//! Checks before a run that the files it writes are not those it reads, nor each other.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use super::log_files;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 
-/// A file by what it is: device and inode number, or where it would be.
+/// A file's identity: device and inode number, or its future path.
 #[derive(PartialEq, Eq)]
 enum Identity {
     There(u64, u64),
     ToBe(PathBuf),
 }
 
-/// `None` for what cannot be lost by being written: a terminal, a pipe, `/dev/null`.
+/// Returns the identity; `None` for a terminal, a pipe or `/dev/null`, which writing cannot
+/// destroy.
 fn identity(path: &Path) -> Option<Identity> {
     match path.metadata() {
         Ok(meta) if meta.is_file() => Some(Identity::There(meta.dev(), meta.ino())),
@@ -30,7 +31,7 @@ fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// The files that a device is made of.
+/// Returns the files that a device consists of.
 pub(crate) fn files_of(uri: &str) -> Vec<PathBuf> {
     let model =
         |name: &str| (name.ends_with(".toml") || name.contains('/')).then(|| PathBuf::from(name));
@@ -42,7 +43,7 @@ pub(crate) fn files_of(uri: &str) -> Vec<PathBuf> {
     }
 }
 
-/// Fails if one of `outputs`, which are named by what asks for them, is one of `inputs` or another
+/// Fails if one of `outputs`, each with the name of its option, is one of `inputs` or another
 /// output.
 pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Failure> {
     let inputs: Vec<_> = inputs.iter().filter_map(|path| identity(path)).collect();
@@ -65,14 +66,14 @@ pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result
     Ok(())
 }
 
-/// The files that options name for outputs, with the options.
+/// Returns the files that options name for outputs, with the options.
 pub(crate) fn named(options: [(&str, &Option<PathBuf>); 2]) -> Vec<(String, PathBuf)> {
     let files = options.iter().filter_map(|(option, path)| Some((*option, path.as_ref()?)));
     let files = files.filter(|(_, path)| *path != Path::new("-"));
     files.map(|(option, path)| (option.to_owned(), path.clone())).collect()
 }
 
-/// Of a run of `groups` on what is `wanted`.
+/// Checks a run of `groups` on `wanted` targets.
 pub(crate) fn check_run(
     args: &BenchArgs,
     wanted: &[Wanted],

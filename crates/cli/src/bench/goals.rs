@@ -1,16 +1,16 @@
-//! Whether `adaptive` reached what it was asked for: a goal that was missed is not passed over.
+//! Reports whether `adaptive` missed its goal.
 
 use meantime_completion::{Goal, Policy};
 
 use crate::figures;
 use meantime_report::run::RunResult;
 
-/// A share of the CPU counts as held up to this much above it, in percent of a CPU.
+/// A CPU goal counts as held up to this much above it, in percent of a CPU.
 const CPU_SLACK_PERCENT: f64 = 3.0;
-/// A percentile counts as held up to this factor: the caller's own part of an I/O is in it.
+/// A percentile goal counts as held up to this factor: the latency includes the caller's own part.
 const TIME_SLACK: f64 = 1.03;
 
-/// In words, if the goal of `result` was missed; the latency goal is one against polling, which
+/// Describes the goal that `result` missed, if any. The latency goal is relative to polling, which
 /// need not have been measured.
 pub(super) fn missed(result: &RunResult) -> Option<String> {
     let Ok(Policy::Adaptive(goal)) = result.completion.parse() else { return None };

@@ -1,5 +1,5 @@
-//! The files of `write_lat_log` and its kind: `NAME_lat.N.log`, where N counts the threads of all
-//! results from 1.
+//! The files of `write_lat_log` and related keys: `NAME_lat.N.log`, where N counts the threads of
+//! all results from 1.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::job::{Job, LogKeys, LogName};
 use crate::output;
 use meantime_report::run::{LogKind, LogRows, LogStyle, write_log};
 
-/// What one thread logged.
+/// The log of one thread.
 struct Part {
     rows: LogRows,
     style: LogStyle,
@@ -27,7 +27,7 @@ pub(super) struct LogFiles {
     parts: Vec<Part>,
 }
 
-/// The kinds of log that `keys` ask for, with the beginnings of their names.
+/// Returns the kinds of log that `keys` request, with the beginnings of their names.
 fn kinds<'a>(keys: &'a LogKeys, job: &'a Job) -> Vec<(LogKind, &'a str)> {
     let of = |name: &'a Option<LogName>, kinds: &[LogKind]| -> Vec<(LogKind, &'a str)> {
         let name = name.as_ref().map(|name| match name {
@@ -48,7 +48,7 @@ fn path(kind: LogKind, name: &str, number: Option<usize>) -> PathBuf {
     PathBuf::from(format!("{name}_{}{number}.log", kind.suffix()))
 }
 
-/// All files that the logs of `groups` may be in, each once.
+/// Returns all files that the logs of `groups` may be in, each once.
 pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
     let threads = |group: &Group| {
         let numjobs: usize = group.plans.iter().map(|plan| plan.job.numjobs as usize).sum();
@@ -69,7 +69,7 @@ pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
     all
 }
 
-/// Finds out whether the files can be written, before anything runs.
+/// Checks that the files can be written, before anything runs.
 pub(super) fn prepare(groups: &[Group]) -> Result<(), Failure> {
     for plan in groups.iter().flat_map(|group| &group.plans) {
         for (kind, name) in kinds(&plan.job.logs, &plan.job) {
@@ -86,7 +86,7 @@ fn failed(path: &Path, error: &std::io::Error, advice: &str) -> Failure {
 }
 
 impl LogFiles {
-    /// Takes the logs of `result`; the line with the names of its files, if it has any.
+    /// Takes the logs of `result`. Returns the line with the names of its files, if it has any.
     pub(super) fn add(&mut self, result: &mut JobResult) -> String {
         let first = self.threads + 1;
         let logs = result.take_logs();

@@ -1,4 +1,4 @@
-//! `meantime bench`: runs jobs, compares devices and ways to wait.
+//! `meantime bench`: runs jobs, compares devices and policies.
 
 mod changed;
 pub(crate) mod clash;
@@ -28,7 +28,7 @@ use changed::Control;
 use log_files::LogFiles;
 use progress::Progress;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Default)]
 struct Measured {
     results: Vec<RunResult>,
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (jobs, mut warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
-    // From here on there are threads and devices to end properly.
+    // From here on there are threads and devices to shut down properly.
     signal::catch();
     let writes = |device: &str| {
         let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.changes());
@@ -118,7 +118,7 @@ fn run_groups(
     Ok(())
 }
 
-/// The table, what its columns are, what spoils its figures, and the machine.
+/// Returns the table, its legend, disturbances of its figures, and the machine.
 fn summary(
     measured: &Measured,
     warnings: &str,
@@ -177,13 +177,14 @@ fn rtt_text(name: &str, rtts: &Rtts) -> Option<String> {
     Some(format!("{name} {before_ns} ns before, {after_ns} after ({low} to {high})"))
 }
 
-/// Turns around which the cache-line time changed: repeated, and counted all the same.
+/// Returns the number of turns around which the cache-line time changed: repeated, and counted
+/// nevertheless.
 fn moves(measured: &Measured) -> (u64, u64) {
     let sum = |of: fn(&Rtts) -> u64| measured.rtts.iter().map(|(_, rtts)| of(rtts)).sum();
     (sum(|rtts| rtts.repeated), sum(|rtts| rtts.disturbed))
 }
 
-/// The JSON's `meantime` object.
+/// Returns the JSON's `meantime` object.
 fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map<String, Value> {
     let mut facts = machine.json();
     let (repeated, disturbed) = moves(measured);

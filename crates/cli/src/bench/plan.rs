@@ -1,4 +1,4 @@
-//! What to run: jobs, devices and policies, checked as a whole before anything runs.
+//! The plan of a run: jobs, devices and policies, checked as a whole before anything runs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::output;
 /// The largest job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
 
-/// The jobs of the file or of the command line, with the command line's keys on top; and what to
-/// warn of, should they run.
+/// Returns the jobs of the file or of the command line, with the command line's keys on top, and
+/// warnings about them.
 ///
 /// # Errors
-/// All that is wrong, in the file and on the command line, at once. A job whose section has errors
-/// is not looked at as a whole: what contradicts what would be a guess.
+/// Returns all errors at once, in the file and on the command line. A job whose section has errors
+/// is not validated as a whole, since contradictions would be a guess.
 pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     let mut file = match &args.job_file {
         Some(path) => read_file(path)?,
@@ -70,7 +70,7 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     if !file.ignored.is_empty() {
         warnings.push(Ignored::line(&file.ignored));
     }
-    // A warning about the command line comes once for each job.
+    // A warning about the command line occurs once for each job.
     let mut seen = HashSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     Ok((file.jobs, warnings))
@@ -86,7 +86,7 @@ fn read_file(path: &Path) -> Result<JobFile, Failure> {
     Ok(job::parse(&text, &shown))
 }
 
-/// What to warn of in a job that is complete.
+/// Returns warnings about a complete job.
 fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
     let warnings = job.validate();
     let policies = policies(job).err();
@@ -111,7 +111,7 @@ fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
     Ok(warnings)
 }
 
-/// The URIs of a job's devices.
+/// Returns the URIs of a job's devices.
 fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = match (&args.device[..], &job.filename) {
         ([], Some(uri)) => vec![uri.clone()],
@@ -125,12 +125,12 @@ fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
     distinct(&uris)
 }
 
-/// What a job does I/O on.
+/// Returns the targets of a job's I/O.
 pub(crate) fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure> {
     uris(job, args)?.iter().map(|uri| wanted_of(job, uri)).collect()
 }
 
-/// What `uri` is to `job`.
+/// Returns the target that `uri` is for `job`.
 fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
     // Errors in a URI are reported when it is opened.
     let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
@@ -162,7 +162,7 @@ fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
     Ok(Wanted { uri: uri.to_owned(), device, file: Some((path, how)) })
 }
 
-/// The URIs of a list, each of which is to be there and to be there once.
+/// Returns the URIs of a list; none may be empty or occur twice.
 pub(crate) fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = uris.iter().map(|uri| uri.trim().to_owned()).collect();
     for (at, uri) in uris.iter().enumerate() {

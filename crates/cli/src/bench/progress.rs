@@ -1,5 +1,5 @@
-//! Progress on a terminal's stderr. It moves only between turns: drawing must not disturb what is
-//! measured.
+//! Progress on a terminal's stderr. It changes only between turns: drawing must not disturb the
+//! measurement.
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ use crate::output::progress_bar;
 
 const STEPS: u64 = 1000;
 
-/// How far a run is.
+/// The progress of a run.
 pub(crate) struct Progress {
     bar: ProgressBar,
     jobs: usize,
@@ -20,25 +20,25 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of `jobs` jobs; invisible unless stderr is a terminal.
+    /// Creates the progress of `jobs` jobs; invisible unless stderr is a terminal.
     pub(crate) fn new(jobs: usize) -> Self {
         let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
         let bar = progress_bar(Some(STEPS * jobs as u64), template);
         Self { bar, jobs, jobs_begun: 0, job: String::new() }
     }
 
-    /// One that shows nothing.
+    /// Creates a progress that shows nothing.
     #[cfg(test)]
     pub(crate) fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), jobs: 0, jobs_begun: 0, job: String::new() }
     }
 
-    /// Prints something without spoiling the bar.
+    /// Prints above the bar.
     pub(crate) fn above(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

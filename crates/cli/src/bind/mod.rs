@@ -19,7 +19,7 @@ pub(crate) fn bind(args: &BindArgs) -> Result<ExitCode, Failure> {
     let sysfs = Sysfs::default();
     let owner = args.owner.as_deref().map(User::find).transpose()?;
     let addresses = addresses(&sysfs, &args.devices)?;
-    // What was begun is finished, or put back.
+    // A step that was begun is finished, or undone.
     signal::catch();
     let options = TakeOptions {
         owner: owner.as_ref().map(|user| (user.uid, user.gid)),
@@ -74,7 +74,7 @@ fn addresses(sysfs: &Sysfs, names: &[String]) -> Result<Vec<PciAddress>, Failure
     Ok(addresses)
 }
 
-/// Those that were bound here, when the command does not come to its end.
+/// Gives back the devices that were bound here, when the command fails.
 fn put_back(sysfs: &Sysfs, done: &[Bound]) {
     for bound in done.iter().filter(|bound| !bound.was_bound) {
         if let Err(error) = pci::unbind(sysfs, bound.address) {

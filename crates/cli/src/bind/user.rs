@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
-    /// The name, or the number if there is none.
+    /// The name, or the number without a name.
     pub name: String,
     /// The user's number.
     pub uid: u32,
@@ -16,11 +16,11 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of that name or number.
+    /// Finds the user with that name or number.
     pub(crate) fn find(text: &str) -> Result<Self, Failure> {
         let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
         let found = in_passwd(&passwd, text).or_else(|| in_passwd(&ask_directories(text)?, text));
-        // A number is good without a name.
+        // A number is valid without a name.
         let number = || text.parse().ok().map(|uid| Self { name: text.to_owned(), uid, gid: uid });
         found.or_else(number).ok_or_else(|| {
             Failure::usage(format_args!(
@@ -30,7 +30,7 @@ impl User {
     }
 }
 
-/// Directory services, which only the C library knows how to ask.
+/// Asks directory services, which only the C library can reach.
 fn ask_directories(text: &str) -> Option<String> {
     let mut getent = Command::new("getent");
     let output =
@@ -38,7 +38,7 @@ fn ask_directories(text: &str) -> Option<String> {
     String::from_utf8(output.ok()?.stdout).ok()
 }
 
-/// passwd(5): name, password, user, group, …
+/// Searches passwd(5): name, password, user, group, …
 fn in_passwd(passwd: &str, text: &str) -> Option<User> {
     let users = passwd.lines().filter_map(|line| {
         let mut fields = line.split(':');

@@ -1,5 +1,5 @@
-//! How much of an interrupt's cost is the idle state: what Shaohua Li asked when polling was
-//! proposed to Linux (2013).
+//! The idle state's share of an interrupt's cost: Shaohua Li's question when polling was proposed
+//! to Linux (2013).
 
 use meantime_completion::calibrate::Times;
 use serde_json::{Value, json};
@@ -7,25 +7,25 @@ use serde_json::{Value, json};
 use super::measure::label;
 use crate::figures;
 
-/// What leaving the idle state takes of a wake-up.
+/// The cost of leaving the idle state in a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdleCost {
-    /// How long the CPU was idle before.
+    /// Time for which the CPU was idle before.
     idle_us: u64,
-    /// A wake-up, with the CPU left to itself; the median.
+    /// Median of a wake-up, without a limit on idling.
     free_ns: u64,
-    /// The same while no CPU may enter a C-state that takes time to leave.
+    /// Median while no CPU may enter a C-state with an exit latency.
     held_ns: u64,
 }
 
 impl IdleCost {
-    /// From the times of wake-ups; `None` without samples.
+    /// Computes the cost from the times of wake-ups; `None` without samples.
     pub(super) fn of(idle_us: u64, free: &Times, held: &Times) -> Option<Self> {
         let cost = Self { idle_us, free_ns: free.median_ns(), held_ns: held.median_ns() };
         (free.count() > 0 && held.count() > 0 && cost.free_ns > 0).then_some(cost)
     }
 
-    /// The idle state's part; 0 if a wake-up is no quicker without.
+    /// Returns the idle state's part; 0 if a wake-up without it is no quicker.
     fn cost_ns(&self) -> u64 {
         self.free_ns.saturating_sub(self.held_ns)
     }
@@ -34,7 +34,7 @@ impl IdleCost {
         self.cost_ns() as f64 * 100.0 / self.free_ns as f64
     }
 
-    /// For programs.
+    /// Returns the JSON.
     pub(super) fn json(&self) -> Value {
         json!({
             "idle_us": self.idle_us,
@@ -46,7 +46,7 @@ impl IdleCost {
     }
 }
 
-/// For people: a line each.
+/// Returns a line of text each.
 pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
     if costs.is_empty() {
         return Vec::new();
@@ -74,7 +74,7 @@ mod tests {
         IdleCost { idle_us: 1_000, free_ns, held_ns }
     }
 
-    /// By hand: 24.5 µs, of which 4.1 remain, are 20.4 µs less, 83.3 %.
+    /// By hand: of 24.5 µs 4.1 remain; the difference is 20.4 µs, 83.3 %.
     #[test]
     fn the_difference_is_the_idle_states() {
         let one = cost(24_500, 4_100);

@@ -1,4 +1,4 @@
-//! The measurements, each as the machine is and with the limit on idling, in turns.
+//! The measurements, each without and with the limit on idling, in turns.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use crate::cli::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output::progress_bar;
 
-/// How long the sleeper's CPU is idle before it is woken.
+/// Times for which the sleeper's CPU is idle before it is woken.
 const IDLES_US: [u64; 3] = [20, 100, 1_000];
 
 /// Lengths of sleeps by `nanosleep`.
 const SLEEPS_US: [u64; 8] = [1, 2, 5, 10, 20, 50, 100, 1_000];
 
-/// Lengths at which the ways of sleeping are compared: about a fast SSD's time, and about flash's.
+/// Lengths at which the kinds of sleep are compared: about a fast SSD's time, and about flash's.
 const COMPARED_US: [u64; 2] = [10, 100];
 
-/// So often without and with the limit on idling alternate within a measurement.
+/// Number of alternations without and with the limit on idling within a measurement.
 const ROUNDS: usize = 4;
 
-/// One measurement: what, with which parameters, and its times.
+/// One measurement: its subject, its parameters, and its times.
 pub(super) struct Row {
-    /// What kind of measurement.
+    /// The kind of measurement.
     pub group: &'static str,
-    /// In words.
+    /// Its name.
     pub name: String,
     /// The parameters' keys and values, for JSON.
     pub parameters: Vec<(&'static str, Value)>,
-    /// How long the CPU was idle before, if that is a parameter.
+    /// Time for which the CPU was idle before, if that is a parameter.
     pub idle_us: Option<u64>,
     /// The times.
     pub times: Times,
-    /// The same while no CPU may enter a C-state that takes time to leave; `None` if that is not
+    /// The times while no CPU may enter a C-state with an exit latency; `None` if that is not
     /// possible, or makes no difference.
     pub held: Option<Times>,
 }
 
-/// How a time is measured: the number of samples.
+/// Measures a number of samples of a time.
 type Measurement<'a> = &'a dyn Fn(usize) -> Result<Times, HwError>;
 
 struct Measuring<'a> {
@@ -52,12 +52,12 @@ struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// Fewer with `--quick`.
+    /// Returns the number of samples, fewer with `--quick`.
     fn scaled(&self, count: u64) -> usize {
         if self.quick { (count / 10).max(20) as usize } else { count as usize }
     }
 
-    /// `count` samples in all, without the limit and, if it is available, with it, in turns.
+    /// Takes `count` samples in all, without the limit and, if it is available, with it, in turns.
     fn both(&self, count: usize, once: Measurement<'_>) -> Result<(Times, Option<Times>), Failure> {
         let rounds = if self.limit.can_be_held() { ROUNDS } else { 1 };
         let each = count.div_ceil(rounds);
@@ -177,7 +177,7 @@ fn in_words(way: SleepWay) -> String {
     }
 }
 
-/// All of them. What takes two CPUs is left out without a `peer`.
+/// Runs all measurements. Those that need two CPUs are left out without a `peer`.
 pub(super) fn measure(
     args: &CalibrateArgs,
     peer: Option<usize>,
@@ -201,7 +201,7 @@ pub(super) fn measure(
     Ok(measuring.rows)
 }
 
-/// A round time.
+/// Formats a round time.
 pub(super) fn label(us: u64) -> String {
     if us < 1_000 { format!("{us} µs") } else { format!("{} ms", us / 1_000) }
 }

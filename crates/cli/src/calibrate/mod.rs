@@ -1,4 +1,4 @@
-//! `meantime calibrate`: what waiting costs on this machine.
+//! `meantime calibrate`: the cost of waiting on this machine.
 
 mod idle_cost;
 mod measure;
@@ -21,8 +21,8 @@ use crate::output;
 use idle_cost::IdleCost;
 use measure::{Row, measure};
 
-/// Beyond this part of the time spent waiting for others, figures are not those of an idle machine.
-/// Being woken alone takes some 1 %.
+/// With a larger share of time spent waiting for other threads, figures are not those of an idle
+/// machine. A thread that is alone and often woken waits some 1 %.
 const WAITED_MAX_PERCENT: f64 = 3.0;
 
 /// The groups of rows, in their order; in JSON each is a key.
@@ -36,11 +36,11 @@ const GROUPS: [&str; 7] = [
     "sleep_cpu",
 ];
 
-/// Whether the limit on idling is available, and whether it was set before.
+/// The limit on idling: whether it is available, and whether it was set before.
 struct Limit {
-    /// Why not.
+    /// Why it is not available.
     refused: Option<String>,
-    /// Another program's.
+    /// The limit of another program.
     in_force_us: Option<i32>,
 }
 
@@ -81,14 +81,14 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long this thread could have run, and others did (proc_pid_schedstat: its second figure);
-/// `None` where the kernel does not count it.
+/// Returns the time for which this thread was ready while others ran (proc_pid_schedstat: its
+/// second figure); `None` where the kernel does not count it.
 fn waited_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// What was measured, and where.
+/// The results, and the machine.
 struct Report {
     rows: Vec<Row>,
     machine: Machine,
@@ -96,7 +96,7 @@ struct Report {
     limit: Limit,
     first: usize,
     last: usize,
-    /// Share of the time in which others ran on the CPU that this needed.
+    /// Share of the time in which other threads ran on the CPU that this one needed.
     waited_percent: Option<f64>,
 }
 
@@ -171,7 +171,8 @@ impl Report {
         lines.join("\n") + "\n"
     }
 
-    /// What idle states cost a wake-up, by how long the CPU was idle; nothing without the limit.
+    /// Returns the cost of idle states in a wake-up, by the CPU's idle time; empty without the
+    /// limit.
     fn idle_costs(&self) -> Vec<IdleCost> {
         let wakes = self.rows.iter().filter(|row| row.group == "eventfd_wake");
         wakes.filter_map(|row| IdleCost::of(row.idle_us?, &row.times, row.held.as_ref()?)).collect()
@@ -187,7 +188,7 @@ impl Report {
         for name in GROUPS {
             let free_rows = group(name, &|row| Some(row.times.clone()));
             let held_rows = group(name, &|row| row.held.clone());
-            // There is one of it.
+            // This group has only one row.
             let single = name == "cacheline_rtt";
             let shaped =
                 |mut rows: Vec<Value>| if single { rows.pop().into() } else { Value::from(rows) };

@@ -18,7 +18,7 @@ pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_none_or(|command| command != "bench") {
         return words;
     }
-    // By name: whether a value may follow as a word of its own.
+    // By name: whether a separate word may be its value.
     let mut own: BTreeMap<String, bool> = BTreeMap::new();
     for arg in
         Cli::command().find_subcommand("bench").into_iter().flat_map(|bench| bench.get_arguments())
@@ -46,7 +46,7 @@ pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
         };
         let usual = name.replace('_', "-");
         let mut truth = || {
-            // fio's `--direct 1`: no job file is called that.
+            // fio's `--direct 1`: 0 and 1 are not names of job files.
             let next = words.peek().and_then(|next| next.to_str())?;
             matches!(next, "0" | "1").then(|| next.to_owned()).inspect(|_| drop(words.next()))
         };
@@ -108,7 +108,7 @@ mod tests {
             ("bench --hugepage-size=2m", "bench --job-key=hugepage-size=2m"),
             ("bench --zonesize 1m", "bench --job-key=zonesize=1m"),
             ("bench --floor --no_control --rounds 1", "bench --floor --no-control --rounds 1"),
-            // Not ours to say.
+            // Unknown options, and other words, stay unchanged.
             ("bench --frob_nicate 1", "bench --frob_nicate 1"),
             ("bench -- --time_based", "bench -- --time_based"),
             ("info --time_based", "info --time_based"),

@@ -168,7 +168,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     let words = job_keys::as_options(std::env::args_os().collect());
     Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Whoever closed the pipe has read enough.
+            // The reader that closed the pipe has read enough.
             let _ = error.print();
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! What the competitor does: work, and look at the clock all the time to see when it did not run.
+//! The competitor's loop: works, and reads the clock continuously to find when it did not run.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,18 +8,18 @@ use meantime_random::Rng;
 use super::Kind;
 use super::shared::Counters;
 
-/// Between two readings of the clock pass 10 or 20 ns; a context switch to another program and back
+/// Two readings of the clock are 10 or 20 ns apart; a context switch to another program and back
 /// takes longer than this.
 const TSC_GAP_NS: u64 = 500;
 
-/// Cache lines visited between two readings. Were each a miss in every cache and in the TLB, it
-/// would be well below the gap.
+/// Cache lines visited between two readings. Even if each misses in every cache and in the TLB, the
+/// time is well below the gap.
 const STEPS: u64 = 4;
 const WALK_GAP_NS: u64 = 3_000;
 
 const LINE_BYTES: u64 = 64;
 
-/// A line of the working set: where to go next, and something to write.
+/// A line of the working set: the next line, and a counter to write.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Line {
@@ -74,8 +74,8 @@ fn watch(counters: &Counters, clock: &Clock, gap_ns: u64, each: u64, mut step: i
     }
 }
 
-/// `len` lines in one random cycle: every line is visited before any is again, and no prefetcher
-/// knows which is next.
+/// Returns `len` lines in one random cycle: every line is visited before any is visited again, and
+/// no prefetcher can predict the next.
 fn working_set(len: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = (0..len).map(|at| Line { next: at as u64, visits: 0 }).collect();
     let mut rng = Rng::new(0x6d65_616e_7469_6d65);
@@ -115,7 +115,7 @@ mod tests {
             let start_ns = clock.now_ns();
             std::thread::scope(|scope| {
                 scope.spawn(|| run(kind, &counters, &clock));
-                // For this long, and until it has run on the CPU.
+                // Runs for this long, and until it has run on the CPU.
                 std::thread::sleep(std::time::Duration::from_millis(30));
                 let idle =
                     || counters.work.load(Relaxed) == 0 || counters.ran_ns.load(Relaxed) == 0;

@@ -6,13 +6,13 @@ use meantime_bench::competitor::Competitors;
 
 use super::{Competitor, Kind, Sample, UNTIL_STOPPED};
 
-/// Programs that compete for one CPU, with each other too. What they do is added up, so that their
-/// share of the CPU is at most all of it, however many they are.
+/// Programs that compete for one CPU, and with each other. Their samples are added up, so that
+/// their share of the CPU is at most 100 % for any number of them.
 #[derive(Debug)]
 pub(crate) struct CompetitorGroup(Vec<Competitor>);
 
 impl CompetitorGroup {
-    /// The first of them.
+    /// Returns the first one.
     pub(crate) fn first(&self) -> Option<&Competitor> {
         self.0.first()
     }
@@ -33,7 +33,7 @@ impl Competitors for CompetitorGroup {
 
     fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
-        // Caches are warm again, the CPU's clock is up.
+        // Afterwards caches are warm again, and the CPU's frequency is up.
         std::thread::sleep(duration / 10);
         let before = self.sample();
         std::thread::sleep(duration);
@@ -54,7 +54,7 @@ impl Competitors for CompetitorGroup {
     }
 }
 
-/// They share the time in which they do what they do.
+/// Adds up samples; all are of the same time.
 fn together(samples: impl Iterator<Item = Sample>) -> Sample {
     let mut sum = Sample::default();
     for one in samples {
@@ -69,7 +69,7 @@ fn together(samples: impl Iterator<Item = Sample>) -> Sample {
 mod tests {
     use super::*;
 
-    /// By hand: two that ran 300 and 500 of the same 1,000 ns had 80 % of the CPU.
+    /// By hand: two that ran 300 and 500 of the same 1,000 ns used 80 % of the CPU.
     #[test]
     fn work_adds_up_and_time_does_not() {
         let ran = |ran_ns| Sample { at_ns: 1_000, ran_ns, work: ran_ns / 10, ..Sample::default() };

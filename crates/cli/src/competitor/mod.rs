@@ -1,8 +1,8 @@
-//! A second program on the same CPU: it measures what the first one leaves to it.
+//! A second program on the same CPU: measures the time that the first one leaves.
 //!
-//! It is a process of its own, as a program that competes with I/O is: switching to it changes the
-//! address space. It reads the time stamp counter all the time; where two readings are far apart,
-//! it did not run (FAST 2012 measured so).
+//! It is a process of its own, like a program that competes with I/O: switching to it changes the
+//! address space. It reads the time stamp counter continuously; where two readings are far apart,
+//! it did not run (FAST 2012 used this method).
 
 mod body;
 mod group;
@@ -25,13 +25,13 @@ pub(crate) use group::CompetitorGroup;
 pub(crate) use meantime_bench::competitor::{Kind, Sample};
 use shared::Shared;
 
-/// How long it may take to start: to fill 4 GiB, on a busy machine.
+/// Maximum time to start: to fill 4 GiB, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// It stops when it next runs.
+/// Time until a stop takes effect: when it next runs.
 const UNTIL_STOPPED: Duration = Duration::from_micros(200);
 
-/// A running competitor; it ends when this is dropped, or when the thread that started it does.
+/// A running competitor. It ends when this is dropped, or when the thread that started it ends.
 #[derive(Debug)]
 pub(crate) struct Competitor {
     child: Child,
@@ -41,7 +41,7 @@ pub(crate) struct Competitor {
 }
 
 impl Competitor {
-    /// Starts one on `cpu`; it is paused when this returns.
+    /// Starts a competitor on `cpu`; it is paused when this returns.
     fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
         let failed = |what: &dyn fmt::Display| {
             format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
@@ -55,7 +55,7 @@ impl Competitor {
             .stdin(Stdio::from(file))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl-C is for us: what was measured until then has a competitor.
+            // Ctrl-C must not end it: the results so far were measured beside a competitor.
             .process_group(0)
             .spawn()
             .map_err(|error| failed(&error))?;
@@ -80,7 +80,7 @@ impl Competitor {
         Ok(competitor)
     }
 
-    /// What it has done so far. Take differences; cheap enough to be taken around every I/O.
+    /// Returns its counters so far. Take differences; cheap enough to be called around every I/O.
     pub(crate) fn sample(&self) -> Sample {
         Sample {
             at_ns: self.clock.now_ns(),
@@ -91,8 +91,8 @@ impl Competitor {
         }
     }
 
-    /// An error if it has ended by itself, or was killed: its figures would be those of a dead
-    /// program.
+    /// Returns an error if it has ended by itself, or was killed: its figures would be those of a
+    /// dead program.
     fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(Some(status)) => Err(format!("the competing program has ended: {status}")),
@@ -100,13 +100,14 @@ impl Competitor {
         }
     }
 
-    /// The time in which it has run so far, in ns: to some 20 ns, if the caller is on the same CPU.
+    /// Returns the time in which it has run so far, in ns: to some 20 ns, if the caller is on the
+    /// same CPU.
     #[inline(always)]
     pub(crate) fn ran_ns(&self) -> u64 {
         self.shared.ran_ns.load(Relaxed)
     }
 
-    /// Stops it for a while, without waiting until it has; true if it ran.
+    /// Stops it, without waiting until it has stopped. Returns whether it ran.
     fn ask_to_pause(&mut self) -> bool {
         let ran = !std::mem::replace(&mut self.paused, true);
         if ran {
@@ -115,7 +116,7 @@ impl Competitor {
         ran
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     fn resume(&mut self) {
         if std::mem::replace(&mut self.paused, false) {
             self.shared.pauses.fetch_add(1, Relaxed);
@@ -124,7 +125,7 @@ impl Competitor {
     }
 
     fn signal(&self, signal: Signal) {
-        // It is our child and has not been waited for, so that the number is its own.
+        // It is our child and has not been waited for, so the process number is not reused.
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
     }
 }
@@ -136,7 +137,7 @@ impl Drop for Competitor {
     }
 }
 
-/// The other process: `meantime competitor`, started by [`Competitor::start`] only.
+/// Runs the other process: `meantime competitor`, started by [`Competitor::start`] only.
 pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
     let kind: Kind = args.kind.parse().map_err(Failure::usage)?;
     let stdin = std::io::stdin();
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
              command line",
         )
     })?;
-    // Whoever started us may be killed, or have been killed already.
+    // The process that started this one may be killed, or may have been killed already.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     if parent != Some(args.parent) {

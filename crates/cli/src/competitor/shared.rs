@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What is in it. Each counter is whole by itself; two read one after the other may be an instant
-/// apart.
+/// The page's content. Each counter is consistent by itself; two that are read one after the other
+/// may be an instant apart.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(super) struct Counters {
-    /// Pieces of work done.
+    /// Units of work done.
     pub work: AtomicU64,
-    /// Time in which it ran, in ns.
+    /// Time in which the competitor ran, in ns.
     pub ran_ns: AtomicU64,
-    /// Times it did not run.
+    /// Number of times it did not run.
     pub gaps: AtomicU64,
-    /// How long it did not run, in ns.
+    /// Time in which it did not run, in ns.
     pub gap_ns: AtomicU64,
-    /// It runs.
+    /// Whether it runs.
     pub ready: AtomicBool,
-    /// It is to end.
+    /// Whether it must end.
     pub stop: AtomicBool,
-    /// How many pauses have ended: a gap in which this changed counts for no program.
+    /// Number of pauses that have ended: a gap in which this changed is not counted.
     pub pauses: AtomicU64,
 }
 
@@ -44,14 +44,14 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// A new one, all zeroes.
+    /// Creates a mapping of zeroes.
     pub(super) fn create() -> std::io::Result<Self> {
         let file = memfd_create("meantime-competitor", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, size_of::<Counters>() as u64)?;
         Self::open(file)
     }
 
-    /// The one that is in `file`.
+    /// Maps the counters in `file`.
     pub(super) fn open(file: OwnedFd) -> std::io::Result<Self> {
         if fstat(&file)?.st_size != size_of::<Counters>() as i64 {
             return Err(std::io::ErrorKind::InvalidData.into());
@@ -66,7 +66,7 @@ impl Shared {
         Ok(Self { counters, file })
     }
 
-    /// The file, for the other process.
+    /// Returns the file, for the other process.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -21,11 +21,11 @@ use crate::signal;
 use source::Source;
 use target::Target;
 
-/// How much is in flight on either side: the number of I/Os, and the size of each.
+/// Amount in flight on either side: the number of I/Os, and the size of each.
 const DEPTH: u16 = 8;
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// What stands for standard input or output.
+/// The name of standard input or output.
 const PIPE: &str = "-";
 
 /// Runs the command.
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The device of `uri`; `None` for a pipe.
+/// Opens the device of `uri`; `None` for a pipe.
 fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
     if uri == PIPE {
         return Ok(None);
@@ -72,7 +72,7 @@ fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
     meantime_block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
 }
 
-/// Found before anything is overwritten.
+/// Checks the sizes before anything is overwritten.
 fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
     let (from, to) = (from.info(), to.info());
     if from.bytes() > to.bytes() {
@@ -97,13 +97,13 @@ fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
     Ok(())
 }
 
-/// I/Os of a device under way, in order, and the buffers of those to come.
+/// I/Os of a device in flight, in order, and spare buffers.
 struct Stream {
     channel: Channel,
     uri: String,
     under_way: VecDeque<Ticket>,
     spare: Vec<DmaBuf>,
-    /// Bytes of a buffer: of an I/O that is not the last.
+    /// Bytes of a buffer, and of every I/O but the last.
     chunk_bytes: usize,
     next_lba: u64,
 }
@@ -125,12 +125,12 @@ impl Stream {
         self.under_way.len() == usize::from(DEPTH)
     }
 
-    /// Blocks that no I/O was sent for yet.
+    /// Returns the number of blocks for which no I/O was sent yet.
     fn blocks_left(&self) -> u64 {
         self.channel.info().blocks - self.next_lba
     }
 
-    /// Sends `request`, which is of the next `blocks` blocks.
+    /// Sends `request` for the next `blocks` blocks.
     fn submit(&mut self, request: Request, blocks: u64) -> Result<(), Failure> {
         let ticket = self.channel.submit(request);
         self.under_way.push_back(ticket.map_err(|rejected| named(&self.uri, &rejected.error))?);
@@ -138,7 +138,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for the oldest I/O; its buffer, if it is back. `None`: none is under way.
+    /// Waits for the oldest I/O. Returns its buffer, if the device returned it; `None` if nothing
+    /// is in flight.
     fn wait(&mut self) -> Result<Option<Option<DmaBuf>>, Failure> {
         let Some(oldest) = self.under_way.pop_front() else { return Ok(None) };
         let done = self.channel.wait(oldest);
@@ -153,14 +154,15 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // After an error or a signal.
+        // I/Os are left only after an error or a signal.
         for ticket in self.under_way.drain(..) {
             self.channel.detach(ticket);
         }
     }
 }
 
-/// Everything from `source` to `target`, until a signal asks for the end; how many bytes.
+/// Copies everything from `source` to `target`, until a signal stops it. Returns the number of
+/// bytes.
 fn pump(source: &mut Source, target: &mut Target) -> Result<u64, Failure> {
     let mut bytes = 0;
     while !signal::stopped() {

@@ -1,4 +1,4 @@
-//! Where the data comes from.
+//! The source of the data.
 
 use std::io::{self, Read as _};
 
@@ -16,7 +16,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// `None`: standard input.
+    /// Opens `device`, or standard input for `None`.
     pub(super) fn new(device: Option<&Device>) -> Result<Self, Failure> {
         match device {
             None => Ok(Self::Pipe(vec![0; super::CHUNK_BYTES])),
@@ -27,7 +27,7 @@ impl Source {
         }
     }
 
-    /// The next piece of the data, of any length; `None` at its end.
+    /// Returns the next piece of the data, of any length; `None` at its end.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         match self {
             Self::Device(ahead) => ahead.next(),
@@ -37,7 +37,7 @@ impl Source {
                     Ok(bytes) => return Ok(Some(&chunk[..bytes])),
                     Err(error)
                         if error.kind() == io::ErrorKind::Interrupted && !signal::stopped() => {}
-                    // What has come so far is in order; the caller sees the signal.
+                    // The data so far is valid; the caller sees the signal.
                     Err(_) if signal::stopped() => return Ok(Some(&[])),
                     Err(error) => {
                         return Err(Failure::new(format_args!(
@@ -53,7 +53,7 @@ impl Source {
 /// A device that is read ahead.
 pub(super) struct Ahead {
     stream: Stream,
-    /// What the caller has at present.
+    /// The buffer that the caller uses at present.
     current: Option<DmaBuf>,
 }
 
@@ -73,7 +73,7 @@ impl Ahead {
         match stream.wait()? {
             None => Ok(None),
             Some(Some(buf)) => Ok(Some(current.insert(buf))),
-            // Not the end of the data.
+            // This is not the end of the data.
             Some(None) => Err(stream.failed("the device has kept a buffer that it had filled")),
         }
     }

@@ -1,4 +1,4 @@
-//! Where the data goes.
+//! The target of the data.
 
 use std::io::{self, Write as _};
 
@@ -15,7 +15,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// `None`: standard output.
+    /// Opens `device`, or standard output for `None`.
     pub(super) fn new(device: Option<&Device>) -> Result<Self, Failure> {
         match device {
             None => Ok(Self::Pipe),
@@ -26,7 +26,7 @@ impl Target {
         }
     }
 
-    /// The next piece of the data, of any length.
+    /// Writes the next piece of the data, of any length.
     pub(super) fn put(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Pipe => io::stdout().lock().write_all(data).map_err(|error| pipe_failed(&error)),
@@ -34,7 +34,7 @@ impl Target {
         }
     }
 
-    /// After the last piece: everything is there, and on a device durable.
+    /// Finishes after the last piece: everything is written, and durable on a device.
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
         match self {
             Self::Pipe => io::stdout().lock().flush().map_err(|error| pipe_failed(&error)),
@@ -43,7 +43,7 @@ impl Target {
     }
 }
 
-/// Also if the reader has gone: it has not got everything.
+/// Returns the error of a pipe, also if the reader closed it before the end.
 fn pipe_failed(error: &io::Error) -> Failure {
     Failure::new(format_args!("cannot write the data to standard output: {error}"))
 }
@@ -51,7 +51,7 @@ fn pipe_failed(error: &io::Error) -> Failure {
 /// A device that is written behind the caller.
 pub(super) struct Behind {
     stream: Stream,
-    /// The chunk that is being filled, and how far it is.
+    /// The chunk that is being filled, and the bytes in it.
     filling: Option<DmaBuf>,
     filled_bytes: usize,
 }
@@ -108,7 +108,7 @@ impl Behind {
         self.stream.submit(Request::write(self.stream.next_lba, buf), blocks)
     }
 
-    /// A buffer of a whole chunk, when one is free.
+    /// Returns a free buffer of a whole chunk.
     fn empty_buffer(&mut self) -> Result<DmaBuf, Failure> {
         let stream = &mut self.stream;
         while (stream.spare.is_empty() || stream.is_full())

@@ -1,9 +1,9 @@
-//! The controllers for programs.
+//! The controllers as JSON.
 
 use meantime_hw::pci::{NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
-/// Everything that is known.
+/// Returns everything that is known.
 pub(super) fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
     let mut report = json!({ "devices": functions.iter().map(device).collect::<Vec<_>>() });
     if let Some(repaired) = repaired {

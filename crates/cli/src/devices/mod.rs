@@ -1,4 +1,4 @@
-//! `meantime devices`: the NVMe controllers of this machine, and what became of those that a crash
+//! `meantime devices`: the NVMe controllers of this machine, and the repair of those that a crash
 //! left.
 
 mod json;
@@ -15,7 +15,7 @@ use crate::output;
 /// Runs the command.
 pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
     let sysfs = Sysfs::default();
-    // A repair that was begun is finished.
+    // A repair that has begun is finished.
     crate::signal::catch();
     let repaired = args.repair.then(|| pci::repair(&sysfs).map_err(Failure::new)).transpose()?;
     let functions = pci::scan(&sysfs);
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// A line for each that was repaired. (What could not be repaired is an error, and goes to stderr.)
+/// Returns a line for each repaired device. (Failed repairs are errors, and go to stderr.)
 fn repaired_text(repaired: &[Repaired]) -> String {
     if repaired.is_empty() {
         return "Nothing to repair.\n\n".to_owned();
@@ -52,7 +52,7 @@ fn repaired_text(repaired: &[Repaired]) -> String {
     text + "\n"
 }
 
-/// Where a device that was given back is now.
+/// Describes where a device that was given back is now.
 pub(crate) fn given_back(given: &GivenBack) -> String {
     let disks = if given.disks.is_empty() {
         String::new()
@@ -66,7 +66,7 @@ pub(crate) fn given_back(given: &GivenBack) -> String {
     }
 }
 
-/// An error about a device: a text that names none is the command line's fault.
+/// Converts an error about a device: text that is not an address is an error of the command line.
 pub(crate) fn failure(error: PciError) -> Failure {
     match error {
         PciError::BadName(_) => Failure::usage(error),

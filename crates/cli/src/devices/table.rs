@@ -8,10 +8,10 @@ use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 use crate::figures;
 use crate::output::{bare_table, table_lines};
 
-/// Uses of a device that are shown; there may be a mount for each of a thousand containers.
+/// Number of a device's uses that are shown; a thousand containers may each have a mount.
 const USES_MAX: usize = 6;
 
-/// The table, and what to do with what is in it.
+/// Returns the table, with advice on its devices.
 pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> String {
     if functions.is_empty() {
         let why =
@@ -54,7 +54,7 @@ fn model(function: &NvmeFunction) -> String {
     if let Some(link) = &function.link {
         let speed = |speed: &str| speed.trim_end_matches(" PCIe").to_owned();
         let mut words = format!("{} ×{}", speed(&link.speed), link.width);
-        // A slower link than the device could have is worth knowing.
+        // Shows if the link is slower than the device allows.
         match (&link.max_speed, link.max_width) {
             (Some(max_speed), Some(max_width))
                 if (max_speed, max_width) != (&link.speed, link.width) =>
@@ -115,7 +115,7 @@ fn taker_in_words(taker: &Taker) -> String {
     }
 }
 
-/// What can be done, and what cannot be seen.
+/// Describes what can be done, and what is not visible.
 fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let addresses = |which: &dyn Fn(&&NvmeFunction) -> bool| {

@@ -17,7 +17,7 @@ fn link(root: &Path, path: &str, target: &str) {
     std::os::unix::fs::symlink(target, path).unwrap();
 }
 
-/// A machine with an SSD that the kernel has and that shares its group, one that is bound, and one
+/// A machine with an SSD that the kernel uses and that shares its group, one that is bound, and one
 /// without a driver.
 fn machine(root: &Path) -> Sysfs {
     for (at, group) in

@@ -13,7 +13,7 @@ use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
 use crate::failure::Failure;
 use crate::signal;
 
-/// A new inode belongs to the user that runs this.
+/// Returns a new inode that belongs to the user that runs this.
 fn new_node(mode: u16) -> NewNode {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     NewNode { mode, uid, gid, umask: 0 }
@@ -39,7 +39,7 @@ pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// A directory that is being removed, and what is left in it.
+/// A directory that is being removed, and its remaining names.
 struct Removal {
     above: Node,
     name: OsString,
@@ -48,17 +48,17 @@ struct Removal {
     left: Vec<OsString>,
 }
 
-/// The names in directory `node`, by inode: each block of inodes is read and changed once then, and
-/// not once for each of its files.
+/// Returns the names in directory `node`, by inode, so that each block of inodes is read and
+/// changed only once, not once for each of its files.
 fn entries_of(fs: &FileSystem, node: &Node) -> Result<Vec<OsString>, Error> {
     let mut entries = fs.entries(node)?.collect::<Result<Vec<Entry>, _>>()?;
     entries.retain(|entry| entry.name != "." && entry.name != "..");
-    // The last one goes first.
+    // The last one is removed first.
     entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.ino));
     Ok(entries.into_iter().map(|entry| entry.name).collect())
 }
 
-/// Removes directory `node` and all below it, from the innermost outwards.
+/// Removes directory `node` and everything below it, from the innermost outwards.
 fn remove_all(
     fs: &FileSystem,
     above: Node,

@@ -21,13 +21,13 @@ const ERRORS_LEFT: u8 = 4;
 const OPERATIONAL: u8 = 8;
 const INTERRUPTED: u8 = 32;
 
-/// What is shown of a check.
+/// The output of a check.
 struct Report {
     json: bool,
     bar: ProgressBar,
     findings: Vec<Value>,
     count: u64,
-    /// Whoever reads it has gone.
+    /// Whether the reader has closed the pipe.
     closed: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
 fn check(device: &str, args: &CheckArgs, report: &mut Report) -> Result<ExitCode, Failure> {
     let fs = match mount(device, args, report)? {
         Ok(fs) => fs,
-        // Damage that leaves nothing to go on by.
+        // The damage is too severe for a check.
         Err(corruption) => {
             report.finding(&Finding { corruption, path: None })?;
             return report.end(device, Summary::default(), None);
@@ -70,8 +70,8 @@ fn check(device: &str, args: &CheckArgs, report: &mut Report) -> Result<ExitCode
     report.end(device, summary, Some(&fs.info()))
 }
 
-/// The file system on `device`, by a backup of the superblock if the primary one is damaged; or the
-/// damage that keeps it from being mounted.
+/// Mounts the file system on `device`, by a backup of the superblock if the primary one is damaged.
+/// Returns the damage if it cannot be mounted.
 fn mount(
     device: &str,
     args: &CheckArgs,
@@ -114,7 +114,7 @@ impl Report {
         self.bar.set_position(inodes);
     }
 
-    /// A line for `finding`, at once; of JSON, later.
+    /// Prints a line for `finding` at once; keeps it for JSON.
     fn finding(&mut self, finding: &Finding) -> Result<(), Failure> {
         self.count += 1;
         if self.json {
@@ -128,7 +128,7 @@ impl Report {
         Ok(())
     }
 
-    /// What it came to, and the exit code.
+    /// Prints the result, and returns the exit code.
     fn end(
         &mut self,
         device: &str,
@@ -194,7 +194,7 @@ impl Report {
     }
 }
 
-/// `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
+/// Formats `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
 fn line(finding: &Finding) -> String {
     let Corruption { defect, ino, block } = finding.corruption;
     let path =

@@ -13,12 +13,12 @@ use crate::failure::Failure;
 use crate::output::{end, json_text};
 use crate::signal;
 
-/// A name that is listed.
+/// A listed name.
 struct Listed {
     name: OsString,
     ino: u32,
     file_type: Option<FileType>,
-    /// With `--long`: its metadata, and where a link leads.
+    /// With `--long`: its metadata, and a link's target.
     more: Option<(Metadata, Option<OsString>)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Listed>, Error> {
-    // A link is followed to a directory, as by ls; with --long it is shown itself unless it ends in
+    // A link to a directory is followed, as by ls; with --long it is shown itself unless it ends in
     // a slash.
     let follow = !args.long || path.as_os_str().as_bytes().ends_with(b"/");
     let node = resolve(fs, path, follow)?;

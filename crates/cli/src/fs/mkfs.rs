@@ -65,7 +65,7 @@ fn options(args: &MkfsArgs) -> Result<MakeOptions, Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
     let mut options = MakeOptions::new(random, now);
-    // What does not fit is no block size, and refused with the others.
+    // A number that does not fit is no block size, and is refused with the others.
     let short = |bytes: u64| u32::try_from(bytes).unwrap_or(0);
     options.block_bytes = args.block_size.map(short);
     options.inode_bytes = short(args.inode_size);

@@ -26,12 +26,12 @@ use crate::failure::{Failure, named};
 use crate::location::Location;
 use crate::signal;
 
-/// How much is read of a file at once.
+/// Bytes read from a file at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Runs the command.
 pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
-    // A device that was taken from the kernel's driver is given back first.
+    // A device that was taken from the kernel's driver is given back before the end.
     signal::catch();
     match &args.command {
         FsCommand::Ls(args) => list::run(args),
@@ -58,7 +58,7 @@ fn open(uri: &str, access: Access) -> Result<Device, Failure> {
     meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
 }
 
-/// The file system on the device of `location`, and `location` taken apart.
+/// Mounts the file system on the device of `location`, and returns the parsed `location`.
 fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), Failure> {
     let location = Location::parse(location)?;
     let options = MountOptions {
@@ -73,17 +73,17 @@ fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), F
     Ok((fs, location))
 }
 
-/// What `path` leads to; through a link at its end if `follow`.
+/// Returns the node that `path` leads to; through a link at its end if `follow`.
 fn resolve(fs: &FileSystem, path: &Path, follow: bool) -> Result<Node, Error> {
     fs.resolve(&fs.root()?, path, follow)
 }
 
-/// `error`, which was met at `place`.
+/// Returns the failure for `error`, which occurred at `place`.
 fn failed(place: impl std::fmt::Display, error: &Error) -> Failure {
     Failure::new(format_args!("{place}: {error}"))
 }
 
-/// A file's type, in JSON.
+/// Returns a file's type, in JSON.
 fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",

@@ -1,4 +1,4 @@
-//! Names, modes and times as people and programs are shown them.
+//! Names, modes and times for the text output and for JSON.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::location::Location;
 
-/// A name for standard output: on a terminal without what would control it, elsewhere its bytes.
+/// Returns a name for standard output: on a terminal without control characters, elsewhere its
+/// bytes.
 pub(super) fn shown(name: &OsStr) -> Vec<u8> {
     if std::io::stdout().is_terminal() {
         harmless(name).into_bytes()
@@ -18,12 +19,12 @@ pub(super) fn shown(name: &OsStr) -> Vec<u8> {
     }
 }
 
-/// A name without control characters, also of the kind that UTF-8 has beyond ASCII.
+/// Replaces control characters in a name, including those that UTF-8 has beyond ASCII.
 pub(super) fn harmless(name: &OsStr) -> String {
     name.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A name for JSON: `key`, and if it is no UTF-8 its bytes as hexadecimal digits beside it.
+/// Adds a name to JSON as `key`, and if it is not UTF-8 its bytes as hexadecimal digits beside it.
 pub(super) fn insert(object: &mut Value, key: &str, name: &OsStr) {
     object[key] = json!(name.to_string_lossy());
     if name.to_str().is_none() {
@@ -31,14 +32,14 @@ pub(super) fn insert(object: &mut Value, key: &str, name: &OsStr) {
     }
 }
 
-/// How a report begins: with the device, and the path in it.
+/// Begins a report with the device, and the path in it.
 pub(super) fn report(location: &Location) -> Value {
     let mut report = json!({ "device": location.device });
     insert(&mut report, "path", location.path().as_os_str());
     report
 }
 
-/// What was replayed of a journal, for JSON.
+/// Returns what was replayed of a journal, for JSON.
 pub(super) fn recovered(found: &Recovered) -> Value {
     json!({
         "transactions": found.transactions,
@@ -48,12 +49,12 @@ pub(super) fn recovered(found: &Recovered) -> Value {
     })
 }
 
-/// Two digits a byte.
+/// Returns two hexadecimal digits a byte.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes as a string if they can be one, else hexadecimal; and which it is.
+/// Returns bytes as a string if they are UTF-8, else hexadecimal; and which of the two.
 pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(|c: char| c.is_control()) => ("text", text.to_owned()),
@@ -61,7 +62,7 @@ pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
     }
 }
 
-/// `drwxr-xr-x`, as `ls -l` has it.
+/// Formats `drwxr-xr-x`, as `ls -l` does.
 pub(super) fn mode(file_type: FileType, mode: u16) -> String {
     let first = match file_type {
         FileType::Regular => '-',
@@ -87,7 +88,7 @@ pub(super) fn mode(file_type: FileType, mode: u16) -> String {
     text
 }
 
-/// Flags of an inode, with `lsattr`'s letters.
+/// Formats the flags of an inode, with `lsattr`'s letters.
 pub(super) fn flags(flags: u32) -> String {
     const LETTERS: [(u32, char); 19] = [
         (0x1, 's'),
@@ -113,7 +114,7 @@ pub(super) fn flags(flags: u32) -> String {
     LETTERS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, letter)| letter).collect()
 }
 
-/// Year, month, day, hour, minute, second, UTC.
+/// Returns year, month, day, hour, minute, second, UTC.
 fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Eras of 400 years that begin on 1 March.
@@ -129,21 +130,21 @@ fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     (year, month, day, second / 3600, second / 60 % 60, second % 60)
 }
 
-/// `2026-11-21 10:44`.
+/// Formats `2026-11-21 10:44`.
 pub(super) fn minute(time: Timestamp) -> String {
     let (year, month, day, hour, minute, _) = civil(time.seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
-/// `2026-11-21 10:44:30.000000000 UTC`.
+/// Formats `2026-11-21 10:44:30.000000000 UTC`.
 pub(super) fn time(time: Timestamp) -> String {
     let (year, month, day, hour, minute, second) = civil(time.seconds);
     let nanoseconds = time.nanoseconds;
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} UTC")
 }
 
-/// A time for JSON: seconds since 1970, with nanoseconds beside, since a real number could not hold
-/// both.
+/// Returns a time for JSON: seconds since 1970, with nanoseconds in another field, since a real
+/// number could not hold both.
 pub(super) fn time_json(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

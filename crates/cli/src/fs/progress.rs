@@ -1,4 +1,4 @@
-//! How far a copy is, on a terminal's stderr, and what it comes to.
+//! The progress of a copy, on a terminal's stderr, and its summary.
 
 use std::path::Path;
 
@@ -10,19 +10,20 @@ use crate::figures;
 use crate::output::progress_bar;
 use crate::signal;
 
-/// What was copied so far, and a bar, or a spinner where the total is unknown.
+/// The amount copied so far, and a bar, or a spinner where the total is unknown.
 pub(super) struct Progress {
     bar: ProgressBar,
     of_one: bool,
-    /// Files that were copied.
+    /// Number of files copied.
     pub files: u64,
     bytes: u64,
-    /// What could not be copied.
+    /// Number of files that could not be copied.
     pub failures: u64,
 }
 
 impl Progress {
-    /// Of one file of `bytes`, or of a whole directory; invisible unless stderr is a terminal.
+    /// Creates the progress of one file of `bytes`, or of a whole directory; invisible unless
+    /// stderr is a terminal.
     pub(super) fn new(bytes: Option<u64>) -> Self {
         let template = match bytes {
             Some(_) => {
@@ -34,7 +35,7 @@ impl Progress {
         Self { bar, of_one: bytes.is_some(), files: 0, bytes: 0, failures: 0 }
     }
 
-    /// What is copied now.
+    /// Shows the file being copied.
     pub(super) fn show(&self, path: &Path) {
         if !self.bar.is_hidden() {
             self.bar.set_message(names::harmless(path.as_os_str()));
@@ -42,24 +43,24 @@ impl Progress {
         }
     }
 
-    /// `bytes` more were copied; the present file is copied up to `offset`.
+    /// Adds `bytes`; the present file is copied up to `offset`.
     pub(super) fn copied(&mut self, bytes: usize, offset: u64) {
         self.bytes += bytes as u64;
         self.bar.set_position(if self.of_one { offset } else { self.bytes });
     }
 
-    /// Something was not copied: says why.
+    /// Counts and reports a failure.
     pub(super) fn failed(&mut self, failure: &Failure) {
         self.failures += 1;
         self.bar.suspend(|| failure.show());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Says what it comes to, unless a signal has ended it.
+    /// Prints the summary, unless a signal has ended the copy.
     pub(super) fn report(&self) {
         if !signal::stopped() && (self.files > 0 || self.failures == 0) {
             let bytes = figures::bytes(self.bytes);

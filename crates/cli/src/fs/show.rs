@@ -21,7 +21,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
     if file.metadata().file_type == FileType::Directory {
         return Err(at(meantime_ext4::Error::IsDirectory));
     }
-    // To be read once, in order.
+    // It is read once, in order.
     file.advise(0, 0, Advice::Sequential).map_err(at)?;
     let mut stdout = io::stdout().lock();
     let mut buf = vec![0; CHUNK_BYTES];
@@ -32,7 +32,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
             break;
         }
         match stdout.write_all(&buf[..bytes]) {
-            // Whoever closed the pipe has read enough.
+            // The reader that closed the pipe has read enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Ok(ExitCode::SUCCESS);
             }

@@ -23,8 +23,7 @@ struct Level {
     names: std::vec::IntoIter<(OsString, Node)>,
 }
 
-/// What is shown of each name: where it is, with what lines before it, and whether it is its
-/// directory's last.
+/// The output for each name: its path, the lines before it, and whether it is its directory's last.
 struct Shown<'a> {
     path: &'a Path,
     name: &'a OsString,
@@ -90,7 +89,7 @@ pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(signal::exit_code().unwrap_or(code)))
 }
 
-/// Tells `show` everything below `top`, names in the order of their bytes, or what cannot be read.
+/// Calls `show` for everything below `top`, names in the order of their bytes, and for errors.
 fn walk(
     fs: &FileSystem,
     top: Node,
@@ -98,7 +97,7 @@ fn walk(
     args: &TreeArgs,
     mut show: impl FnMut(Result<Shown<'_>, (&Path, Error)>) -> io::Result<()>,
 ) -> io::Result<()> {
-    // A directory has one name. One that is met again would lead in a circle.
+    // A directory has one name. One that occurs again would lead in a circle.
     let mut seen = HashSet::from([top.ino()]);
     let mut levels = Vec::new();
     let enter = |levels: &mut Vec<Level>, node: Node, path: &Path| -> Result<(), Error> {
@@ -149,7 +148,7 @@ fn walk(
     Ok(())
 }
 
-/// What is in a directory, but for itself and its parent, by name.
+/// Returns the contents of a directory by name, without itself and its parent.
 fn children(fs: &FileSystem, node: &Node, all: bool) -> Result<Vec<(OsString, Node)>, Error> {
     let mut children = Vec::new();
     for entry in fs.entries(node)? {

@@ -35,7 +35,7 @@ pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
 
 fn df_text(device: &str, usage: &Usage, used: u64) -> String {
     let size = |blocks: u64| figures::bytes(blocks.saturating_mul(u64::from(usage.block_bytes)));
-    // As df rounds: up, of what a user could have.
+    // As df rounds: up, relative to the blocks that users can have.
     let percent = |part: u64, whole: u64| match whole {
         0 => "–".to_owned(),
         _ => format!("{} %", (u128::from(part) * 100).div_ceil(u128::from(whole))),
@@ -73,7 +73,7 @@ fn df_text(device: &str, usage: &Usage, used: u64) -> String {
 pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let info = fs.info();
-    // (An error here is shown as text: the rest is known all the same.)
+    // (An error here is shown as text, together with the rest.)
     let protection = fs.multiple_mount_protection().map_err(|error| error.to_string()).transpose();
     if args.json {
         let report = json!({
@@ -113,17 +113,17 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
 }
 
-/// What the kernel does with it.
+/// Describes the kernel's use of the device.
 fn in_use(device: &str) -> Option<String> {
     meantime_block::in_use(&device.parse().ok()?)
 }
 
-/// When the protection block was last written.
+/// Returns when the protection block was last written.
 fn seen(mmp: &Mmp) -> Timestamp {
     Timestamp { seconds: i64::try_from(mmp.seconds).unwrap_or(i64::MAX), nanoseconds: 0 }
 }
 
-/// Which host uses it, by its multiple mount protection.
+/// Describes the host that uses it, by its multiple mount protection.
 fn protection_text(found: &Result<Mmp, String>) -> String {
     let mmp = match found {
         Ok(mmp) => mmp,
@@ -200,7 +200,7 @@ fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, St
     rows.map(|(name, value)| format!("{name:<16} {value}\n")).collect()
 }
 
-/// In its usual form.
+/// Formats a UUID in its usual form.
 pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     let hex = names::hex(bytes);
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

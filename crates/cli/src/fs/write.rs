@@ -1,4 +1,4 @@
-//! File systems that are mounted to be changed.
+//! File systems that are mounted for a change.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::location::Location;
 use crate::signal;
 
-/// Has `work` change the file system on the device of `location`; it is unmounted in any case, so
-/// that all that was done is durable.
+/// Calls `work` to change the file system on the device of `location`. It is unmounted in any case,
+/// so all completed changes are durable.
 pub(super) fn change(
     location: &OsStr,
     args: &WriteArgs,
@@ -40,12 +40,12 @@ pub(super) fn change(
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     let done = work(&fs, &location);
     let ended = fs.unmount().map_err(|error| failed(&location.device, &error));
-    // What was asked for is of more interest than what followed from it.
+    // The error of `work` is more useful than the one that follows from it.
     done.and(ended)?;
     Ok(ExitCode::from(signal::exit_code().unwrap_or(0)))
 }
 
-/// The directory that `path` is in, and its name there.
+/// Returns the directory that `path` is in, and its name there.
 pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), Error> {
     let name = path.file_name().ok_or(Error::Invalid("a name is missing, or it is `..`"))?;
     let above = path.parent().unwrap_or(Path::new("/"));
@@ -56,7 +56,7 @@ pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), E
     Ok((parent, name.to_owned()))
 }
 
-/// What has that name; `None`: nothing.
+/// Returns the node with that name; `None` if there is none.
 pub(super) fn find(fs: &FileSystem, parent: &Node, name: &OsStr) -> Result<Option<Node>, Error> {
     match fs.lookup(parent, name) {
         Ok(node) => Ok(Some(node)),

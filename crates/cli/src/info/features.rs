@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::rendered;
 use crate::output::bare_table;
 
-/// A feature, and its current value or what the controller answered instead.
+/// A feature, with its current value or the controller's error.
 pub(super) struct Feature {
     fid: u8,
     name: &'static str,
@@ -96,17 +96,17 @@ fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// Asks the controller of `device`.
+/// Reads the features from the controller of `device`.
 pub(super) fn features(device: &NvmeDevice) -> Vec<Feature> {
     let nsid = device.namespace().nsid;
     let controller = device.controller();
     let ask = |&(fid, name, in_words): &(u8, &'static str, InWords)| {
         let value = match fid {
-            // Asking all the same would leave an entry in the device's error log.
+            // A Get Features would leave an entry in the device's error log.
             fid::VOLATILE_WRITE_CACHE if !controller.info().volatile_write_cache => {
                 Err("the controller has no volatile write cache".to_owned())
             }
-            // A namespace's own; the others are the controller's.
+            // This one is the namespace's; the others are the controller's.
             fid::ERROR_RECOVERY => get(controller, fid, nsid),
             _ => get(controller, fid, 0),
         };
@@ -124,7 +124,7 @@ fn get(controller: &Controller, fid: u8, nsid: u32) -> Result<u32, String> {
 }
 
 impl Feature {
-    /// For programs.
+    /// Returns the JSON.
     pub(super) fn json(&self) -> Value {
         match &self.value {
             Ok(value) => {
@@ -135,7 +135,7 @@ impl Feature {
     }
 }
 
-/// For people.
+/// Returns a table.
 pub(super) fn table(features: &[Feature]) -> String {
     let mut table = bare_table();
     table.set_header(["FID", "feature", "value", "in words"]);

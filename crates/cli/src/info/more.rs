@@ -1,4 +1,4 @@
-//! Power states, firmware slots, commands, errors, and what the namespaces are called.
+//! Power states, firmware slots, commands, errors, and the namespaces' identifiers.
 
 use meantime_block::NvmeDevice;
 use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Fact, facts, in_lines};
 
-/// How many entries of the error log are shown.
+/// Number of error log entries that are shown.
 const ERRORS_SHOWN: u16 = 4;
 
-/// The answer to each question, or why it was refused.
+/// Returns the answer to each query, or why it was refused.
 pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let controller = device.controller();
     let states = &controller.info().power_states;
@@ -33,7 +33,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     rows
 }
 
-/// What a question gave, in words and for programs; or why it was refused.
+/// The answer to a query, as text and JSON; or why it was refused.
 type Answer = Result<(String, Value), Error>;
 
 fn asked(name: &'static str, key: &'static str, answer: Answer) -> Fact {
@@ -68,7 +68,7 @@ fn firmware(controller: &Controller) -> Answer {
         .filter_map(|slot| Some((slot, log.revision(slot)?.trim_end().to_owned())))
         .filter(|(_, revision)| !revision.is_empty())
         .collect();
-    // AFI 2:0: the slot that runs.
+    // AFI 2:0: the active slot.
     let active = log.afi & 7;
     let runs = |slot: u8| if slot == active { " (runs)" } else { "" };
     let words: Vec<String> =
@@ -85,7 +85,7 @@ fn commands(controller: &Controller) -> Answer {
     Ok((words, json!({ "admin": admin, "io": io })))
 }
 
-/// The names of the admin and I/O commands that are supported; a vendor's own by their numbers.
+/// Returns the names of the supported admin and I/O commands; vendor-specific ones by number.
 fn supported(log: &CommandsSupportedLog) -> (Vec<String>, Vec<String>) {
     let name = |known: Option<&'static str>, opcode: u8| {
         known.map_or_else(|| format!("{opcode:02x}h"), ToOwned::to_owned)

@@ -15,7 +15,7 @@ const WARNINGS: &[(u64, &str)] = &[
     (critical_warning::PERSISTENT_MEMORY_REGION as u64, "persistent memory region unreliable"),
 ];
 
-/// Kelvin in degrees people know.
+/// Formats kelvin in degrees Celsius.
 pub(super) fn celsius(kelvin: u16) -> String {
     match kelvin {
         0 => "not reported".to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn celsius(kelvin: u16) -> String {
     }
 }
 
-/// The log, or what the controller answered instead.
+/// Returns the log, or the controller's error.
 pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     let log = device.controller().smart().map_err(|error| error.to_string())?;
     let kelvin = log.composite_temperature.get();
@@ -58,7 +58,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     Ok(facts)
 }
 
-/// JSON numbers end at 64 bits; no counter gets there.
+/// Saturates at 64 bits, the limit of JSON numbers; no counter gets there.
 fn number(count: u128) -> Value {
     json!(u64::try_from(count).unwrap_or(u64::MAX))
 }

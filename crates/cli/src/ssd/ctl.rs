@@ -1,5 +1,5 @@
-//! `meantime ssd ctl`: a request to a software SSD that another process runs. The protocol is that
-//! of `meantime_ssd::control`.
+//! `meantime ssd ctl`: a request to a software SSD in another process. The protocol is that of
+//! `meantime_ssd::control`.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use crate::cli::CtlArgs;
 use crate::failure::Failure;
 use crate::output::print;
 
-/// Longer than the SSD lets others wait.
+/// Longer than the SSD's own time-out for its clients.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The longest answer that is taken.
+/// The longest answer that is accepted.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs the command.
@@ -28,7 +28,7 @@ pub(super) fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the SSD behind `socket` answers to `line`, each line of it as it is.
+/// Returns the answer of the SSD behind `socket` to `line`, unchanged.
 fn ask(socket: &Path, line: &str) -> Result<String, Failure> {
     let failed = |what: &str, error: std::io::Error| {
         let hint = match error.kind() {
@@ -45,7 +45,8 @@ fn ask(socket: &Path, line: &str) -> Result<String, Failure> {
         .set_read_timeout(Some(TIMEOUT))
         .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
         .map_err(|error| failed("cannot be used", error))?;
-    // One that answers before it has read everything (this user may not ask) may have gone by then.
+    // An SSD that answers before it has read everything (this user is not permitted) may have
+    // closed.
     let sent = stream.write_all(format!("{line}\n").as_bytes());
     let mut news = String::new();
     let mut answer = BufReader::new(stream.take(ANSWER_BYTES_MAX));
@@ -81,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a server that says `answer` to "faults".
+    /// Returns the result of `faults` with a server that answers `answer`.
     fn asked(answer: &'static [u8]) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ctl");

@@ -1,26 +1,26 @@
-//! What happens to a served SSD, on standard error.
+//! The log of a served SSD, on standard error.
 
 use std::time::{Duration, Instant};
 
 use meantime_ssd::served::Event;
 use meantime_ssd::{Refusal, Ssd};
 
-/// Lines of each kind at most...
+/// Maximum number of lines of each kind in `PER`.
 const LINES_MAX: usize = 20;
-/// ... in this time.
+/// Length of a period.
 const PER: Duration = Duration::from_millis(200);
 
 /// The log.
 pub(super) struct Log {
     on: bool,
-    /// How many refusals have been seen...
+    /// Number of refusals already logged.
     seen: u64,
-    /// ... and when.
+    /// Time of the last look at the refusals.
     looked: Instant,
-    /// Messages that were refused since then...
+    /// Start of the period.
     since: Instant,
     lines: usize,
-    /// ... and those that were not shown.
+    /// Number of messages that were not shown.
     silent: u64,
 }
 
@@ -30,14 +30,14 @@ impl Log {
         Self { on, seen: 0, looked: now, since: now, lines: 0, silent: 0 }
     }
 
-    /// A line by itself.
+    /// Prints a line.
     pub(super) fn line(&self, text: &str) {
         if self.on {
             eprintln!("meantime: {text}");
         }
     }
 
-    /// An event of the server.
+    /// Logs an event of the server.
     pub(super) fn event(&mut self, event: &Event) {
         let text = match event {
             Event::Connected { pid: Some(pid) } => format!("a driver has connected: process {pid}"),
@@ -59,7 +59,7 @@ impl Log {
         self.line(&text);
     }
 
-    /// A line of which a driver can cause any number.
+    /// Prints a line of a kind of which a driver can cause any number.
     fn limited(&mut self, text: &str) {
         if self.since.elapsed() >= PER {
             self.catch_up();
@@ -79,7 +79,7 @@ impl Log {
         (self.since, self.lines, self.silent) = (Instant::now(), 0, 0);
     }
 
-    /// Looks for what the controller has refused since, not too often.
+    /// Logs new refusals of the controller, at limited intervals.
     pub(super) fn look(&mut self, ssd: &Ssd) {
         if self.looked.elapsed() >= PER {
             self.looked = Instant::now();
@@ -87,10 +87,10 @@ impl Log {
         }
     }
 
-    /// The same, without delay.
+    /// Logs new refusals at once.
     pub(super) fn look_now(&mut self, ssd: &Ssd) {
         let counters = ssd.counters();
-        // Nothing can, or has to, be done about what is tolerated.
+        // Tolerated ones need no attention.
         let refused = counters.remembered - counters.tolerated;
         if !self.on || refused == self.seen {
             return;
@@ -103,7 +103,7 @@ impl Log {
     }
 }
 
-/// The `new` latest of `refusals` as lines, as many as are shown at once, oldest first.
+/// Returns the `new` latest of `refusals` as lines, oldest first; no more than are shown at once.
 fn latest(refusals: &[Refusal], new: u64) -> Vec<String> {
     let refusals: Vec<&Refusal> = refusals.iter().filter(|refusal| !refusal.tolerated).collect();
     let shown = refusals.len().min(new.try_into().unwrap_or(usize::MAX)).min(LINES_MAX);

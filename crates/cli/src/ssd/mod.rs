@@ -25,10 +25,10 @@ use crate::signal;
 use log::Log;
 use starved::Watch;
 
-/// How often what was refused is asked for, and whether to end.
+/// Interval at which refusals and the stop flag are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Events that wait for the log, at most.
+/// Maximum number of events that wait for the log.
 const EVENTS_MAX: usize = 1024;
 
 /// Runs the command.
@@ -48,8 +48,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         uid: owner.as_ref().map(|owner| owner.uid),
         gid: owner.as_ref().map(|owner| owner.gid),
     };
-    // Before the medium, which may create a file: nothing is left behind if another process serves
-    // there already.
+    // Before the medium, which may create a file: if another process already serves there, nothing
+    // is left behind.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch()?;
     signal::catch();
@@ -89,7 +89,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         log.look(&ssd);
         if let Some(text) = watch.as_mut().and_then(Watch::look) {
             log.line(&text);
-            // Once is enough.
+            // It reports once.
             watch = None;
         }
     }
@@ -108,7 +108,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a served SSD cannot be is an error; how its medium is opened.
+/// Returns how to open the medium, or an error for a URI that cannot be served.
 fn check(uri: &str) -> Result<Access, Failure> {
     let parsed: Uri = uri.parse().map_err(Failure::usage)?;
     let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = parsed else {
@@ -126,7 +126,7 @@ fn check(uri: &str) -> Result<Access, Failure> {
     Ok(if soft.read_only { Access::Read } else { Access::ReadWrite })
 }
 
-/// Says that drivers can connect.
+/// Prints that drivers can connect.
 fn announce(args: &SsdArgs, uri: &str, path: &Path) -> Result<(), Failure> {
     let (socket, pid) = (path.display(), std::process::id());
     if args.json {
@@ -137,15 +137,15 @@ fn announce(args: &SsdArgs, uri: &str, path: &Path) -> Result<(), Failure> {
     print(&format!("{uri} is served at {socket} (process {pid})\n"))
 }
 
-/// Shuts the controller down as a host does that is about to switch it off (NVMe Base 1.4 §7.6.2).
-/// Whether everything reached the medium.
+/// Shuts the controller down like a host before power-off (NVMe Base 1.4 §7.6.2). Returns whether
+/// everything reached the medium.
 fn shut_down(ssd: &Ssd) -> bool {
     let port = ssd.port();
     port.write32(CC, Cc(0).with_shn(shn::NORMAL).0);
     Csts(port.read32(CSTS)).shst() == shst::COMPLETE
 }
 
-/// Says what was done.
+/// Prints the counters.
 fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
     let c = counters;
     if !args.json {

@@ -5,7 +5,7 @@
 
 use crate::failure::Failure;
 
-/// Takes SIGBUS from now on.
+/// Catches SIGBUS from now on.
 pub(super) fn catch() -> Result<(), Failure> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = replace;
     // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed;

@@ -1,32 +1,32 @@
-//! Whether the SSD's thread gets to run. If it does not, every latency shows it, and the cause
-//! cannot be seen in the figures.
+//! Detects whether the SSD's thread gets to run. If it does not, all latencies suffer, and the
+//! figures do not show the cause.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The name of the thread, as the SSD gives it.
+/// The name of the SSD's thread.
 const THREAD: &str = "meantime-ssd";
 
-/// Between two looks.
+/// Time between two looks.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The thread is starved if it could not run for this part of the time, in percent.
+/// The thread is starved if it could not run for this share of the time, in percent.
 const TOO_MUCH_PERCENT: u64 = 20;
 
-/// A thread that runs for less than this part of the time, in percent, loses nothing to the
+/// A thread that runs for less than this share of the time, in percent, loses nothing to the
 /// hypervisor.
 const BUSY_PERCENT: u64 = 10;
 
-/// What the kernel has counted by a moment.
+/// The kernel's counters at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at_ns: u64,
-    /// The thread ran...
+    /// Time for which the thread ran.
     ran_ns: u64,
-    /// ... was ready to run, and did not...
+    /// Time for which it was ready but did not run.
     waited_ns: u64,
-    /// ... and its CPU was the hypervisor's.
+    /// Time for which the hypervisor took its CPU.
     stolen_ns: u64,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of this process's SSD; `None` if the kernel does not say how its threads fare.
+    /// Watches this process's SSD; `None` if the kernel does not count its threads' times.
     pub(super) fn new() -> Option<Self> {
         let task =
             read_dir("/proc/self/task").ok()?.flatten().map(|entry| entry.path()).find(|task| {
@@ -59,7 +59,7 @@ impl Watch {
         Some(Sample { at_ns, ran_ns, waited_ns, stolen_ns })
     }
 
-    /// What there is to say, if a window has passed since the last look.
+    /// Returns the warning, if a window has passed since the last look and there is one.
     pub(super) fn look(&mut self) -> Option<String> {
         if self.begun.elapsed().as_nanos() as u64 - self.last.at_ns < WINDOW.as_nanos() as u64 {
             return None;
@@ -70,7 +70,7 @@ impl Watch {
     }
 }
 
-/// The warning about the time between two samples, if there is one.
+/// Returns the warning about the time between two samples, if there is one.
 fn judge(before: &Sample, now: &Sample, cpu: Option<usize>) -> Option<String> {
     let wall_ns = now.at_ns.saturating_sub(before.at_ns).max(1);
     let percent = |from: u64, to: u64| to.saturating_sub(from).saturating_mul(100) / wall_ns;
@@ -94,25 +94,25 @@ fn judge(before: &Sample, now: &Sample, cpu: Option<usize>) -> Option<String> {
     None
 }
 
-/// How long the task ran, and how long it waited to, in ns (proc(5), schedstat).
+/// Returns how long the task ran, and how long it waited to run, in ns (proc(5), schedstat).
 fn schedstat(task: &Path) -> Option<(u64, u64)> {
     let text = read_to_string(task.join("schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The one CPU that a task may use, as its `status` says.
+/// Returns the one CPU that a task may use, by its `status`.
 fn bound_to(status: &str) -> Option<usize> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
 }
 
-/// How long the hypervisor ran other guests on `cpu`, in ns (proc(5), stat).
+/// Returns how long the hypervisor ran other guests on `cpu`, in ns (proc(5), stat).
 fn stolen(cpu: usize) -> Option<u64> {
     stolen_in(&read_to_string("/proc/stat").ok()?, cpu)
 }
 
 fn stolen_in(stat: &str, cpu: usize) -> Option<u64> {
-    /// After the name: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Index after the name: user, nice, system, idle, iowait, irq, softirq, steal.
     const STEAL_AT: usize = 8;
     let name = format!("cpu{cpu}");
     let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
@@ -145,7 +145,7 @@ mod tests {
         // Beside another program.
         let text = said(SECOND / 2, SECOND / 2, 0).unwrap();
         assert!(text.contains("50 %") && text.contains("CPU 3") && text.contains("cpu="), "{text}");
-        // What the hypervisor takes from others is not its trouble.
+        // CPU that the hypervisor takes does not affect a thread that is mostly asleep.
         assert_eq!(said(SECOND / 20, 0, SECOND / 2), None);
         let text = said(SECOND / 2, 0, SECOND / 4).unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! What the live view shows, and what keys do to it.
+//! The state of the live view, and its keys.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,13 +7,13 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::process::Process;
 use super::row::Row;
 
-/// How many looks the sparkline has.
+/// Number of looks in the sparkline.
 const HISTORY_LEN: usize = 400;
 
-/// The most characters that can be typed: as many as a request holds.
+/// Maximum number of typed characters: as many as a request holds.
 const TYPED_MAX: usize = 64;
 
-/// The policies to choose from. The process decides whether a queue can wait so.
+/// The policies to choose from. The process decides whether a queue can wait with one.
 pub(super) const POLICIES: [(&str, &str); 13] = [
     ("poll", "look until the completion is there"),
     ("interrupt", "sleep until the device's interrupt"),
@@ -38,33 +38,33 @@ pub(super) const POLICIES: [(&str, &str); 13] = [
 pub(super) struct Popup {
     /// The queue.
     pub queue: u64,
-    /// Which of [`POLICIES`] is marked.
+    /// Index of the marked entry of [`POLICIES`].
     pub at: usize,
-    /// What was typed instead.
+    /// The text typed instead.
     pub typed: String,
 }
 
-/// What became of the last change.
+/// The result of the last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Something to know.
+    /// A note.
     Said(String),
-    /// It was refused.
+    /// The change was refused.
     Refused(String),
 }
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Nothing but what is shown.
+    /// Only the display changes.
     None,
-    /// The end.
+    /// End the view.
     Quit,
-    /// A change.
+    /// A change of policy.
     Set {
-        /// Of this queue.
+        /// The queue.
         queue: u64,
-        /// To this policy.
+        /// The new policy.
         policy: String,
     },
 }
@@ -74,7 +74,7 @@ pub(super) enum Action {
 pub(super) struct App {
     /// The process.
     pub process: Process,
-    /// Its queues, once there have been two looks.
+    /// Its queues, after the first two looks.
     pub rows: Option<Vec<Row>>,
     /// The chosen queue.
     pub chosen: Option<u64>,
@@ -82,12 +82,12 @@ pub(super) struct App {
     pub history: BTreeMap<u64, VecDeque<u64>>,
     /// The list of policies, if it is open.
     pub popup: Option<Popup>,
-    /// What became of the last change.
+    /// The result of the last change.
     pub message: Option<Message>,
 }
 
 impl App {
-    /// Nothing is known yet.
+    /// Creates a view without queues.
     pub(super) fn new(process: Process) -> Self {
         Self {
             process,
@@ -99,7 +99,7 @@ impl App {
         }
     }
 
-    /// Takes in what was seen.
+    /// Records the rows of a look.
     pub(super) fn update(&mut self, rows: Vec<Row>) {
         self.history.retain(|id, _| rows.iter().any(|row| row.state.id == *id));
         for row in &rows {
@@ -116,17 +116,17 @@ impl App {
         self.rows = Some(rows);
     }
 
-    /// Where the chosen queue is among the rows.
+    /// Returns the index of the chosen queue's row.
     pub(super) fn chosen_at(&self) -> Option<usize> {
         self.rows.as_ref()?.iter().position(|row| Some(row.state.id) == self.chosen)
     }
 
-    /// The chosen queue.
+    /// Returns the row of the chosen queue.
     pub(super) fn chosen_row(&self) -> Option<&Row> {
         self.rows.as_ref()?.get(self.chosen_at()?)
     }
 
-    /// Obeys a key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::None;
@@ -191,7 +191,7 @@ impl App {
         Action::None
     }
 
-    /// What became of a change.
+    /// Records the result of a change.
     pub(super) fn answered(&mut self, queue: u64, policy: &str, outcome: Result<(), String>) {
         self.message = Some(match outcome {
             Ok(()) => Message::Said(format!("queue {queue} waits by {policy} now")),
@@ -207,7 +207,7 @@ pub(super) mod tests {
     use super::super::row::tests::known;
     use super::*;
 
-    /// One that has seen the known rows.
+    /// Returns a view that has seen the known rows.
     pub(crate) fn app() -> App {
         let served = Served { pid: 4711, path: "/run/4711.sock".into() };
         let mut app = App::new(Process { served, command: "meantime bench --rw randread".into() });

@@ -5,7 +5,7 @@ use meantime_block::control::Client;
 use super::process::{Process, plain};
 use crate::failure::Failure;
 
-/// Which queues, and how they are to wait.
+/// The queues, and their new policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     /// `None`: all.
@@ -14,8 +14,8 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Reads `3=poll` or `all=adaptive:cpu=30`. Whether there is such a policy is for the process
-    /// to say, which may be another version.
+    /// Parses `3=poll` or `all=adaptive:cpu=30`. The process, which may be another version, decides
+    /// whether there is such a policy.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = || {
             Failure::usage(format_args!(
@@ -31,7 +31,7 @@ impl Change {
         Ok(Self { queue, policy: policy.to_owned() })
     }
 
-    /// Makes it. A line for each queue that was changed.
+    /// Makes the change. Returns a line for each changed queue.
     pub(super) fn make(&self, process: &Process, client: &mut Client) -> Result<String, Failure> {
         let queues = match self.queue {
             Some(queue) => vec![queue],

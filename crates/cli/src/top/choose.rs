@@ -1,4 +1,4 @@
-//! Several processes: which one is looked at.
+//! The choice among several processes.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -9,10 +9,10 @@ use ratatui::widgets::Paragraph;
 
 use super::process::{Process, shortened};
 
-/// What was chosen.
+/// The choice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Chosen {
-    /// This one.
+    /// This process.
     One(Process),
     /// None.
     Quit,
@@ -26,12 +26,12 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Of `processes`, of which there is at least one.
+    /// Creates a list of `processes`; there is at least one.
     pub(super) fn new(processes: Vec<Process>) -> Self {
         Self { processes, at: 0 }
     }
 
-    /// Obeys a key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Chosen> {
         let control_c =
             key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');

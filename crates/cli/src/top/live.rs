@@ -18,17 +18,17 @@ use super::{row, view};
 use crate::failure::Failure;
 use crate::signal;
 
-/// How soon a signal or an answer is noticed.
+/// Maximum time until a signal or an answer is noticed.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What other threads have found out: what asks a process may have to wait for it.
+/// Messages of other threads: requests to a process may take time.
 enum News {
     Seen(Snapshot),
     Gone(ControlError),
     Answered { queue: u64, policy: String, outcome: Result<(), String> },
 }
 
-/// Gives the terminal back, however this ends. (On a panic the hook of `try_init` does, before the
+/// Restores the terminal on every exit. (On a panic the hook of `try_init` does, before the
 /// message.)
 struct Screen(DefaultTerminal);
 
@@ -54,7 +54,7 @@ pub(super) fn run(mut processes: Vec<Process>, interval: Duration) -> Result<Exi
             "`meantime top` needs a terminal for its live view; use --once for one table",
         ));
     }
-    // Found before the screen is cleared.
+    // Errors are found before the screen is cleared.
     if let [process] = &processes[..] {
         process.connect()?;
     }
@@ -75,13 +75,13 @@ pub(super) fn run(mut processes: Vec<Process>, interval: Duration) -> Result<Exi
     Ok(signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// The next key, or nothing after [`TICK`].
+/// Returns the next key, or nothing after [`TICK`].
 fn next_event() -> Result<Option<Event>, Failure> {
     let lost = |error: std::io::Error| Failure::new(format_args!("the terminal is gone: {error}"));
     match event::poll(TICK) {
         Ok(true) => event::read().map(Some).map_err(lost),
         Ok(false) => Ok(None),
-        // A signal, which is looked at next.
+        // A signal, which is checked next.
         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(None),
         Err(error) => Err(lost(error)),
     }
@@ -105,7 +105,7 @@ fn draw(screen: &mut Screen, act: impl FnOnce(&mut ratatui::Frame)) -> Result<()
     drawn.map_err(|error| Failure::new(format_args!("cannot write to the terminal: {error}")))
 }
 
-/// Why it ended, if not by a key or a signal.
+/// Runs the view. Returns why it ended, if not by a key or a signal.
 fn watch(
     screen: &mut Screen,
     process: Process,
@@ -147,7 +147,8 @@ fn take_in(app: &mut App, before: &mut Option<Snapshot>, news: &Receiver<News>) 
             News::Gone(error) => {
                 let pid = app.process.served.pid;
                 return Some(match error {
-                    // Not by whether there is such a process: it may not have been waited for yet.
+                    // Not by the existence of the process: its parent may not have waited for it
+                    // yet.
                     ControlError::Io { source, .. } if is_end(&source) => {
                         format!("process {pid} has ended, or serves its control socket no more")
                     }
@@ -160,7 +161,7 @@ fn take_in(app: &mut App, before: &mut Option<Snapshot>, news: &Receiver<News>) 
     None
 }
 
-/// What the end of a process looks like from the other end of its socket.
+/// Returns whether an error of the socket means that its process has ended.
 fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
@@ -173,7 +174,7 @@ fn start_looking(
 ) -> Result<(), Failure> {
     let mut client = process.connect()?;
     let look = move || {
-        // The second look soon, so that there is something to see.
+        // The second look comes soon, so that rates can be shown.
         let mut pause = interval.min(Duration::from_millis(300));
         loop {
             let (item, last) = match client.snapshot() {

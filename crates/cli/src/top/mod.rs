@@ -1,4 +1,4 @@
-//! `meantime top`: looks at a running process, and changes how its queues wait.
+//! `meantime top`: looks at a running process, and changes the policies of its queues.
 
 mod app;
 mod change;
@@ -19,10 +19,10 @@ use crate::cli::TopArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// Between the two looks of `--once`, unless `--interval` says otherwise.
+/// Time between the two looks of `--once`, unless `--interval` is given.
 const ONCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Between two looks of the live view.
+/// Time between two looks of the live view.
 const LIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
 }
 
 fn interval(seconds: f64) -> Result<Duration, Failure> {
-    // What is counted is shown anew every 50 ms.
+    // Channels publish their counters every 50 ms.
     match seconds {
         seconds if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(Failure::usage(format_args!("--interval {seconds}: from 0.1 to 3600 seconds"))),

@@ -11,7 +11,7 @@ use crate::output::table_lines;
 /// A line below the header only.
 const PRESET: &str = "     ═             ";
 
-/// The table, and whose it is.
+/// Returns the table, with its process.
 pub(super) fn text(process: &Process, rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(PRESET);
@@ -40,7 +40,7 @@ fn aligned(cell: Cell, align: Alignment) -> Cell {
     })
 }
 
-/// The same for programs.
+/// Returns the table as JSON.
 pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
     json!({
         "pid": process.served.pid,

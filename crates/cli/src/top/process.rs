@@ -1,10 +1,10 @@
-//! Which process is looked at.
+//! The process to look at.
 
 use meantime_block::control::{self, Client, ControlError, Served};
 
 use crate::failure::Failure;
 
-/// A process that serves, and the command it was started by.
+/// A process that serves a control socket, and its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     /// The process and its socket.
@@ -26,14 +26,13 @@ impl Process {
         Client::connect(&self.served.path).map_err(|error| self.failure(&error))
     }
 
-    /// What went wrong, in words for the shell.
+    /// Returns the error as text for the shell.
     pub(super) fn failure(&self, error: &ControlError) -> Failure {
         Failure::new(format_args!("process {}: {error}", self.served.pid))
     }
 }
 
-/// The words of `/proc/PID/cmdline` as one line: whatever the arguments hold, nothing in it moves
-/// the cursor.
+/// Returns the words of `/proc/PID/cmdline` as one line, in which nothing moves the cursor.
 fn command_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let (program, arguments) = text.split_once('\0').unwrap_or((&text, ""));
@@ -42,16 +41,16 @@ fn command_line(bytes: &[u8]) -> String {
     plain(&words.collect::<Vec<_>>().join(" "))
 }
 
-/// `text` with nothing in it that a terminal would obey.
+/// Replaces control characters in `text`, which a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// How to get a process to look at.
+/// Explains how to start a process that can be looked at.
 const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:256M --time-based \
                    --runtime 60 &`, or serve from your own program (control::serve)";
 
-/// The processes that can be looked at: that with the number `pid`, or all of this user's.
+/// Finds the processes that can be looked at: process `pid`, or all of this user's.
 pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
     let failed = |error: ControlError| Failure::new(error);
     match pid {
@@ -86,7 +85,7 @@ fn not_served(pid: u32) -> String {
     }
 }
 
-/// The one of `processes`, or what to say to get one.
+/// Returns the only one of `processes`, or an error that lists them.
 pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
     match processes.pop() {
         Some(process) if processes.is_empty() => Ok(process),
@@ -105,7 +104,7 @@ pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
     }
 }
 
-/// `text`, cut to at most this number of characters.
+/// Cuts `text` to at most this number of characters.
 pub(super) fn shortened(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! A queue in words: the columns of the table and of the live view.
+//! A queue as text: the columns of the table and of the live view.
 
 use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
 use ratatui::layout::Alignment;
@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 
 use super::process::plain;
 
-/// What a queue did between two looks.
+/// The activity of a queue between two looks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// As it was at the second.
+    /// Its state at the second look.
     pub state: QueueState,
-    /// Between the two.
+    /// Its rates between the two.
     pub rates: QueueRates,
 }
 
-/// The rows of `after`, by the queues' numbers.
+/// Returns the rows of `after`, by the queues' numbers.
 pub(super) fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
     let rates = rates(before, after);
     after.queues.iter().cloned().zip(rates).map(|(state, rates)| Row { state, rates }).collect()
 }
 
-/// A column: its two lines of heading, how it is aligned, and what stands in it.
+/// A column: its two lines of heading, its alignment, and its text.
 pub(super) struct Column {
     /// Heading, above and below.
     pub head: [&'static str; 2],
-    /// How it is aligned.
+    /// The alignment.
     pub align: Alignment,
-    /// Where there is no room, columns with the greatest number are left out first; 0 never is.
+    /// Columns with the greatest number are left out first where there is no room; 0 never is.
     pub spare: u8,
-    /// What stands in it.
+    /// The text of a row.
     pub text: fn(&Row) -> String,
 }
 
@@ -65,31 +65,31 @@ pub(super) const COLUMNS: [Column; 13] = [
         if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
     }),
     column(["in", "flight"], Alignment::Right, 9, |row| {
-        // What an idle queue had in flight when it was last shown has ended since, most likely.
+        // The I/Os in flight of an idle queue's last report have probably ended since.
         if row.is_idle() { none() } else { row.state.figures.in_flight.to_string() }
     }),
 ];
 
 impl Row {
-    /// Whether nothing ended between the two looks.
+    /// Returns whether nothing ended between the two looks.
     pub(super) fn is_idle(&self) -> bool {
         self.rates.iops <= 0.0
     }
 
-    /// How far the actual mean is from what was expected, in percent of that. `None` if either is
-    /// unknown.
+    /// Returns the difference between the actual mean and the expected one, in percent of that.
+    /// `None` if either is unknown.
     pub(super) fn miss_percent(&self) -> Option<f64> {
         let expected_ns = self.expected_ns().filter(|ns| *ns > 0.0)?;
         Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
     }
 
-    /// What the policy expects, in ns.
+    /// Returns the time that the policy expects, in ns.
     fn expected_ns(&self) -> Option<f64> {
         let ns = self.state.figures.expected_ns;
         (ns > 0).then_some(ns as f64)
     }
 
-    /// For programs: the names say the units; what is not known is null.
+    /// Returns the JSON: names contain the units; unknown values are null.
     pub(super) fn json(&self) -> Value {
         let (state, rates, figures) = (&self.state, &self.rates, &self.state.figures);
         let known = |ns: u64| (ns > 0).then_some(ns);
@@ -119,7 +119,7 @@ impl Row {
     }
 }
 
-/// What was expected, or what it is at least; and by how much the mean is off.
+/// Formats the expected time, or its lower limit, and the difference of the mean.
 fn expected(row: &Row) -> String {
     let low_ns = row.state.figures.expected_low_ns;
     match (row.expected_ns(), low_ns) {
@@ -136,7 +136,7 @@ fn none() -> String {
     "–".to_owned()
 }
 
-/// A time in µs: `0.46`, `10.1`, `1234`.
+/// Formats a time in µs: `0.46`, `10.1`, `1234`.
 pub(super) fn micros(ns: Option<f64>) -> String {
     let Some(us) = ns.map(|ns| ns / 1e3) else { return none() };
     let digits = if us < 9.995 {
@@ -153,7 +153,7 @@ fn one_digit(percent: Option<f64>) -> String {
     percent.map_or_else(none, |percent| format!("{percent:.1}"))
 }
 
-/// `987`, `12.3k`, `1.23M`.
+/// Formats `987`, `12.3k`, `1.23M`.
 pub(super) fn iops(figure: f64) -> String {
     if figure > 0.0 && figure < 9.995 {
         format!("{figure:.1}")
@@ -168,7 +168,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Three queues: one that hits what it expects, one that polls, one that does nothing.
+    /// Three queues: one that meets its expectation, one that polls, one that is idle.
     pub(crate) fn known() -> Vec<Row> {
         let state = |id, policy: &str, figures| QueueState {
             id,

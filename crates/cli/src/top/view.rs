@@ -1,4 +1,4 @@
-//! How the live view looks.
+//! The drawing of the live view.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -12,23 +12,23 @@ use super::app::{App, Message, POLICIES, Popup};
 use super::process::{plain, shortened};
 use super::row::{COLUMNS, Column, Row, iops, micros};
 
-/// Between two columns.
+/// Columns between two columns of the table.
 const GAP: usize = 2;
 
-/// How little of a device's name is kept.
+/// Minimum length of a shortened device name.
 const DEVICE_MIN: usize = 10;
 
-/// A mean this much off what was expected is worth a look, in percent.
+/// A mean that differs this much from the expected one is marked, in percent.
 const MISS_PERCENT: f64 = 25.0;
 
-/// Sleeps are marked from this percentage of too long ones on.
+/// Sleeps are marked from this percentage of oversleeps on.
 const OVERSLEEP_PERCENT: f64 = 5.0;
 
-/// Draws all of it.
+/// Draws the whole view.
 pub(super) fn draw(frame: &mut Frame, app: &App) {
     let area = frame.area();
     let count = app.rows.as_ref().map_or(0, Vec::len) as u16;
-    // The table as high as it has to be; the sparkline has the rest, if it is worth it.
+    // The table has the height it needs; the sparkline gets the rest, if there is enough.
     let table = (count + 2).min(area.height.saturating_sub(11).max(4));
     let below = area.height.saturating_sub(table + 6);
     let chart = if below >= 3 { below.min(12) } else { 0 };
@@ -64,7 +64,7 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
 
 fn draw_head(frame: &mut Frame, area: Rect, app: &App) {
     let rows = app.rows.as_deref().unwrap_or_default();
-    // Not `sum`, which is -0 if there are none.
+    // Not `sum`, which is -0 for none.
     let total = rows.iter().fold(0.0, |sum, row| sum + row.rates.iops);
     let queues = if rows.len() == 1 { "queue" } else { "queues" };
     let sum = format!(" {} {queues}, {} IOPS", rows.len(), iops(total));
@@ -76,7 +76,7 @@ fn draw_head(frame: &mut Frame, area: Rect, app: &App) {
     frame.render_widget(Paragraph::new(sum).alignment(Alignment::Right), area);
 }
 
-/// The columns that there is room for, with their widths.
+/// Returns the columns that fit, with their widths.
 fn fitting(rows: &[Row], room: usize) -> Vec<(&'static Column, usize)> {
     let characters = |text: &str| text.chars().count();
     let mut columns: Vec<(&Column, usize)> = COLUMNS
@@ -94,7 +94,7 @@ fn fitting(rows: &[Row], room: usize) -> Vec<(&'static Column, usize)> {
         if over == 0 {
             return columns;
         }
-        // Names give way first.
+        // Names are shortened first.
         let name = columns
             .iter_mut()
             .find(|(column, width)| column.head[1] == "device" && *width > DEVICE_MIN);
@@ -132,7 +132,7 @@ fn draw_rows(frame: &mut Frame, area: Rect, rows: &[Row], chosen: Option<usize>)
     frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(chosen));
 }
 
-/// Yellow is what a person should look at.
+/// Marks values that need attention in yellow.
 fn style_of(column: &Column, row: &Row) -> Style {
     let stands_out = match column.head[0] {
         "expected" => row.miss_percent().is_some_and(|percent| percent.abs() > MISS_PERCENT),
@@ -172,7 +172,7 @@ fn draw_chart(frame: &mut Frame, area: Rect, app: &App, row: &Row) {
     if area.height < 3 {
         return;
     }
-    // The latest at the right edge.
+    // The latest is at the right edge.
     let values: Vec<u64> = history.iter().rev().take(usize::from(area.width)).copied().collect();
     let most = values.iter().copied().max().unwrap_or(0);
     let title = format!(" IOPS of queue {}, at most {} ", row.state.id, iops(most as f64));

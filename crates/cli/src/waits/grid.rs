@@ -16,25 +16,25 @@ use crate::job::{Job, Origin};
 /// The device times of the whole grid, in ns.
 pub(super) const DEVICE_TIMES_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_000, 50_000, 100_000];
 
-/// Shortest and longest device time that can be asked for, in ns.
+/// Shortest and longest permitted device time, in ns.
 const DEVICE_TIME_LIMITS_NS: (u64, u64) = (100, 100_000_000);
 
-/// How the time of an I/O differs from that of the one before.
+/// The variation of the time of I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// All alike.
+    /// All equal.
     Constant,
     /// Log-normal.
     Lognormal,
     /// One in ten takes ten times as long.
     Bimodal,
-    /// Reads that now and then stall behind a program of their channel.
+    /// Reads that occasionally stall behind a program of their channel.
     Programs,
-    /// Sizes from 512 B to 128 KiB, whose times grow with them.
+    /// Sizes from 512 B to 128 KiB; the times grow with them.
     Sizes,
     /// Four in flight.
     Depth4,
-    /// Seven reads to three writes, which take twice as long.
+    /// Seven reads to three writes; a write takes twice as long.
     Mix7030,
 }
 
@@ -50,7 +50,7 @@ impl Shape {
         Self::Mix7030,
     ];
 
-    /// What it is called.
+    /// Returns its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Constant => "constant",
@@ -63,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// What it is, in words.
+    /// Describes it in words.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Constant => "4 KiB reads that all take the same time",
@@ -82,7 +82,7 @@ impl Shape {
         }
     }
 
-    /// Keys of its job, beside those that all have.
+    /// Returns the keys of its job, besides the common ones.
     fn keys(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Constant | Self::Lognormal | Self::Bimodal => &[("rw", "randread")],
@@ -93,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// How many are in flight.
+    /// Returns the number of I/Os in flight.
     pub(super) fn depth(self) -> usize {
         if self == Self::Depth4 { 4 } else { 1 }
     }
@@ -109,23 +109,23 @@ impl Shape {
 pub(super) struct GridCell {
     /// The time of a 4 KiB read that nothing delays, in ns.
     pub device_ns: u64,
-    /// How it varies.
+    /// The variation of its times.
     pub shape: Shape,
 }
 
 impl GridCell {
-    /// What it is called, e.g. `4.1us-bimodal`.
+    /// Returns its name, e.g. `4.1us-bimodal`.
     pub(super) fn name(&self) -> String {
         format!("{}-{}", time_name(self.device_ns), self.shape.name())
     }
 
-    /// As results have it.
+    /// Returns its description for results.
     pub(super) fn described(&self) -> Cell {
         let shape = [self.shape.name(), self.shape.words()];
         Cell { device_ns: self.device_ns, shape, model: self.model_text() }
     }
 
-    /// The model of its device.
+    /// Returns the model of its device.
     pub(super) fn model_text(&self) -> String {
         let base = self.device_ns;
         let source = "an even grid to compare ways to wait: times of no particular device";
@@ -143,8 +143,8 @@ impl GridCell {
                      }}\n"
                 )
             }
-            // Stripes as long as the pieces by which the medium is filled, so that filling it keeps
-            // all channels busy.
+            // Stripes are as long as the pieces by which the medium is filled, so that filling
+            // keeps all channels busy.
             Shape::Programs => format!(
                 "channels = 4\nselect = \"stripe\"\nstripe_bytes = 262144\n{one_point}\
                  nand = {{ program_bytes = 4096, program_ns = 600000, programs_per_erase = \
@@ -164,13 +164,13 @@ impl GridCell {
         begin + &rest
     }
 
-    /// The URI of its device, whose model is in the file `model`.
+    /// Returns the URI of its device, whose model is in the file `model`.
     pub(super) fn uri(&self, model: &str) -> String {
         format!("mem:{}?model={model}", self.shape.medium())
     }
 
-    /// Its job: by each of `policies`, for `runtime` each; with a competing program, if there is to
-    /// be one.
+    /// Returns its job: with each of `policies`, for `runtime` each; optionally with a competing
+    /// program.
     pub(super) fn job(
         &self,
         policies: &[Policy],
@@ -191,12 +191,12 @@ impl GridCell {
     }
 }
 
-/// A model as a file that is nowhere but in this process, and gone when this is dropped.
+/// A model as a file that exists only in this process, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ModelFile(File);
 
 impl ModelFile {
-    /// The model of `cell`.
+    /// Creates the file of the model of `cell`.
     pub(super) fn create(cell: &GridCell) -> Result<Self, Failure> {
         let create = || -> std::io::Result<File> {
             let mut file = File::from(memfd_create("meantime-model", MemfdFlags::CLOEXEC)?);
@@ -212,13 +212,13 @@ impl ModelFile {
         create().map(Self).map_err(failed)
     }
 
-    /// Where it can be opened, by this process.
+    /// Returns the path by which this process can open it.
     pub(super) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
 
-/// All cells of these times and shapes whose names contain one of the words of `filter`.
+/// Returns all cells of these times and shapes whose names contain one of the words of `filter`.
 pub(super) fn cells(
     times_ns: &[u64],
     shapes: &[Shape],
@@ -244,7 +244,7 @@ pub(super) fn cells(
     Ok(cells)
 }
 
-/// The device times of a list: `2,4.1us,0.1ms`; a bare number is µs.
+/// Parses a list of device times: `2,4.1us,0.1ms`; a bare number is µs.
 pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
     let (least, most) = DEVICE_TIME_LIMITS_NS;
     parse_list("--times", list, |text| {
@@ -256,7 +256,7 @@ pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// The shapes of a list.
+/// Parses a list of shapes.
 pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
     parse_list("--shapes", list, |name| {
         Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {

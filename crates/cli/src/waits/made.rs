@@ -1,4 +1,4 @@
-//! Device times of a cell that are made up: what its model would take, without a device.
+//! Generated device times of a cell: the times of its model, without a device.
 
 use meantime_completion::Kind;
 use meantime_lab::sim::{Io, Trace};
@@ -6,10 +6,10 @@ use meantime_random::Rng;
 
 use super::grid::{GridCell, Shape};
 
-/// I/Os of a cell.
+/// Number of I/Os of a cell.
 pub(super) const IOS: usize = 30_000;
 
-/// What the host needs between two I/Os, in ns, as far as programs under way go.
+/// The host's time between two I/Os, in ns, as far as it matters for running programs.
 const BETWEEN_NS: u64 = 500;
 
 /// Sizes in bytes with their shares in percent: those of the cell's job.
@@ -19,7 +19,7 @@ const SIZES: [(u32, u64); 5] =
 const CHANNELS: usize = 4;
 const PROGRAM_NS: u64 = 600_000;
 
-/// The times of `count` I/Os of `cell`, by the rule of its model; one seed gives one trace.
+/// Returns the times of `count` I/Os of `cell`, by the rule of its model; one seed gives one trace.
 pub(super) fn trace(cell: &GridCell, count: usize, seed: u64) -> Trace {
     let mut random = Rng::new(seed);
     let mut programs = Programs::default();
@@ -55,12 +55,12 @@ fn io(cell: &GridCell, random: &mut Rng, programs: &mut Programs) -> Io {
     }
 }
 
-/// Mean `mean_ns`, as the software SSD varies its times.
+/// Draws a time with mean `mean_ns`, as the software SSD does.
 fn lognormal(mean_ns: u64, sigma: f64, random: &mut Rng) -> u64 {
     (mean_ns as f64 * (sigma * random.normal() - sigma * sigma / 2.0).exp()) as u64
 }
 
-/// Along the points of the model.
+/// Returns the time of a size, along the points of the model.
 fn time_of_size_ns(base_ns: u64, bytes: u64) -> u64 {
     match bytes {
         ..=4096 => base_ns * 9 / 10 + (base_ns / 10) * bytes.saturating_sub(512) / (4096 - 512),
@@ -68,7 +68,7 @@ fn time_of_size_ns(base_ns: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Channels that are busy with programs, one I/O after the other.
+/// Channels that are busy with programs; I/Os come one after the other.
 #[derive(Debug, Default)]
 struct Programs {
     now_ns: u64,
@@ -80,7 +80,7 @@ impl Programs {
         let busy_until_ns = &mut self.busy_until_ns[channel];
         let begun_ns = match kind {
             Kind::Read => self.now_ns.max(*busy_until_ns),
-            // Into the buffer; programmed behind the host's back.
+            // A write goes into the buffer, and is programmed after its completion.
             _ => self.now_ns,
         };
         let done_ns = begun_ns + base_ns;
@@ -129,7 +129,7 @@ mod tests {
         let mut programs = Programs::default();
         assert_eq!(programs.io(Kind::Write, 10_000, 1).device_ns, 10_000);
         assert_eq!(programs.io(Kind::Read, 10_000, 0).device_ns, 10_000);
-        // The write was done at 10 µs and its program ends at 610; this read comes at 21.
+        // The write completed at 10 µs and its program ends at 610; this read comes at 21.
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 599_000);
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 10_000);
         let trace = of(Shape::Programs);

@@ -1,5 +1,4 @@
-//! A cell measured: the bench's own machinery, with a job of a cell's shape on a device of its
-//! model.
+//! Measures a cell: runs the bench crate with a job of the cell's shape on a device of its model.
 
 use std::time::Duration;
 
@@ -16,34 +15,35 @@ use crate::signal;
 
 use super::grid::{GridCell, ModelFile};
 
-/// How long a turn is to take.
+/// Length of a turn.
 const TURN: Duration = Duration::from_millis(100);
 
-/// The least number of turns of each way to wait in a cell, however short they are.
+/// Minimum number of turns of each policy in a cell, even for short runtimes.
 const ROUNDS_MIN: u32 = 4;
 
-/// A turn beside a competing program, before which that has as long alone.
+/// Number of turns beside a competing program; before each that program runs alone for the same
+/// time.
 const COMPETING_ROUNDS: u32 = 2;
 
-/// What to measure in each cell.
+/// The measurements in each cell.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
-    /// Ways to wait; `poll` is one of them.
+    /// Policies; `poll` is one of them.
     pub policies: Vec<Policy>,
-    /// How long each.
+    /// Time for each.
     pub runtime: Duration,
-    /// What competes for the CPU in a second pass, if anything.
+    /// The program that competes for the CPU in a second pass, if any.
     pub competitor: Option<String>,
 }
 
 impl Spec {
-    /// How many turns each way to wait has.
+    /// Returns the number of turns of each policy.
     pub(super) fn rounds(&self) -> u32 {
         let turns = self.runtime.as_nanos().div_ceil(TURN.as_nanos());
         u32::try_from(turns).unwrap_or(u32::MAX).clamp(ROUNDS_MIN, 100_000)
     }
 
-    /// Passes over a cell, each of which the progress counts.
+    /// Returns the number of passes over a cell, each of which the progress counts.
     pub(super) fn passes(&self) -> usize {
         if self.competitor.is_some() { 2 } else { 1 }
     }
@@ -63,7 +63,7 @@ pub(super) fn measure(
         let mut groups = run::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
         let mut group: Group = groups.remove(0);
         if competitor.is_none() {
-            // The same once more, which shows what differences are worth.
+            // A second run of `poll` shows which differences are significant.
             group.plans[0].policies.push(Policy::Poll);
         }
         run::leave_out(&mut group, &devices)?;
@@ -97,7 +97,7 @@ pub(super) fn measure(
     })
 }
 
-/// The ways to wait, and the second run of `poll` apart.
+/// Returns the figures of the policies, and of the second run of `poll` separately.
 fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
     let mut ways: Vec<Figures> = Vec::with_capacity(results.len());
     let mut again = None;
@@ -111,7 +111,7 @@ fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
     (ways, again)
 }
 
-/// A result of the bench in figures.
+/// Converts a result of the bench into figures.
 fn figures_of(result: JobResult) -> Figures {
     let counters = result.counters();
     let means_ns = result.means_ns().to_vec();

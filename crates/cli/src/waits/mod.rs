@@ -1,4 +1,4 @@
-//! `meantime waits`: ways to wait over a grid of device times and shapes.
+//! `meantime waits`: compares policies over a grid of device times and shapes.
 
 mod grid;
 mod made;
@@ -30,7 +30,7 @@ use measure::Spec;
 use simulated::Whose;
 use trace::{TraceDir, WakeCosts};
 
-/// What is measured unless options say otherwise.
+/// The defaults of the options.
 struct Usual {
     policies: &'static str,
     times_ns: &'static [u64],
@@ -45,7 +45,7 @@ const WHOLE: Usual = Usual {
     runtime: Duration::from_secs(1),
 };
 
-/// With `--quick`.
+/// The defaults with `--quick`.
 const QUICK: Usual = Usual {
     policies: "interrupt,poll,hybrid,adaptive",
     times_ns: &[4_100, 10_000, 50_000],
@@ -53,14 +53,14 @@ const QUICK: Usual = Usual {
     runtime: Duration::from_millis(250),
 };
 
-/// What is to be done.
+/// The request of the command line.
 #[derive(Debug)]
 struct Plan {
     cells: Vec<GridCell>,
     spec: Spec,
-    /// Nothing is done live, but everything in the simulator.
+    /// Whether everything runs in the simulator instead of live, and with which wake costs.
     simulated: Option<Whose>,
-    /// Where device times are that are to be simulated with.
+    /// Directory of device times for the simulation.
     replay: Option<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Every cell, shown as it is done.
+/// Measures every cell, and shows each when it is done.
 fn measure(
     plan: &Plan,
     results: &mut Vec<CellResult>,
@@ -100,7 +100,7 @@ fn measure(
     for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
         let measured = measure::measure(cell, &plan.spec, &mut progress);
         let mut measured = measured.inspect_err(|_| progress.clear())?;
-        // After Ctrl-C none of its ways may have had a turn.
+        // After Ctrl-C it is possible that none of its policies had a turn.
         if measured.ways.is_empty() {
             break;
         }
@@ -117,7 +117,7 @@ fn measure(
     Ok(())
 }
 
-/// Every cell in the simulator.
+/// Simulates every cell.
 fn simulate(
     plan: &Plan,
     whose: Whose,
@@ -149,7 +149,7 @@ fn simulate(
     Ok(())
 }
 
-/// One more cell, which is shown.
+/// Adds a cell, and shows it.
 fn push(
     result: CellResult,
     results: &mut Vec<CellResult>,
@@ -163,7 +163,7 @@ fn push(
     shown
 }
 
-/// What the cells come to, where it was asked for.
+/// Writes the summary of the cells to the requested outputs.
 fn report(plan: &Plan, results: &[CellResult], outputs: &Outputs) -> Result<(), Failure> {
     let summaries = summaries(results);
     let machine = Machine::probe();
@@ -198,7 +198,7 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     let cells = grid::cells(times_ns, shapes, args.filter.as_deref())?;
     let policies = policies(args.policies.as_deref().unwrap_or(usual.policies))?;
     let (mut runtime, mut competitor) = (usual.runtime, None);
-    // The job's own keys: one place knows what they may say.
+    // The job's own keys: only one place knows their values.
     let mut job = Job::new("waits");
     if let Some(text) = &args.runtime {
         job.set("runtime", Some(text), &Origin::CommandLine)?;
@@ -216,7 +216,7 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     Ok(Plan { cells, spec, simulated, replay: args.replay.clone() })
 }
 
-/// The ways to wait of a list, and `poll`.
+/// Returns the policies of a list, and `poll`.
 fn policies(list: &str) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
     for name in list.split(',').map(str::trim) {

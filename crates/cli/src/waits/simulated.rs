@@ -1,4 +1,4 @@
-//! A cell in the simulator, and the references that a cell is held against.
+//! Simulates a cell, and its references.
 
 use meantime_completion::{Goal, Policy};
 use meantime_lab::sim::{self, Machine, Outcome, Trace};
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 /// One seed gives one outcome.
 const SEED: u64 = 0x6d65_616e;
 
-/// Whose wake costs to simulate with.
+/// The wake costs of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// A server without a hypervisor: 1.5 to 3 µs.
     BareMetal,
-    /// Measured here and now.
+    /// Those of this machine, measured now.
     ThisMachine,
 }
 
@@ -25,7 +25,7 @@ const WHOSE: [(&str, Whose); 2] =
     [("bare-metal", Whose::BareMetal), ("this-machine", Whose::ThisMachine)];
 
 impl Whose {
-    /// As the command line names it.
+    /// Returns its name on the command line.
     pub(super) fn name(self) -> &'static str {
         WHOSE[self as usize].0
     }
@@ -38,15 +38,15 @@ impl Whose {
     }
 }
 
-/// The machine with these wake costs, and with what sleeping is charged here: live figures are what
-/// the kernel charges, too.
+/// Returns the machine with these wake costs, and with the CPU that sleeping is charged here: live
+/// figures are what the kernel charges, too.
 pub(super) fn this_machine(costs: &WakeCosts) -> Machine {
     let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
     Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(costs.timer(), &costs.interrupt) }
 }
 
-/// `cell` by each of `policies`, with the times of `trace`, or with made-up ones of the cell's
-/// model.
+/// Simulates `cell` with each of `policies`, with the times of `trace`, or with generated ones of
+/// the cell's model.
 pub(super) fn cell(
     cell: &GridCell,
     policies: &[Policy],
@@ -77,8 +77,8 @@ pub(super) fn cell(
     result
 }
 
-/// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of
-/// `adaptive`, and with that of each way that has one of its own. Not for shapes with several in
+/// Adds to `result` the references on `machine` with the times of `trace`: with the goal of
+/// `adaptive`, and with that of each policy that has its own. Not for shapes with several I/Os in
 /// flight.
 pub(super) fn hold_against_references(
     result: &mut CellResult,

@@ -1,4 +1,4 @@
-//! Device times, I/O by I/O, as the device stamped them; and what waking up costs here. The
+//! Device times of each I/O, from the device's stamps, and the cost of waking up here. The
 //! simulator can replay them.
 
 use std::fmt::Write as _;
@@ -23,16 +23,16 @@ use crate::signal;
 
 use super::grid::{GridCell, ModelFile};
 
-/// I/Os of a cell, at most: far fewer than the stamps that a device keeps.
+/// Maximum number of I/Os of a cell: far fewer than the stamps that a device keeps.
 const IOS_MAX: usize = 20_000;
 
-/// For so long at most.
+/// Maximum time of a recording.
 const TIME_MAX: Duration = Duration::from_millis(500);
 
-/// How long the last stamp may take to appear after its completion.
+/// Maximum time for the last stamp to appear after its completion.
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The device times of `cell`, by classic polling, in the order of submission.
+/// Records the device times of `cell` with classic polling, in the order of submission.
 pub(super) fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
@@ -111,12 +111,12 @@ fn run<S: Source>(
     }
 }
 
-/// Keeps what the host sees of each I/O, in the order of completion.
+/// Keeps the host's times of each I/O, in the order of completion.
 struct Recorder {
     ios: Vec<Seen>,
 }
 
-/// What the host sees of an I/O.
+/// The host's times of an I/O.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     io: Io,
@@ -134,8 +134,8 @@ impl Record for Recorder {
     fn flushed(&mut self, _: u64) {}
 }
 
-/// What the host has seen, and what the device has stamped: both in the order of completion on one
-/// queue. `None`: a stamp is missing.
+/// Combines the host's times and the device's stamps: both are in the order of completion on one
+/// queue. `None` if a stamp is missing.
 fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Option<Trace> {
     let start = Instant::now();
     while stamps.written() < first_stamp + seen.len() as u64 {
@@ -147,14 +147,14 @@ fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Opt
     let mut times = Vec::with_capacity(seen.len());
     for (at, seen) in seen.iter().enumerate() {
         let stamp = stamps.get(first_stamp + at as u64)?;
-        // The host's reading comes after the doorbell, and it may have been descheduled in between.
+        // The host reads the clock after the doorbell, and may be descheduled in between.
         let rung_ns = seen.rung_ns.min(stamp.seen_ns);
         times.push((Seen { rung_ns, ..*seen }, stamp.written_ns));
     }
     Some(in_order(times))
 }
 
-/// In the order of submission.
+/// Returns the I/Os in the order of submission.
 fn in_order(mut times: Vec<(Seen, u64)>) -> Trace {
     times.sort_by_key(|(seen, _)| seen.rung_ns);
     let ios = times.into_iter().map(|(Seen { io, rung_ns }, written_ns)| sim::Io {
@@ -165,33 +165,33 @@ fn in_order(mut times: Vec<(Seen, u64)>) -> Trace {
     Trace { ios: ios.collect() }
 }
 
-/// What waking up costs here.
+/// The cost of waking up on this machine.
 #[derive(Debug)]
 pub(super) struct WakeCosts {
-    /// Sleeps: asked for in ns, and how late they ended.
+    /// Requested lengths of sleeps in ns, with their lateness.
     pub sleeps: Vec<(u64, Times)>,
     /// From an eventfd's signal until the thread that slept on it runs.
     pub interrupt: Times,
-    /// What the thread is charged for a sleep and for a wait by eventfd, in ns of CPU.
+    /// CPU that the thread is charged for a sleep and for a wait by eventfd, in ns.
     pub cpu_ns: [u64; 2],
 }
 
-/// The lengths that are measured, and how often.
+/// The lengths that are measured, and the number of sleeps of each.
 const SLEEPS_NS: [u64; 6] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000];
 const SLEEPS: usize = 500;
 
-/// The sleep whose costs stand for all.
+/// The sleep whose costs are used for all lengths.
 const USUAL_SLEEP_NS: u64 = 10_000;
 
-/// How long a core is idle before it is woken by an eventfd.
+/// Time for which a core is idle before it is woken by an eventfd.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// Batches of each, of which the calmest counts: what other programs do for a while is no cost of
-/// waking up.
+/// Number of batches of each, of which the calmest counts: a temporary disturbance by other
+/// programs is not a cost of waking up.
 const BATCHES: usize = 5;
 
-/// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of
-/// them, in ns of CPU.
+/// Returns the result of `once`, which is [`SLEEPS`] sleeps, and the CPU that the thread is charged
+/// for one of them, in ns.
 fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
     let before = ThreadUsage::of_thread();
     let done = once();
@@ -199,7 +199,7 @@ fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
     (done, (used.user_ns + used.system_ns) / SLEEPS as u64)
 }
 
-/// The batch with the least mean.
+/// Returns the batch with the least mean.
 fn calmest(batches: Vec<(Times, u64)>) -> (Times, u64) {
     let least = batches
         .into_iter()
@@ -208,11 +208,11 @@ fn calmest(batches: Vec<(Times, u64)>) -> (Times, u64) {
 }
 
 impl WakeCosts {
-    /// This machine's, on the CPU where I/O is waited for.
+    /// Measures this machine's costs, on the CPU where I/O is waited for.
     pub(super) fn measure() -> Result<Self, Failure> {
         let allowed = cpu::allowed();
         let thread = std::thread::spawn(move || {
-            // As the bench: the last one is the software SSD's.
+            // As in the bench: the last CPU is the software SSD's.
             let mut other = None;
             if let [first, .., last] = allowed[..] {
                 cpu::bind(&[first]).map_err(Failure::new)?;
@@ -243,7 +243,7 @@ impl WakeCosts {
             .unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
     }
 
-    /// How late a sleep of the usual length ends.
+    /// Returns the lateness of a sleep of the usual length.
     pub(super) fn timer(&self) -> &Times {
         let usual = self.sleeps.iter().find(|(asked_ns, _)| *asked_ns == USUAL_SLEEP_NS);
         usual.map_or(&self.interrupt, |(_, times)| times)
@@ -263,18 +263,18 @@ impl WakeCosts {
     }
 }
 
-/// All samples, ascending.
+/// Returns all samples, ascending.
 fn samples(times: &Times) -> Vec<u64> {
     let last = times.count().saturating_sub(1).max(1) as f64;
     (0..times.count()).map(|at| times.quantile_ns(at as f64 / last)).collect()
 }
 
-/// Where traces go.
+/// The directory of traces.
 #[derive(Debug)]
 pub(super) struct TraceDir(PathBuf);
 
 impl TraceDir {
-    /// `path`, made if it is not there; with this machine's wake costs in it.
+    /// Opens `path`, and creates it if it does not exist. Writes this machine's wake costs into it.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let made = std::fs::create_dir_all(path);
         made.map_err(|error| {
@@ -315,7 +315,7 @@ impl TraceDir {
     }
 }
 
-/// The device times of a cell that were written to `dir` before.
+/// Reads the device times of a cell from `dir`.
 pub(super) fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
     let path = dir.join(file_name(cell));
     let refused = |error: &dyn std::fmt::Display| {
@@ -330,7 +330,7 @@ pub(super) fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
     if trace.ios.is_empty() { Err(refused(&"it has no I/Os")) } else { Ok(trace) }
 }
 
-/// No trace is so large.
+/// No trace is this large.
 const TRACE_MAX_BYTES: u64 = 1 << 28;
 
 fn file_name(cell: &GridCell) -> String {

@@ -1,9 +1,9 @@
-//! Half the mean of a bucket, as Linux 4.12 to 6.3 kept it, and what the bucketed rules share.
+//! Half the mean of a bucket (Linux 4.12 to 6.3), and what the bucketed rules share.
 
 use meantime_completion::rule::{Choice, Rule, Sample};
 use meantime_completion::{Class, Kind};
 
-/// How many buckets there are: two directions, eight sizes.
+/// Number of buckets: two directions, eight sizes.
 pub(super) const BUCKETS: usize = DIRECTIONS * SIZES;
 
 const DIRECTIONS: usize = 2;
@@ -11,13 +11,13 @@ const DIRECTIONS: usize = 2;
 /// 512 B, 1 KiB, … 64 KiB and more.
 const SIZES: usize = 8;
 
-/// How long one mean is in force.
+/// How long a mean is used.
 const WINDOW_NS: u64 = 100_000_000;
 
 /// The bucket of an I/O: 2 × size class, + 1 for a write.
 ///
-/// Linux rounds a size that is no power of two down, [`Class`] rounds it up; for powers of two they
-/// agree. What is neither read nor write counts as a write of the smallest size.
+/// Linux rounds a size that is not a power of two down, [`Class`] rounds it up; for powers of two
+/// they agree. An I/O that is neither a read nor a write counts as a write of the smallest size.
 #[inline]
 pub(super) fn bucket_of(class: Class) -> usize {
     match class.kind() {
@@ -27,16 +27,16 @@ pub(super) fn bucket_of(class: Class) -> usize {
     }
 }
 
-/// The statistics window of a queue. Linux starts a timer with the first I/O after the last window;
-/// here the first I/O that is found complete after its end closes it, and is of the next one.
+/// The statistics window of a queue. Linux starts a timer with the first I/O after the last window.
+/// Here the first I/O that is found complete after the window's end closes it, and begins the next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     start_ns: Option<u64>,
 }
 
 impl Window {
-    /// Whether a window of `length_ns` ended before `sample` was found complete. If so, `sample`
-    /// begins the next one.
+    /// Returns whether a window of `length_ns` ended before `sample` was found complete. If so,
+    /// `sample` begins the next one.
     #[inline]
     pub(super) fn ended_before(&mut self, sample: &Sample, length_ns: u64) -> bool {
         let ended = self
@@ -49,10 +49,10 @@ impl Window {
     }
 }
 
-/// The mean device time of the I/Os of the same direction and size, each refreshed every 100 ms in
-/// which there was one.
+/// The mean device time of I/Os of the same direction and size. A mean is refreshed after each
+/// window of 100 ms that contains such an I/O.
 ///
-/// Before a bucket's first window has closed there is no sleep for it. Time the sleeper overslept
+/// A bucket is not slept for before its first window has closed. Time that the sleeper overslept
 /// counts as device time.
 #[derive(Debug, Clone, Default)]
 pub struct HybridBucket {
@@ -62,21 +62,21 @@ pub struct HybridBucket {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
-    /// Of the last window that had an I/O.
+    /// Mean of the last window that contained an I/O.
     mean_ns: u64,
     sum_ns: u64,
     count: u64,
 }
 
 impl HybridBucket {
-    /// The mean that I/Os of `class` go by, in ns; 0 while there is none.
+    /// Returns the mean device time in ns that I/Os of `class` use, 0 while there is none.
     pub fn mean_ns(&self, class: Class) -> u64 {
         self.buckets[bucket_of(class)].mean_ns
     }
 }
 
 impl Rule for HybridBucket {
-    /// Half the mean of the bucket, rounded up.
+    /// Sleeps for half the mean of the bucket, rounded up.
     #[inline]
     fn choose(&mut self, class: Class) -> Choice {
         Choice::Sleep(self.mean_ns(class).div_ceil(2))
@@ -129,8 +129,9 @@ mod tests {
     }
 
     /// By hand. 4 KiB reads of 10, 11 and 12 µs: mean 11 µs, sleep 5.5. A 64 KiB write of 40,001
-    /// ns: sleep 20,000.5, rounded up. The first I/O was submitted at 0, so that the window ends at
-    /// 100 ms: what is complete 1 ns before is in it, what is complete then (1 ms) is not.
+    /// ns: sleep 20,000.5, rounded up. The first I/O was submitted at 0, so the window ends at 100
+    /// ms. An I/O that completes 1 ns earlier is in it; one that completes at 100 ms (it takes 1
+    /// ms) is not.
     #[test]
     fn half_the_mean_of_the_bucket() {
         let (small, large) = (class(Kind::Read, 4096), class(Kind::Write, 65_536));
@@ -144,8 +145,8 @@ mod tests {
         assert_eq!(rule.choose(small), Choice::Sleep(5_500));
         assert_eq!(rule.choose(large), Choice::Sleep(20_001));
         assert_eq!(rule.choose(class(Kind::Write, 4096)), Choice::Sleep(0), "none of these so far");
-        // The second began with the submission of the one of 1 ms, at 99 ms: no write in it, whose
-        // mean stays.
+        // The second window began when the 1 ms I/O was submitted, at 99 ms. It contains no write,
+        // so the write's mean stays.
         rule.record(&sample(large, 60_000, 199 * MS));
         assert_eq!((rule.mean_ns(small), rule.mean_ns(large)), (MS, 40_001));
     }

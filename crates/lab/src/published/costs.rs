@@ -8,34 +8,35 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use meantime_completion::calibrate;
 use meantime_hw::{Clock, HwError, cpu};
 
-/// How many sleeps are made to measure an interrupt.
+/// Number of sleeps that measure the interrupt.
 const SLEEPS: usize = 100;
 
-/// How long each of these is to be, in ns.
+/// Length of each of these sleeps, in ns.
 const SLEEP_NS: u64 = 1_000;
 
-/// How many batches of switches are timed, and how many round trips of two switches each has.
+/// Number of batches of switches that are timed, and the round trips (two switches each) in a
+/// batch.
 const BATCHES: usize = 20;
 const ROUND_TRIPS: u64 = 10;
 
 /// The parts of what a sleep costs, as the published rules see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WakeCosts {
-    /// From one thread to another on the same CPU, in ns.
+    /// A switch from one thread to another on the same CPU, in ns.
     pub context_switch_ns: u64,
-    /// An interrupt, until what it wakes up can be switched to, in ns.
+    /// From the interrupt until the woken thread can be switched to, in ns.
     pub interrupt_ns: u64,
 }
 
 static OF_THIS_MACHINE: OnceLock<WakeCosts> = OnceLock::new();
 
 impl WakeCosts {
-    /// Those of this machine: measured when they are first asked for in this process, which takes
+    /// Returns the costs of this machine. The first call in a process measures them, which takes
     /// some ms.
     pub fn of_this_machine() -> Self {
         *OF_THIS_MACHINE.get_or_init(|| {
             Self::measure().unwrap_or_else(|error| {
-                // Only how the whole divides is unknown.
+                // Only the division of the total into its parts is unknown.
                 let whole_ns = calibrate::oversleep(&Clock::real(), SLEEP_NS, SLEEPS).median_ns();
                 tracing::warn!(
                     %error,
@@ -47,27 +48,27 @@ impl WakeCosts {
         })
     }
 
-    /// Has `self` taken for those of this machine from now on, in this process.
+    /// Uses `self` as this machine's costs for the rest of the process.
     ///
     /// # Errors
-    /// If they were already asked for: what they are then.
+    /// Returns the costs in force if they were already measured or set.
     pub fn assume(self) -> Result<(), Self> {
         OF_THIS_MACHINE.set(self).map_err(|_| Self::of_this_machine())
     }
 
-    /// Measures them, on threads of its own: the caller stays where it may run.
+    /// Measures the costs on threads of its own: the caller's CPU binding does not change.
     ///
-    /// The context switch: two threads on one CPU wake each other in turn, so that each hop is a
-    /// system call to wake, one to block, and the switch. The interrupt: a sleep ends late by the
-    /// timer's interrupt and one switch; that, less the switch. Medians both.
+    /// The context switch: two threads on one CPU wake each other in turn, so each hop is a system
+    /// call to wake, one to block, and the switch. The interrupt: a sleep ends late by the timer's
+    /// interrupt and one switch; the switch is subtracted. Both are medians.
     ///
     /// # Errors
-    /// If a thread cannot be started, or bound to a CPU.
+    /// Returns an error if a thread cannot be started or bound to a CPU.
     pub fn measure() -> Result<Self, HwError> {
         let cpu = cpu::allowed().last().copied();
         thread::scope(|scope| {
             let measuring = spawn(scope, move || {
-                // What it starts inherits this.
+                // Threads started from here inherit the binding.
                 cpu.map(|cpu| cpu::bind(&[cpu])).transpose()?;
                 let context_switch_ns = context_switch_ns()?;
                 let late_ns = calibrate::oversleep(&Clock::real(), SLEEP_NS, SLEEPS).median_ns();
@@ -80,17 +81,17 @@ impl WakeCosts {
         })
     }
 
-    /// What a sleep costs in all, in ns: a switch away, the interrupt, a switch back.
+    /// Returns the cost of a sleep in ns: a switch away, the interrupt, a switch back.
     #[inline]
     pub fn of_a_sleep_ns(&self) -> u64 {
         self.context_switch_ns.saturating_mul(2).saturating_add(self.interrupt_ns)
     }
 }
 
-/// The median time in ns of a switch between two threads, on the one CPU that the calling thread is
-/// bound to.
+/// Returns the median time in ns of a switch between two threads, on the one CPU that the calling
+/// thread is bound to.
 fn context_switch_ns() -> Result<u64, HwError> {
-    // Whose turn it is: the caller's if it is even. `END` is odd.
+    // An even turn is the caller's. `END` is odd.
     const END: u64 = u64::MAX;
     let turn = AtomicU64::new(0);
     let wait_until = |mine: &dyn Fn(u64) -> bool| {
@@ -125,7 +126,7 @@ fn context_switch_ns() -> Result<u64, HwError> {
             (0..ROUND_TRIPS).for_each(|_| round_trip());
             (clock.now_ns() - start_ns) / (2 * ROUND_TRIPS)
         };
-        // The thread starts.
+        // The first batch includes the thread's start and is not counted.
         batch_ns();
         let mut batches_ns: [u64; BATCHES] = std::array::from_fn(|_| batch_ns());
         batches_ns.sort_unstable();

@@ -4,27 +4,27 @@ use super::pas::Pas;
 use meantime_completion::Class;
 use meantime_completion::rule::{Choice, Rule, Sample};
 
-/// How many I/Os PAS, overloaded or not, is judged over.
+/// Number of I/Os after which PAS, overloaded or not, is judged.
 const JUDGED_OVER: u32 = 100;
 
-/// How many I/Os classic polling lasts.
+/// Number of I/Os for which classic polling lasts.
 const CLASSIC_FOR: u32 = 1_000;
 
-/// How many I/Os the interrupt lasts.
+/// Number of I/Os for which the interrupt lasts.
 const INTERRUPT_FOR: u32 = 10_000;
 
-/// θ, the mean depth above which an overloaded queue goes to the interrupt, as the authors set it
-/// for Optane. For NAND they set 1.
+/// θ: above this mean depth an overloaded queue changes to the interrupt. This is the authors'
+/// value for Optane; for NAND they use 1.
 pub const OPTANE_THETA: u32 = 3;
 
 /// How a queue's I/Os are waited for at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DpasMode {
-    /// Each slept for as [`Pas`] says.
+    /// Each I/O is slept for as [`Pas`] says.
     Pas,
     /// Classic polling.
     Classic,
-    /// As [`DpasMode::Pas`], but the timer has stopped to be of use.
+    /// As [`DpasMode::Pas`], but the timer is no longer of use.
     Overloaded,
     /// The interrupt.
     Interrupt,
@@ -37,14 +37,14 @@ pub enum DpasMode {
 /// I/Os: to PAS at a mean depth of 1, to the interrupt above θ. From the interrupt to overloaded
 /// after 10,000 I/Os.
 ///
-/// Where what is published leaves room:
-/// - A mean depth is cut to tenths, as in the authors' implementation: 1 means less than 1.1. The
-///   depth of an I/O is how many were in flight on its channel when it was found complete, itself
+/// Where the publication leaves room:
+/// - A mean depth is truncated to tenths, as in the authors' implementation: 1 means less than 1.1.
+///   The depth of an I/O is the number in flight on its channel when it is found complete, itself
 ///   included.
 /// - An I/O counts for the mode in which it ends.
-/// - θ is set by hand there; here it is the one for Optane, [`OPTANE_THETA`], by
-///   default: this is for fast devices.
-/// - It begins with PAS.
+/// - The publication sets θ by hand. The default here is the value for Optane, [`OPTANE_THETA`],
+///   since this library is for fast devices.
+/// - The first mode is PAS.
 #[derive(Debug, Clone)]
 pub struct Dpas {
     pas: Pas,
@@ -62,17 +62,19 @@ impl Default for Dpas {
 }
 
 impl Dpas {
-    /// With the mean depth above which an overloaded queue goes to the interrupt.
+    /// Creates the rule; above a mean depth of `theta` an overloaded queue changes to the
+    /// interrupt.
     pub fn new(theta: u32) -> Self {
         Self { pas: Pas::default(), theta, mode: DpasMode::Pas, ios: 0, depths: 0, floor_hits: 0 }
     }
 
-    /// How I/Os are waited for at present.
+    /// Returns how I/Os are waited for at present.
     pub fn mode(&self) -> DpasMode {
         self.mode
     }
 
-    /// The next mode, once the present one has lasted for what it is judged over.
+    /// Returns the next mode, once the present one has lasted for the I/Os after which it is
+    /// judged.
     fn judge(&self) -> Option<DpasMode> {
         let depth_tenths = || self.depths * 10 / u64::from(self.ios.max(1));
         match self.mode {
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
     use meantime_completion::Kind;
 
-    /// Ends `count` I/Os at `depth`, slept for as `rule` says, if it says so.
+    /// Completes `count` I/Os at `depth`, slept for if `rule` says so.
     fn ios(rule: &mut Dpas, count: u32, overslept: bool, depth: u16) {
         for _ in 0..count {
             match rule.mode() {
@@ -139,7 +141,7 @@ mod tests {
         }
     }
 
-    /// 100 underslept I/Os never hit the floor.
+    /// Completes underslept I/Os, `count` at each depth. They never hit the floor.
     fn at_depth(depths: &[(u32, u16)]) -> Dpas {
         let mut rule = Dpas::default();
         depths.iter().for_each(|&(count, depth)| ios(&mut rule, count, false, depth));
@@ -163,13 +165,13 @@ mod tests {
         assert_eq!(rule.mode(), DpasMode::Pas);
         assert_eq!(at_depth(&[(91, 1), (9, 2)]).mode(), DpasMode::Classic);
         assert_eq!(at_depth(&[(90, 1), (10, 2)]).mode(), DpasMode::Pas);
-        // Judged anew: a depth of 4 before is forgotten.
+        // Each judgement starts from zero: an earlier depth of 4 has no effect.
         assert_eq!(at_depth(&[(100, 4), (100, 1)]).mode(), DpasMode::Classic);
     }
 
     /// By hand: a first result of "overslept" makes 100 × 0.9 = 90 of the sleep, which hits the
-    /// floor; so after 100 I/Os it is overloaded, whatever the depth. That lasts for 100, then the
-    /// depth decides: 1 is PAS; 3.0 is neither; 3.1 is the interrupt.
+    /// floor. So after 100 I/Os the queue is overloaded, whatever the depth. That lasts for 100
+    /// I/Os, then the depth decides: 1 is PAS; 3.0 is neither; 3.1 is the interrupt.
     #[test]
     fn a_floor_hit_is_overloaded_and_the_depth_decides() {
         for (depths, then) in [

@@ -5,22 +5,22 @@ use super::bucket::{BUCKETS, Window, bucket_of};
 use meantime_completion::Class;
 use meantime_completion::rule::{Choice, Rule, Sample};
 
-/// How long one minimum is in force.
+/// How long a minimum is used.
 const WINDOW_NS: u64 = 10_000_000;
 
-/// How many times the cost of sleeping a device's minimum has to be for the interrupt to be taken.
+/// The interrupt is used if a device's minimum is at least this multiple of the cost of a sleep.
 const BENEFIT_RATIO: u64 = 10;
 
-/// Sleeps for the shortest time of the bucket less what a sleep costs, two context switches and an
-/// interrupt; takes the interrupt where that cost is no more than a tenth of the minimum, and polls
+/// Sleeps for the shortest time of the bucket less the cost of a sleep (two context switches and an
+/// interrupt). Uses the interrupt where that cost is at most a tenth of the minimum, and polls
 /// where it is all of it.
 ///
-/// Where what is published leaves room:
+/// Where the publication leaves room:
 /// - The minimum is that of the last closed window of 10 ms in which the bucket had an I/O. Before
-///   that it is polled.
+///   that the bucket is polled.
 /// - The ratio is 10, from the implementation that the authors of DPAS measured against.
-/// - An I/O that ended by interrupt is stamped here by its waiter, in a kernel by the handler: one
-///   context switch is taken off.
+/// - The waiter stamps an I/O that ended by interrupt; in a kernel the handler does. So one context
+///   switch is subtracted.
 #[derive(Debug, Clone)]
 pub struct Ehp {
     costs: WakeCosts,
@@ -30,20 +30,21 @@ pub struct Ehp {
 
 #[derive(Debug, Clone, Copy)]
 struct Min {
-    /// Of the last window that had an I/O; `None`: none had.
+    /// Minimum of the last window that contained an I/O; `None` before that.
     min_ns: Option<u64>,
-    /// Of the present one.
+    /// Minimum of the present window.
     next_ns: Option<u64>,
 }
 
 impl Ehp {
-    /// With what a sleep costs on this machine.
+    /// Creates the rule with the cost of a sleep on this machine.
     pub fn new(costs: WakeCosts) -> Self {
         let none = Min { min_ns: None, next_ns: None };
         Self { costs, window: Window::default(), buckets: [none; BUCKETS] }
     }
 
-    /// The minimum that I/Os of `class` go by, in ns; `None` before the first window has closed.
+    /// Returns the minimum in ns that I/Os of `class` use; `None` before the first window has
+    /// closed.
     pub fn min_ns(&self, class: Class) -> Option<u64> {
         self.buckets[bucket_of(class)].min_ns
     }
@@ -82,8 +83,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// By hand: 2 × 1,500 + 1,000 = 4,000 ns a sleep, so that the interrupt is taken from 40,000 ns
-    /// on.
+    /// By hand: 2 × 1,500 + 1,000 = 4,000 ns a sleep, so the interrupt is used from 40,000 ns on.
     const COSTS: WakeCosts = WakeCosts { context_switch_ns: 1_500, interrupt_ns: 1_000 };
 
     fn class(kind: Kind, bytes: u32) -> Class {
@@ -98,8 +98,8 @@ mod tests {
         rule.choose(class)
     }
 
-    /// By hand: 10,000 − 4,000 = 6,000; at 4,000 there is nothing left; at 10 × 4,000 it is the
-    /// interrupt, 1 ns before that not.
+    /// By hand: 10,000 − 4,000 = 6,000. At 4,000 nothing is left to sleep. The interrupt begins at
+    /// 10 × 4,000, not 1 ns before.
     #[test]
     fn the_minimum_less_the_cost_or_the_interrupt() {
         let cases = [
@@ -117,9 +117,9 @@ mod tests {
         }
     }
 
-    /// By hand: 12, 9 and 30 µs from 0 on, so that the window ends at 10 ms; reads go by 9 − 4 = 5
-    /// µs then. The next window has only a write in it, so that reads keep theirs; in the third
-    /// they are slower, 20 − 4 = 16: a minimum can rise.
+    /// By hand: 12, 9 and 30 µs from 0 on, so the window ends at 10 ms; reads then use 9 − 4 = 5
+    /// µs. The next window has only a write in it, so reads keep theirs. In the third reads are
+    /// slower, 20 − 4 = 16: a minimum can rise.
     #[test]
     fn a_minimum_for_each_bucket_and_window() {
         let (read, write) = (class(Kind::Read, 4096), class(Kind::Write, 4096));
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(rule.min_ns(class(Kind::Read, 512)), None);
     }
 
-    /// By hand: 41,499 ns to the waiter are 39,999 to the handler. So a device that got faster
-    /// leaves the interrupt again.
+    /// By hand: 41,499 ns to the waiter are 39,999 to the handler. So a device that has become
+    /// faster returns from the interrupt to sleeping.
     #[test]
     fn what_the_interrupt_takes_is_no_device_time() {
         let class = class(Kind::Read, 4096);

@@ -1,11 +1,11 @@
-//! Half the minimum, as io_uring keeps it.
+//! Half the minimum, as in io_uring.
 
 use meantime_completion::Class;
 use meantime_completion::rule::{Choice, Expected, Rule, Sample};
 
 /// Half the shortest run time ever seen, as io_uring's `HYBRID_IOPOLL` (Linux 6.13) keeps it for a
-/// ring: a run time is what an I/O took less what was to be slept of it, so that each sleep makes
-/// the next one shorter, and it never rises.
+/// ring. A run time is the time of an I/O less the sleep that was planned for it. So each sleep
+/// makes the next one shorter, and the minimum never rises.
 #[derive(Debug, Clone, Copy)]
 pub struct HalfMin {
     min_ns: u64,
@@ -18,13 +18,13 @@ impl Default for HalfMin {
 }
 
 impl HalfMin {
-    /// Takes in one I/O that took `device_ns`, of which `slept_ns` were to be slept.
+    /// Records an I/O that took `device_ns`, of which `slept_ns` were planned as sleep.
     #[inline]
     pub fn record(&mut self, device_ns: u64, slept_ns: u64) {
         self.min_ns = self.min_ns.min(device_ns.saturating_sub(slept_ns));
     }
 
-    /// How long to sleep; 0 before the first I/O.
+    /// Returns the sleep in ns; 0 before the first I/O.
     #[inline]
     pub fn sleep_ns(&self) -> u64 {
         if self.min_ns == u64::MAX { 0 } else { self.min_ns / 2 }
@@ -43,7 +43,7 @@ impl Rule for HalfMin {
     }
 
     fn expected(&self) -> Expected {
-        // Half of it is slept.
+        // The rule sleeps for half of the minimum.
         Expected { median_ns: 0, low_ns: 2 * self.sleep_ns() }
     }
 }
@@ -52,8 +52,8 @@ impl Rule for HalfMin {
 mod tests {
     use super::*;
 
-    /// By hand: 10 µs not slept through; so 5 µs are, which leaves 5 of the next 10; so 2.5; a
-    /// slower I/O changes nothing.
+    /// By hand: 10 µs without a sleep give a sleep of 5. The next 10 less that leave 5, which gives
+    /// 2.5. A slower I/O changes nothing.
     #[test]
     fn half_the_shortest_run_time_only_falls() {
         let mut min = HalfMin::default();

@@ -1,5 +1,4 @@
-//! Published rules for how long to sleep before polling: to be measured against, not to be
-//! recommended.
+//! Published rules for how long to sleep before polling. They are here for comparison, not for use.
 
 mod bucket;
 mod costs;
@@ -22,25 +21,25 @@ pub use pas::Pas;
 /// The published rules, as policies of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
-    /// `hybrid-bucket`: as Linux has it from 4.12 to 6.3, half the mean of I/Os of the same
-    /// direction and size.
+    /// `hybrid-bucket` (Linux 4.12 to 6.3): half the mean of I/Os of the same direction and size.
     pub hybrid_bucket: Policy,
-    /// `hybrid-min`: as io_uring has it since Linux 6.13, half the shortest run time seen.
+    /// `hybrid-min` (io_uring since Linux 6.13): half the shortest run time seen.
     pub hybrid_min: Policy,
-    /// `ehp`: efficient hybrid polling (JSA 2022), the minimum of the bucket less what waking
-    /// costs, or the interrupt.
+    /// `ehp`: efficient hybrid polling (JSA 2022), the minimum of the bucket less the cost of
+    /// waking, or the interrupt.
     pub ehp: Policy,
-    /// `pas`: published adaptive sleeping (FAST 2026), a sleep multiplied by a factor after each
-    /// I/O, by whether it was too long.
+    /// `pas`: per-I/O adaptive sleep (FAST 2026). After each I/O the sleep is multiplied by a
+    /// factor, which depends on whether the sleep was too long.
     pub pas: Policy,
-    /// `dpas`: the same, which switches to classic polling or the interrupt (FAST 2026).
+    /// `dpas`: `pas`, with changes to classic polling or the interrupt (FAST 2026).
     pub dpas: Policy,
 }
 
-/// Gives the published rules their names. Once a process; later calls answer as the first did.
+/// Registers the published rules under their names. Later calls in a process return the first
+/// call's result.
 ///
 /// # Errors
-/// If one of the names is taken, or there are too many rules.
+/// Returns an error if one of the names is taken, or there are too many rules.
 pub fn register() -> Result<Published, RegisterError> {
     static REGISTERED: OnceLock<Result<Published, RegisterError>> = OnceLock::new();
     REGISTERED.get_or_init(register_all).clone()

@@ -8,7 +8,7 @@ use meantime_completion::rule::{Choice, Rule, Sample};
 /// The shortest sleep, and the first.
 const FLOOR_NS: f64 = 100.0;
 
-/// Multiplied up, a sleep stays finite.
+/// Limit that keeps a growing sleep finite.
 const LONGEST_NS: f64 = 1e9;
 
 const UP: f64 = 0.01;
@@ -16,29 +16,30 @@ const DOWN: f64 = 0.1;
 const MIN_DOWN: f64 = 0.01;
 const MAX_DOWN: f64 = 0.1;
 
-/// How many times `up` `down` is.
+/// Ratio of `down` to `up`.
 const DOWN_TO_UP: f64 = 10.0;
 
-/// By how much `down` grows after two equal results.
+/// Growth of `down` after two equal results.
 const HEAT: f64 = 0.05;
 
-/// By how much `up` shrinks after two different ones.
+/// Shrinkage of `up` after two different results.
 const COOL: f64 = 0.1;
 
-/// A sleep for each bucket, multiplied by a factor after each I/O, by whether this and the last one
-/// were overslept.
+/// A sleep for each bucket. After each I/O it is multiplied by a factor, which depends on whether
+/// this sleep and the last one were too long.
 ///
-/// Where what is published leaves room:
-/// - Its state is per CPU and bucket; here per channel, which is one thread's, and bucket.
-/// - A sleep gives one result, whatever number of I/Os it ends with: overslept, if anything was
-///   found at the first look after it. An I/O that was not slept for gives none.
-/// - Times and factors are real numbers, not fixed-point ones; a sleep is at most 1 s. A factor
-///   that falls to 0 is 1 again, as in the authors' implementation, and before the first result the
-///   history is "overslept, underslept", as there.
+/// Where the publication leaves room:
+/// - The published state is per CPU and bucket; here it is per channel, which is one thread's, and
+///   bucket.
+/// - A sleep gives one result, whatever number of I/Os it ends with: overslept, if the first look
+///   after it found anything. An I/O that was not slept for gives none.
+/// - Times and factors are real numbers, not fixed-point ones; a sleep is at most 1 s. As in the
+///   authors' implementation, a factor that falls to 0 becomes 1, and the history before the first
+///   result is "overslept, underslept".
 #[derive(Debug, Clone)]
 pub struct Pas {
     buckets: [Sleep; BUCKETS],
-    /// Whose sleep is being slept.
+    /// The bucket of the last sleep that was chosen.
     asked: Option<usize>,
     floor_hits: u32,
 }
@@ -50,7 +51,7 @@ struct Sleep {
     up: f64,
     down: f64,
     was_over: bool,
-    /// A result that is not yet in `ns`.
+    /// The last result, not yet applied to `ns`.
     over: Option<bool>,
 }
 
@@ -63,20 +64,19 @@ impl Default for Pas {
 }
 
 impl Pas {
-    /// How long I/Os of `class` are slept for at present, in ns, before the last result is taken
-    /// in.
+    /// Returns the sleep for I/Os of `class` in ns, before the last result is applied.
     pub fn sleep_ns(&self, class: Class) -> u64 {
         self.buckets[bucket_of(class)].ns as u64
     }
 
-    /// How often a sleep would have become shorter than the shortest, since it was last asked for.
+    /// Returns how often a sleep would have become shorter than the floor since the last call.
     pub(super) fn take_floor_hits(&mut self) -> u32 {
         std::mem::take(&mut self.floor_hits)
     }
 }
 
 impl Sleep {
-    /// Takes in a result. Whether the sleep would have become shorter than the shortest.
+    /// Applies a result. Returns whether the sleep would have become shorter than the floor.
     fn adjust(&mut self, over: bool) -> bool {
         match (self.was_over, over) {
             (true, true) => self.factor -= self.down,
@@ -115,7 +115,7 @@ impl Rule for Pas {
 
     #[inline]
     fn record(&mut self, sample: &Sample) {
-        // Another policy's sleep is no result for this one.
+        // A sleep of another policy is not a result for this one.
         let asked = self.asked.map(|index| &mut self.buckets[index]);
         let Some(sleep) =
             asked.filter(|sleep| sample.slept_ns > 0 && sample.slept_ns == sleep.ns as u64)
@@ -137,7 +137,7 @@ pub(super) mod tests {
         Class::new(kind, 4096, 1)
     }
 
-    /// Sends an I/O of 4 KiB that is slept for as `rule` says; what was slept.
+    /// Sends an I/O of 4 KiB that is slept for as `rule` says, and returns the sleep.
     pub(crate) fn io(rule: &mut impl Rule, overslept: bool, in_flight: u16) -> u64 {
         let Choice::Sleep(slept_ns) = rule.choose(class(Kind::Read)) else {
             panic!("an interrupt")
@@ -184,9 +184,9 @@ pub(super) mod tests {
         }
     }
 
-    /// By hand: results that differ each time leave 0.1 × 0.9^21 = 0.01094… of down; once more ×
-    /// 0.9 makes 0.00985 < 0.01, where it stays; up at a tenth. Then 48 equal ones: 0.01 × 1.05^47
-    /// = 0.0991, × 1.05 = 0.104 > 0.1.
+    /// By hand: results that differ each time leave 0.1 × 0.9^21 = 0.01094… of down. Once more ×
+    /// 0.9 makes 0.00985 < 0.01, where it stays, with up at a tenth. Then 48 equal ones: 0.01 ×
+    /// 1.05^47 = 0.0991, × 1.05 = 0.104 > 0.1.
     #[test]
     fn the_steps_have_bounds() {
         let mut sleep = Sleep { ns: 10_000.0, ..Pas::default().buckets[0] };
@@ -205,8 +205,8 @@ pub(super) mod tests {
         assert!(close(sleep.down, 0.1) && close(sleep.up, 0.01), "{sleep:?}");
     }
 
-    /// By hand: over after under makes 0.9 × 111 = 99.9 < 100, a hit; of 112 100.8, none. Over
-    /// after over with 0.6 − 0.1 = 0.5 makes 100 of 200: just none.
+    /// By hand: over after under makes 0.9 × 111 = 99.9 < 100, a hit; 112 gives 100.8, no hit. Over
+    /// after over with 0.6 − 0.1 = 0.5 makes 100 of 200: exactly the floor, no hit.
     #[test]
     fn the_floor_is_hit_from_above() {
         for (ns, hit, left_ns) in [(111.0, true, 100.0), (112.0, false, 100.8)] {
@@ -219,8 +219,8 @@ pub(super) mod tests {
         assert_eq!((sleep.adjust(true), sleep.ns), (false, 100.0));
     }
 
-    /// A factor that falls with every oversleep is 1 again at 0 or less; a sleep that is never too
-    /// long ends at 1 s.
+    /// A factor that falls with every oversleep becomes 1 at 0 or less. A sleep that is never too
+    /// long stops growing at 1 s.
     #[test]
     fn neither_factor_nor_sleep_leaves_its_range() {
         let mut sleep = Pas::default().buckets[0];
@@ -237,7 +237,7 @@ pub(super) mod tests {
     }
 
     /// By hand: 100; underslept, 100 × 1.01 = 101; underslept, 101 × 1.02 = 103.02; overslept,
-    /// 103.02 × 0.9 = 92.7, the floor: a hit. A write has its own.
+    /// 103.02 × 0.9 = 92.7, below the floor: a hit. A write has its own sleep.
     #[test]
     fn from_one_io_to_the_next() {
         let mut rule = Pas::default();
@@ -258,7 +258,7 @@ pub(super) mod tests {
         rule.record(&sample(read, 10_000, 1));
         rule.record(&Sample { slept_ns: 5_000, overslept: true, ..sample(read, 10_000, 1) });
         assert_eq!(rule.choose(read), Choice::Sleep(100));
-        // Two ended in the wait for one of them; the second says nothing more.
+        // Two I/Os ended in the wait for one of them; the second gives no further result.
         rule.record(&Sample { slept_ns: 100, ..sample(read, 10_000, 1) });
         rule.record(&Sample {
             slept_ns: 100,

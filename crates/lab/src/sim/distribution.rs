@@ -2,7 +2,7 @@
 
 use meantime_random::Rng;
 
-/// How many values stand for a distribution that is given by a formula.
+/// Number of values that stand for a distribution given by a formula.
 const TABLE: usize = 1 << 13;
 
 /// A distribution of times in ns: equally likely values.
@@ -10,7 +10,7 @@ const TABLE: usize = 1 << 13;
 pub struct Distribution(Vec<u64>);
 
 impl Distribution {
-    /// Each of `samples` is as likely. None: always 0.
+    /// Each of `samples` is equally likely. Without samples every draw is 0.
     pub fn of_samples(mut samples: Vec<u64>) -> Self {
         if samples.is_empty() {
             samples.push(0);
@@ -24,7 +24,7 @@ impl Distribution {
         Self(vec![ns])
     }
 
-    /// Anything from `from_ns` to `to_ns`.
+    /// A uniform distribution from `from_ns` to `to_ns`.
     pub fn uniform(from_ns: u64, to_ns: u64) -> Self {
         let (from_ns, to_ns) = (from_ns.min(to_ns), from_ns.max(to_ns));
         let width = (to_ns - from_ns) as f64;
@@ -39,7 +39,7 @@ impl Distribution {
         Self::of_samples((0..TABLE).map(|_| value()).collect())
     }
 
-    /// One of `parts`, each as often as its weight says.
+    /// One of `parts`, each with the frequency of its weight.
     pub fn mixed(parts: &[(f64, Distribution)]) -> Self {
         let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
         let mut samples = Vec::with_capacity(TABLE);
@@ -50,29 +50,29 @@ impl Distribution {
         Self::of_samples(samples)
     }
 
-    /// The same, later by `ns`.
+    /// Returns the same distribution, later by `ns`.
     pub fn plus_ns(mut self, ns: u64) -> Self {
         self.0.iter_mut().for_each(|sample| *sample += ns);
         self
     }
 
-    /// One value.
+    /// Draws one value.
     #[inline]
     pub fn draw_ns(&self, random: &mut Rng) -> u64 {
         self.0[random.below(self.0.len() as u64) as usize]
     }
 
-    /// The values, in order.
+    /// Returns the values, in order.
     pub fn samples_ns(&self) -> &[u64] {
         &self.0
     }
 
-    /// The time that the fraction `q` (0 to 1) of the values does not exceed.
+    /// Returns the time that the fraction `q` (0 to 1) of the values does not exceed.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         self.0[((q * self.0.len() as f64) as usize).min(self.0.len() - 1)]
     }
 
-    /// The mean in ns.
+    /// Returns the mean in ns.
     pub fn mean_ns(&self) -> f64 {
         self.0.iter().sum::<u64>() as f64 / self.0.len() as f64
     }

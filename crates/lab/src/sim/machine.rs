@@ -1,4 +1,4 @@
-//! What waiting and the host's own steps cost.
+//! The costs of waiting and of the host's own steps.
 
 use super::distribution::Distribution;
 use crate::published::WakeCosts;
@@ -6,37 +6,38 @@ use meantime_completion::adaptive::SleepCosts;
 use meantime_completion::calibrate::Times;
 use meantime_random::Rng;
 
-/// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they
-/// say otherwise.
+/// A machine's costs of waiting. The thread runs during all of these times, unless a field says
+/// otherwise.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// How much later than its timer goes off a sleeper runs, in ns.
+    /// From the timer's expiry until the sleeper runs, in ns.
     pub timer_wake: Distribution,
-    /// How much later than the completion a thread runs that was blocked for the interrupt, in ns.
+    /// From the completion until a thread that is blocked for the interrupt runs, in ns.
     pub interrupt_wake: Distribution,
-    /// The CPU that one sleep takes, before and after it, in ns. (Part of the time until the
-    /// sleeper runs, not on top of it.)
+    /// CPU of one sleep, before and after it, in ns. It is part of the time until the sleeper runs,
+    /// not added to it.
     pub sleep_cpu_ns: u64,
-    /// The CPU that blocking for an interrupt takes, in ns.
+    /// CPU of blocking for an interrupt, in ns.
     pub interrupt_cpu_ns: u64,
-    /// From one thread to another on the same CPU, in ns, for the published rules that ask for it.
+    /// A switch from one thread to another on the same CPU, in ns, for the published rules that use
+    /// it.
     pub context_switch_ns: u64,
     /// One look at a completion queue, in ns.
     pub look_ns: u64,
     /// One reading of the clock, in ns.
     pub clock_ns: u64,
-    /// A system call that does not block, in ns: reading an eventfd that has a signal, or the
+    /// A system call that does not block, in ns: it reads an eventfd that has a signal, or the
     /// thread's CPU time.
     pub syscall_ns: u64,
-    /// Making one command and putting it into the queue, in ns.
+    /// Building one command and putting it into the queue, in ns.
     pub submit_ns: u64,
-    /// The doorbell, in ns; the device begins when it is over.
+    /// The doorbell, in ns; the device begins after it.
     pub doorbell_ns: u64,
     /// Taking one completion and giving the caller its result, in ns.
     pub reap_ns: u64,
-    /// What a policy that learns does once a wait, before it, while the device works, in ns.
+    /// Work of a learning policy once a wait, before it, while the device works, in ns.
     pub plan_ns: u64,
-    /// What a policy that learns does once an I/O, after its completion was found, in ns.
+    /// Work of a learning policy once an I/O, after its completion was found, in ns.
     pub learn_ns: u64,
 }
 
@@ -61,8 +62,8 @@ impl Machine {
         }
     }
 
-    /// A virtual machine, whose every sleep goes through the hypervisor: 13 µs ± 0.7, now and then
-    /// 10 µs more.
+    /// A virtual machine, in which every sleep goes through the hypervisor: 13 µs ± 0.7,
+    /// occasionally 10 µs more.
     pub fn vm() -> Self {
         let usual = Distribution::lognormal(13_000, 0.7 / 13.0);
         let timer_wake =
@@ -71,8 +72,8 @@ impl Machine {
             .with_vm_costs()
     }
 
-    /// A machine whose wake-ups were measured ([`calibrate`](meantime_completion::calibrate)); the
-    /// rest as in [`Machine::vm`].
+    /// A machine with measured wake-ups ([`calibrate`](meantime_completion::calibrate)); the rest
+    /// is as in [`Machine::vm`].
     pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
         let of = |times: &Times| {
             let last = times.count().saturating_sub(1).max(1) as f64;
@@ -93,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// What calibration at start-up would find, from as many sleeps.
+    /// Returns what calibration at start-up would find, from as many sleeps.
     pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
         const SLEEPS: usize = 24;
         let mut random = Rng::new(seed ^ 0xca11);
@@ -106,15 +107,15 @@ impl Machine {
         )
     }
 
-    /// The same for the published rules.
+    /// Returns the same costs for the published rules.
     pub(super) fn wake_costs(&self) -> WakeCosts {
         let late_ns = self.timer_wake.quantile_ns(0.5);
         let interrupt_ns = late_ns.saturating_sub(self.context_switch_ns);
         WakeCosts { context_switch_ns: self.context_switch_ns, interrupt_ns }
     }
 
-    /// What a polled I/O takes by itself beside the device time and the last look: submission,
-    /// doorbell, reaping, in ns.
+    /// Returns the time of a polled I/O besides the device time and the last look, in ns:
+    /// submission, doorbell, reaping.
     pub fn host_path_ns(&self) -> u64 {
         self.submit_ns + self.doorbell_ns + self.reap_ns
     }

@@ -1,17 +1,17 @@
-//! What a simulated run came to.
+//! Results of a simulated run.
 
 use meantime_completion::GapCounters;
 
 /// One I/O of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// From the beginning of its submission until the caller had its result, in ns.
+    /// From the beginning of the submission until the caller has the result, in ns.
     pub latency_ns: u64,
-    /// How much of it was to be slept in the wait that it ended in, in ns.
+    /// Planned sleep in the wait that the I/O ended in, in ns.
     pub slept_ns: u64,
 }
 
-/// A run. Every figure of a run without I/Os is 0.
+/// The results of a run. Every figure of a run without I/Os is 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     series: Vec<Seen>,
@@ -33,80 +33,80 @@ impl Outcome {
         Self { series, sorted_ns, elapsed_ns, cpu_ns, counters }
     }
 
-    /// Each I/O, in the order of submission.
+    /// Returns each I/O, in the order of submission.
     pub fn series(&self) -> &[Seen] {
         &self.series
     }
 
-    /// How many I/Os.
+    /// Returns the number of I/Os.
     pub fn ios(&self) -> usize {
         self.series.len()
     }
 
-    /// How long the run was, in ns.
+    /// Returns the duration of the run in ns.
     pub fn elapsed_ns(&self) -> u64 {
         self.elapsed_ns
     }
 
-    /// The sleeps and fall-backs.
+    /// Returns the counters of sleeps and fall-backs.
     pub fn counters(&self) -> GapCounters {
         self.counters
     }
 
-    /// The mean latency in ns.
+    /// Returns the mean latency in ns.
     pub fn mean_ns(&self) -> f64 {
         ratio(self.sorted_ns.iter().sum::<u64>() as f64, self.ios() as f64)
     }
 
-    /// The latency in ns that the fraction `q` (0 to 1) of the I/Os does not exceed.
+    /// Returns the latency in ns that the fraction `q` (0 to 1) of the I/Os does not exceed.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = (self.sorted_ns.len() as f64 * q.clamp(0.0, 1.0)).ceil() as usize;
         self.sorted_ns.get(rank.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    /// The latency in ns that one I/O in 6,000 exceeds.
+    /// Returns the latency in ns that one I/O in 6,000 exceeds.
     pub fn slowest_in_6000_ns(&self) -> u64 {
         self.quantile_ns(1.0 - 1.0 / 6_000.0)
     }
 
-    /// The longest latency in ns.
+    /// Returns the longest latency in ns.
     pub fn max_ns(&self) -> u64 {
         self.sorted_ns.last().copied().unwrap_or(0)
     }
 
-    /// The share of I/Os that took longer than `ns`.
+    /// Returns the share of I/Os that took longer than `ns`.
     pub fn share_above(&self, ns: u64) -> f64 {
         let above =
             self.sorted_ns.len() - self.sorted_ns.partition_point(|latency_ns| *latency_ns <= ns);
         ratio(above as f64, self.ios() as f64)
     }
 
-    /// The CPU in ns that an I/O took.
+    /// Returns the mean CPU of an I/O in ns.
     pub fn cpu_ns_per_io(&self) -> f64 {
         ratio(self.cpu_ns as f64, self.ios() as f64)
     }
 
-    /// The share of a CPU that was used, in percent.
+    /// Returns the used share of a CPU in percent.
     pub fn cpu_percent(&self) -> f64 {
         100.0 * ratio(self.cpu_ns as f64, self.elapsed_ns as f64)
     }
 
-    /// The share of the CPU that was left to a competing program, in percent.
+    /// Returns the share of the CPU that is left to a competing program, in percent.
     pub fn competitor_percent(&self) -> f64 {
         (100.0 - self.cpu_percent()).max(0.0)
     }
 
-    /// I/Os per second.
+    /// Returns the I/Os per second.
     pub fn iops(&self) -> f64 {
         1e9 * ratio(self.ios() as f64, self.elapsed_ns as f64)
     }
 
-    /// I/Os per second for each percent of a CPU.
+    /// Returns the I/Os per second for each percent of a CPU.
     pub fn iops_per_cpu_percent(&self) -> f64 {
         ratio(self.iops(), self.cpu_percent())
     }
 
-    /// The share of sleeps that the completion came in.
+    /// Returns the share of sleeps during which the completion arrived.
     pub fn oversleep_rate(&self) -> f64 {
         ratio(self.counters.oversleeps as f64, self.counters.sleeps as f64)
     }

@@ -8,7 +8,7 @@ use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{MAX_STAGES, Source, WaitPlan};
 use meantime_random::Rng;
 
-/// Deadlines are looked at an eighth of the default time-out apart.
+/// Deadlines are checked at intervals of an eighth of the default time-out.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
 
 /// The queues of a channel.
@@ -33,12 +33,12 @@ impl Lanes {
     }
 }
 
-/// What is in flight on one of them.
+/// The I/Os in flight on one of the queues.
 #[derive(Debug, Default)]
 struct Lane {
-    /// When it will be complete, and whose it is.
+    /// Completion time and slot of each I/O.
     in_flight: Vec<(u64, usize)>,
-    /// The earliest of those.
+    /// The earliest completion time.
     next_ns: u64,
 }
 
@@ -48,24 +48,24 @@ impl Lane {
     }
 }
 
-/// When a wait might do something else than look, so that the looks until then need not be made one
-/// by one.
+/// The times at which a wait may do something other than look. The looks until then need not be
+/// simulated one by one.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     /// Times at which a planned sleep begins, if the clock is read then.
     alarms_ns: [u64; MAX_STAGES],
-    /// Until when the wait surely spins on. Unknown before the clock was read.
+    /// The wait spins at least until then. Unknown before the clock is read.
     spins_until_ns: Option<u64>,
-    /// The last reading of the clock; none yet in this wait.
+    /// The last reading of the clock in this wait.
     read_ns: Option<u64>,
     spin_budget_ns: u64,
-    /// After that it does not spin, if no planned sleep is left.
+    /// After this time the wait does not spin, if no planned sleep is left.
     patience_ns: u64,
-    /// The next look is the one after a sleep: it is not known what comes after that.
+    /// The next look follows a sleep: what comes after that look is not known.
     woken: bool,
 }
 
-/// The queues, the clock, and the CPU that was used. Time passes by what is done.
+/// The queues, the clock, and the CPU used. Each action advances the time by its cost.
 #[derive(Debug)]
 pub(super) struct Queue<'m> {
     pub(super) machine: &'m Machine,
@@ -73,16 +73,16 @@ pub(super) struct Queue<'m> {
     cpu_ns: Cell<u64>,
     random: Cell<Rng>,
     lanes: [Lane; 2],
-    /// Which of them are waited on.
+    /// The queues that are waited on.
     pub(super) watched: Lanes,
-    /// Whose I/Os ended, not yet taken by the caller.
+    /// Slots of the I/Os that ended, not yet taken by the caller.
     pub(super) ended: Vec<usize>,
     quiet: Cell<Quiet>,
-    /// Until when the interrupt's signals were read.
+    /// The interrupt's signals up to this time were read.
     signals_read_ns: Cell<u64>,
-    /// A signal after that whose completion was taken by a look.
+    /// A later signal is unread, but a look has taken its completion.
     signal_left: Cell<bool>,
-    /// Looks are made one by one, for checking that leaving them out changes nothing.
+    /// Simulates every look, to check that skipping looks changes nothing.
     pub(super) one_by_one: bool,
 }
 
@@ -113,13 +113,13 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// The time, without a reading of the clock.
+    /// Returns the time, without the cost of a clock reading.
     #[inline]
     pub(super) fn time_ns(&self) -> u64 {
         self.now_ns.get()
     }
 
-    /// The CPU that was used.
+    /// Returns the CPU used.
     pub(super) fn used_ns(&self) -> u64 {
         self.cpu_ns.get()
     }
@@ -131,7 +131,7 @@ impl<'m> Queue<'m> {
         self.cpu_ns.set(self.cpu_ns.get() + ns);
     }
 
-    /// The device has got the I/O of `slot`, which takes it `device_ns`.
+    /// Starts the I/O of `slot` on the device, for `device_ns`.
     pub(super) fn start(&mut self, slot: usize, interrupted: bool, device_ns: u64) {
         let at_ns = self.time_ns() + device_ns;
         let lane = &mut self.lanes[usize::from(interrupted)];
@@ -143,7 +143,7 @@ impl<'m> Queue<'m> {
         lanes.looks().any(|lane| !self.lanes[lane].in_flight.is_empty())
     }
 
-    /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
+    /// Begins or continues a wait that spins until `alarm_ns` or the completion.
     pub(super) fn begin_spin(&mut self, alarm_ns: u64) {
         self.watched = Lanes::Polled;
         let mut alarms_ns = [u64::MAX; MAX_STAGES];
@@ -160,13 +160,13 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// Something, or time would stand still while it is spun.
+    /// At least 1: otherwise time would stand still during a spin.
     #[inline]
     fn look_ns(&self) -> u64 {
         self.machine.look_ns.max(1)
     }
 
-    /// One look, which sees what is there when it is over.
+    /// One look, which sees what is there at its end.
     #[inline]
     fn look(&self) -> bool {
         let look_ns = self.look_ns() * if self.watched == Lanes::Both { 2 } else { 1 };
@@ -179,7 +179,7 @@ impl<'m> Queue<'m> {
         next_ns <= self.time_ns()
     }
 
-    /// Looks, up to so often, as long as there is nothing to see; how often.
+    /// Makes up to `most` looks while there is nothing to see. Returns their number.
     pub(super) fn look_in_vain(&self, most: u32) -> u32 {
         let looks = (self.next_ns().saturating_sub(self.time_ns() + 1) / self.look_ns())
             .min(u64::from(most));
@@ -188,9 +188,9 @@ impl<'m> Queue<'m> {
         looks as u32
     }
 
-    /// Leaves out whole rounds of looks with one reading of the clock, in which nothing would be
-    /// seen and after which nothing would be done. The place within the round stays, so that all
-    /// that follows happens at the times at which it would have.
+    /// Skips whole rounds of looks with one reading of the clock, in which nothing would be seen
+    /// and after which nothing would be done. The position within the round stays, so everything
+    /// that follows happens at the same times as without skipping.
     #[inline(never)]
     fn skip(&self, next_ns: u64, round_ns: u64) {
         let mut quiet = self.quiet.get();
@@ -216,7 +216,7 @@ impl<'m> Queue<'m> {
         ns
     }
 
-    /// Whether a signal waits to be read.
+    /// Returns whether a signal is unread.
     fn has_signal(&self) -> bool {
         self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns()
     }
@@ -310,7 +310,7 @@ impl Source for Queue<'_> {
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
         match plan {
-            // Looks between blocking are few.
+            // There are few looks between blocking.
             WaitPlan::Interrupt => quiet.spin_budget_ns = 0,
             WaitPlan::Poll | WaitPlan::Sleep(_) => {}
             WaitPlan::Planned { plan, since_ns } => {

@@ -11,8 +11,8 @@ use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, W
 use meantime_completion::{Class, Flight, Policy, Source, WaitPlan};
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
-/// 1). One at a time, each is submitted and waited for; else as many as there is room for are
-/// submitted with one doorbell, and then some of them waited for, as `meantime bench` does it.
+/// 1). At depth 1 each I/O is submitted and waited for. Above that, as in `meantime bench`, one
+/// doorbell submits as many I/Os as there are free slots, then some of them are waited for.
 pub fn simulate(
     trace: &Trace,
     machine: &Machine,
@@ -24,33 +24,33 @@ pub fn simulate(
     channel.run(trace)
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     flight: Flight,
-    /// The way it is waited for: `poll` if the channel's policy saw nothing to gain.
+    /// The policy it is waited for with: `poll` if the channel's policy saw nothing to gain.
     policy: Policy,
     io: usize,
     start_ns: u64,
     under_way: bool,
 }
 
-/// The device of a channel, and the requests under way.
+/// The device of a channel, and the requests in flight.
 struct Device<'m> {
     queue: Queue<'m>,
     slots: Vec<Slot>,
     active: usize,
-    /// How many of `queue.ended` were taken in.
+    /// Number of entries of `queue.ended` that are processed.
     noted: usize,
     timed: Vec<Timed>,
-    /// Of those, how many are learned from.
+    /// Number of I/Os in `timed` that are learned from.
     learned: u64,
     /// CPU time used when the clock was last read for the waiter, in ns.
     used_ns: Cell<u64>,
 }
 
 impl Device<'_> {
-    /// Takes in what has ended.
+    /// Processes the I/Os that have ended.
     fn note_ended(&mut self) {
         for &slot in &self.queue.ended[self.noted..] {
             self.active -= 1;
@@ -230,7 +230,7 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// The command of I/O `index` into the queue, as [`Slot`] `slot`.
+    /// Puts the command of I/O `index` into the queue, as [`Slot`] `slot`.
     fn submit(&mut self, slot: usize, index: usize, io: &Io, start_ns: u64) {
         let device = &mut self.device;
         device.active += 1;
@@ -247,8 +247,8 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// After its command was sent, where that costs nothing: the time of an I/O whose policy goes
-    /// to the polled queue and learns.
+    /// Takes the time of an I/O after its command was sent, where that costs nothing: if its policy
+    /// uses the polled queue and learns.
     fn start_timed(&mut self, slot: usize) {
         let Slot { flight, policy, .. } = self.device.slots[slot];
         if policy == self.policy || !self.waiter.wants_time(self.policy, flight.class) {
@@ -262,7 +262,7 @@ impl<'m> Channel<'m> {
         self.device.slots[slot].flight.submitted_ns = self.device.queue.now_ns();
     }
 
-    /// The doorbell for `batch`.
+    /// Rings the doorbell for `batch`.
     fn ring(&mut self, batch: &[usize], trace: &Trace) {
         if batch.is_empty() {
             return;
@@ -286,7 +286,7 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// Something has ended in a wait on the polled queue, or on the one with an interrupt.
+    /// Records that something ended in a wait on the polled queue, or on the one with an interrupt.
     fn note_wait(&mut self, interrupted: bool) {
         let slept_ns = self.waiter.waited(interrupted).slept_ns;
         for &slot in &self.device.queue.ended {
@@ -295,13 +295,13 @@ impl<'m> Channel<'m> {
         self.learn();
     }
 
-    /// A policy that learns has taken in what ended.
+    /// Accounts for the time in which a policy learned from I/Os that ended.
     fn learn(&mut self) {
         let ios = std::mem::take(&mut self.device.learned);
         self.device.queue.run(ios * self.device.queue.machine.learn_ns);
     }
 
-    /// The caller has the results of what ended.
+    /// Gives the caller the results of the I/Os that ended.
     fn take_ended(&mut self) {
         self.device.note_ended();
         self.waiter.learn(&mut self.device, Found::Looking);
@@ -322,7 +322,7 @@ mod tests {
     use super::super::shape::Shape;
     use super::*;
 
-    /// Wake-ups always 2 µs late.
+    /// A machine whose wake-ups are always 2 µs late.
     fn machine() -> Machine {
         let wake = Distribution::constant(2_000);
         Machine {
@@ -352,8 +352,8 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// Submission 120 ns, doorbell 80 ns, then 10 µs, seen by the next look of 3 ns, and 80 ns to
-    /// reap: and the CPU runs all the time.
+    /// Submission takes 120 ns, the doorbell 80 ns, the device 10 µs. The next look of 3 ns sees
+    /// the completion, and reaping takes 80 ns. The CPU runs all the time.
     #[test]
     fn polling_by_hand() {
         let outcome = simulate(&Trace::of_reads([10_000; 100]), &machine(), Policy::Poll, 1, 1);
@@ -370,8 +370,9 @@ mod tests {
         assert_eq!(fast.max_ns(), 120 + 80 + 297 + 80);
     }
 
-    /// 3 µs asleep and 2 µs until it runs: an I/O of 10 µs is spun for from there on, one of 4 µs
-    /// is found 1 µs late. The time is taken before the doorbell and after the end, 10 ns each.
+    /// 3 µs asleep, and 2 µs until the thread runs: an I/O of 10 µs is spun for from then on, one
+    /// of 4 µs is found 1 µs late. The time is taken before the doorbell and after the end, 10 ns
+    /// each.
     #[test]
     fn a_fixed_sleep_by_hand() {
         let policy = Policy::HybridFixed(3_000);
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(outcome.cpu_ns_per_io(), f64::from(120 + 80 + 2 * 3 + 1_200 + 3 + 80));
     }
 
-    /// Past the budget of 1 ms, growing sleeps.
+    /// After the budget of 1 ms the sleeps grow.
     #[test]
     fn a_stall_is_not_spun_through() {
         let outcome = simulate(&Trace::of_reads([50_000_000]), &machine(), Policy::Poll, 1, 1);
@@ -421,7 +422,7 @@ mod tests {
         }
     }
 
-    /// Looks that are left out change nothing.
+    /// Skipping looks changes nothing.
     #[test]
     fn leaving_looks_out_is_exact() {
         for shape in
@@ -442,7 +443,7 @@ mod tests {
         }
     }
 
-    /// Planned sleeps, which policies may not make yet.
+    /// Covers planned sleeps that policies do not make yet.
     #[test]
     fn leaving_looks_out_is_exact_around_planned_sleeps() {
         use meantime_completion::{Gap, Plan, Stage};
@@ -482,8 +483,7 @@ mod tests {
         }
     }
 
-    /// Four at a time are four times as many in the same time, as long as the device's time is the
-    /// longer.
+    /// Depth 4 has four times the throughput, as long as the device's time is the longer.
     #[test]
     fn depth_overlaps() {
         let trace = Shape::Constant.trace(50_000, 4_000, 1);

@@ -1,4 +1,4 @@
-//! Device times that are made up.
+//! Generated device times.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use super::trace::{Io, Trace};
 use meantime_completion::Kind;
 use meantime_random::Rng;
 
-/// How device times vary around a base time.
+/// The variation of device times around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
     /// Always the base time.
@@ -18,24 +18,24 @@ pub enum Shape {
     Bimodal {
         /// The share of slow I/Os.
         fraction: f64,
-        /// How many times slower.
+        /// The factor by which they are slower.
         factor: f64,
     },
-    /// The base time ± 3 %; for `fraction` of the I/Os a program or erase is in the way, for up to
-    /// `factor` times the base time more.
+    /// The base time ± 3 %. A program or erase delays `fraction` of the I/Os by up to `factor`
+    /// times the base time.
     BehindPrograms {
-        /// The share of I/Os that are held up.
+        /// The share of I/Os that are delayed.
         fraction: f64,
         /// The longest stall, in base times.
         factor: f64,
     },
-    /// 512 B to 128 KiB, each power of two as often: the base time ± 3 % up to 4 KiB, and 0.4 ns
-    /// (2.5 GB/s) for each byte beyond.
+    /// 512 B to 128 KiB, each power of two equally often: the base time ± 3 % up to 4 KiB, and 0.4
+    /// ns (2.5 GB/s) for each byte beyond.
     MixedSizes,
     /// 70 % reads at the base time ± 10 %, 30 % writes, which end in the device's cache, at 0.6 of
-    /// it ± 15 %.
+    /// the base time ± 15 %.
     ReadWrite,
-    /// The base time ± 3 %, for the second third of the I/Os six times that.
+    /// The base time ± 3 %; for the second third of the I/Os six times that.
     RegimeChange,
 }
 
@@ -51,7 +51,7 @@ impl Shape {
         Self::RegimeChange,
     ];
 
-    /// `count` I/Os with a base time of `base_ns`.
+    /// Returns `count` I/Os with a base time of `base_ns`.
     pub fn trace(self, base_ns: u64, count: usize, seed: u64) -> Trace {
         let mut random = Rng::new(seed);
         let ios =

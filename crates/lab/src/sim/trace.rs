@@ -8,9 +8,9 @@ use meantime_completion::{Class, Kind};
 /// One I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// What it does.
+    /// The kind of I/O.
     pub kind: Kind,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u32,
     /// From the doorbell to the completion entry, in ns.
     pub device_ns: u64,
@@ -20,8 +20,7 @@ pub struct Io {
 const KINDS: [(&str, Kind); 3] =
     [("read", Kind::Read), ("write", Kind::Write), ("other", Kind::Other)];
 
-/// I/Os in the order of their submission, with the times that a device took for them at the depth
-/// they are replayed at.
+/// I/Os in the order of their submission, with the device's times at the depth of the replay.
 ///
 /// As text, one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are `read`,
 /// `write`, `other`); `#` begins a comment.
@@ -38,12 +37,12 @@ impl Trace {
         Self { ios: device_ns.into_iter().map(io).collect() }
     }
 
-    /// The mean device time in ns; 0 without I/Os.
+    /// Returns the mean device time in ns; 0 without I/Os.
     pub fn mean_ns(&self) -> f64 {
         self.ios.iter().map(|io| io.device_ns as f64).sum::<f64>() / self.ios.len().max(1) as f64
     }
 
-    /// The class of an I/O that is alone in flight.
+    /// Returns the class of an I/O that is alone in flight.
     pub(super) fn class_at_depth_1(io: &Io) -> Class {
         Class::new(io.kind, io.bytes, 1)
     }
@@ -59,7 +58,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// A line that is no I/O.
+/// A line that is not an I/O.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, \

@@ -1,8 +1,8 @@
-//! Axes: from figures to places, and where their ticks go.
+//! Axes: from values to positions, and the positions of their ticks.
 
 use crate::figures::short_time;
 
-/// Where a tick is and what it says.
+/// A tick's value and label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tick {
     /// The value.
@@ -11,18 +11,19 @@ pub struct Tick {
     pub label: String,
 }
 
-/// How values are laid out.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly, from 0.
     Linear,
     /// By their logarithm.
     Log,
-    /// Shares below 1: the nines as far apart as decades are, and likewise below one half.
+    /// Shares below 1: each further nine takes as much room as a decade, and likewise below one
+    /// half.
     Nines,
 }
 
-/// An axis between two values and two places.
+/// An axis between two values and two positions.
 #[derive(Debug, Clone)]
 pub struct Axis {
     scale: Scale,
@@ -32,12 +33,12 @@ pub struct Axis {
     to: f64,
 }
 
-/// No axis reaches further.
+/// Limit of every axis.
 const FAR: f64 = 1e21;
 
 impl Axis {
-    /// An axis over `values`, with room at the ends. Whatever the values are, low is less than
-    /// high.
+    /// Returns an axis over `values`, with room at the ends. The low end is less than the high end
+    /// for any values.
     pub fn over(scale: Scale, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let usable = |value: &f64| {
             value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear))
@@ -49,7 +50,7 @@ impl Axis {
         if low > high {
             (low, high) = (1.0, 10.0);
         }
-        // Beyond any latency or share, so that ticks stay countable.
+        // Beyond any latency or share; keeps the number of ticks bounded.
         (low, high) = (low.clamp(0.0, FAR), high.clamp(0.0, FAR));
         match scale {
             Scale::Linear => (low, high) = (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
@@ -66,12 +67,12 @@ impl Axis {
         Self { scale, low, high, from, to }
     }
 
-    /// An axis with these ends.
+    /// Returns an axis with these ends.
     pub fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         Self { scale, low, high, from, to }
     }
 
-    /// The place of `value`, within the axis.
+    /// Returns the position of `value`, within the axis.
     pub fn place(&self, value: f64) -> f64 {
         let (low, high) = (self.position(self.low), self.position(self.high));
         let part = (self.position(value.clamp(self.low, self.high)) - low) / (high - low);
@@ -87,12 +88,12 @@ impl Axis {
         }
     }
 
-    /// Whether `value` is beyond the axis' end.
+    /// Returns whether `value` is beyond the axis' end.
     pub fn is_beyond(&self, value: f64) -> bool {
         value > self.high
     }
 
-    /// Ticks for latencies in ns.
+    /// Returns ticks for latencies in ns.
     pub fn latency_ticks(&self) -> Vec<Tick> {
         self.log_ticks(short_time)
     }
@@ -100,7 +101,7 @@ impl Axis {
     fn log_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let (low, high) = (self.low.max(1.0 / FAR).log10(), self.high.log10());
         let decades = high - low;
-        // How many labels a decade has; few enough that they do not touch.
+        // The labels of a decade; few enough that they do not touch.
         let labelled: &[u32] = match decades {
             decades if decades < 0.6 => &[1, 2, 3, 4, 5, 6, 7, 8, 9],
             decades if decades < 1.3 => &[1, 2, 3, 5, 7],
@@ -127,7 +128,7 @@ impl Axis {
         ticks
     }
 
-    /// Ticks of a linear axis, about `count` of them.
+    /// Returns about `count` ticks of a linear axis.
     pub(crate) fn linear_ticks(&self, count: f64) -> Vec<Tick> {
         self.even_ticks(count, |at, step| {
             let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
@@ -135,7 +136,7 @@ impl Axis {
         })
     }
 
-    /// The same with labels made of the value and the step.
+    /// Returns evenly spaced ticks with labels made of the value and the step.
     pub fn even_ticks(&self, count: f64, label: impl Fn(f64, f64) -> String) -> Vec<Tick> {
         let rough = (self.high - self.low) / count;
         let power = 10f64.powf(rough.log10().floor());
@@ -147,14 +148,14 @@ impl Axis {
         within.map(|at| Tick { at, label: label(at, step) }).collect()
     }
 
-    /// Ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
+    /// Returns ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
     pub(crate) fn nines_ticks(&self) -> Vec<Tick> {
         let known = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
         let within = known.into_iter().filter(|at| (self.low..=self.high).contains(at));
         within.map(|at| Tick { at, label: short(at * 100.0) }).collect()
     }
 
-    /// Ticks for how rare an I/O is: 1 in 10, 1 in 100, …
+    /// Returns ticks for the rarity of an I/O: 1 in 10, 1 in 100, …
     pub(crate) fn rarity_ticks(&self) -> Vec<Tick> {
         self.decade_ticks(|of| match of {
             of if of < 1.5 => "all".to_owned(),
@@ -164,20 +165,20 @@ impl Axis {
         })
     }
 
-    /// Ticks at 1, 1/10, 1/100, …; their labels are made of the 1, the 10, the 100, …
+    /// Returns ticks at 1, 1/10, 1/100, …; their labels are made of the 1, the 10, the 100, …
     pub fn decade_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let decades = (-12..=0i32).map(|power| (10f64.powi(power), 10f64.powi(-power)));
         let within = decades.filter(|(at, _)| (self.low * 0.999..=self.high * 1.001).contains(at));
         within.map(|(at, of)| Tick { at, label: label(of) }).collect()
     }
 
-    /// The ends' values.
+    /// Returns the values of the ends.
     pub fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 }
 
-/// `1`, `20`, `0.5`: no digits that say nothing.
+/// Formats a figure without trailing zeros: `1`, `20`, `0.5`.
 fn short(figure: f64) -> String {
     ((figure * 1e4).round() / 1e4).to_string()
 }

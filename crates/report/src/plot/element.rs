@@ -15,12 +15,12 @@ pub struct Element {
 }
 
 impl Element {
-    /// An empty one.
+    /// Creates an empty element.
     pub fn new(tag: &'static str) -> Self {
         Self { tag, ..Self::default() }
     }
 
-    /// With an attribute; without it, if the value is empty.
+    /// Adds an attribute, unless the value is empty.
     pub fn set(mut self, name: &'static str, value: impl Display) -> Self {
         let value = value.to_string();
         if !value.is_empty() {
@@ -29,24 +29,24 @@ impl Element {
         self
     }
 
-    /// With coordinates.
+    /// Adds coordinates.
     pub fn places<const N: usize>(self, places: [(&'static str, f64); N]) -> Self {
         places.into_iter().fold(self, |element, (name, place)| element.set(name, at(place)))
     }
 
-    /// With text.
+    /// Sets the text.
     pub fn words(mut self, words: impl Into<String>) -> Self {
         self.words = words.into();
         self
     }
 
-    /// With elements in it.
+    /// Adds elements inside this one.
     pub fn with(mut self, inside: impl IntoIterator<Item = Element>) -> Self {
         self.inside.extend(inside);
         self
     }
 
-    /// With words that show when a mouse points at it.
+    /// Adds a tooltip.
     pub fn tip(self, tip: &str) -> Self {
         self.with((!tip.is_empty()).then(|| Self::new("title").words(tip)))
     }
@@ -56,25 +56,25 @@ impl Element {
     }
 }
 
-/// A number as a coordinate: a tenth of a unit is less than a pixel.
+/// Formats a coordinate: a tenth of a unit is less than a pixel.
 pub(crate) fn at(place: f64) -> String {
     let text = format!("{place:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Text at a place.
+/// Returns text at a position.
 pub fn text(class: &str, anchor: &str, (x, y): (f64, f64), text: &str) -> Element {
     let element = Element::new("text").set("class", class).set("text-anchor", anchor);
     element.places([("x", x), ("y", y)]).words(text)
 }
 
-/// A straight line.
+/// Returns a straight line.
 pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
     let ends = [("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)];
     Element::new("line").set("class", class).places(ends)
 }
 
-/// A line through places, with a tooltip.
+/// Returns a line through positions, with a tooltip.
 pub(crate) fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
     let points: Vec<String> =
         places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
@@ -82,8 +82,8 @@ pub(crate) fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &s
     element.set("stroke-dasharray", dashes).tip(tip)
 }
 
-/// The same without points that differ by less than a pixel from the one before; first and last
-/// stay.
+/// Returns a line like `polyline`, without points that differ by less than a pixel from the one
+/// before. The first and the last point stay.
 pub fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
     polyline(class, dashes, &thinned(places), tip)
 }

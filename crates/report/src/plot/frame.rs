@@ -1,15 +1,15 @@
-//! What all plots have: size, grid, tick labels and titles.
+//! Parts that all plots share: size, grid, tick labels and titles.
 
 use super::axis::{Axis, Tick};
 use super::element::{Element, line, text};
 
-/// A plot's size on a page in its own units. Text is 12 of them high (14 on a phone, see the style
+/// A plot's size on a page in its own units. Text is 12 units high (14 on a phone, see the style
 /// sheet).
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 300.0;
-/// Its left and right end.
+/// The plot's left and right end.
 pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
-/// Its lower and upper end.
+/// The plot's lower and upper end.
 pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 
 /// An axis with its ticks and its title.
@@ -26,7 +26,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Lines at the ticks of both axes, and a stronger one along the lower end.
+    /// Returns lines at the ticks of both axes, and a stronger one along the lower end.
     pub fn grid(&self, x: Side<'_>, y: Option<Side<'_>>) -> Vec<Element> {
         let Self { across, up } = *self;
         let class = |tick: &Tick| if tick.label.is_empty() { "minor" } else { "major" };
@@ -44,7 +44,7 @@ impl Frame {
         upright.chain(level).chain([axis]).collect()
     }
 
-    /// The ticks' labels. Those that would touch each other or leave the drawing are left out.
+    /// Returns the ticks' labels, without those that would touch each other or leave the drawing.
     pub fn labels(&self, x: Side<'_>, y: Option<Side<'_>>, width: f64) -> Vec<Element> {
         let Self { across, up } = *self;
         let mut labels = Vec::new();
@@ -68,7 +68,7 @@ impl Frame {
     }
 }
 
-/// A plot for a page, with grid, ticks and titles; `label` says in words what is `inside`.
+/// A plot for a page, with grid, ticks and titles; `label` describes `inside` in words.
 pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) -> Element {
     let frame = Frame { across: ACROSS, up: UP };
     let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
@@ -81,14 +81,14 @@ pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) 
         .with(inside)
 }
 
-/// A drawing's own units.
+/// Returns the view box of a drawing in its own units.
 pub(super) fn view(width: f64, height: f64) -> String {
     format!("0 0 {width} {height}")
 }
 
-/// How wide a text is at most, in the larger of a plot's two sizes.
+/// Returns the maximum width of a text, in the larger of a plot's two sizes.
 pub fn text_width(text: &str) -> f64 {
-    // Of DejaVu Sans, which is wide, and what a browser falls back to on many systems.
+    // Widths of DejaVu Sans, which is wide, and the fallback of browsers on many systems.
     let width = |c| match c {
         ' ' | '.' => 4.6,
         'm' | 'M' | 'w' | 'W' | '%' => 13.7,

@@ -1,9 +1,9 @@
-//! How ways to wait look: the same in every picture and on every page.
+//! The look of policies: the same in every picture and on every page.
 
 use super::element::{Element, at, polyline};
 use super::frame::view;
 
-/// Ways with a look of their own. Relatives have one colour.
+/// Policies with a look of their own. Related policies share a colour.
 const KNOWN: [(&str, usize); 10] = [
     ("adaptive", 0),
     ("auto", 8),
@@ -17,22 +17,22 @@ const KNOWN: [(&str, usize); 10] = [
     ("ehp", 6),
 ];
 
-/// For all others, one after the other.
+/// The looks of all other policies, in this order.
 const OTHERS: [usize; 10] = [4, 7, 12, 15, 20, 23, 28, 31, 36, 39];
 
-/// How many colours there are. Dashes and markers come in fives, so that there are forty looks.
+/// Number of colours. There are five kinds of dashes and of markers, so there are forty looks.
 pub const COLOURS: usize = 8;
 const LOOKS: usize = 40;
 
-/// The colours by their numbers, on white and on black.
+/// The colours by number, on white and on black.
 pub const PALETTE: [[&str; COLOURS]; 2] = [
     ["#0067b1", "#c4480a", "#00775c", "#9b3a94", "#7d6200", "#3d4148", "#00809c", "#8a4633"],
     ["#58b0ff", "#ff8f57", "#35cba0", "#ee8fe4", "#e0c245", "#cfd5dc", "#4fd2ee", "#d99c84"],
 ];
 
-/// The look of each of `names`, which are all that a page shows: a way with something more
-/// (`hybrid=2us`, `poll, sched rr:1`) has the way's colour, as long as there are looks of that
-/// colour.
+/// Returns the look of each of `names`, which are all names on a page. A policy with something
+/// added (`hybrid=2us`, `poll, sched rr:1`) has the policy's colour, as long as there are looks of
+/// that colour.
 pub fn looks(names: &[String]) -> Vec<usize> {
     let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
     let mut used: Vec<usize> = KNOWN.iter().map(|(_, look)| *look).collect();
@@ -51,58 +51,59 @@ pub fn looks(names: &[String]) -> Vec<usize> {
     names.iter().map(look).collect()
 }
 
-/// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the
-/// line by its file.
+/// The style of a result: its policy decides colour, dashes and marker, its file weight and marks
+/// along the line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Style {
-    /// The look of the way.
+    /// The look of the policy.
     pub way: usize,
     /// Index of the file.
     pub source: usize,
 }
 
-/// Dashes by style: as different as the colours, for eyes and printers that do not tell those
-/// apart. (Five kinds and eight colours make forty looks.)
+/// Dashes by style: as different as the colours, for eyes and printers that cannot distinguish
+/// those. (Five kinds and eight colours make forty looks.)
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
 
 impl Style {
-    /// The look of `name` among `names`.
+    /// Returns the look of `name` among `names`.
     pub(crate) fn of(names: &[String], name: &str) -> Self {
         let at = names.iter().position(|other| other == name).unwrap_or(0);
         Self { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
     }
 
-    /// The class that gives it its colour.
+    /// Returns the class that sets its colour.
     pub(crate) fn colour(self) -> String {
         format!("c{}", self.way % COLOURS)
     }
 
-    /// Its dashes.
+    /// Returns its dashes.
     pub(crate) fn dashes(self) -> &'static str {
         DASHES[self.way % DASHES.len()]
     }
 
-    /// The classes of a curve.
+    /// Returns the classes of a curve.
     pub(crate) fn curve(self, class: &str) -> String {
         format!("{class} {}{}", self.colour(), if self.source > 0 { " later" } else { "" })
     }
 
-    /// A marker around a place: circle, square, triangle, diamond, cross; hollow for later files.
+    /// Returns a marker at a position: circle, square, triangle, diamond, cross; hollow for later
+    /// files.
     pub(crate) fn marker(self, place: (f64, f64)) -> Element {
         let hollow = if self.source > 0 || self.way % 5 == 4 { " hollow" } else { "" };
         let marker = Element::new("path").set("class", format!("marker {}{hollow}", self.colour()));
         marker.set("d", shape(self.way, place, 1.0))
     }
 
-    /// Marks along the curve of a result of the second or a later file, so that it differs from the
-    /// first file's.
+    /// Returns marks along the curve of a result of the second or a later file, which distinguish
+    /// it from the first file's.
     pub(crate) fn marks(self, places: &[(f64, f64)]) -> Vec<Element> {
         const EVERY: f64 = 60.0;
         let mut marks = Vec::new();
         if self.source == 0 {
             return marks;
         }
-        // Curves that lie on each other should not have their marks at the same places.
+        // Curves that overlap should not have their marks at the same positions.
         let mut since = EVERY * (0.3 + 0.17 * self.way as f64).fract();
         for pair in places.windows(2) {
             let (dx, dy) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
@@ -124,13 +125,13 @@ impl Style {
         mark.set("d", shape(self.source.saturating_sub(1), place, 0.625))
     }
 
-    /// A dot on a curve: something that is known.
+    /// Returns a dot on a curve, at a known percentile.
     pub(crate) fn dot(self, (x, y): (f64, f64)) -> Element {
         let dot = Element::new("circle").set("class", format!("dot {}", self.colour()));
         dot.places([("cx", x), ("cy", y), ("r", 2.6)])
     }
 
-    /// A legend's sample: the marker or the curve.
+    /// Returns a legend's sample: the marker or the curve.
     pub(crate) fn swatch(self, with_marker: bool) -> Element {
         const SIZE: (f64, f64) = (34.0, 12.0);
         let middle = SIZE.1 / 2.0;
@@ -147,7 +148,7 @@ impl Style {
     }
 }
 
-/// The outline of a marker, `size` times as large as usual.
+/// Returns the outline of a marker, `size` times as large as usual.
 fn shape(kind: usize, (x, y): (f64, f64), size: f64) -> String {
     let begin = |left: f64, up: f64| format!("M{} {}", at(x - left * size), at(y - up * size));
     let [r, d] = [5.0 * size, 10.0 * size];
@@ -187,12 +188,12 @@ mod tests {
         let colours = looks(&owned(&["poll", "poll, sched rr:1", "adaptive:cpu=30", "hybrid=2us"]));
         let colours: Vec<usize> = colours.into_iter().map(|look| look % COLOURS).collect();
         assert_eq!(colours, [1, 1, 0, 3]);
-        // More than there are looks.
+        // More names than looks.
         let many: Vec<String> = (0..60).map(|nth| format!("way {nth}")).collect();
         assert!(looks(&many).iter().all(|look| *look < LOOKS));
     }
 
-    /// The style sheet's colours are these.
+    /// The style sheet has the same colours.
     #[test]
     fn the_page_has_the_same_colours() {
         let css = include_str!("../../templates/style.css");

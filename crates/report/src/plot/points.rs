@@ -1,27 +1,27 @@
-//! Points, and their names where there is room.
+//! Points, with their names where there is room.
 
 use super::element::{Element, text};
 use super::frame::{ACROSS, UP, text_width};
 
-/// How high a label is, with air.
+/// Height of a label, with a margin.
 const LINE: f64 = 15.0;
 
 /// A point of a plot.
 #[derive(Debug)]
 pub(crate) struct Point<'a> {
-    /// Its place.
+    /// Its position.
     pub at: (f64, f64),
-    /// What is drawn there.
+    /// The elements drawn there.
     pub marks: Vec<Element>,
-    /// What else that covers, from left to right at the point's height.
+    /// The whisker's extent, from left to right at the point's height.
     pub whisker: Option<(f64, f64)>,
-    /// Words that show when a mouse points at it.
+    /// The tooltip.
     pub tip: String,
-    /// Its name, and the class of that.
+    /// The name, and the class of its text.
     pub label: (&'a str, String),
 }
 
-/// Points with their names beside them. A name without a free place is left to the legend.
+/// Returns points with their names beside them. The legend shows a name for which there is no room.
 pub(crate) fn points(points: Vec<Point<'_>>) -> Vec<Element> {
     let mut taken: Vec<[f64; 4]> = points.iter().map(|point| box_around(point.at)).collect();
     taken.extend(points.iter().filter_map(|Point { at, whisker, .. }| {
@@ -39,20 +39,20 @@ pub(crate) fn points(points: Vec<Point<'_>>) -> Vec<Element> {
     drawn
 }
 
-/// The area of a point at this place: left, upper, right and lower end.
+/// Returns the area of a point at this position: left, upper, right and lower end.
 fn box_around((x, y): (f64, f64)) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
 
-/// Beside, above or below a point, where nothing else is: anchor, place, and the area taken.
+/// Finds room for a label beside, above or below a point: anchor, position, and the area taken.
 fn free_place(
     label: &str,
     (x, y): (f64, f64),
     taken: &[[f64; 4]],
 ) -> Option<(&'static str, (f64, f64), [f64; 4])> {
-    // They are bold.
+    // Labels are bold.
     let width = text_width(label) * 1.1;
-    // A whisker goes to the right, so that a label at its height goes to the left.
+    // A whisker extends to the right, so a label at its height goes to the left.
     let sides = |down: f64| match down == 0.0 {
         true => vec![("end", x - 11.0, down)],
         false => vec![("start", x - 6.0, down), ("end", x + 6.0, down)],

@@ -3,19 +3,20 @@
 use super::element::Element;
 use super::frame::view;
 
-/// What a class looks like.
+/// The appearance of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ink {
     /// The class.
     pub class: String,
     /// The colour on white and on black.
     pub colours: [&'static str; 2],
-    /// How high its text is, or how thick its lines are; 0 if the element says so, or need not.
+    /// The height of its text or the thickness of its lines; 0 if the element sets it, or it needs
+    /// none.
     pub size: f64,
 }
 
 impl Ink {
-    /// Of these.
+    /// Creates the appearance of `class`.
     pub fn new(class: impl Into<String>, colours: [&'static str; 2], size: f64) -> Self {
         Self { class: class.into(), colours, size }
     }
@@ -24,9 +25,9 @@ impl Ink {
 const FONTS: &str = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'Liberation Sans', 'DejaVu Sans', \
                      sans-serif";
 
-/// The picture of `inside` on a ground of the class `ground`. Each element has its colour on white
-/// as an attribute, since some programs read no style sheets; a style sheet has the dark ones, for
-/// readers who prefer them.
+/// Returns the picture of `inside` on a ground of the class `ground`. Each element has its colour
+/// on white as an attribute, since some programs read no style sheets. A style sheet has the dark
+/// colours, for readers who prefer them.
 pub fn standalone(
     (width, height): (f64, f64),
     ground: &str,

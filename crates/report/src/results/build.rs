@@ -1,5 +1,5 @@
-//! From what files say to the model: jobs by what they do, devices within them, a look for every
-//! way to wait.
+//! Builds the model from parsed files: sorts jobs by workload, devices within them, and gives each
+//! policy a look.
 
 use itertools::Itertools as _;
 use serde_json::Value;
@@ -9,12 +9,12 @@ use super::read::{Parsed, read};
 use super::workload::Workload;
 use crate::plot::{Style, looks};
 
-/// Ways in the order in which they are shown.
+/// Policies in the order in which they are shown.
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
 impl Report {
-    /// The results of `files`: each a path, if it is one, and its JSON. The error has the path,
-    /// unless there is only one.
+    /// Builds a report of `files`: each a path, if the JSON comes from a file, and its JSON. The
+    /// error has the path, unless there is only one file.
     pub fn new(files: &[(Option<String>, Value)]) -> Result<Self, String> {
         let mut report = Self::default();
         let mut all: Vec<(Workload, String, Run)> = Vec::new();
@@ -41,7 +41,7 @@ impl Report {
     }
 }
 
-/// File names without what they all have in common.
+/// Labels files by their names without the common parts.
 fn label_sources(sources: &mut [Source]) {
     let paths: Vec<String> =
         sources.iter().map(|source| source.path.clone().unwrap_or_default()).collect();
@@ -56,7 +56,7 @@ fn label_sources(sources: &mut [Source]) {
     }
 }
 
-/// What each run is called within its block, and how it looks.
+/// Sets the label and the look of each run within its block.
 fn label_runs(all: &mut [(Workload, String, Run)], sources: &[Source]) {
     let mut ways: Vec<String> = all.iter().map(|(_, _, run)| run.way.clone()).unique().collect();
     for (_, _, run) in all.iter_mut() {
@@ -76,7 +76,7 @@ fn label_runs(all: &mut [(Workload, String, Run)], sources: &[Source]) {
 }
 
 fn jobs(all: Vec<(Workload, String, Run)>, sources: &[Source]) -> Vec<Job> {
-    // Jobs of one file that do the same but are called differently differ in something else.
+    // Jobs of one file with the same workload but different names differ in something else.
     let ambiguous: Vec<bool> = all
         .iter()
         .map(|(workload, _, run)| {
@@ -104,7 +104,7 @@ fn jobs(all: Vec<(Workload, String, Run)>, sources: &[Source]) -> Vec<Job> {
     }
     let mut jobs: Vec<Job> = jobs.into_iter().map(|(_, job)| job).collect();
     for block in jobs.iter_mut().flat_map(|job| &mut job.blocks) {
-        // The same way of several files next to each other.
+        // Puts runs of the same policy from several files next to each other.
         let ways: Vec<String> = block.runs.iter().map(|run| run.way.clone()).collect();
         block.runs.sort_by_key(|run| ways.iter().position(|way| *way == run.way));
     }
@@ -124,11 +124,12 @@ fn add(job: &mut Job, device: String, mut run: Run, sources: &[Source], one_mach
         job.blocks.len() - 1
     });
     let block = &mut job.blocks[at];
-    // fio does not tell it: what another run on the same device says goes for all.
+    // fio does not report the medium: another run on the same device provides it for all.
     if let Some(medium) = &run.medium {
         block.medium.clone_from(medium);
     }
-    // The same once more in one file: threads that fio reports apart, or a job of the same name.
+    // The same workload again in one file: threads that fio reports apart, or a job of the same
+    // name.
     let again = block
         .runs
         .iter()

@@ -1,25 +1,25 @@
-//! What keeps results of several files from being compared: shown before anything else.
+//! Differences that prevent a comparison of results of several files: shown before anything else.
 
 use itertools::Itertools as _;
 
 use super::model::{Job, Report, Source, device_name};
 
-/// A difference, and what follows from it.
+/// A difference and its consequence.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Warning {
-    /// What differs.
+    /// The difference.
     pub what: String,
-    /// What that means.
+    /// The consequence.
     pub so: String,
 }
 
-/// How many results one warning names at most.
+/// The maximum number of results that one warning names.
 const NAMED_MAX: usize = 4;
 
-/// What decides whether two machines are the same.
+/// The facts that identify a machine.
 const MACHINE: [&str; 3] = ["cpu", "cpus", "virtual_machine"];
 
-/// Other facts that may differ, and what follows.
+/// Other facts that may differ, with the consequence.
 const FACTS: [(&str, &str, &str); 5] = [
     (
         "kernel",
@@ -40,7 +40,7 @@ const FACTS: [(&str, &str, &str); 5] = [
     ("dma_pages", "Different pages of DMA memory", "Address translation costs differ."),
 ];
 
-/// All there is to say.
+/// Returns all warnings.
 pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |what: String, so: &str| warnings.push(Warning { what, so: so.to_owned() });
@@ -112,7 +112,7 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     warnings
 }
 
-/// Polling threads that used little CPU, although no program was to compete with them.
+/// Finds polling threads that used little CPU, although no program was meant to compete with them.
 fn starved(report: &Report) -> Vec<String> {
     const ENOUGH_PERCENT: f64 = 90.0;
     // The kernel counts CPU time by its ticks.

@@ -1,18 +1,18 @@
-//! What was found, in a sentence for each job and device.
+//! The findings, in a sentence for each job and device.
 
 use super::model::{Block, Job, Report, Run, device_name};
 use crate::figures::{self, change, iops};
 
-/// A sentence: what it is about, and what was found.
+/// A sentence: its subject, and the finding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     /// `4 KiB random reads on optane`.
     pub about: String,
-    /// The rest.
+    /// The rest of the sentence.
     pub found: String,
 }
 
-/// All of them, in the page's order.
+/// Returns all findings, in the page's order.
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
     let blocks =
         report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
@@ -35,7 +35,7 @@ fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
     let Some(first) = done.first() else {
         return Finding { about, found: "no I/O was done.".to_owned() };
     };
-    // Runs of one file took turns: those are compared first, then the other files with it.
+    // Runs of one file took turns: they are compared first, then other files with it.
     let (ours, others): (Vec<&Run>, Vec<&Run>) =
         done.iter().partition(|run| run.source == first.source);
     let mut found = within(&ours);
@@ -52,7 +52,7 @@ fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
     Finding { about, found }
 }
 
-/// A way in another file, and what changed if the first has it, too.
+/// Describes a policy in another file, and its change if the first file has the policy, too.
 fn against(run: &Run, first: &[&Run]) -> String {
     let same = first.iter().find(|other| other.way == run.way);
     let changed = same.map_or(String::new(), |other| {
@@ -61,7 +61,7 @@ fn against(run: &Run, first: &[&Run]) -> String {
     format!("{} {}{changed}", run.way, mean(run))
 }
 
-/// The mean; where a few slow I/Os made it, the median, too.
+/// Describes the mean; also the median, if a few slow I/Os dominate the mean.
 fn mean(run: &Run) -> String {
     const FAR: f64 = 1.5;
     let mean_ns = run.latency.mean_ns;
@@ -73,7 +73,8 @@ fn mean(run: &Run) -> String {
     }
 }
 
-/// The quickest against the usual way, and the thriftiest. There is at least one run.
+/// Compares the quickest policy with the usual one, and names the one with the most I/Os for
+/// its CPU. There is at least one run.
 fn within(done: &[&Run]) -> String {
     let by_mean = |a: &&&Run, b: &&&Run| a.latency.mean_ns.total_cmp(&b.latency.mean_ns);
     let Some(&quickest) = done.iter().min_by(by_mean) else { return String::new() };
@@ -83,7 +84,7 @@ fn within(done: &[&Run]) -> String {
         return format!("{found}, {} IOPS{}.", iops(quickest.iops), cpu.unwrap_or_default());
     }
     let changed = |run: &Run, from: &Run| change(run.latency.mean_ns, from.latency.mean_ns);
-    // Every system has interrupts; else the first way that was named.
+    // The usual policy is `interrupt`, which every system has; else the first policy.
     let usual = done.iter().find(|run| run.way == "interrupt").copied().unwrap_or(done[0]);
     let mut found = if std::ptr::eq(usual, quickest) {
         let others = done.iter().filter(|run| !std::ptr::eq(**run, quickest));

@@ -1,12 +1,11 @@
-//! A distribution of latencies as a report file tells it: the whole histogram, or a list of
-//! percentiles.
+//! A distribution of latencies from a report file: the whole histogram, or a list of percentiles.
 
 use crate::run::is_known;
 
-/// How the histogram's steps are named.
+/// The naming of the histogram's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Steps {
-    /// By their lowest latency, 2,048 to a factor of two at most: ours.
+    /// By their lowest latency, at most 2,048 steps to a factor of two: ours.
     Lowest,
     /// By a latency within the step: fio's.
     Within,
@@ -17,20 +16,20 @@ pub(crate) enum Steps {
 pub(crate) struct Latency {
     /// I/Os.
     pub n: u64,
-    /// The least, in ns.
+    /// The minimum, in ns.
     pub min_ns: f64,
-    /// The greatest, in ns.
+    /// The maximum, in ns.
     pub max_ns: f64,
     /// The mean, in ns.
     pub mean_ns: f64,
-    /// What is known between the least and the greatest.
+    /// The distribution between minimum and maximum.
     pub shape: Shape,
 }
 
-/// What is known of a distribution.
+/// The known part of a distribution.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum Shape {
-    /// Nothing but mean and extremes.
+    /// Only mean and extremes are known.
     #[default]
     Unknown,
     /// (highest latency of the step in ns, count), ascending, counts above 0.
@@ -40,7 +39,7 @@ pub(crate) enum Shape {
 }
 
 impl Latency {
-    /// The histogram of `bins`, whatever their order.
+    /// Returns the histogram of `bins`, in any order.
     pub(crate) fn histogram(
         bins: &[(u64, u64)],
         steps: Steps,
@@ -55,7 +54,7 @@ impl Latency {
         };
         let last = bins.len().saturating_sub(1);
         let known = bins.iter().enumerate().map(|(at, (ns, count))| {
-            // The last step ends at the maximum, also when the histogram ended before.
+            // The last step ends at the maximum, even if the histogram ends before.
             let ns = if at == last {
                 max_ns.max(*ns as f64)
             } else {
@@ -66,19 +65,19 @@ impl Latency {
         if bins.is_empty() { Shape::Unknown } else { Shape::Histogram(known.collect()) }
     }
 
-    /// The latency that `percentile` percent of the I/Os did not exceed; `None` where it is not
-    /// known. (Divided as for the text, so that both round to the same I/O.)
+    /// Returns the latency that `percentile` percent of the I/Os did not exceed; `None` where it is
+    /// not known. (Divided as for the text, so that both round to the same I/O.)
     pub(crate) fn percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.quantile_ns(percentile / 100.0)
     }
 
-    /// The same percentile, or `None` if too few I/Os were done for one of them to be slower than
-    /// it.
+    /// Returns the same percentile, or `None` if there are too few I/Os for one of them to be
+    /// slower.
     pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.percentile_ns(percentile).filter(|_| is_known(self.n, percentile))
     }
 
-    /// The latency that `share` of the I/Os did not exceed; `None` where it is not known.
+    /// Returns the latency that `share` of the I/Os did not exceed; `None` where it is not known.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<f64> {
         match &self.shape {
             Shape::Unknown => None,
@@ -105,8 +104,8 @@ impl Latency {
         }
     }
 
-    /// The latency that the slowest one in `of` reached; `None` with fewer I/Os than that, or where
-    /// it is not known.
+    /// Returns the latency that the slowest one in `of` reached; `None` with fewer than `of` I/Os,
+    /// or where it is not known.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         match self.shape {
@@ -117,13 +116,13 @@ impl Latency {
         }
     }
 
-    /// Whether the curve is drawn through a few percentiles only.
+    /// Returns whether the curve is drawn through only a few percentiles.
     pub(crate) fn is_coarse(&self) -> bool {
         matches!(self.shape, Shape::Percentiles(_))
     }
 
-    /// (latency in ns, share of I/Os at least as slow): ascending, descending, from (minimum, 1) to
-    /// (maximum, 1/n).
+    /// Returns (latency in ns, share of I/Os at least as slow): ascending, descending, from
+    /// (minimum, 1) to (maximum, 1/n).
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         if self.n == 0 {
             return Vec::new();
@@ -145,8 +144,7 @@ impl Latency {
             }
         }
         curve.push((self.max_ns, 1.0 / n));
-        // Files of others may say that a percentile is beyond the maximum; a curve does not turn
-        // back.
+        // Foreign files may have a percentile beyond the maximum; a curve does not turn back.
         let (mut ns_so_far, mut share_so_far) = (0.0f64, 1.0f64);
         for (ns, share) in &mut curve {
             ns_so_far = ns_so_far.max(*ns);
@@ -156,7 +154,7 @@ impl Latency {
         curve
     }
 
-    /// Both together: exact for two histograms, else through the percentiles of both.
+    /// Merges both distributions: exactly for two histograms, else through the percentiles of both.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         if self.n == 0 || other.n == 0 {
             return if self.n == 0 { other.clone() } else { self.clone() };
@@ -197,12 +195,12 @@ impl Latency {
 /// fio's list of percentiles ends here; beyond it only the maximum is known.
 const LAST_KNOWN: f64 = 0.9999;
 
-/// The width of our histogram's step that begins at `ns`: three significant digits.
+/// Returns the width of our histogram's step that begins at `ns`: three significant digits.
 fn step_ns(ns: u64) -> u64 {
     1 << ns.max(1).ilog2().saturating_sub(10)
 }
 
-/// The curve's share at `ns`, between its points as they lie on the logarithmic axis of latencies.
+/// Returns the curve's share at `ns`, interpolated on the logarithmic axis of latencies.
 fn share_at(curve: &[(f64, f64)], ns: f64) -> f64 {
     let after = curve.partition_point(|(at, _)| *at < ns);
     match (after.checked_sub(1).map(|before| curve[before]), curve.get(after)) {

@@ -1,7 +1,7 @@
 //! The JSON of one run or several, ours or fio's, as one page or as a table.
 //!
-//! `read` takes a file's JSON apart, `build` sorts what is in it into the `model`, and `page` shows
-//! it. Both `meantime bench --html` and `meantime report` come this way.
+//! `read` takes a file's JSON apart, `build` sorts its content into the `model`, and `page` shows
+//! it. Both `meantime bench --html` and `meantime report` use this path.
 
 mod build;
 mod differences;

@@ -1,26 +1,26 @@
-//! What a report is about: results of one file or several, sorted into jobs and devices.
+//! The model of a report: results of one file or several, sorted into jobs and devices.
 
 use super::latency::Latency;
 use super::workload::Workload;
 use crate::plot::Style;
 
-/// Everything that one page shows.
+/// The content of one page.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The files, or the one run.
     pub(crate) sources: Vec<Source>,
     /// Results by job.
     pub(crate) jobs: Vec<Job>,
-    /// What could not be measured.
+    /// Devices and policies that could not be measured.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// A file of results.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
-    /// What its results are called where there are several files.
+    /// The label of its results where there are several files.
     pub label: String,
-    /// The file, if it was one.
+    /// The file's path, if the source is a file.
     pub path: Option<String>,
     /// `meantime-0.1.0`, `fio-3.33`.
     pub tool: String,
@@ -43,7 +43,7 @@ impl Source {
         self.tool.starts_with("fio")
     }
 
-    /// Whether both may have run on one machine: what is known of it is the same.
+    /// Returns whether both may come from one machine: their known facts agree.
     pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
         ["cpu", "cpus", "virtual_machine"].iter().all(|name| {
             match (self.fact(name), other.fact(name)) {
@@ -63,7 +63,7 @@ pub(crate) struct LeftOut {
     pub device: String,
     /// The policy.
     pub way: String,
-    /// What was in the way.
+    /// The reason.
     pub why: String,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct LeftOut {
 pub(crate) struct Job {
     /// The jobs' names, without repetition.
     pub name: String,
-    /// What it does.
+    /// The job's workload.
     pub workload: Workload,
     /// Its devices, each with its results.
     pub blocks: Vec<Block>,
@@ -83,11 +83,11 @@ pub(crate) struct Job {
 pub(crate) struct Block {
     /// The device's URI.
     pub device: String,
-    /// What is at the bottom of it, from the file, or in general.
+    /// The storage below the device, from the file, or by its kind.
     pub medium: String,
-    /// The source whose machine this is; `None` if all are of one machine.
+    /// The source that identifies the machine; `None` if all are of one machine.
     pub machine: Option<usize>,
-    /// The results, the first of which the others are compared with.
+    /// The results; the others are compared with the first.
     pub runs: Vec<Run>,
 }
 
@@ -103,47 +103,47 @@ const KINDS: [(&str, &str); 5] = [
 const SOFTWARE: &str = "software SSD";
 
 impl Job {
-    /// The results of all its devices.
+    /// Returns the results of all its devices.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.blocks.iter().flat_map(|block| &block.runs)
     }
 
-    /// Whether latency over time is known.
+    /// Returns whether latency over time is known.
     pub(crate) fn has_series(&self) -> bool {
         self.runs().any(|run| !run.series.is_empty())
     }
 }
 
 impl Block {
-    /// Whether this is another device than `first`, and not another way to reach it.
+    /// Returns whether this is another device than `first`, and not another path to it.
     pub(crate) fn is_other_device_than(&self, first: &Self) -> bool {
         self.medium != first.medium
     }
 }
 
-/// What stands behind a device's URI, in words.
+/// Describes the kind of device behind a URI.
 pub(crate) fn device_kind(uri: &str) -> &'static str {
     let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
     let known = KINDS.iter().find(|(known, _)| *known == scheme);
     known.map_or("unknown kind of device", |(_, kind)| kind)
 }
 
-/// One job on one device with one way to wait.
+/// One job on one device with one policy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
     /// Index of the source.
     pub source: usize,
     /// The job's name.
     pub job: String,
-    /// What is at the bottom of the device, if it is known.
+    /// The storage below the device, if it is known.
     pub medium: Option<String>,
     /// Its group: jobs of one group ran at the same time.
     pub group: Option<u64>,
     /// The completion policy; of fio's results, the engine.
     pub way: String,
-    /// Way, and source where there are several: what the run is called within its block.
+    /// The label within its block: the policy, and the source where there are several.
     pub label: String,
-    /// How it is drawn.
+    /// The style of its curve and marker.
     pub style: Style,
     /// Reads and writes together, from submission to having seen the completion.
     pub latency: Latency,
@@ -157,26 +157,26 @@ pub(crate) struct Run {
     pub cpu_percent: Option<f64>,
     /// The latency that the slowest one in 6,000 reached.
     pub slowest_ns: Option<f64>,
-    /// What no protocol can beat.
+    /// The lower bound that no protocol can beat.
     pub floor_ns: Option<f64>,
-    /// The median latency over it.
+    /// The ratio of the median latency to it.
     pub floor_ratio: Option<f64>,
-    /// Share of its lone speed that a competing program kept.
+    /// The share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
-    /// Whether it is slowed down on purpose: a rate, a pause, a latency to keep.
+    /// Whether it is deliberately slowed down: a rate, a pause, a latency to keep.
     pub is_paced: bool,
-    /// How long it was measured.
+    /// The duration of the measurement.
     pub runtime_ms: f64,
-    /// I/Os that failed, blocks that were not what had been written.
+    /// I/Os that failed, and blocks that differed from what was written.
     pub errors: u64,
     /// Latency over time.
     pub series: Vec<Moment>,
-    /// What a reader must know of these figures.
+    /// Notes that a reader needs to interpret these figures.
     pub caveats: Vec<&'static str>,
 }
 
 impl Run {
-    /// Whether both ran at the same time, as different jobs.
+    /// Returns whether both ran at the same time, as different jobs.
     pub(crate) fn ran_beside(&self, other: &Self) -> bool {
         self.source == other.source
             && self.job != other.job
@@ -184,18 +184,18 @@ impl Run {
             && self.group == other.group
     }
 
-    /// I/Os per second for each percent of a CPU.
+    /// Returns I/Os per second for each percent of a CPU.
     pub(crate) fn iops_per_cpu_percent(&self) -> Option<f64> {
         self.cpu_percent.filter(|percent| *percent > 0.0).map(|percent| self.iops / percent)
     }
 
-    /// The mean, unless nothing was done.
+    /// Returns the mean, unless there were no I/Os.
     pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.latency.n > 0).then_some(self.latency.mean_ns)
     }
 }
 
-/// A stretch of a run.
+/// An interval of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Moment {
     /// Since the run began.
@@ -206,7 +206,8 @@ pub(crate) struct Moment {
     pub p99_ns: Option<f64>,
 }
 
-/// The device without the part that all software SSDs have: `optane` of `mem:1G?model=optane`.
+/// Returns the device without the part that all software SSDs have: `optane` of
+/// `mem:1G?model=optane`.
 pub(crate) fn device_name(uri: &str) -> String {
     if device_kind(uri) != SOFTWARE {
         return uri.to_owned();

@@ -1,4 +1,4 @@
-//! The page: findings first, then a section a job, then what the figures rest on.
+//! The page: findings first, then a section for each job, then the conditions of the measurement.
 
 use askama::Template;
 use itertools::Itertools as _;
@@ -30,7 +30,7 @@ struct Section<'a> {
     figures: Vec<Figure>,
 }
 
-/// A fact of the machines: its name, and what each file says.
+/// A fact of the machines: its name, and its value in each file.
 struct Fact {
     name: String,
     differs: bool,
@@ -38,7 +38,7 @@ struct Fact {
 }
 
 impl Report {
-    /// The page, which is one file; `generator` is the program that makes it.
+    /// Returns the page, which is one file; `generator` is the program that makes it.
     pub fn page(&self, generator: &str) -> String {
         let sections = self.jobs.iter().map(|job| Section {
             job,
@@ -74,7 +74,7 @@ impl Page<'_> {
         self.report.sources.len() > 1
     }
 
-    /// Where a file's results were measured, by what, and when.
+    /// Describes where, with which tool, and when a file's results were measured.
     fn line(&self, source: &Source) -> String {
         let utc = if source.is_fio() { "" } else { " UTC" };
         let cpus = source.fact("cpus").map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
@@ -91,7 +91,7 @@ impl Page<'_> {
         parts.iter().flatten().join(" · ")
     }
 
-    /// What could not be measured, and in which file.
+    /// Describes a device and policy that could not be measured, and names the file.
     fn what(&self, one: &LeftOut) -> String {
         let source = match self.has_several() {
             true => format!(" ({})", self.report.sources[one.source].label),
@@ -109,7 +109,8 @@ impl Page<'_> {
     }
 }
 
-/// Names of facts in words; those without words are shown elsewhere, others as they are.
+/// Titles of facts. Facts with an empty title are shown elsewhere, facts that are not listed under
+/// their own name.
 const FACTS: [(&str, &str); 15] = [
     ("cpu", "CPU"),
     ("cpus", "CPUs usable"),
@@ -153,7 +154,7 @@ fn facts(report: &Report) -> Vec<Fact> {
     measured.into_iter().chain(fact("ended", &|source| source.time.clone())).chain(named).collect()
 }
 
-/// How each file was made, and the page.
+/// Returns the commands that produced each file and the page.
 fn commands(report: &Report) -> Vec<String> {
     let several = report.sources.len() > 1;
     let label = |source: &Source| match several {

@@ -1,4 +1,4 @@
-//! The four plots of a job, a panel a device, with a sentence on how to read each.
+//! The four plots of a job, a panel for each device, with a sentence on how to read each.
 
 use super::model::{Job, Moment, Report, Run};
 use crate::figures;
@@ -6,13 +6,13 @@ use crate::plot::{ACROSS, Axis, Element, Point, Scale, Side, UP, curve, line, pl
 use crate::run::SLOWEST_ONE_IN;
 use crate::view::{Figure, Legend, Panel};
 
-/// How many curves can be distinguished in one panel.
+/// The number of curves that can be distinguished in one panel.
 const CURVES_PER_PANEL: usize = 8;
 
 /// A gap of more than this many usual steps is another turn: the line is broken there.
 const GAP_STEPS: f64 = 3.0;
 
-/// What the horizontal axes of latencies say.
+/// The title of the horizontal axes of latencies.
 const LATENCY_TITLE: &str = "latency, logarithmic; left is faster";
 
 /// The ranges that panels of one figure share, so that they can be compared by eye.
@@ -26,9 +26,9 @@ struct Ranges {
     timeline: (f64, f64),
     /// CPU in percent.
     cpu_percent: f64,
-    /// The rarest share any result can tell.
+    /// The smallest share of I/Os that any result can show.
     rarest: f64,
-    /// Where the last series ends.
+    /// The end of the last series.
     last_ms: f64,
 }
 
@@ -48,7 +48,7 @@ impl Ranges {
             latency: ends(all.map(|ns| ns.max(1.0)).collect()),
             typical: ends(typical.flatten().collect()),
             timeline: ends(timeline.flatten().collect()),
-            // One busy thread is the natural end.
+            // One busy thread is the natural limit.
             cpu_percent: cpu.max(100.0),
             rarest: (1.0 / most as f64).clamp(1e-9, 0.01),
             last_ms: moments().map(|moment| moment.at_ms).fold(0.0, f64::max),
@@ -56,7 +56,7 @@ impl Ranges {
     }
 }
 
-/// All figures of a job; none if nothing was done.
+/// Returns all figures of a job; none without I/Os.
 pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
     let all: Vec<&Run> = job.runs().collect();
     if all.iter().all(|run| run.latency.n == 0) {
@@ -109,7 +109,7 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
     figures
 }
 
-/// The results of each panel, with its name.
+/// Returns the results of each panel, with its name.
 fn panels<'a>(report: &Report, job: &'a Job) -> Vec<(String, &'a [Run])> {
     let mut panels = Vec::new();
     for block in &job.blocks {
@@ -130,10 +130,10 @@ fn legend(runs: &[Run], markers: bool) -> Legend {
     Legend { entries: entries.collect() }
 }
 
-/// The share of I/Os that were at least as quick: 50 %, 90 %, 99 %, and on by nines.
+/// Draws the share of I/Os that were at least as quick: 50 %, 90 %, 99 %, and on by nines.
 fn cdf(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
     let x = Axis::between(Scale::Log, ranges.latency, ACROSS);
-    // The last nine that a result of this size can tell.
+    // The last nine that a result with so many I/Os can show.
     let top = (1.0 - ranges.rarest).min(0.999_999_9);
     let y = Axis::between(Scale::Nines, (0.01, top), UP);
     let label = label("Cumulative distribution of latency", device, runs);
@@ -146,7 +146,7 @@ fn cdf(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
     plot(&label, Side(&x, &x_ticks, LATENCY_TITLE), Side(&y, &y_ticks, y_title), curves)
 }
 
-/// How many I/Os were at least as slow, both logarithmic: the tail.
+/// Draws the share of I/Os that were at least as slow, both axes logarithmic: the tail.
 fn exceedance(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
     let x = Axis::between(Scale::Log, ranges.latency, ACROSS);
     let y = Axis::between(Scale::Log, (ranges.rarest * 0.8, 1.0), UP);
@@ -170,7 +170,7 @@ fn distribution(run: &Run, place: impl Fn(f64, f64) -> (f64, f64)) -> Vec<Elemen
     let points = run.latency.curve();
     let mut places: Vec<(f64, f64)> =
         points.iter().map(|(ns, slower)| place(*ns, *slower)).collect();
-    // What lies below the axis' end is not drawn along it.
+    // Removes points below the axis' end, which would be drawn along it.
     let below = places.iter().take_while(|place| place.1 >= UP.0).count().saturating_sub(1);
     places.drain(..below);
     if places.is_empty() {
@@ -185,8 +185,8 @@ fn distribution(run: &Run, place: impl Fn(f64, f64) -> (f64, f64)) -> Vec<Elemen
     drawn
 }
 
-/// A point a result at its mean latency and its CPU, with a whisker from the median to the 99th
-/// percentile.
+/// Draws a point for each result at its mean latency and its CPU, with a whisker from the median to
+/// the 99th percentile.
 fn cpu_against_latency(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
     let x = Axis::between(Scale::Log, ranges.typical, ACROSS);
     let y = Axis::over(Scale::Linear, std::iter::once(ranges.cpu_percent), UP);
@@ -199,7 +199,7 @@ fn cpu_against_latency(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
 
 fn point<'a>(run: &'a Run, x: &Axis, y: &Axis) -> Option<Point<'a>> {
     let at = (x.place(run.mean_ns()?), y.place(run.cpu_percent?));
-    // From the median to the 99th percentile, and on to the mean if it lies outside.
+    // From the median to the 99th percentile, extended to the mean if that lies outside.
     let ends = [50.0, 99.0].map(|share| run.latency.percentile_ns(share));
     let ends = ends[0].zip(ends[1]).map(|(p50, p99)| (x.place(p50), x.place(p99)));
     let class = format!("whisker {}", run.style.colour());
@@ -214,7 +214,7 @@ fn point<'a>(run: &'a Run, x: &Axis, y: &Axis) -> Option<Point<'a>> {
     Some(Point { at, marks, whisker, tip: in_figures(run), label: name })
 }
 
-/// Mean and 99th percentile of each stretch of time: what a distribution cannot show.
+/// Draws mean and 99th percentile of each interval, which a distribution cannot show.
 fn over_time(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
     let x = Axis::over(Scale::Linear, std::iter::once(ranges.last_ms / 1e3), ACROSS);
     let y = Axis::between(Scale::Log, ranges.timeline, UP);
@@ -236,7 +236,7 @@ fn over_time(device: &str, runs: &[Run], ranges: &Ranges) -> Element {
 }
 
 fn stretch(run: &Run, class: &str, mut places: Vec<(f64, f64)>) -> Option<Element> {
-    // A line of one point is seen as a dash.
+    // A line of one point is drawn as a dash.
     if let [(x, y)] = places[..] {
         places = vec![(x - 1.5, y), (x + 1.5, y)];
     }
@@ -244,7 +244,7 @@ fn stretch(run: &Run, class: &str, mut places: Vec<(f64, f64)>) -> Option<Elemen
     (!places.is_empty()).then(drawn)
 }
 
-/// The stretches between gaps.
+/// Splits the series at its gaps.
 fn parts(series: &[Moment]) -> Vec<&[Moment]> {
     let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1].at_ms - pair[0].at_ms).collect();
     steps.sort_by(f64::total_cmp);
@@ -252,7 +252,7 @@ fn parts(series: &[Moment]) -> Vec<&[Moment]> {
     series.chunk_by(|a, b| b.at_ms - a.at_ms <= usual * GAP_STEPS).collect()
 }
 
-/// A result in a line, for a tooltip and for readers who cannot see the plot.
+/// Describes a result in a line, for a tooltip and for readers who cannot see the plot.
 fn in_figures(run: &Run) -> String {
     let latency = |share| run.latency.percentile_ns(share);
     let known = [
@@ -269,7 +269,7 @@ fn in_figures(run: &Run) -> String {
     format!("{}: {parts}", run.label)
 }
 
-/// What a plot shows, in words.
+/// Describes a plot in words.
 fn label(what: &str, device: &str, runs: &[Run]) -> String {
     let figures: Vec<String> = runs.iter().map(in_figures).collect();
     format!("{what}, {device}. {}.", figures.join("; "))

@@ -1,5 +1,5 @@
-//! From a report file's JSON to results: ours and fio's. Whatever a file says that it cannot mean
-//! is an error with the place in it, what was expected and what was found.
+//! Reads results from a report file's JSON: ours and fio's. An impossible value is an error with
+//! its place in the file, what was expected and what was found.
 
 use itertools::Itertools as _;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use super::model::{LeftOut, Moment, Run, Source};
 use super::workload::Workload;
 use crate::run::{SLOWEST_ONE_IN, Settings};
 
-/// The JSON in `bytes`. fio mixes its warnings with it, and its text may follow
+/// Finds the JSON in `bytes`. fio mixes its warnings with it, and its text may follow
 /// (`--output-format=json,normal`).
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     const WANTED: &str =
@@ -38,24 +38,24 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     })
 }
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug)]
 pub(super) struct Parsed {
     /// The file itself.
     pub source: Source,
     /// Its results, each with its workload and device.
     pub runs: Vec<(Workload, String, Run)>,
-    /// What it could not measure.
+    /// Devices and policies that it could not measure.
     pub left_out: Vec<LeftOut>,
 }
 
 const WANTED: &str =
     "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
-/// Keys that slow a thread down on purpose.
+/// Keys that deliberately slow a thread down.
 const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
 
-/// A value, and its place in the file, which errors tell.
+/// A value and its place in the file, for errors.
 struct At<'a> {
     place: String,
     value: &'a Value,
@@ -77,7 +77,7 @@ impl<'a> At<'a> {
         Ok(list.iter().enumerate().map(at))
     }
 
-    /// What `key` says, if it says something.
+    /// Returns the value of `key`, if it is set.
     fn get(&self, key: &str) -> Option<At<'a>> {
         let place = match self.place.as_str() {
             TOP => key.to_owned(),
@@ -86,19 +86,19 @@ impl<'a> At<'a> {
         self.value.get(key).map(|value| At { place, value })
     }
 
-    /// What `key` says, which must be `what`.
+    /// Returns the value of `key`, which must be `what`.
     fn need(&self, key: &str, what: &str) -> Result<At<'a>, String> {
         self.object()?;
         self.get(key).ok_or_else(|| format!("{}.{key} is missing: expected {what}", self.place))
     }
 
-    /// A figure that must be there.
+    /// Returns a required figure.
     fn figure(&self, key: &str) -> Result<f64, String> {
         let at = self.need(key, "a number")?;
         self.number(key).ok_or_else(|| at.expected("a number from 0 on"))
     }
 
-    /// A figure that may be missing; one below 0 counts as missing.
+    /// Returns an optional figure; one below 0 counts as missing.
     fn number(&self, key: &str) -> Option<f64> {
         self.value.get(key)?.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0)
     }
@@ -116,10 +116,10 @@ impl<'a> At<'a> {
     }
 }
 
-/// The place of the whole.
+/// The name of the whole file in errors.
 const TOP: &str = "the file";
 
-/// What a job's keys say: its own, and beneath them those of all.
+/// A job's keys: its own, and those of all jobs as defaults.
 struct Options<'a>([&'a Map<String, Value>; 2]);
 
 impl<'a> Options<'a> {
@@ -234,8 +234,8 @@ fn run(
     Ok((Workload::new(own, global), device, run))
 }
 
-/// The latency from submission on; where only mean and extremes of it are known, the distribution
-/// is that of clat.
+/// Returns the latency from submission on. Where the file has only its mean and extremes, the
+/// distribution is that of clat.
 fn latency(stats: &At<'_>, steps: Steps) -> Result<(Latency, Option<&'static str>), String> {
     let part = |name: &str| -> Result<Latency, String> {
         let Some(part) = stats.get(name) else { return Ok(Latency::default()) };
@@ -268,10 +268,10 @@ fn latency(stats: &At<'_>, steps: Steps) -> Result<(Latency, Option<&'static str
     Ok((total, caveat))
 }
 
-/// Percentiles of another latency than the mean's.
+/// The percentiles are of another latency than the mean.
 pub(super) const CAVEAT_CLAT: &str =
     "percentiles are of the completion latency (clat, without submission); the file has no others";
-/// fio without `direct=1`.
+/// For fio without `direct=1`.
 pub(super) const CAVEAT_CACHE: &str =
     "went through the page cache (direct=0): many of its I/Os may never have reached the device";
 
@@ -339,7 +339,7 @@ fn series(list: &At<'_>) -> Result<Vec<Moment>, String> {
     let mut moments = Vec::new();
     for moment in list.list()? {
         moment.object()?;
-        // A stretch without an I/O has no latency.
+        // An interval without an I/O has no latency.
         if moment.count("ios") != Some(0) {
             moments.push(Moment {
                 at_ms: moment.figure("at_ms")?,
@@ -358,7 +358,7 @@ fn left_out(one: &At<'_>) -> Result<LeftOut, String> {
     Ok(LeftOut { source: 0, device: text("device"), way: text("completion"), why: text("why") })
 }
 
-/// A command line as one text, from a text or a list of arguments.
+/// Returns a command line as one text, from a text or a list of arguments.
 fn command(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -370,7 +370,7 @@ fn command(value: &Value) -> Option<String> {
     }
 }
 
-/// A word as a shell wants it.
+/// Quotes a word for a shell.
 pub(super) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -389,12 +389,12 @@ fn fact(value: &Value) -> Option<String> {
     }
 }
 
-/// A name as it can be shown on one line of a terminal.
+/// Makes a name printable on one line of a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A value in a few words.
+/// Describes a value in a few words.
 fn found(value: &Value) -> String {
     let begin = |text: &str| format!("{:?}", text.chars().take(30).collect::<String>());
     match value {

@@ -1,4 +1,4 @@
-//! The tables: a row a result, grouped by device.
+//! The tables: a row for each result, grouped by device.
 
 use itertools::Itertools as _;
 
@@ -52,7 +52,7 @@ const LATENCIES: [(&str, &str, Figure); 7] = [
     ("max", "the slowest I/O", |run| (run.latency.n > 0).then_some(run.latency.max_ns)),
 ];
 
-/// The other columns. Those after the third are there if they say something of a result.
+/// The other columns. Those after the third are shown if a result has a figure for them.
 const OTHERS: [Column; 7] = [
     column("IOPS", "", "I/Os per second", |run| Some(run.iops), iops, Most),
     column(
@@ -118,7 +118,7 @@ fn columns(job: &Job) -> Vec<Column> {
     latencies.chain(always).chain(sometimes.filter(known)).collect()
 }
 
-/// The table of a job.
+/// Returns the table of a job.
 pub(super) fn table(report: &Report, job: &Job) -> Table {
     let columns = columns(job);
     let head = |text: &str, unit, explained| Head { text: text.to_owned(), unit, explained };
@@ -142,7 +142,7 @@ pub(super) fn table(report: &Report, job: &Job) -> Table {
     }
 }
 
-/// µs with as many digits as say something: `7.61`, `182.4`, `34,392`.
+/// Formats µs with only the useful digits: `7.61`, `182.4`, `34,392`.
 fn us(ns: f64) -> String {
     match ns / 1e3 {
         us if us < 99.995 => format!("{us:.2}"),
@@ -161,7 +161,7 @@ fn device(report: &Report, block: &Block, first: &Block) -> Device {
     Device { name, asides, is_another: block.is_other_device_than(first) }
 }
 
-/// A row for each result, and one for each direction of a mixed one.
+/// Returns a row for each result, and one for each direction of a mixed one.
 fn rows(block: &Block, columns: &[Column], width: usize) -> Vec<Row> {
     let first_ns = block.runs.first().and_then(Run::mean_ns);
     let best: Vec<Option<f64>> = columns.iter().map(|column| best(column, &block.runs)).collect();
@@ -203,7 +203,7 @@ fn rows(block: &Block, columns: &[Column], width: usize) -> Vec<Row> {
     rows
 }
 
-/// Reads or writes of a mixed job: their latencies and IOPS.
+/// Returns the row of reads or writes of a mixed job: their latencies and IOPS.
 fn direction(name: &str, latency: &Latency, rate: f64, width: usize) -> Row {
     let slowest_ns = latency.slowest_1_in(SLOWEST_ONE_IN);
     let part = Run { latency: latency.clone(), slowest_ns, ..Run::default() };
@@ -213,7 +213,7 @@ fn direction(name: &str, latency: &Latency, rate: f64, width: usize) -> Row {
     Row { class: "direction", name: format!("{name}s of these"), cells, ..Row::default() }
 }
 
-/// The best figure, if there is more than one and they differ.
+/// Returns the best figure, if there is more than one and they differ.
 fn best(column: &Column, runs: &[Run]) -> Option<f64> {
     let figures = runs.iter().filter(|run| run.latency.n > 0).filter_map(column.figure);
     let (least, most) = figures.minmax_by(f64::total_cmp).into_option()?;
@@ -228,7 +228,7 @@ fn mark(caveat: &str) -> &'static str {
     if caveat == CAVEAT_CLAT { "‡" } else { "§" }
 }
 
-/// What a reader must know of the table, and whether it is important.
+/// Returns notes that a reader needs for the table, each with whether it is important.
 pub(super) fn notes(report: &Report, job: &Job) -> Vec<(bool, String)> {
     let mut units = "Latencies in µs, reads and writes together, from submission to having seen \
                      the completion. "

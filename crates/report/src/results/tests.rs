@@ -1,4 +1,4 @@
-//! Reports of every kind: real ones, odd ones, and those with next to nothing in them.
+//! Reports of every kind: real ones, odd ones, and nearly empty ones.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::model::Report;
 use super::{differences, headline};
 use crate::run::{RunResult, report_json};
 
-/// A result of `n` reads around `ns`.
+/// Returns a result of `n` reads around `ns`.
 fn result(job: &str, device: &str, completion: &str, ns: u64, n: u64) -> RunResult {
     let mut result = RunResult {
         job_name: job.to_owned(),
@@ -45,7 +45,7 @@ fn report_of(files: &[(&str, Value)]) -> Report {
     Report::new(&files).unwrap()
 }
 
-/// The page, after checks that hold for every page.
+/// Returns the page, after checks that hold for every page.
 fn page_of(report: &Report) -> String {
     let page = report.page("meantime");
     assert!(page.starts_with("<!doctype html>\n<html lang=\"en\">") && page.ends_with("</html>\n"));
@@ -101,7 +101,7 @@ fn a_run_has_tables_plots_and_findings() {
     }
     // Three figures, each with one panel (no series here), a curve for each way in two of them.
     assert_eq!(page.matches("<figure").count(), 3);
-    // (The colours of interrupt and poll, whatever is beside them.)
+    // The colours of `interrupt` and `poll` do not depend on the other policies.
     for colour in ["c5", "c1"] {
         let curves = page.matches(&format!("<polyline class=\"curve {colour}\"")).count();
         assert_eq!(curves, 2 + 2 + 1, "curves, their legends, table");
@@ -135,7 +135,7 @@ fn page_of_json(json: &Value, path: &str) -> String {
 
 #[test]
 fn next_to_nothing() {
-    // One I/O; none; all alike; as slow as a clock can tell.
+    // One I/O; none; all equal; the slowest that a clock can measure.
     for results in [
         vec![result("one", "mem:1M", "poll", 5_000, 1)],
         vec![result("none", "mem:1M", "poll", 0, 0)],
@@ -176,7 +176,7 @@ fn many_results_keep_apart() {
     let page = page_of(&report);
     assert!(page.contains("(1 of 8)") && page.contains("(8 of 8)"));
     assert!(page.len() < 3_000_000, "{}", page.len());
-    // The same way once more is another row.
+    // The same policy again is another row.
     let twice =
         [result("rr", "mem:1M", "poll", 1_000, 10), result("rr", "mem:1M", "poll", 1_000, 10)];
     let report = Report::new(&[(None, json_of(&twice))]).unwrap();

@@ -5,7 +5,8 @@ use crate::figures::wrapped;
 use crate::run::{Row, SLOWEST_ONE_IN, Settings, table_of};
 
 impl Report {
-    /// The table that `bench` prints, and what keeps its rows from being compared.
+    /// Returns the table that `bench` prints, the differences that prevent a comparison of its
+    /// rows, and what could not be measured.
     pub fn text(&self, columns: usize) -> String {
         let mut rows = Vec::new();
         for job in &self.jobs {
@@ -26,7 +27,7 @@ impl Report {
                         device: format!("{}{machine}", block.device),
                         medium: block.medium.clone(),
                         completion: run.label.clone(),
-                        // The label has them.
+                        // The label contains the settings.
                         settings: Settings::default(),
                         mean_ns: run.mean_ns(),
                         percentiles_ns: [50.0, 99.0, 99.9]
@@ -56,7 +57,8 @@ impl Report {
         text
     }
 
-    /// What keeps the results from being compared, a paragraph for each; for below the table.
+    /// Returns the differences that prevent a comparison of the results, a paragraph for each;
+    /// printed below the table.
     pub fn warnings(&self, columns: usize) -> String {
         let all = super::differences::warnings(self).into_iter();
         all.map(|warning| {

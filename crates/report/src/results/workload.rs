@@ -1,11 +1,11 @@
-//! What a job does, from fio's keys.
+//! A job's workload, from fio's keys.
 
 use serde_json::{Map, Value};
 
 use crate::figures;
 
-/// A job's keys that decide what is measured. Equal ones can be compared, whatever the jobs are
-/// called.
+/// A job's keys that decide what is measured. Jobs with equal keys can be compared, whatever their
+/// names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Workload {
     rw: String,
@@ -16,7 +16,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// From `job options`, and `global options` beneath them.
+    /// Builds the workload from `job options`, with `global options` as defaults.
     pub(crate) fn new(options: &Map<String, Value>, global: &Map<String, Value>) -> Self {
         let get = |names: &[&str]| {
             let found =
@@ -60,7 +60,7 @@ impl Workload {
         format!("{} {what}", self.bs)
     }
 
-    /// Whether one thread does it.
+    /// Returns whether one thread does it.
     pub(crate) fn is_single_threaded(&self) -> bool {
         self.threads == "1"
     }
@@ -73,7 +73,7 @@ impl Workload {
     }
 }
 
-/// `4k` → `4 KiB`; what is no size stays.
+/// Formats `4k` as `4 KiB`; text that is not a size stays as it is.
 fn size_words(text: &str) -> String {
     let sizes: Vec<String> = text
         .split(',')

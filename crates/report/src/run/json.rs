@@ -1,13 +1,16 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
-//! Additions: `job options` carries `device` and `completion`; each job has `errors`,
-//! `verify_errors`, `medium` (what is at the bottom of the device), `series` (latency over time: at
-//! most 500 windows, each with `at_ms` when it began), `cell` and `beside` (which device and policy
-//! of a job that ran at the same time as others it was, and which those were),
-//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`,
-//! `floor_ratio` and `floor_ratio_spread` when measured, `extra` when there is any; and `meantime`
-//! stands beside `jobs`. `bins` (the whole histogram: latency in ns, count) are those of fio's
-//! json+, in `lat_ns` too.
+//! Additions:
+//! - `job options` has `device`, `completion`, `sched`, `pm_qos` and `hog`.
+//! - Each job has `errors`, `verify_errors`, and `medium` (the storage below the device).
+//! - `series` is latency over time: at most 500 windows, each with its start in `at_ms`.
+//! - `cell` and `beside`: for jobs that ran at the same time, the index of this job's device and
+//!   policy, and the other jobs.
+//! - `slowest_1_in_6000_ns`, also per direction; left out with fewer I/Os.
+//! - `competitor_percent`, `floor_ns`, `floor_ratio` and `floor_ratio_spread` if measured, `extra`
+//!   if there is any.
+//! - `meantime` is beside `jobs`.
+//! - `bins` (the whole histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,14 +21,14 @@ use super::stats::{
     per_second, percents,
 };
 
-/// fio's steps of how many I/Os were submitted or taken back at once.
+/// fio's steps for the number of I/Os that were submitted or completed at once.
 const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 const EIO: u32 = 5;
 const EILSEQ: u32 = 84;
 
-/// The whole report. `global_options` are those of `[global]`, if the caller tells them apart;
-/// `machine` becomes the `meantime` object; `at` is when the run ended (shown in UTC).
+/// Returns the whole report. `global_options` are those of `[global]`, if the caller separates
+/// them; `machine` becomes the `meantime` object; `at` is when the run ended (shown in UTC).
 pub fn report_json(
     results: &[RunResult],
     global_options: &[(String, String)],
@@ -50,7 +53,7 @@ fn job(result: &RunResult) -> Value {
         (0, _) => EILSEQ,
         _ => EIO,
     };
-    // Of the values that the job compares, this one's.
+    // Of the values that the job compares, the one of this result.
     let Settings { sched, pm_qos, hogs } = &result.settings;
     let mut options = strings(&result.options);
     let own = [
@@ -127,7 +130,7 @@ fn job(result: &RunResult) -> Value {
     Value::Object(object)
 }
 
-/// As fio has it; each figure of the data is of a turn.
+/// Returns the steady-state object in fio's form; each figure of the data is of one turn.
 fn steadystate(steady: &SteadyResult) -> Value {
     let whole =
         |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
@@ -182,8 +185,8 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-/// What is written of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's
-/// json+: how many of each latency.)
+/// The detail of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: a
+/// count for each latency.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Moments,
@@ -219,7 +222,7 @@ fn insert_slowest(object: &mut Map<String, Value>, stats: &LatencyStats) {
     }
 }
 
-/// fio's three histograms: share of I/Os below each bound, in percent, at ns, µs and ms.
+/// Adds fio's three histograms: the share of I/Os below each bound, in percent, at ns, µs and ms.
 fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
     const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
     const NAMES: [&str; 12] =
@@ -236,7 +239,7 @@ fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
         }
         let percents = counts.map(|count| match count {
             0 => 0.0,
-            // fio shows a trace as 0.01, not as 0.
+            // fio shows a tiny share as 0.01, not as 0.
             _ => (count as f64 * 100.0 / stats.n() as f64).max(0.01),
         });
         object.insert(key.to_owned(), levels(&NAMES[..buckets], &percents[..buckets]));
@@ -259,12 +262,12 @@ fn into_map(value: Value) -> Map<String, Value> {
     }
 }
 
-/// JSON has no NaN or infinity.
+/// Replaces NaN and infinity, which JSON does not have.
 fn finite(figure: f64) -> f64 {
     if figure.is_finite() { figure } else { 0.0 }
 }
 
-/// C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
+/// Formats C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
 fn ctime_utc(since_epoch: Duration) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =

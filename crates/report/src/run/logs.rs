@@ -1,8 +1,8 @@
 //! fio's logs, line by line.
 //!
-//! `time (ms), value, direction (0 read, 1 write), block size, [offset,] priority`; histograms have
-//! all their bins instead of the value. With averages the block size and the offset are 0, as fio
-//! has it.
+//! `time (ms), value, direction (0 read, 1 write), block size, [offset,] priority`. Histograms have
+//! all their bins instead of the value. With averages the block size and the offset are 0, as in
+//! fio.
 
 use std::io::{self, Write};
 
@@ -18,57 +18,57 @@ pub struct LogEntry {
     pub lba: u64,
     /// Submission latency.
     pub slat_ns: u32,
-    /// When it was seen, in the cell's measured time.
+    /// Time of the completion in the cell's measured time.
     pub at_ms: u32,
     /// Its length.
     pub bytes: u32,
     /// 0: read, 1: write.
     pub direction: u8,
-    /// Its priority, as the kernel has it; 0: that of its thread.
+    /// Its priority in the kernel's encoding; 0: that of its thread.
     pub ioprio: u16,
 }
 
-/// Averages over a window; of latencies their sum and their greatest.
+/// Averages over a window; latencies as their sum and their maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogWindow {
     /// When it ended.
     pub at_ms: u64,
     /// 0: read, 1: write.
     pub direction: u8,
-    /// How many I/Os.
+    /// Number of I/Os.
     pub ios: u64,
-    /// Their lengths together.
+    /// Sum of their lengths.
     pub bytes: u64,
     /// Submission latencies.
     pub slat_ns: [u64; 2],
     /// Completion latencies.
     pub clat_ns: [u64; 2],
-    /// Whole latencies.
+    /// Total latencies.
     pub lat_ns: [u64; 2],
 }
 
-/// What one thread of one result logged.
+/// The log of one thread of one result.
 #[derive(Debug, Clone, Default)]
 pub struct LogRows {
     /// Each I/O …
     pub entries: Vec<LogEntry>,
     /// … or averages.
     pub windows: Vec<LogWindow>,
-    /// When a histogram ended, direction, block size, and where its bins end in `hist_pairs`.
+    /// End of a histogram, direction, block size, and the end of its bins in `hist_pairs`.
     pub hist_rows: Vec<(u64, u8, u32, usize)>,
-    /// Bins that are not empty, and their counts.
+    /// Bins that are not empty, with their counts.
     pub hist_pairs: Vec<(u16, u32)>,
-    /// I/Os that there was no room for.
+    /// I/Os that did not fit into the log.
     pub dropped: u64,
 }
 
 impl LogRows {
-    /// How long the lists are.
+    /// Returns the lengths of the lists.
     pub fn lengths(&self) -> (usize, usize, usize, usize) {
         (self.entries.len(), self.windows.len(), self.hist_rows.len(), self.hist_pairs.len())
     }
 
-    /// Back to `lengths`.
+    /// Truncates the lists to `lengths`.
     pub fn truncate(&mut self, lengths: (usize, usize, usize, usize)) {
         self.entries.truncate(lengths.0);
         self.windows.truncate(lengths.1);
@@ -86,16 +86,16 @@ pub enum LogKind {
     Clat,
     /// `_lat`, in ns.
     Lat,
-    /// `_bw`, in KiB/s; of a single I/O, as fio has it, in kB/s.
+    /// `_bw`, in KiB/s; for a single I/O in kB/s, as in fio.
     Bw,
-    /// `_iops`; of a single I/O 1.
+    /// `_iops`; 1 for a single I/O.
     Iops,
     /// `_clat_hist`.
     Hist,
 }
 
 impl LogKind {
-    /// Its part of the file's name.
+    /// Returns its part of the file's name.
     pub fn suffix(self) -> &'static str {
         match self {
             LogKind::Slat => "slat",
@@ -108,27 +108,27 @@ impl LogKind {
     }
 }
 
-/// How lines look.
+/// The format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogStyle {
     /// The offset in each line.
     pub offset: bool,
-    /// The greatest of a window, not its average.
+    /// The maximum of a window, not its average.
     pub max_value: bool,
     /// A window's length.
     pub avg_ms: u64,
-    /// How often to halve the number of bins.
+    /// Number of times that the number of bins is halved.
     pub hist_coarseness: u8,
     /// Bytes of a logical block.
     pub block_bytes: u64,
-    /// The priority of threads, as the kernel has it.
+    /// The priority of threads, in the kernel's encoding.
     pub ioprio: u16,
     /// Each priority, not only whether it is real time.
     pub prio: bool,
 }
 
 impl LogStyle {
-    /// The last column.
+    /// Returns the last column.
     fn priority(&self, ioprio: u16) -> String {
         let ioprio = if ioprio == 0 { self.ioprio } else { ioprio };
         match self.prio {
@@ -139,7 +139,7 @@ impl LogStyle {
     }
 }
 
-/// The bin of fio's histogram that `ns` belongs to.
+/// Returns the bin of fio's histogram that `ns` belongs to.
 pub fn hist_bin(ns: u64) -> usize {
     let top = ns.max(1).ilog2();
     if top <= 6 {

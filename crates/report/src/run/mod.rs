@@ -1,4 +1,4 @@
-//! What a run measured, and fio's forms of it: JSON ([`report_json`]), text ([`run_text`]), logs
+//! The result of a run, and fio's forms of it: JSON ([`report_json`]), text ([`run_text`]), logs
 //! ([`write_log`]), and a comparison table ([`comparison_table`]).
 
 mod json;

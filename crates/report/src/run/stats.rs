@@ -8,16 +8,16 @@ pub(crate) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Whether `ios` I/Os have such a percentile: at least one of them is beyond it.
+/// Returns whether `ios` I/Os have such a percentile: at least one of them is beyond it.
 pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
-    // Half an I/O less, since 100 - 99.9 is not quite 0.1.
+    // Half an I/O of tolerance, since 100 - 99.9 is not exactly 0.1.
     (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
 }
 
 /// Le Moal's "slowest 1 in 6,000".
 pub const SLOWEST_ONE_IN: u64 = 6000;
-/// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact
-/// beyond it.)
+/// The longest latency that a histogram distinguishes from longer ones. (Minimum, maximum and mean
+/// are exact beyond it.)
 pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
 pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
@@ -43,7 +43,7 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Nothing recorded yet.
+    /// Creates empty statistics.
     pub fn new() -> LatencyStats {
         LatencyStats {
             // Constant arguments within the documented bounds; a test builds it.
@@ -64,8 +64,7 @@ impl LatencyStats {
         self.n += 1;
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
-        // Neither can overflow: 2^64 I/Os of 2^32 s would be needed for the first, 2^32 of them for
-        // the second.
+        // Neither sum can overflow: the first needs 2^64 I/Os of 2^32 s, the second 2^32 of them.
         self.sum_ns = self.sum_ns.wrapping_add(u128::from(latency_ns));
         let square = u128::from(latency_ns) * u128::from(latency_ns);
         self.sum_of_squares = self.sum_of_squares.wrapping_add(square);
@@ -83,35 +82,35 @@ impl LatencyStats {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
     }
 
-    /// Forgets everything, as after the ramp time.
+    /// Discards everything, as after the ramp time.
     pub fn reset(&mut self) {
         self.histogram.reset();
         (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) =
             (0, u64::MAX, 0, 0, 0);
     }
 
-    /// How many were recorded.
+    /// Returns the number of recorded latencies.
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// The least, exactly; 0 when nothing was recorded.
+    /// Returns the exact minimum; 0 when nothing was recorded.
     pub fn min_ns(&self) -> u64 {
         if self.n == 0 { 0 } else { self.min_ns }
     }
 
-    /// The greatest, exactly; 0 when nothing was recorded.
+    /// Returns the exact maximum; 0 when nothing was recorded.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The mean; 0 when nothing was recorded.
+    /// Returns the mean; 0 when nothing was recorded.
     pub fn mean_ns(&self) -> f64 {
         if self.n == 0 { 0.0 } else { self.sum_ns as f64 / self.n as f64 }
     }
 
-    /// The standard deviation of the sample (divided by n − 1, as fio has it); 0 with fewer than
-    /// two.
+    /// Returns the standard deviation of the sample (divided by n − 1, as in fio); 0 with fewer
+    /// than two.
     pub fn stddev_ns(&self) -> f64 {
         if self.n < 2 {
             return 0.0;
@@ -123,32 +122,32 @@ impl LatencyStats {
         variance.sqrt()
     }
 
-    /// The latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was
+    /// Returns the latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was
     /// recorded.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
         self.quantile_ns(percentile / 100.0)
     }
 
-    /// fio's default percentiles with their latencies; empty when nothing was recorded.
+    /// Returns fio's default percentiles with their latencies; empty when nothing was recorded.
     pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
         let known = PERCENTILES.iter().filter(|_| self.n > 0);
         known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
-    /// The same; `None` if too few were recorded for one of them to be slower.
+    /// Returns a percentile; `None` if there are too few I/Os for one of them to be slower.
     pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
-    /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than
-    /// `of` recorded.
+    /// Returns the latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer
+    /// than `of` recorded.
     pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         // Half a rank below, so that rounding cannot reach the next.
         Some(self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64))
     }
 
-    /// What was recorded, ascending: (lowest latency of the step in ns, count).
+    /// Returns the recorded latencies, ascending: (lowest latency of the step in ns, count).
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let lowest = |ns| self.histogram.lowest_equivalent(ns);
         self.histogram
@@ -161,13 +160,12 @@ impl LatencyStats {
             return 0;
         }
         let ns = self.histogram.value_at_quantile(quantile);
-        // A saturated value is at least as long as the histogram's end, and never more than the
-        // maximum.
+        // A saturated value is at least as long as the histogram's end, and at most the maximum.
         ns.clamp(self.min_ns.min(LATENCY_MAX_NS), self.max_ns)
     }
 }
 
-/// What one direction did. `Default` is nothing.
+/// Statistics of one direction.
 #[derive(Debug, Clone, Default)]
 pub struct DirStats {
     /// I/Os completed.
@@ -183,7 +181,7 @@ pub struct DirStats {
 }
 
 impl DirStats {
-    /// Adds another thread's.
+    /// Adds the statistics of another thread.
     pub fn merge(&mut self, other: &DirStats) {
         self.ios += other.ios;
         self.bytes += other.bytes;
@@ -192,33 +190,33 @@ impl DirStats {
         self.lat.merge(&other.lat);
     }
 
-    /// The total latency, or the completion latency when only that was recorded.
+    /// Returns the total latency, or the completion latency if only that was recorded.
     pub fn total(&self) -> &LatencyStats {
         if self.lat.n() > 0 { &self.lat } else { &self.clat }
     }
 }
 
-/// Latencies of a part of a run.
+/// Latencies of an interval of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SeriesPoint {
-    /// When it began, in the run's measured time.
+    /// Start of the interval in the run's measured time.
     pub at_ms: u64,
-    /// I/Os completed in it.
+    /// I/Os completed in the interval.
     pub ios: u64,
-    /// Their mean.
+    /// Their mean latency.
     pub mean_ns: f64,
-    /// What 99 % of them did not exceed.
+    /// Their 99th percentile.
     pub p99_ns: u64,
-    /// The slowest.
+    /// Their maximum.
     pub max_ns: u64,
 }
 
-/// What `latency_target` asked for, and its result.
+/// The setting of `latency_target`, and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetResult {
     /// The latency to keep.
     pub target_ns: u64,
-    /// How long it was looked at.
+    /// The length of the observation.
     pub window_us: u64,
     /// The share of I/Os that must keep it, in percent.
     pub percentile: f64,
@@ -226,20 +224,20 @@ pub struct TargetResult {
     pub depth: u32,
 }
 
-/// What `steadystate` asked for, and the verdict on the last turns.
+/// The setting of `steadystate`, and the verdict on the last turns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SteadyResult {
     /// The limit, as fio writes it: `iops:10.000000%`.
     pub limit: String,
-    /// How long the speed must be steady, in seconds.
+    /// The time for which the speed must be steady, in seconds.
     pub duration_s: u64,
-    /// Whether it was.
+    /// Whether the speed was steady.
     pub attained: bool,
-    /// What must be below the limit, as fio writes it.
+    /// The criterion that must be below the limit, as fio writes it.
     pub criterion: String,
-    /// The greatest deviation from the mean, if that was it.
+    /// The greatest deviation from the mean, if that is the criterion.
     pub max_deviation: f64,
-    /// The slope per second, if that was it.
+    /// The slope per second, if that is the criterion.
     pub slope: f64,
     /// By turn: I/Os per second.
     pub iops: Vec<f64>,
@@ -247,19 +245,19 @@ pub struct SteadyResult {
     pub bandwidth: Vec<f64>,
 }
 
-/// What threads ran under, besides the policy; what the job does not say is `None` or 0.
+/// Conditions of the threads, besides the policy; a setting that the job lacks is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Their scheduling class.
     pub sched: Option<String>,
-    /// The limit on idling that was held, in µs, or `none`.
+    /// The limit on idling in force, in µs, or `none`.
     pub pm_qos: Option<String>,
-    /// How many programs that do nothing but use the CPU ran on the same one.
+    /// Number of programs that only use the CPU and ran on the same one.
     pub hogs: u32,
 }
 
 impl Settings {
-    /// In words, each after a comma.
+    /// Returns the settings as text, each after a comma.
     pub fn words(&self) -> String {
         let pm_qos = self.pm_qos.as_deref().map(|us| match us {
             "none" => "no PM QoS".to_owned(),
@@ -282,17 +280,17 @@ pub struct RunResult {
     pub job_name: String,
     /// The reporting group, from 0.
     pub group_id: u32,
-    /// Which of the job's devices and policies it was, from 0, if other jobs ran at the same time.
+    /// Index among the job's devices and policies, from 0, if other jobs ran at the same time.
     pub cell: Option<usize>,
-    /// The jobs that ran at the same time, each with its way to wait.
+    /// The jobs that ran at the same time, each with its policy.
     pub beside: Vec<String>,
     /// The device's URI.
     pub device: String,
-    /// What is at the bottom of the device, in a few words.
+    /// The storage below the device, in a few words.
     pub medium: String,
     /// The completion policy.
     pub completion: String,
-    /// What the threads ran under.
+    /// The conditions of the threads.
     pub settings: Settings,
     /// The job's options as set, for `job options`.
     pub options: Vec<(String, String)>,
@@ -302,7 +300,7 @@ pub struct RunResult {
     pub numjobs: u32,
     /// I/Os by the depth at their submission, in fio's steps; `None` when it was not counted.
     pub iodepth_levels: Option<[u64; 7]>,
-    /// Submissions by how many I/Os they were of, and completions.
+    /// Submissions and completions by the number of I/Os in each.
     pub batch_levels: [[u64; 7]; 2],
     /// Reads.
     pub read: DirStats,
@@ -314,9 +312,9 @@ pub struct RunResult {
     pub flushes: LatencyStats,
     /// Latency over time.
     pub series: Vec<SeriesPoint>,
-    /// The latency that was to be kept.
+    /// The latency target and its result.
     pub target: Option<TargetResult>,
-    /// The speed that was to be steady.
+    /// The steady-state verdict.
     pub steady: Option<SteadyResult>,
     /// Wall time of the measured part.
     pub runtime_ns: u64,
@@ -330,24 +328,24 @@ pub struct RunResult {
     pub major_faults: u64,
     /// Other page faults.
     pub minor_faults: u64,
-    /// Which share of its lone speed a program that competed for the CPU kept, in percent.
+    /// The share of its lone speed that a program that competed for the CPU kept, in percent.
     pub competitor_percent: Option<f64>,
     /// The floor's median, when measured.
     pub floor_ns: Option<f64>,
     /// Median of the pairs' ratio to the floor, when measured.
     pub floor_ratio: Option<f64>,
-    /// Least and greatest ratio, or whatever quantiles the caller takes.
+    /// Minimum and maximum of the ratio, or other quantiles that the caller chooses.
     pub floor_ratio_spread: Option<(f64, f64)>,
     /// I/Os that failed.
     pub errors: u64,
-    /// Blocks that were not what had been written.
+    /// Blocks that differed from what was written.
     pub verify_errors: u64,
     /// Further figures, by name with unit.
     pub extra: Vec<(String, f64)>,
 }
 
 impl RunResult {
-    /// Reads and writes together.
+    /// Returns reads and writes together.
     pub fn latency(&self) -> LatencyStats {
         let mut both = self.read.total().clone();
         both.merge(self.write.total());
@@ -355,24 +353,24 @@ impl RunResult {
         both
     }
 
-    /// I/Os per second, reads and writes together.
+    /// Returns I/Os per second of all directions together.
     pub fn iops(&self) -> f64 {
         per_second(self.read.ios + self.write.ios + self.trim.ios, self.runtime_ns)
     }
 
-    /// User and system time over wall time, in percent.
+    /// Returns user and system time over wall time, in percent.
     pub fn cpu_percent(&self) -> f64 {
         self.usr_cpu_percent + self.sys_cpu_percent
     }
 
-    /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
+    /// Returns I/Os per second for each percent of a CPU; `None` without CPU time.
     pub fn iops_per_cpu_percent(&self) -> Option<f64> {
         let cpu_percent = self.cpu_percent();
         (cpu_percent > 0.0).then(|| self.iops() / cpu_percent)
     }
 
-    /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
-    /// for.
+    /// Returns the share of I/Os at each of [`DEPTH_LEVELS`], in percent. If depths were not
+    /// counted, all I/Os are at the requested depth.
     pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
         match self.iodepth_levels {
             Some(levels) if levels != [0; 7] => percents(levels),
@@ -385,13 +383,13 @@ impl RunResult {
     }
 }
 
-/// The index among fio's steps of a depth: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
+/// Returns the index of a depth among fio's steps: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
 pub fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }
 
-/// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4,
-/// 8, 16, 32, 64, more.
+/// Returns the index among fio's steps of the number of I/Os that were submitted or completed at
+/// once: 0, up to 4, 8, 16, 32, 64, more.
 pub fn batch_level(ios: u64) -> usize {
     match ios {
         0 => 0,
@@ -401,13 +399,13 @@ pub fn batch_level(ios: u64) -> usize {
     }
 }
 
-/// Shares of each, in percent.
+/// Returns the share of each count, in percent.
 pub(crate) fn percents(counts: [u64; 7]) -> [f64; 7] {
     let total: u64 = counts.iter().sum();
     counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
-/// `count` per second of `ns`; 0 when no time has passed.
+/// Returns `count` per second of `ns`; 0 when no time has passed.
 pub(crate) fn per_second(count: u64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { count as f64 * 1e9 / ns as f64 }
 }

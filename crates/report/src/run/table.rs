@@ -5,14 +5,14 @@ use comfy_table::{Cell, CellAlignment, Table};
 use super::stats::{RunResult, SLOWEST_ONE_IN, Settings};
 use crate::figures::{change, iops, none, us, wrapped};
 
-/// A line below the header only. (comfy-table breaks those above and below at columns; ours are
-/// drawn through.)
+/// A line only below the header. (comfy-table breaks those above and below at columns; ours are
+/// continuous.)
 const PRESET: &str = "     ═             ";
 
-/// Figures that are left out of a narrow table, the first one first.
+/// Figures that are left out of a narrow table, in this order.
 const LEFT_OUT_FIRST: [&str; 3] = ["IOPS/\nCPU-%", "1 in\n6,000 µs", "max\nµs"];
 
-/// How little of a name is kept when the table is too wide.
+/// The shortest that a name becomes when the table is too wide.
 const NAME_MIN_COLUMNS: usize = 8;
 
 #[derive(Clone)]
@@ -22,26 +22,26 @@ struct Line {
     first_of_job: bool,
 }
 
-/// A result as the table shows it; what is not known is shown as a dash.
+/// A result in the table; unknown figures are shown as a dash.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     /// The job's name.
     pub job: String,
     /// The device's URI.
     pub device: String,
-    /// What is at the bottom of the device, in a few words, if that is known.
+    /// The storage below the device, in a few words, if that is known.
     pub medium: String,
     /// The completion policy.
     pub completion: String,
-    /// What the threads ran under.
+    /// The conditions of the threads.
     pub settings: Settings,
     /// The mean latency.
     pub mean_ns: Option<f64>,
     /// p50, p99 and p99.9.
     pub percentiles_ns: [Option<f64>; 3],
-    /// What the slowest one in 6,000 reached.
+    /// The latency that the slowest one in 6,000 reached.
     pub slowest_ns: Option<f64>,
-    /// The slowest.
+    /// The maximum.
     pub max_ns: Option<f64>,
     /// I/Os per second.
     pub iops: f64,
@@ -49,13 +49,13 @@ pub(crate) struct Row {
     pub cpu_percent: Option<f64>,
     /// I/Os per second for each percent of a CPU.
     pub iops_per_cpu_percent: Option<f64>,
-    /// Which share of its lone speed a competing program kept.
+    /// The share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
     /// The floor's median.
     pub floor_ns: Option<f64>,
-    /// Median of the ratios to it.
+    /// Median of the ratios to the floor.
     pub floor_ratio: Option<f64>,
-    /// I/Os that failed, and blocks that were not what had been written.
+    /// I/Os that failed, and blocks that differed from what was written.
     pub errors: u64,
 }
 
@@ -85,14 +85,14 @@ impl From<&RunResult> for Row {
     }
 }
 
-/// The table with a caption, ending in a newline; empty without results. Latencies are of reads and
-/// writes together, from submission to having seen the completion, in µs.
+/// Returns the table with a caption, ending in a newline; empty without results. Latencies are of
+/// reads and writes together, from submission to having seen the completion, in µs.
 pub fn comparison_table(results: &[RunResult], width: usize) -> String {
     table_of(&results.iter().map(Row::from).collect::<Vec<_>>(), width)
 }
 
-/// The same from figures. It keeps within `width` columns: names give way first, and where that is
-/// not enough each device gets a line of its own above its rows.
+/// Returns the table of these rows. It keeps within `width` columns: names are shortened first, and
+/// where that is not enough each device gets a line of its own above its rows.
 pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     if results.is_empty() {
         return String::new();
@@ -109,7 +109,7 @@ pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     if columns(&table) > width {
         table = whole(&lines, 1);
     }
-    // Names give way, the longest column first, numbers do not.
+    // Names are shortened, the longest column first; numbers are not.
     while columns(&table) > width {
         let longest =
             |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
@@ -132,13 +132,14 @@ pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     table
 }
 
-/// The mark of a note: ¹, ², …, ¹⁰.
+/// Returns the mark of a note: ¹, ², …, ¹⁰.
 fn mark(at: usize) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     (at + 1).to_string().bytes().map(|digit| DIGITS[usize::from(digit - b'0')]).collect()
 }
 
-/// The mark of the note that `result` is of another device than `first`, the job's first one.
+/// Returns the mark of the note that `result` is of another device than `first`, the job's first
+/// one.
 fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
     if result.medium == first.medium || result.medium.is_empty() {
         return String::new();
@@ -157,12 +158,12 @@ fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
 /// A column of figures.
 struct Column {
     heading: &'static str,
-    /// Whether it is there even if no result has something in it.
+    /// Whether it is shown even if no result has a figure for it.
     always: bool,
     figure: Figure,
 }
 
-/// What a column says of a result, whose device's first row has this mean.
+/// The figure of a result, given the mean of its device's first row.
 type Figure = fn(&Row, Option<f64>) -> Option<String>;
 
 const fn always(heading: &'static str, figure: Figure) -> Column {
@@ -195,7 +196,7 @@ const COLUMNS: [Column; 17] = [
     sometimes("errors", |row, _| Some(row.errors.to_string())),
 ];
 
-/// Those that are always there, and those with something other than 0 in them.
+/// Returns the columns that are always shown, and those with a figure other than 0.
 fn columns_of(results: &[Row]) -> Vec<&'static Column> {
     const ALL: &[Column] = &COLUMNS;
     let says = |column: &Column| {
@@ -207,7 +208,8 @@ fn columns_of(results: &[Row]) -> Vec<&'static Column> {
 
 fn lines(results: &[Row], columns: &[&Column], notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
-    // The mean of this job and device's first row, and which devices and policies the job has seen.
+    // The mean of this job and device's first row, and the devices and policies that the job
+    // already has.
     let mut first_mean_ns = None;
     let mut seen: Vec<(&str, &str, &Settings)> = Vec::new();
     let mut last_name = None;
@@ -229,7 +231,7 @@ fn lines(results: &[Row], columns: &[&Column], notes: &mut Vec<String>) -> Vec<L
         let first_ns = first_mean_ns.filter(|_| !new_device);
         let figure = |column: &&Column| (column.figure)(result, first_ns).unwrap_or_else(none);
         let figures = columns.iter().map(figure).collect();
-        // A name is shown once, where it begins.
+        // A name is shown once, in its first row.
         let job = if first_of_job { result.job.clone() } else { String::new() };
         let mark = first.map_or_else(String::new, |first| device_mark(result, first, notes));
         let device = if new_device { result.device.clone() + &mark } else { String::new() };
@@ -238,7 +240,7 @@ fn lines(results: &[Row], columns: &[&Column], notes: &mut Vec<String>) -> Vec<L
     lines
 }
 
-/// The cells of `lines`, and an empty row before each job but the first.
+/// Returns the cells of `lines`, and an empty row before each job but the first.
 fn rows_of(lines: &[Line], named: bool) -> Vec<Vec<&str>> {
     let mut rows = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -252,7 +254,7 @@ fn rows_of(lines: &[Line], named: bool) -> Vec<Vec<&str>> {
     rows
 }
 
-/// A table whose first `texts` columns are names, as lines.
+/// Returns a table whose first `texts` columns are names, as lines.
 pub(crate) fn aligned(
     header: &[&str],
     rows: &[Vec<&str>],
@@ -275,14 +277,14 @@ pub(crate) fn aligned(
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// `lines` between two rules.
+/// Returns `lines` between two rules.
 fn framed(lines: &[String]) -> String {
     let rule = "─".repeat(columns(&lines.join("\n")));
     format!("{rule}\n{}\n{rule}", lines.join("\n"))
 }
 
-/// The table for a narrow place: job and device on lines of their own, and without the figures that
-/// are too many.
+/// Returns the table for a narrow terminal: job and device on lines of their own, without the
+/// figures that do not fit.
 fn by_device(mut header: Vec<&str>, mut lines: Vec<Line>, width: usize) -> String {
     header.drain(..2);
     let mut first_to_go = LEFT_OUT_FIRST.iter();
@@ -319,13 +321,13 @@ fn columns(table: &str) -> usize {
     table.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-/// The middle left out, so that a URI keeps its scheme and its model.
+/// Shortens a text in the middle, so that a URI keeps its scheme and its model.
 fn shortened(text: &str, columns: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= columns || columns == 0 {
         return text.to_owned();
     }
-    // Of a text shortened before, leave out the mark too.
+    // A text that was shortened before loses its mark, too.
     let chars: Vec<char> = chars.into_iter().filter(|c| *c != '…').collect();
     let head = (columns - 1) / 2;
     let tail = columns - 1 - head;

@@ -1,4 +1,4 @@
-//! The statistics, the JSON's keys, and the texts as they look.
+//! Tests of the statistics, the JSON's keys, and the printed texts.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::stats::{LATENCY_MAX_NS, PERCENTILES};
 use super::*;
 
-/// `n` reads of 4 KiB around `mean_ns`, one in a hundred three times as slow.
+/// Returns `n` reads of 4 KiB around `mean_ns`, one in a hundred three times as slow.
 fn result(job: &str, device: &str, completion: &str, mean_ns: u64, cpu_percent: f64) -> RunResult {
     let mut result = RunResult {
         job_name: job.to_owned(),
@@ -92,7 +92,7 @@ fn extremes_are_recorded_without_error() {
     assert!(only_late.percentile_ns(50.0) >= LATENCY_MAX_NS);
 }
 
-/// Percentiles against the sorted list, within the histogram's three digits.
+/// Compares percentiles with the sorted list, within the histogram's three digits.
 #[test]
 fn percentiles_agree_with_sorting() {
     let mut stats = LatencyStats::new();
@@ -277,7 +277,7 @@ rr4k   mem:1G?model=fast12  interrupt    7.96   7.81   7.81  23.20     23.20  23
     assert_eq!(table, want, "\n{table}");
 }
 
-/// One in a thousand of 650 is less than one.
+/// One in a thousand of 650 I/Os is less than one.
 #[test]
 fn a_percentile_of_too_few_is_not_known() {
     let mut stats = LatencyStats::new();
@@ -288,7 +288,7 @@ fn a_percentile_of_too_few_is_not_known() {
     assert!(stats.known_percentile_ns(99.9).is_some());
     assert_eq!(stats.known_percentile_ns(99.99), None);
     assert_eq!(LatencyStats::new().known_percentile_ns(50.0), None);
-    // A dash more in the table than with a thousand.
+    // The table has one more dash than with a thousand I/Os.
     let dashes = |ios: u64| {
         let mut few = RunResult { device: "mem:1M".to_owned(), ..RunResult::default() };
         (0..ios).for_each(|_| few.read.lat.record(5_000));

@@ -1,4 +1,4 @@
-//! One run as fio's text shows it.
+//! One run in the form of fio's text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::figures::{iops, with_prefix};
 
 use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
 
-/// A run in fio's words, ending in a newline.
+/// Returns a run in fio's text form, ending in a newline.
 pub fn run_text(result: &RunResult) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
@@ -69,7 +69,7 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         writeln!(out)?;
     }
     for (name, figure) in &result.extra {
-        // A count is shown as one.
+        // A count has no decimals.
         let digits = if figure.fract() == 0.0 { 0 } else { 2 };
         writeln!(out, "  {name:<13}: {figure:.digits$}")?;
     }
@@ -135,7 +135,7 @@ fn write_percentiles(out: &mut String, stats: &LatencyStats) -> std::fmt::Result
     Ok(())
 }
 
-/// The unit that suits these latencies, by their mean.
+/// Returns a suitable unit for these latencies, by their mean.
 fn unit_of(stats: &LatencyStats) -> (&'static str, f64) {
     match stats.mean_ns() {
         mean if mean >= 10_000_000.0 => ("msec", 1e6),

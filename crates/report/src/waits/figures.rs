@@ -1,4 +1,4 @@
-//! The results of a way to wait in a cell.
+//! The results of a policy in a cell.
 
 use serde::Serialize;
 
@@ -10,28 +10,28 @@ use crate::run::RunResult;
 pub struct Cell {
     /// The time of a 4 KiB read that nothing delays, in ns.
     pub device_ns: u64,
-    /// How it varies, in a word and in a sentence.
+    /// Its variation, in a word and in a sentence.
     pub shape: [&'static str; 2],
     /// The model of its device.
     pub model: String,
 }
 
 impl Cell {
-    /// What it is called, e.g. `4.1us-bimodal`.
+    /// Returns the cell's name, e.g. `4.1us-bimodal`.
     pub fn name(&self) -> String {
         format!("{}-{}", time_name(self.device_ns), self.shape[0])
     }
 }
 
-/// 7300 → `7.3us`.
+/// Formats 7300 as `7.3us`.
 pub fn time_name(ns: u64) -> String {
     format!("{}us", ns as f64 / 1e3)
 }
 
-/// A way to wait in a cell.
+/// The figures of a policy in a cell.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
-    /// The way.
+    /// The policy.
     pub completion: String,
     /// I/Os measured.
     pub ios: u64,
@@ -41,36 +41,36 @@ pub struct Figures {
     pub mean_ns: f64,
     /// p50, p99 and p99.9.
     pub percentiles_ns: [u64; 3],
-    /// The mean latency of each turn; 0 for one without I/O.
+    /// The mean latency of each turn; 0 for a turn without I/O.
     pub means_ns: Vec<f64>,
-    /// What the slowest one in 6,000 reached; `None` with fewer I/Os.
+    /// The latency that the slowest one in 6,000 reached; `None` with fewer I/Os.
     pub slowest_ns: Option<u64>,
-    /// The slowest.
+    /// The maximum.
     pub max_ns: u64,
     /// I/Os per second.
     pub iops: f64,
     /// User and system time of the waiting thread over wall time.
     pub cpu_percent: f64,
-    /// How often it slept, warm-ups included, as the next ones.
+    /// Number of sleeps. This and the next figures include warm-ups.
     pub sleeps: u64,
-    /// How often the completion was there when a sleep had ended.
+    /// Number of sleeps that ended after the completion.
     pub oversleeps: u64,
-    /// How often the spin budget ran out.
+    /// Number of times that the spin budget ran out.
     pub fallbacks: u64,
-    /// How often it blocked until the interrupt.
+    /// Number of times that the thread blocked until the interrupt.
     pub blocks: u64,
-    /// I/Os that these are of.
+    /// I/Os that these counters cover.
     pub ended: u64,
-    /// The same with a competing program on the CPU.
+    /// The figures with a competing program on the CPU.
     pub competing: Option<Competing>,
-    /// The informed policy with this way's own goal, if it has one.
+    /// The informed policy with this policy's own goal, if it has one.
     pub informed: Option<Reference>,
 }
 
-/// A way to wait beside a competing program.
+/// A policy beside a competing program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Competing {
-    /// What the program kept of its lone speed.
+    /// The share of its lone speed that the program kept, in percent.
     pub share_percent: f64,
     /// Mean latency.
     pub mean_ns: f64,
@@ -79,17 +79,17 @@ pub struct Competing {
 }
 
 impl Figures {
-    /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
+    /// Returns I/Os per second for each percent of a CPU; `None` without CPU time.
     pub fn iops_per_cpu_percent(&self) -> Option<f64> {
         (self.cpu_percent > 0.0).then(|| self.iops / self.cpu_percent)
     }
 
-    /// Oversleeps in percent of the sleeps; `None` if it never slept.
+    /// Returns oversleeps in percent of the sleeps; `None` without sleeps.
     pub fn overslept_sleeps_percent(&self) -> Option<f64> {
         (self.sleeps > 0).then(|| self.oversleeps as f64 * 100.0 / self.sleeps as f64)
     }
 
-    /// Oversleeps in percent of the I/Os; `None` if it never slept.
+    /// Returns oversleeps in percent of the I/Os; `None` without sleeps.
     pub fn overslept_ios_percent(&self) -> Option<f64> {
         (self.sleeps > 0 && self.ended > 0)
             .then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
@@ -97,7 +97,7 @@ impl Figures {
 }
 
 impl Competing {
-    /// Of a result of the bench that had a competing program.
+    /// Returns the figures of a bench result with a competing program.
     pub fn of(result: &RunResult) -> Option<Self> {
         let latency = result.latency();
         Some(Self {
@@ -108,54 +108,53 @@ impl Competing {
     }
 }
 
-/// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the
-/// distributions of device time and wake cost.
+/// Mean latency and CPU of a policy that cannot be implemented, computed from the distributions of
+/// device time and wake cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Reference {
     /// Mean latency.
     pub mean_ns: f64,
     /// CPU of the waiting thread.
     pub cpu_percent: f64,
-    /// Whether the goal can be reached at all; if not, this is what comes nearest.
+    /// Whether the goal is reachable at all; if not, this is the nearest result.
     pub reachable: bool,
 }
 
-/// What ways to wait are held against.
+/// References for comparison with policies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct References {
-    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that
-    /// can be reached.
+    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best
+    /// reachable result.
     pub informed: Reference,
-    /// Knows this I/O's time, too: a bound that cannot be reached.
+    /// Knows this I/O's time, too: a bound that no policy reaches.
     pub oracle: Reference,
 }
 
-/// Classic polling, which all others are held against.
+/// Classic polling, the baseline of all comparisons.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Baseline {
     /// Its mean latency.
     pub mean_ns: f64,
     /// Its CPU.
     pub cpu_percent: f64,
-    /// The mean latency of each turn; of two in a round, their mean.
+    /// The mean latency of each turn; the mean of both if a round has two.
     #[serde(skip)]
     pub means_ns: Vec<f64>,
-    /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran
-    /// once.
+    /// The difference of the means of two runs, as a part of the mean; `None` if it ran once.
     pub mean_spread: Option<f64>,
-    /// By how many percent of a CPU they differ.
+    /// The difference of their CPU, in percent of a CPU.
     pub cpu_spread_percent: Option<f64>,
 }
 
-/// Differences below this are none, however little two runs of `poll` happen to differ.
+/// Smaller differences are ignored, even if two runs of `poll` differ less.
 const LEAST_MEAN_SPREAD: f64 = 0.01;
 const LEAST_CPU_SPREAD_PERCENT: f64 = 1.0;
 
-/// A thread that polls alone on a CPU uses more of it than this.
+/// A thread that polls alone on a CPU uses more than this.
 const ALONE_CPU_PERCENT: f64 = 85.0;
 
 impl Baseline {
-    /// Of `poll`, which may have run `again`.
+    /// Returns the baseline of `poll`, which may have run `again`.
     pub fn of(poll: &Figures, again: Option<&Figures>) -> Self {
         let other = again.unwrap_or(poll);
         let middle = |one: f64, other: f64| (one + other) / 2.0;
@@ -172,48 +171,48 @@ impl Baseline {
         }
     }
 
-    /// Whether other programs had much of the CPU: then figures of live runs are worth little.
+    /// Returns whether other programs used much of the CPU: then figures of live runs mean little.
     pub(crate) fn is_crowded(&self) -> bool {
         self.cpu_percent < ALONE_CPU_PERCENT
     }
 
-    /// Means that differ by less, as a part of the mean, are alike.
+    /// Returns the difference below which means are equal, as a part of the mean.
     fn mean_tolerance(&self) -> f64 {
         self.mean_spread.unwrap_or(0.0).max(LEAST_MEAN_SPREAD)
     }
 
-    /// The same of CPU, in percent of a CPU.
+    /// Returns the difference below which CPU is equal, in percent of a CPU.
     fn cpu_tolerance_percent(&self) -> f64 {
         self.cpu_spread_percent.unwrap_or(0.0).max(LEAST_CPU_SPREAD_PERCENT)
     }
 }
 
-/// A cell with everything that was found in it.
+/// A cell with all its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellResult {
-    /// Which.
+    /// The cell.
     pub cell: Cell,
-    /// By way to wait, in the order they were asked for.
+    /// By policy, in the order of the command.
     pub ways: Vec<Figures>,
-    /// Classic polling; `None` if it had no turn.
+    /// Classic polling; `None` if it did not run.
     pub poll: Option<Baseline>,
-    /// What the ways are held against, if that was reckoned.
+    /// The references, if they were computed.
     pub references: Option<References>,
-    /// Turns done again since the CPUs moved around them, and those that count all the same.
+    /// Turns repeated since the CPUs moved during them, and moved turns that count nevertheless.
     pub moved_turns: (u64, u64),
     /// The cache-line time: median of all probes.
     pub cacheline_rtt_ns: Option<f64>,
 }
 
 impl CellResult {
-    /// The mean of `way` over that of `poll`.
+    /// Returns the mean of `way` over that of `poll`.
     pub fn mean_over_poll(&self, way: &Figures) -> Option<f64> {
         let poll = self.poll.as_ref().filter(|poll| poll.mean_ns > 0.0 && way.ios > 0)?;
         Some(way.mean_ns / poll.mean_ns)
     }
 
-    /// The same turn by turn: the median. What hits single turns only, whosever, does not show in
-    /// it.
+    /// Returns the median of that ratio over the turns. It does not show disturbances of single
+    /// turns.
     pub fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
         let turns = way.means_ns.iter().zip(&self.poll.as_ref()?.means_ns);
         let ratios: Vec<f64> = turns
@@ -223,20 +222,20 @@ impl CellResult {
         median(&ratios)
     }
 
-    /// The CPU of `way` over that of the informed policy with the same goal, or with that of
-    /// `adaptive`.
+    /// Returns the CPU of `way` over that of the informed policy with the same goal, or with that
+    /// of `adaptive`.
     pub fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
         let informed = way.informed.unwrap_or(self.references?.informed).cpu_percent;
         (informed > 0.0 && way.ios > 0).then(|| way.cpu_percent / informed)
     }
 
-    /// By how many percent of a CPU `way` is above the oracle.
+    /// Returns the percent of a CPU by which `way` is above the oracle.
     pub fn cpu_above_oracle_percent(&self, way: &Figures) -> Option<f64> {
         self.references.filter(|_| way.ios > 0).map(|of| way.cpu_percent - of.oracle.cpu_percent)
     }
 
-    /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them:
-    /// more than two runs of `poll` differ.
+    /// Returns whether `one` is as good as `other` in mean latency and in CPU, and better in one of
+    /// them by more than two runs of `poll` differ.
     pub fn dominates(&self, one: &Figures, other: &Figures) -> bool {
         let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else {
             return false;
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn dominance_is_beyond_the_spread() {
-        // Means that differ by 2 % are alike, and CPU within 2 %.
+        // Means that differ by 2 % are equal, and CPU within 2 %.
         let ways = [
             way("poll", 10.0, 98.0),
             way("a", 10.1, 60.0),

@@ -1,4 +1,4 @@
-//! The results for programs.
+//! The results as JSON.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,20 +7,20 @@ use serde_json::{Map, Value, json};
 use super::figures::{CellResult, Figures};
 use super::summary::Summary;
 
-/// What the whole run was.
+/// The conditions of the whole run.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
-    /// The machine, and how the command was called.
+    /// The machine's facts, and the command line.
     pub facts: Map<String, Value>,
-    /// How long each way was measured in each cell.
+    /// The measured time of each policy in each cell.
     pub runtime_ms: u64,
-    /// What competed in a second pass.
+    /// The program that competed in a second pass.
     pub competitor: Option<String>,
-    /// Whose wake costs were simulated with; `None`: it is live.
+    /// The source of the simulated wake costs; `None` for a live run.
     pub simulated: Option<String>,
 }
 
-/// Everything.
+/// Returns all results.
 pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({

@@ -1,4 +1,4 @@
-//! Ways to wait over a grid of devices: the results of each in each cell, and how they are shown.
+//! Policies over a grid of devices: the results of each in each cell, and their presentation.
 
 mod figures;
 mod json;

@@ -1,5 +1,5 @@
-//! The results as one HTML page: a summary, an overview, and a section a device time with the plane
-//! of each shape.
+//! The results as one HTML page: a summary, an overview, and a section for each device time with
+//! the plane of each shape.
 
 use askama::Template;
 use itertools::Itertools as _;
@@ -27,7 +27,7 @@ struct Page<'a> {
     overview: Option<Table>,
     sections: Vec<Section>,
     is_live: bool,
-    /// Turns done again since the CPUs moved, and those that count all the same.
+    /// Turns repeated since the CPUs moved, and moved turns that count nevertheless.
     moved_turns: (u64, u64),
     command: String,
 }
@@ -40,7 +40,7 @@ struct Section {
     cells: Vec<Details>,
 }
 
-/// A cell: its name, what it is, its table, and what is to be known beside that.
+/// A cell: its name, its description, its table, and the notes on it.
 struct Details {
     name: String,
     words: &'static str,
@@ -48,7 +48,7 @@ struct Details {
     below: String,
 }
 
-/// The page; `generator` is the program that makes it.
+/// Returns the page; `generator` is the program that makes it.
 pub fn page(
     cells: &[CellResult],
     summaries: &[Summary],
@@ -78,7 +78,7 @@ pub fn page(
     })
 }
 
-/// What was measured how long, where, and by what.
+/// Describes what was measured, for how long, where, and with what.
 fn about(cells: &[CellResult], setting: &Setting, generator: &str) -> String {
     let fact = |name: &str| fact(&setting.facts, name);
     let is = |name: &str, words: &str| {
@@ -113,7 +113,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A row a way to wait, with its marker.
+/// Returns a row for a policy, with its marker.
 fn row(names: &[String], name: &str, figures: impl Iterator<Item = Option<String>>) -> Row {
     Row {
         swatch: Some(Style::of(names, name).swatch(true)),
@@ -123,12 +123,12 @@ fn row(names: &[String], name: &str, figures: impl Iterator<Item = Option<String
     }
 }
 
-/// A table without groups.
+/// Returns a table without groups.
 fn plain(label: String, first: &'static str, heads: Vec<Head>, rows: Vec<Row>) -> Table {
     Table { label, first, heads, groups: vec![Group { device: None, rows }] }
 }
 
-/// All cells together, by way to wait.
+/// Returns the table of all cells together, by policy.
 fn summary(summaries: &[Summary], names: &[String]) -> Table {
     let mut columns = table::summary_columns(summaries);
     columns.retain(|of| !of.on_page.is_empty());
@@ -144,7 +144,7 @@ fn summary(summaries: &[Summary], names: &[String]) -> Table {
     plain("all cells together".to_owned(), "completion", heads, rows)
 }
 
-/// All cells at a glance: a row a cell, a column a way.
+/// Returns the overview of all cells: a row for each cell, a column for each policy.
 fn overview(cells: &[CellResult], names: &[String]) -> Table {
     let figure = |cell: &CellResult, way: &Figures| {
         let over = cell.mean_over_poll(way)?;
@@ -203,7 +203,7 @@ mod tests {
     use crate::waits::testing::{cell, way};
     use crate::waits::{Reference, References, summaries};
 
-    /// Tags that end themselves have no end; all others nest.
+    /// Returns whether tags nest; self-closing tags have no end tag.
     fn nests(page: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
         for part in page.split('<').skip(2) {

@@ -1,4 +1,4 @@
-//! The latency/CPU plane of a cell: a point a way to wait.
+//! The latency/CPU plane of a cell: a point for each policy.
 
 use crate::plot::{
     ACROSS, Axis, Element, Point, Scale, Side, Style, Tick, UP, at, line, plot, points,
@@ -8,7 +8,8 @@ use super::figures::{CellResult, Figures, Reference};
 use super::summary::AS_QUICK;
 use super::table::ratio;
 
-/// The range of means over poll's that planes of a row share: they can be compared by eye.
+/// Returns the range of means over poll's that the planes of a row share, so that they can be
+/// compared by eye.
 pub(super) fn range(cells: &[&CellResult]) -> (f64, f64) {
     let ratios = |cell: &&CellResult| -> Vec<f64> {
         let ways = cell.ways.iter().filter_map(|way| cell.mean_over_poll(way));
@@ -17,12 +18,12 @@ pub(super) fn range(cells: &[&CellResult]) -> (f64, f64) {
     let all: Vec<f64> = cells.iter().flat_map(ratios).collect();
     let most = all.iter().copied().fold(1.0, f64::max);
     let least = all.iter().copied().fold(1.0, f64::min);
-    // 1 and 1.03 can be distinguished, and there is some room.
+    // 1 and 1.03 are distinguishable, and there is some room.
     let room = (most / least).powf(0.06).max(1.01);
     (least / room, (most * room).max(1.1))
 }
 
-/// Both references, each with its mean over that of poll, and its CPU.
+/// Returns both references, each with its mean over that of poll, and its CPU.
 fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
     let poll_ns = cell.poll.as_ref().map_or(0.0, |poll| poll.mean_ns);
     let Some(references) = cell.references.filter(|_| poll_ns > 0.0) else { return Vec::new() };
@@ -30,7 +31,7 @@ fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
     vec![("informed", at(&references.informed)), ("oracle", at(&references.oracle))]
 }
 
-/// The plane of `cell`; `names` are those of all ways, by which they look.
+/// Draws the plane of `cell`; `names` are those of all policies, which decide their looks.
 pub(super) fn plane(cell: &CellResult, names: &[String], range: (f64, f64)) -> Element {
     let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS);
     let y = Axis::between(Scale::Log, range, UP);
@@ -62,13 +63,13 @@ pub(super) fn plane(cell: &CellResult, names: &[String], range: (f64, f64)) -> E
     plot(&label, x, Side(&y, &y_ticks, "mean latency over that of poll; lower is quicker"), inside)
 }
 
-/// A reference's mark: a ring with a cross in it.
+/// Draws a reference's mark: a ring with a cross in it.
 fn target((x, y): (f64, f64)) -> Element {
     let ring = format!("M{} {}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", at(x - 5.0), at(y));
     Element::new("path").set("class", "target").set("d", ring + "m-3 0h16m-8 -8v16")
 }
 
-/// Ticks of ratios: those that lie in the range, and no more than can be read.
+/// Returns the ticks of ratios that lie in the range, and no more than are readable.
 fn ticks((low, high): (f64, f64)) -> Vec<Tick> {
     const STEPS: [&[f64]; 4] = [
         &[0.9, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1],
@@ -89,7 +90,7 @@ fn ticks((low, high): (f64, f64)) -> Vec<Tick> {
     within.map(|at| Tick { at: *at, label: format!("× {at}") }).collect()
 }
 
-/// A way in a line.
+/// Describes a policy in a line.
 fn in_figures(cell: &CellResult, way: &Figures) -> String {
     let over = cell
         .mean_over_poll(way)

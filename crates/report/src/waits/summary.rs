@@ -1,4 +1,4 @@
-//! The cells' results together, by way to wait.
+//! The cells' results together, by policy.
 
 use itertools::Itertools as _;
 use serde::Serialize;
@@ -7,21 +7,21 @@ use crate::figures::median;
 
 use super::figures::{CellResult, Figures};
 
-/// How many times as long as classic polling a way may take that is to be as quick.
+/// The largest mean over that of classic polling that counts as equally quick.
 pub(crate) const AS_QUICK: f64 = 1.03;
 
-/// A way to wait over all cells.
+/// A policy over all cells.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
-    /// The way.
+    /// The policy.
     pub completion: String,
-    /// Cells in which it did I/O.
+    /// Cells in which it completed I/Os.
     pub cells: usize,
-    /// Mean over that of `poll`.
+    /// Its mean over that of `poll`.
     pub mean_over_poll: Option<Ratio>,
-    /// Cells in which that is at most `AS_QUICK`.
+    /// Cells in which that ratio is at most `AS_QUICK`.
     pub as_quick_cells: usize,
-    /// Cells in which the median turn's is; `None` where there were no turns.
+    /// Cells in which the median of the turns' ratios is; `None` without turns.
     pub as_quick_cells_by_turns: Option<usize>,
     /// CPU in percent: the median of the cells.
     pub cpu_percent: Option<f64>,
@@ -31,24 +31,24 @@ pub struct Summary {
     pub cpu_above_oracle_percent: Option<f64>,
     /// Oversleeps in percent of the sleeps: the median of the cells in which it slept.
     pub overslept_percent: Option<f64>,
-    /// What a competing program kept: the median of the cells.
+    /// The share that a competing program kept: the median of the cells.
     pub share_percent: Option<f64>,
-    /// Cells in which it dominates another way, by way.
+    /// Number of cells in which it dominates another policy, by policy.
     pub dominates: Vec<(String, usize)>,
     /// Cells in which it dominates at least one.
     pub dominating_cells: usize,
-    /// Names of the cells in which it is dominated, with the ways that do.
+    /// Names of the cells in which it is dominated, with the dominating policies.
     pub dominated: Vec<(String, Vec<String>)>,
 }
 
 /// A ratio over all cells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Its median.
+    /// The median.
     pub median: f64,
-    /// Its greatest.
+    /// The maximum.
     pub worst: f64,
-    /// Where that is.
+    /// The cell of the maximum.
     pub worst_cell: String,
 }
 
@@ -61,7 +61,7 @@ impl Ratio {
     }
 }
 
-/// By way to wait, in the order of the first cell.
+/// Returns the summaries by policy, in the order of the first cell.
 pub fn summaries(cells: &[CellResult]) -> Vec<Summary> {
     let ways = cells.iter().flat_map(|cell| &cell.ways);
     ways.map(|way| way.completion.as_str()).unique().map(|name| summary(name, cells)).collect()

@@ -1,4 +1,4 @@
-//! The results for people, as text.
+//! The results as text.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::run::aligned;
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::{AS_QUICK, Summary};
 
-/// What a column says of a way to wait in a cell; `None`: not known.
+/// The figure of a policy in a cell; `None`: not known.
 type Figure = fn(&CellResult, &Figures) -> Option<String>;
 
 /// A column of a cell's table.
@@ -79,7 +79,7 @@ const COLUMNS: [Column; 17] = [
     }),
 ];
 
-/// The columns of which something is known in one of `cells`.
+/// Returns the columns with a known figure in one of `cells`.
 pub(crate) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
     let known = |column: &&Column| {
         cells.iter().any(|cell| cell.ways.iter().any(|way| (column.figure)(cell, way).is_some()))
@@ -88,7 +88,7 @@ pub(crate) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
     ALL.iter().filter(known).collect()
 }
 
-/// A cell: what it is, and a row a way to wait.
+/// Returns a cell's description, and a row for each policy.
 pub fn cell_table(cell: &CellResult, width: usize) -> String {
     let columns = columns(&[cell]);
     let mut text = format!("{}: {}\n", cell.cell.name(), cell.cell.shape[1]);
@@ -96,7 +96,7 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
     if whole.lines().all(|line| line.chars().count() <= width) {
         text += &whole;
     } else {
-        // Latencies above, what they cost below.
+        // Latencies above, their cost below.
         let first = columns.iter().position(|of| of.heading == "IOPS").unwrap_or(0);
         text += &rows_of(cell, &columns[..first]);
         text.push('\n');
@@ -125,7 +125,7 @@ fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
     render(&header, rows.collect())
 }
 
-/// What is to be known beside a cell's rows.
+/// Returns the notes below a cell's rows.
 pub(crate) fn below(cell: &CellResult) -> String {
     let mut parts = Vec::new();
     if let Some((mean, cpu)) =
@@ -157,8 +157,8 @@ pub(crate) fn below(cell: &CellResult) -> String {
     if parts.is_empty() { String::new() } else { format!("{}\n", parts.join("; ")) }
 }
 
-/// A column of all cells together: its heading in the text and on the page, if it is there, what
-/// it is, and what it says of a way.
+/// A column of the summary: its heading in the text and on the page (if shown there), its
+/// explanation, and its figure.
 pub(crate) struct SummaryColumn {
     heading: &'static str,
     pub on_page: &'static str,
@@ -175,7 +175,7 @@ const fn summarised(
     SummaryColumn { heading, on_page, explained, figure }
 }
 
-/// The columns of all cells together.
+/// The columns of the summary.
 const SUMMARY: [SummaryColumn; 13] = [
     summarised("cells", "", "", |of| Some(of.cells.to_string())),
     summarised("≤ 1.03\n× poll", "", "", |of| Some(of.as_quick_cells.to_string())),
@@ -238,7 +238,7 @@ const SUMMARY: [SummaryColumn; 13] = [
     ),
 ];
 
-/// Those columns; without the ones that need what was not measured.
+/// Returns the summary's columns, without those whose figures were not measured.
 pub(crate) fn summary_columns(summaries: &[Summary]) -> Vec<&'static SummaryColumn> {
     const ALL: &[SummaryColumn] = &SUMMARY;
     let known = |of: &&SummaryColumn| {
@@ -248,7 +248,7 @@ pub(crate) fn summary_columns(summaries: &[Summary]) -> Vec<&'static SummaryColu
     ALL.iter().filter(known).collect()
 }
 
-/// All cells together, and the lines by which ways to wait can be judged.
+/// Returns the summary of all cells, with a verdict for each policy.
 pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> String {
     let mut columns = summary_columns(summaries);
     columns.retain(|of| !of.heading.is_empty());
@@ -271,7 +271,7 @@ pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> Strin
     text
 }
 
-/// The verdict on a way, in a line.
+/// Returns the verdict on a policy, in a line.
 pub(crate) fn verdict(of: &Summary) -> String {
     let word = if of.as_quick_cells == of.cells { "kept  " } else { "missed" };
     let mut line = format!(
@@ -299,7 +299,7 @@ pub(crate) fn verdict(of: &Summary) -> String {
     line
 }
 
-/// The legend of all tables: what the columns are.
+/// Returns the legend of all tables: the meaning of the columns.
 pub fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
     let explained = |column: &&Column| {
@@ -319,7 +319,7 @@ fn latency(way: &Figures, ns: f64) -> Option<String> {
     (way.ios > 0).then(|| us(ns))
 }
 
-/// A ratio with as many digits as tell it from 1.
+/// Formats a ratio with enough digits to distinguish it from 1.
 pub(crate) fn ratio(ratio: f64) -> String {
     if ratio < 9.995 { format!("{ratio:.3}") } else { format!("{ratio:.1}") }
 }

@@ -1,8 +1,8 @@
-//! Results that tests are written with.
+//! Results for tests.
 
 use super::figures::{Baseline, Cell, CellResult, Figures};
 
-/// A way to wait with this mean and CPU.
+/// Returns a policy with this mean and CPU.
 pub(crate) fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
     let mean_ns = mean_us * 1e3;
     Figures {
@@ -19,7 +19,7 @@ pub(crate) fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
     }
 }
 
-/// A cell with these ways, and `poll` twice: mean in µs and CPU in percent.
+/// Returns a cell with these policies, and `poll` twice: mean in µs and CPU in percent.
 pub(crate) fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> CellResult {
     let [poll, again] =
         [poll, again].map(|(mean_us, cpu_percent)| way("poll", mean_us, cpu_percent));

@@ -1,4 +1,4 @@
-//! Keys that say when: how long, how many at a time, at what pace, after which job; and the logs.
+//! Keys for time: duration, number in flight, pace, order of jobs; and the logs.
 
 use super::super::value;
 use super::super::{Exit, IODEPTH_MAX, LogName, NUMJOBS_MAX, lists};

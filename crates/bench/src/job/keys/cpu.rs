@@ -1,4 +1,4 @@
-//! Keys that say how a job waits, on which CPUs, beside what, and with what priority.
+//! Keys for how a job waits, its CPUs, its competitors, and its priority.
 
 use super::super::cmdprio::{self, numbers};
 use super::super::{HOGS_MAX, value};

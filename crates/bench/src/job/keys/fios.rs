@@ -1,25 +1,25 @@
-//! fio's keys without a counterpart here, and its engines: the keys of one reason together.
+//! fio's keys without a counterpart here, and its engines, grouped by reason.
 //!
 //! The names are those of fio 3.33 (`fio --cmdhelp=all`, its aliases, and the options of its
-//! engines), and those newer ones that the examples of fio 3.41 use. A test holds the list against
-//! the fio that is installed.
+//! engines), and the newer ones that the examples of fio 3.41 use. A test compares the list with
+//! the installed fio.
 
-/// Which values of a key that has no effect are accepted.
+/// The accepted values of a key that has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::job) enum Accepts {
-    /// Any; the key may stand alone.
+    /// Any value, or none.
     Any,
-    /// Any, but there must be one.
+    /// Any value; it is required.
     AnyValue,
-    /// These only, since another one would ask for something.
+    /// Only these, since another value would ask for an effect.
     Only(&'static [&'static str]),
-    /// fio's engines that do what we do: block I/O.
+    /// fio's engines that do block I/O, as we do.
     Engine,
 }
 use Accepts::{Any, AnyValue, Engine, Only};
 
-/// Keys that ask for what we do anyway, or for something that has no counterpart here and changes
-/// no figure: names, the values, and why they have no effect.
+/// Keys for what we do anyway, or for something that has no counterpart here and changes no figure:
+/// names, the values, and why they have no effect.
 pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
     ("description", AnyValue, "a remark"),
     ("ioengine", Engine, "the device's URI says how I/O is done"),
@@ -95,7 +95,8 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
     ),
 ];
 
-/// Keys that would change what is measured: names, and why they are refused or what to say instead.
+/// Keys that would change what is measured: names, and the reason for the refusal or the
+/// alternative.
 pub(in crate::job) const REFUSED: &[(&str, &str)] = &[
     (
         "hipri_percentage",
@@ -182,7 +183,7 @@ pub(in crate::job) const BLOCK_ENGINES: &str = "\
      sync psync vsync pvsync pvsync2 libaio linuxaio posixaio \
      solarisaio windowsaio io_uring io_uring_cmd mmap splice null";
 
-/// What another engine of fio's does, and why it is refused.
+/// Other engines of fio, and why they are refused.
 pub(in crate::job) const OTHER_ENGINES: &[(&str, &str)] = &[
     ("cpuio", "does no I/O; say hog= or competitor="),
     ("exec", "runs programs"),
@@ -208,12 +209,12 @@ pub(in crate::job) const OTHER_ENGINES: &[(&str, &str)] = &[
     ("libblkio", "is a library of drivers, which the device's URI names here"),
 ];
 
-/// The names of a group.
+/// Returns the names of a group.
 pub(in crate::job) fn names(group: &'static str) -> impl Iterator<Item = &'static str> {
     group.split_whitespace()
 }
 
-/// Whether a group has the name; the group's own.
+/// Returns the group's name that equals `name`, if there is one.
 pub(in crate::job) fn find(group: &'static str, name: &str) -> Option<&'static str> {
     names(group).find(|known| *known == name)
 }

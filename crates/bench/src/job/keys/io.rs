@@ -1,4 +1,4 @@
-//! Keys that say what a job does, and where: I/Os, checks, places, zones, files.
+//! Keys for the I/Os and their places: directions, sizes, checks, offsets, zones, files.
 
 use super::super::value::{self, RW_KINDS};
 use super::super::{Generator, Payload, ZoneMode, lists};
@@ -114,7 +114,7 @@ const BS: Field = Field {
     reset: |job, plain| {
         (job.bs_read_bytes, job.bs_write_bytes) = (plain.bs_read_bytes, plain.bs_write_bytes);
     },
-    // A size that is set contradicts the other keys of sizes, even if it is the default.
+    // A size that is set contradicts the other keys of sizes, even with the default value.
     differs: |_, _| true,
     takes: |_| "a size such as 4k, or read and write sizes such as 4k,8k".to_owned(),
 };

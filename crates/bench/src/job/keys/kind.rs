@@ -1,4 +1,5 @@
-//! Kinds of values: how a key's text becomes the value of a field, and what to call such texts.
+//! Kinds of values: how a key's text becomes the value of a field, and the description of such
+//! texts.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -11,24 +12,24 @@ pub(crate) type Remark = Option<&'static str>;
 
 /// A kind of value.
 pub(super) trait Kind {
-    /// What it becomes.
+    /// The type of the value.
     type Value;
-    /// Reads one.
+    /// Parses a text.
     fn read(&self, text: &str) -> Result<(Self::Value, Remark), Why>;
-    /// What a text may be.
+    /// Describes the texts that it accepts.
     fn takes(&self) -> String;
 }
 
-/// A field of the job, and how a key's text gets there.
+/// A field of the job, and how a key's text is stored there.
 #[derive(Clone, Copy)]
 pub(in crate::job) struct Field {
-    /// Reads the text into it.
+    /// Parses the text and stores the value.
     pub set: fn(&mut Job, &str) -> Result<Remark, Why>,
-    /// Takes it from another job: one that has nothing set.
+    /// Copies the value from another job, which has nothing set.
     pub reset: fn(&mut Job, &Job),
-    /// Whether it says something else than another job.
+    /// Whether the value differs from another job's.
     pub differs: fn(&Job, &Job) -> bool,
-    /// What a text may be; any job will do.
+    /// Describes the accepted texts; any job will do.
     pub takes: fn(&Job) -> String,
 }
 
@@ -49,7 +50,7 @@ macro_rules! field {
 }
 pub(super) use field;
 
-/// What a text of the kind may be; the value says which kind of number is meant.
+/// Describes the texts that a kind accepts; the value selects the type of number.
 pub(super) fn takes<K: Kind>(kind: &K, _: &K::Value) -> String {
     kind.takes()
 }
@@ -65,12 +66,12 @@ pub(super) struct Int<T> {
 /// fio's int.
 pub(super) const INT_MAX: u64 = u32::MAX as u64;
 
-/// A whole number from `min` to `max`.
+/// Returns the kind of a whole number from `min` to `max`.
 pub(super) const fn int<T>(min: u64, max: u64) -> Int<T> {
     Int { min, max, unit: "", of: PhantomData }
 }
 
-/// A whole number of `unit`, as large as fio's.
+/// Returns the kind of a whole number of `unit`, up to fio's maximum.
 pub(super) const fn count<T>(min: u64, unit: &'static str) -> Int<T> {
     Int { min, max: INT_MAX, unit, of: PhantomData }
 }
@@ -118,7 +119,7 @@ impl<T: Copy> Kind for Words<T> {
     }
 }
 
-/// What only one key or two take: what it is, and how it is read.
+/// A kind that only one or two keys have: its description, and its parser.
 pub(super) struct By<T>(pub &'static str, pub fn(&str) -> Result<T, Why>);
 
 impl<T> Kind for By<T> {
@@ -133,7 +134,7 @@ impl<T> Kind for By<T> {
     }
 }
 
-/// The same of a kind whose values may be worth a remark.
+/// Like [`By`], for values that may come with a remark.
 pub(super) struct Noted<T>(pub &'static str, pub fn(&str) -> Result<(T, Remark), Why>);
 
 impl<T> Kind for Noted<T> {
@@ -148,7 +149,7 @@ impl<T> Kind for Noted<T> {
     }
 }
 
-/// Whether something holds.
+/// A boolean.
 pub(super) const FLAG: By<bool> = By("1 or 0", value::boolean);
 /// fio's time: a number without a unit is in seconds.
 pub(super) const SECONDS: By<Duration> =
@@ -159,7 +160,7 @@ pub(super) const MICROSECONDS: By<Duration> =
 /// Bytes, in whole sectors.
 pub(super) const BYTES: By<u64> =
     By("a size such as 4k", |text| Ok(value::whole_sectors(value::size(text)?)?.bytes));
-/// A place or length on the device.
+/// An offset or length on the device.
 pub(super) const PLACE: Noted<Extent> = Noted(EXTENT, value::extent);
 /// A length above 0.
 pub(super) const LENGTH: Noted<Extent> = Noted(EXTENT, |text| match value::extent(text)? {
@@ -168,7 +169,7 @@ pub(super) const LENGTH: Noted<Extent> = Noted(EXTENT, |text| match value::exten
     }
     length => Ok(length),
 });
-/// Where on the device to begin.
+/// A start offset on the device.
 pub(super) const OFFSET: Noted<Extent> = Noted(EXTENT, |text| match value::extent(text)? {
     (Extent::Percent(100), _) => Err("nothing is left after the whole device".to_owned()),
     offset => Ok(offset),
@@ -178,7 +179,7 @@ const EXTENT: &str = "a size such as 1g or 20%";
 
 /// A value that may be absent.
 pub(super) struct Opt<K>(pub K);
-/// The same; 0 is absent, too.
+/// Like [`Opt`]; 0 is absent, too.
 pub(super) struct Unless0<K>(pub K);
 
 impl<K: Kind> Kind for Opt<K> {

@@ -1,4 +1,4 @@
-//! The keys as `--help` and docs/fio.md list them.
+//! The lists of keys in `--help` and docs/fio.md.
 
 use itertools::Itertools as _;
 use meantime_report::figures::wrapped;
@@ -9,15 +9,15 @@ use super::{Default, Key, SUBJECTS, Subject, built};
 pub struct KeyOption {
     /// The key's name.
     pub name: &'static str,
-    /// What its value is called.
+    /// The name of its value.
     pub value_name: &'static str,
-    /// What it says, and what holds without it.
+    /// Its help text, with the default.
     pub help: String,
-    /// What it means without a value, if it may stand alone.
+    /// Its meaning without a value, if it may stand alone.
     pub alone: Option<&'static str>,
 }
 
-/// The keys that `bench --help` lists as options.
+/// Returns the keys that `bench --help` lists as options.
 pub fn options() -> impl Iterator<Item = KeyOption> {
     built().filter_map(|key| {
         let Key { name, value_name, help, .. } = *key;
@@ -33,7 +33,7 @@ pub fn options() -> impl Iterator<Item = KeyOption> {
     })
 }
 
-/// The names of all keys that are built, by subject, in lines.
+/// Returns the names of all implemented keys, by subject, in lines.
 pub fn subjects() -> String {
     const INDENT: usize = 14;
     const WIDTH: usize = 88;

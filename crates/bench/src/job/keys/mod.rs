@@ -1,7 +1,7 @@
-//! The keys: one entry for each is the source of parsing, `--help` and docs/fio.md.
+//! The keys: the entry of each is the source of parsing, `--help` and docs/fio.md.
 //!
-//! The entries of the keys that are built are in [`io`], [`course`] and [`cpu`], by subject; those
-//! of fio's that are accepted without effect or refused are in [`fios`]. [`set`] looks a key up,
+//! The entries of the implemented keys are in [`io`], [`course`] and [`cpu`], by subject; fio's
+//! keys that are accepted without effect or refused are in [`fios`]. [`set`] looks a key up,
 //! [`list`] writes the lists of `--help` and of the manual.
 
 mod course;
@@ -20,45 +20,45 @@ use super::{Job, ZoneMode};
 pub use list::{KeyOption, options, subjects};
 pub use set::{Ignored, Note, known_key, may_stand_alone};
 
-/// A key that is built.
+/// An implemented key.
 pub(super) struct Key {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// fio's other names for it.
     pub aliases: &'static [&'static str],
-    /// How its value gets into the job.
+    /// The field that stores its value.
     pub(super) field: Field,
-    /// What holds without it.
+    /// The default.
     pub(super) default: Default,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// What it means without `=value`, if it may stand alone.
+    /// Its meaning without `=value`, if it may stand alone.
     alone: Option<&'static str>,
-    /// What it applies to; elsewhere it has no effect.
+    /// The jobs that it applies to; elsewhere it has no effect.
     pub(super) applies: &'static [Applies],
-    /// Elsewhere it is an error, unless `[global]` sets it.
+    /// Whether it is an error elsewhere, unless `[global]` sets it.
     is_strict: bool,
-    /// `bench --help` lists it, with this for its value.
+    /// The name of its value in `bench --help`, which lists it as an option.
     value_name: Option<&'static str>,
 }
 
-/// What holds without a key.
+/// The default of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Default {
-    /// It is required, or says nothing.
+    /// It is required, or has no default.
     None,
-    /// The same as with this value.
+    /// The same as this value.
     Is(&'static str),
-    /// What the words say.
+    /// As described by the text.
     Means(&'static str),
 }
 
-/// What a key applies to.
+/// The jobs that a key applies to.
 #[derive(Clone, Copy)]
 pub(super) enum Applies {
-    /// To jobs with this key, which asks for something.
+    /// Jobs in which this key is set and asks for something.
     With(&'static str),
-    /// To jobs of which this holds.
+    /// Jobs that meet this condition.
     If(&'static Condition),
 }
 use Applies::{If, With};
@@ -66,9 +66,9 @@ use Applies::{If, With};
 /// A condition that a key applies under.
 pub(super) struct Condition {
     is_met: fn(&Job) -> bool,
-    /// That it is not met; `{rw}` is the job's.
+    /// Text that it is not met; `{rw}` is the job's.
     unmet: &'static str,
-    /// What it needs.
+    /// Description of the condition.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the manual, which a test writes"))]
     pub needs: &'static str,
 }
@@ -120,13 +120,13 @@ const PRIORITIZED: Condition = Condition {
 
 /// Keys of one subject.
 pub(crate) struct Subject {
-    /// What they are about.
+    /// The subject.
     pub name: &'static str,
     /// The keys.
     pub keys: &'static [Key],
 }
 
-/// All keys that are built.
+/// All implemented keys.
 pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "what", keys: io::WHAT },
     Subject { name: "checks", keys: io::CHECKS },
@@ -144,8 +144,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "logs", keys: course::LOGS },
 ];
 
-/// Keys that set the same thing in different words. One that is set nearer to the job replaces one
-/// that is set farther away: the command line is nearest, then the section, then `[global]`.
+/// Keys that set the same thing in different words. A key that is set nearer to the job replaces
+/// one that is set farther away: the command line is nearest, then the section, then `[global]`.
 pub(super) const FAMILIES: &[&[&str]] = &[
     &["bs", "bsrange", "bssplit"],
     &["rate", "rate_iops"],
@@ -168,7 +168,7 @@ const fn key(name: &'static str, field: Field, help: &'static str) -> Key {
     }
 }
 
-/// A key that may stand alone.
+/// Returns a key that may stand alone.
 const fn flag(name: &'static str, field: Field, help: &'static str) -> Key {
     key(name, field, help).alone("1").is("0")
 }
@@ -194,7 +194,7 @@ impl Key {
         Key { applies, ..self }
     }
 
-    /// Without writes it is an error, unless `[global]` sets it.
+    /// Makes it an error without writes, unless `[global]` sets it.
     const fn for_writes(self) -> Key {
         Key { applies: &[If(&WRITES)], is_strict: true, ..self }
     }
@@ -203,31 +203,32 @@ impl Key {
         Key { value_name: Some(value_name), ..self }
     }
 
-    /// Whether it is what `key` names.
+    /// Returns whether `key` is its name or an alias.
     fn is_called(&self, key: &str) -> bool {
         self.name == key || self.aliases.contains(&key)
     }
 }
 
-/// All keys that are built, in the order of the subjects.
+/// Returns all implemented keys, in the order of the subjects.
 pub(super) fn built() -> impl Iterator<Item = &'static Key> {
     SUBJECTS.iter().flat_map(|subject| subject.keys)
 }
 
-/// The key that is built and called so.
+/// Returns the implemented key with this name.
 pub(super) fn find(key: &str) -> Option<&'static Key> {
     built().find(|known| known.is_called(key))
 }
 
 impl Job {
-    /// Whether the key was set, here or in `[global]`, and asks for something: another thing than
-    /// a job without it.
+    /// Returns whether the key was set, here or in `[global]`, to another value than a job has
+    /// without it.
     pub(super) fn says(&self, key: &str) -> bool {
         let differs = |key: &Key| (key.field.differs)(self, &Job::new(&self.name));
         self.is_set(key) && find(key).is_some_and(differs)
     }
 
-    /// The keys that are set and do not apply, each with why, and whether that is an error.
+    /// Returns the keys that are set and do not apply, each with the reason, and whether that is an
+    /// error.
     pub(super) fn idle_keys(&self) -> Vec<(&'static str, String, bool)> {
         let mut idle = Vec::new();
         for key in built().filter(|key| self.is_set(key.name)) {

@@ -1,6 +1,6 @@
-//! Finds the key that may have been meant by an unknown one.
+//! Finds the key that an unknown one was probably meant to be.
 
-/// The one of `known` that is nearest to `key`, if it is near enough to be meant.
+/// Returns the element of `known` nearest to `key`, if it is near enough.
 pub(super) fn nearest_key(
     key: &str,
     known: impl Iterator<Item = &'static str>,
@@ -15,7 +15,7 @@ pub(super) fn nearest_key(
     Some(near.1).filter(|known| near.0 <= enough && near.0 < known.len())
 }
 
-/// Levenshtein's distance, with a swap of neighbours counted as one step.
+/// Returns Levenshtein's distance, with a swap of neighbours counted as one step.
 pub(super) fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

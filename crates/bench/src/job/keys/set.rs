@@ -1,4 +1,4 @@
-//! Sets a key: the one place that looks it up.
+//! Sets a key: the only place that looks keys up.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use super::fios::{self, Accepts, BLOCK_ENGINES, IGNORED, OTHER_ENGINES, REFUSED}
 use super::nearest::nearest_key;
 use super::{FAMILIES, Key, built, find};
 
-/// What to say of a key although it was accepted.
+/// A note on an accepted key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// Its value is worth a remark.
+    /// A remark on its value.
     Remark(String),
     /// It has no effect here.
     Ignored(Ignored),
@@ -24,7 +24,7 @@ pub enum Note {
 pub struct Ignored {
     /// Its name.
     pub key: &'static str,
-    /// Why it has none; many keys share a reason.
+    /// Why it has no effect; many keys share a reason.
     pub why: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Note {
 }
 
 impl Ignored {
-    /// All of a run in one line, those of one reason together.
+    /// Returns all ignored keys of a run in one line, grouped by reason.
     pub fn line(all: &[Ignored]) -> String {
         let reasons = all.iter().map(|ignored| ignored.why).unique().map(|why| {
             let keys = all.iter().filter(|ignored| ignored.why == why).map(|ignored| ignored.key);
@@ -49,10 +49,11 @@ impl Ignored {
 }
 
 impl Job {
-    /// Sets `key` to `value` (`None`: the key stood alone). The single place that knows the keys.
+    /// Sets `key` to `value` (`None`: the key stood alone). This is the only place that knows the
+    /// keys.
     ///
-    /// `Ok(Some(_))` is to be shown: the key has no effect, or its value is worth a remark. On the
-    /// command line `time-based` is `time_based`.
+    /// The caller shows a returned note: the key has no effect, or there is a remark on its value.
+    /// On the command line `time-based` is `time_based`.
     pub fn set(
         &mut self,
         key: &str,
@@ -85,7 +86,7 @@ impl Job {
             .map(|remark| Note::Remark(format!("{origin}: {written}={}: {remark}", shown(text)))))
     }
 
-    /// Notes that `key` was set, and forgets what it replaces.
+    /// Records that `key` was set, and removes what it replaces.
     fn remember(&mut self, key: &Key, text: &str, origin: &Origin) {
         let Key { name, field, .. } = *key;
         if name == "name" {
@@ -93,10 +94,10 @@ impl Job {
         }
         self.set_keys.retain(|set| set.key != name);
         let family = FAMILIES.iter().find(|family| family.contains(&name)).copied();
-        // hipri=0 asks for nothing, so that it replaces nothing.
+        // hipri=0 asks for nothing, so it replaces nothing.
         let family = family.filter(|_| name != "hipri" || self.hipri).unwrap_or_default();
-        // The two mix keys are one setting, as direct and buffered are: the latter replaces the
-        // former.
+        // The two mix keys are one setting, and so are direct and buffered: the later key replaces
+        // the earlier one.
         let mix = name.starts_with("rwmix") || matches!(name, "direct" | "buffered");
         let farther = |set: &SetKey| {
             set.inherited || *origin == Origin::CommandLine && set.origin != Origin::CommandLine
@@ -107,14 +108,14 @@ impl Job {
             (other.field.reset)(self, &Job::new(""));
         }
         if !family.is_empty() {
-            // Keys of a family may share a field. It was accepted before.
+            // Keys of a family may share a field. The value was accepted before.
             let _ = (field.set)(self, text);
         }
         let (value, origin) = (text.to_owned(), origin.clone());
         self.set_keys.push(SetKey { key: name, value, origin, inherited: false });
     }
 
-    /// The job at the beginning of a section: all that is set is from `[global]`.
+    /// Returns the job at the beginning of a section: everything set is from `[global]`.
     pub(in crate::job) fn inherit(&self, name: String) -> Job {
         let mut job = Job { name, ..self.clone() };
         job.set_keys.iter_mut().for_each(|set| set.inherited = true);
@@ -122,7 +123,7 @@ impl Job {
     }
 }
 
-/// A key that has no effect; an error if it is none of those.
+/// Returns the note on a key without effect, or an error for any other key.
 fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, JobError> {
     let written = origin.key(key);
     let fail = |problem: Problem| Err(JobError::new(origin, problem));
@@ -153,7 +154,7 @@ fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, J
     }
 }
 
-/// Why `engine`, one of fio's, does something else than a job here; `None` if it does the same.
+/// Returns why `engine`, one of fio's, differs from a job here; `None` if it does the same.
 fn engine_refusal(engine: &str) -> Option<String> {
     if fios::find(BLOCK_ENGINES, engine).is_some() {
         return None;
@@ -167,20 +168,20 @@ fn engine_refusal(engine: &str) -> Option<String> {
     })
 }
 
-/// All names of keys that are built or accepted.
+/// Returns all names of keys that are implemented or accepted.
 fn names() -> impl Iterator<Item = &'static str> {
     let built = built().flat_map(|known| std::iter::once(known.name).chain(known.aliases.to_vec()));
     built.chain(IGNORED.iter().flat_map(|(group, ..)| fios::names(group)))
 }
 
-/// The name of a key, ours or fio's, as the table has it: `time-based` is `time_based`.
+/// Returns the name of a key, ours or fio's, as in the table: `time-based` is `time_based`.
 pub fn known_key(key: &str) -> Option<&'static str> {
     let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
     let key = key.replace('-', "_");
     names().chain(refused).find(|known| known.replace('-', "_") == key)
 }
 
-/// Whether a key may stand alone, without a value.
+/// Returns whether a key may stand alone, without a value.
 pub fn may_stand_alone(key: &str) -> bool {
     match find(key) {
         Some(known) => known.alone.is_some(),

@@ -1,4 +1,4 @@
-//! The keys that shape I/O: what fio 3.33 makes of their values, and what contradicts what.
+//! The keys that shape I/O: fio 3.33's interpretation of their values, and contradictions.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ fn distributions() {
     );
     let Distribution::Zoned([read, write]) = of("zoned:60/10:30/20:8/30:2/40") else { panic!() };
     assert_eq!((read.len(), read[0], &read), (4, Zone { access_percent: 60, length: 10 }, &write));
-    // fio's own example, and two that share what is left.
+    // fio's own example, and two zones that share the rest.
     let lengths = |text: &str| match of(text) {
         Distribution::Zoned([read, _]) => read.iter().map(|zone| zone.length).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
@@ -233,7 +233,7 @@ fn one_matter_is_said_once() {
         assert!(error.starts_with("t.fio:") && error.contains(words), "{error}");
     }
     assert!(one("hipri=1\ncompletion=poll").validate().is_ok());
-    // What a section says replaces what [global] says, and so does the command line.
+    // A section replaces the keys of [global], and so does the command line.
     let file = parse(
         "[global]\nbs=8k,16k\nhipri\n[a]\nbssplit=4k/100\ncompletion=interrupt\n[b]\n",
         "t.fio",

@@ -9,7 +9,7 @@ use super::*;
 mod keys;
 mod table;
 
-/// A file without errors, or them.
+/// Returns a file without errors, or the errors.
 pub(super) fn parse(text: &str, source: &str) -> Result<JobFile, JobErrors> {
     let file = super::parse(text, source);
     if file.errors.is_empty() { Ok(file) } else { Err(JobErrors(file.errors)) }
@@ -118,7 +118,7 @@ fn times() {
     assert!(error("runtime=-1").contains("must not be negative"));
 }
 
-/// What fio 3.33 itself makes of these (`fio --ioengine=null --size=…`).
+/// Compares with fio 3.33 itself (`fio --ioengine=null --size=…`).
 #[test]
 fn sizes() {
     for (text, want) in [
@@ -242,7 +242,7 @@ fn all_errors_are_said_at_once() {
         assert!(said.starts_with(&format!("t.fio:{line}: ")), "{said}");
     }
     assert!(file.jobs[0].is_faulty && file.jobs[0].numjobs == 2);
-    // The contradictions of a job, too.
+    // The contradictions of a job are errors, too.
     let job = one("time_based\nsize=1k\nverify=pattern");
     let said = job.validate().unwrap_err().to_string();
     let lines: Vec<&str> = said.lines().map(|line| &line[..8]).collect();
@@ -305,7 +305,7 @@ fn contradictions() {
     let error = invalid("verify=crc32c\nrw=randtrim");
     assert!(error.starts_with("t.fio:2: job a: verify with rw=randtrim"), "{error}");
     assert!(error.contains("leave it out"));
-    // A job that only reads checks what one before has written.
+    // A job that only reads checks the writes of an earlier job.
     for rw in ["read", "randread", "randrw", "randrw\nrwmixread=100"] {
         assert!(one(&format!("verify=crc32c\nrw={rw}")).validate().unwrap().len() < 2, "{rw}");
     }
@@ -343,7 +343,7 @@ fn extents() {
     assert_eq!(Extent::Bytes(7).resolve_bytes(1, 0), 7);
 }
 
-/// Text that is nearly a job file: it gets further into the parser than arbitrary text.
+/// Text that is almost a job file: it gets further into the parser than arbitrary text.
 fn nearly() -> impl Strategy<Value = String> {
     let keys = prop::sample::select(vec![
         "rw",
@@ -410,7 +410,7 @@ proptest! {
                     prop_assert!(job.bs_write_bytes >= SECTOR_BYTES);
                     prop_assert!((1..=IODEPTH_MAX).contains(&job.iodepth));
                     prop_assert!(job.rwmixread_percent <= 100);
-                    // What a job lists as its options says the same thing again.
+                    // The options that a job lists set the same job again.
                     let mut again = Job::new(&job.name);
                     for (key, value) in job.fio_options() {
                         prop_assert!(again.set(&key, Some(&value), &Origin::CommandLine).is_ok());

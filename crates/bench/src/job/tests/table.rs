@@ -1,4 +1,4 @@
-//! What the table of keys says is so, and docs/fio.md says the same.
+//! Checks that the table of keys is correct, and that docs/fio.md agrees with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ fn what_a_key_applies_to_is_a_key_or_holds_of_some_job() {
     assert!(SUBJECTS.iter().all(|subject| !subject.keys.is_empty()));
 }
 
-/// The keys' tables in docs/fio.md are those of the table here.
+/// Compares the keys' tables in docs/fio.md with the table here.
 #[test]
 fn the_manual_lists_the_keys_as_they_are() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio.md");
@@ -95,7 +95,7 @@ fn the_manual_lists_the_keys_as_they_are() {
     );
 }
 
-/// All keys as docs/fio.md has them.
+/// Returns the tables of all keys in the form of docs/fio.md.
 fn manual() -> String {
     let code = |names: &mut dyn Iterator<Item = &'static str>| {
         names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! What jobs need of the machine: CPUs, nodes, rights, memory.
+//! The jobs' requirements on the machine: CPUs, nodes, rights, memory.
 
 use std::thread::JoinHandle;
 
@@ -42,7 +42,7 @@ pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Rights that are missing are found before anything runs.
+/// Finds missing rights before anything runs.
 pub(super) fn check_settings(group: &Group, devices: &Devices) -> Result<(), RunError> {
     for plan in &group.plans {
         for class in plan.scheds.iter().flatten() {
@@ -63,7 +63,7 @@ fn check_class(
     devices: &Devices,
     class: SchedClass,
 ) -> Result<(), RunError> {
-    // On a thread of its own, which takes the class with it if it cannot be given back.
+    // On a thread of its own, which ends with the class if it cannot be restored.
     let try_it = move || class.apply_to_this_thread().map(drop);
     let tried = meantime_process::thread::spawn("meantime-try", try_it);
     match tried.map(JoinHandle::join) {
@@ -83,7 +83,7 @@ fn check_class(
     Ok(())
 }
 
-/// Holds the limit on idling.
+/// Sets the limit on idling.
 pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
     let held = PmQos::hold(i32::try_from(us).unwrap_or(i32::MAX));
     held.map_err(|error| {
@@ -123,7 +123,7 @@ pub(super) fn check_floor(group: &Group, devices: &Devices) -> Result<(), RunErr
     Ok(())
 }
 
-/// Better an error than the kernel's OOM killer.
+/// Returns an error rather than meeting the kernel's OOM killer.
 pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
     let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
     for plan in &group.plans {

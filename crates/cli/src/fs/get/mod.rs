@@ -33,7 +33,7 @@ impl From<Error> for Trouble {
 }
 
 impl Trouble {
-    /// Whether the next file would have it, too.
+    /// Returns whether the next file would fail, too.
     fn is_final(&self) -> bool {
         use rustix::io::Errno;
         match self {
@@ -53,12 +53,12 @@ impl Trouble {
     }
 }
 
-/// What is copied, where to, and how far it is.
+/// The source, the destination, and the progress of a copy.
 struct Getter<'a> {
     fs: &'a FileSystem,
     target: Target,
     progress: Progress,
-    /// Where the first link of an inode with several was put.
+    /// The copy of the first link of an inode with several links.
     links: HashMap<u32, PathBuf>,
     kept: Kept,
     buf: Vec<u8>,
@@ -92,7 +92,8 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if getter.progress.failures > 0 { FAILED } else { 0 }))
 }
 
-/// The directory that is copied into, and the copy's name in it; no name: its contents go there.
+/// Opens the directory to copy into, and returns the copy's name in it; an empty name: the contents
+/// go there.
 fn open_target(
     to: &Path,
     name: Option<OsString>,
@@ -103,7 +104,7 @@ fn open_target(
         Failure::new(format_args!("cannot copy to {}: {error}", path.display()))
     };
     if to.is_dir() {
-        // Of the root directory, which has no name, what is in it.
+        // Of the root directory, which has no name, the contents are copied.
         let target = Target::open(to, force).map_err(|error| refused(to, &error))?;
         return Ok((target, name.map(PathBuf::from).unwrap_or_default()));
     }
@@ -118,10 +119,10 @@ fn open_target(
 }
 
 impl Getter<'_> {
-    /// Copies `top`, known as `shown`, to `to`, and what is below it. What cannot be read is
-    /// reported, and the rest is copied.
+    /// Copies `top`, known as `shown`, to `to`, and everything below it. Reports what cannot be
+    /// read, and copies the rest.
     fn everything(&mut self, top: Node, to: PathBuf, shown: &Path) -> Result<(), Failure> {
-        // A directory has one name. One that is met again would lead in a circle.
+        // A directory has one name. One that occurs again would lead in a circle.
         let mut seen = HashSet::new();
         let mut left = vec![(top, to, shown.to_owned())];
         let mut made: Vec<(Node, PathBuf, PathBuf)> = Vec::new();
@@ -150,10 +151,10 @@ impl Getter<'_> {
             self.count(listed.map_err(Trouble::Source), &shown)?;
             made.push((node, to, shown));
         }
-        // What is made in a directory changes its times, and needs to be allowed: from the
-        // innermost outwards.
+        // New entries change a directory's times, and need write permission: so directories are
+        // finished from the innermost outwards.
         while let Some((node, to, shown)) = made.pop() {
-            // The destination's own directory is the user's, but for a copy of it.
+            // The destination's own directory is the user's, unless it is a copy.
             if !to.as_os_str().is_empty() {
                 let attributes = self.fs.attributes(&node);
                 let kept = attributes.map_err(Trouble::Source).and_then(|attributes| {
@@ -171,8 +172,8 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// What is in directory `node`, to be copied later. Damage is reported; an impossible name is
-    /// damage.
+    /// Lists the contents of directory `node`, to be copied later. Reports damage; an impossible
+    /// name is damage.
     fn list(
         &mut self,
         node: &Node,
@@ -201,7 +202,7 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// Anything but a directory.
+    /// Copies anything but a directory.
     fn leaf(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
         let meta = node.metadata();
         let at = |errno| Trouble::Target(to.to_owned(), errno);
@@ -220,7 +221,7 @@ impl Getter<'_> {
                 let finished = copied
                     .and_then(|()| new.finish(&meta, &attributes, &mut self.kept).map_err(at));
                 if finished.is_err() || signal::stopped() {
-                    // A part of a file could be taken for all of it.
+                    // A part of a file could be taken for the whole.
                     self.target.remove(to);
                 }
                 finished?;
@@ -244,7 +245,7 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// The data of `node`, where there are any: holes stay holes.
+    /// Copies the data of `node`; holes stay holes.
     fn contents(&mut self, node: &Node, new: &mut NewFile, to: &Path) -> Result<(), Trouble> {
         let file = self.fs.open_node(node)?;
         let size = file.size();
@@ -269,7 +270,7 @@ impl Getter<'_> {
         new.set_size(size).map_err(at)
     }
 
-    /// Says what went wrong with `shown`; an error if there is no going on.
+    /// Reports the trouble with `shown`. Returns an error if the copy cannot go on.
     fn count(&mut self, done: Result<(), Trouble>, shown: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
         if trouble.is_final() {
@@ -300,7 +301,7 @@ fn refused(path: &Path, errno: rustix::io::Errno) -> Failure {
     }
 }
 
-/// Times of `meta`, as they are given to a copy.
+/// Returns the times of `meta`, in the form for a copy.
 fn times(meta: &Metadata) -> rustix::fs::Timestamps {
     let spec = |time: meantime_ext4::Timestamp| rustix::fs::Timespec {
         tv_sec: time.seconds,

@@ -1,6 +1,6 @@
-//! Where copies are put: below one directory, and never outside of it. Every step of a path is
+//! The place of copies: below one directory, and never outside of it. Every step of a path is
 //! opened by itself from the directory above, without following a link. So neither the image nor a
-//! change of the destination meanwhile can lead us astray.
+//! concurrent change of the destination can lead outside.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -23,7 +23,7 @@ pub(super) struct Target {
     force: bool,
 }
 
-/// What could not be kept, counted.
+/// Counters of properties that could not be kept.
 pub(super) struct Kept {
     is_root: bool,
     owners: u64,
@@ -33,13 +33,13 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Nothing is lost yet.
+    /// Creates the counters.
     pub(super) fn new() -> Self {
         let is_root = rustix::process::geteuid().is_root();
         Self { is_root, owners: 0, attributes: 0, specials: 0, modes: 0 }
     }
 
-    /// Says what was lost.
+    /// Warns of what was lost.
     pub(super) fn warn(&self) {
         for (count, what) in [
             (self.owners, "owners were not kept: that needs root"),
@@ -68,14 +68,14 @@ pub(super) struct NewFile(OwnedFd);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Target {
-    /// Copies go below `path`, which is the user's own word and may be a link. `force`: what is
-    /// there is replaced.
+    /// Opens `path`, below which copies go; the user names it, and it may be a link. With `force`,
+    /// existing files are replaced.
     pub(super) fn open(path: &Path, force: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { base: fs::open(path, flags, Mode::empty())?, force })
     }
 
-    /// The directory that `path` is in, and its name there.
+    /// Returns the directory that `path` is in, and its name there.
     fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let mut fd = self
@@ -89,8 +89,8 @@ impl Target {
         Ok((fd, name))
     }
 
-    /// Has `make` make something that must be new; with `force` what is there goes first, unless it
-    /// is a directory.
+    /// Calls `make`, which creates something that must be new; with `force` an existing entry is
+    /// removed first, unless it is a directory.
     fn make(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<()>) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         match make(&parent, name) {
@@ -102,7 +102,7 @@ impl Target {
         }
     }
 
-    /// A directory that only we can use for the time being; with `force` it may be there.
+    /// Creates a directory that only this user can use for now; with `force` it may exist.
     pub(super) fn make_directory(&self, path: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         let make = || fs::mkdirat(&parent, name, Mode::RWXU);
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// A new, empty file that only we can use for the time being.
+    /// Creates an empty file that only this user can use for now.
     pub(super) fn create(&self, path: &Path) -> Result<NewFile> {
         let file = std::cell::Cell::new(None);
         self.make(path, |parent, name| {
@@ -133,25 +133,25 @@ impl Target {
         file.take().map(NewFile).ok_or(Errno::NOENT)
     }
 
-    /// Takes away a file that is not complete.
+    /// Removes an incomplete file.
     pub(super) fn remove(&self, path: &Path) {
         if let Ok((parent, name)) = self.parent(path) {
             let _ = fs::unlinkat(&parent, name, AtFlags::empty());
         }
     }
 
-    /// One more name for `first`, which was made before.
+    /// Creates another name for `first`, which was created before.
     pub(super) fn link(&self, first: &Path, path: &Path) -> Result<()> {
         let (from, first) = self.parent(first)?;
         self.make(path, |parent, name| fs::linkat(&from, first, parent, name, AtFlags::empty()))
     }
 
-    /// A symbolic link, as it is: it is not followed here.
+    /// Creates a symbolic link, which is not followed here.
     pub(super) fn make_symlink(&self, path: &Path, leads_to: &Path) -> Result<()> {
         self.make(path, |parent, name| fs::symlinkat(leads_to, parent, name))
     }
 
-    /// A device, pipe or socket; false if that takes rights we do not have.
+    /// Creates a device, pipe or socket. Returns false if that needs rights we do not have.
     pub(super) fn make_special(
         &self,
         path: &Path,
@@ -178,7 +178,7 @@ impl Target {
         }
     }
 
-    /// Owner, attributes, mode and times of what is neither file nor directory.
+    /// Sets owner, attributes, mode and times of anything but a file or directory.
     pub(super) fn finish_special(
         &self,
         path: &Path,
@@ -191,7 +191,7 @@ impl Target {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         let owned = fs::chownat(&parent, name, Some(uid), Some(gid), nofollow).is_ok();
         kept.owners += u64::from(!owned);
-        // By the directory that is open: the last part is not followed.
+        // By the open directory: the last part is not followed.
         let by_fd = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name);
         for (name, value) in attributes {
             let set = fs::lsetxattr(&by_fd, OsStr::from_bytes(name), value, XattrFlags::empty());
@@ -203,7 +203,7 @@ impl Target {
         fs::utimensat(&parent, name, &times(meta), nofollow)
     }
 
-    /// Owner, attributes, mode and times of a directory in which everything has been made.
+    /// Sets owner, attributes, mode and times of a directory that is complete.
     pub(super) fn finish_directory(
         &self,
         path: &Path,
@@ -218,7 +218,7 @@ impl Target {
 }
 
 impl NewFile {
-    /// All of `data`.
+    /// Writes all of `data`.
     pub(super) fn write_at(&mut self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
             match rustix::io::pwrite(&self.0, data, offset) {
@@ -235,12 +235,12 @@ impl NewFile {
         Ok(())
     }
 
-    /// What is beyond what was written is a hole.
+    /// Sets the size; the range beyond the last write is a hole.
     pub(super) fn set_size(&mut self, bytes: u64) -> Result<()> {
         fs::ftruncate(&self.0, bytes)
     }
 
-    /// Owner, attributes, mode and times.
+    /// Sets owner, attributes, mode and times.
     pub(super) fn finish(
         self,
         meta: &Metadata,
@@ -251,8 +251,8 @@ impl NewFile {
     }
 }
 
-/// A change of owner takes capabilities and set-user-ID bits away, and every change the times: in
-/// this order.
+/// A change of owner removes capabilities and set-user-ID bits, and every change sets the times:
+/// hence this order.
 fn finish(fd: impl AsFd, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
     let owned =
         fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
@@ -265,7 +265,7 @@ fn finish(fd: impl AsFd, meta: &Metadata, attributes: &Attributes, kept: &mut Ke
     fs::futimens(&fd, &times(meta))
 }
 
-/// The mode; a program that runs as its owner must not do so as another one.
+/// Returns the mode. A program that runs as its owner must not run as another one.
 fn mode(meta: &Metadata, owned: bool, kept: &mut Kept) -> Mode {
     let mode = u32::from(meta.mode) & 0o7777;
     if owned || mode & 0o6000 == 0 || meta.file_type == FileType::Directory {
@@ -297,7 +297,7 @@ mod tests {
             assert_eq!(target.create(Path::new("file")).is_ok(), force);
             assert_eq!(target.make_directory(Path::new("leads")).is_ok(), force);
         }
-        // The links are gone, what they led to is not.
+        // The links are removed, their targets are not.
         assert!(inside.join("leads").symlink_metadata().unwrap().is_dir());
         assert!(inside.join("file").symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read(outside.join("kept")).unwrap(), b"old");

@@ -44,7 +44,7 @@ impl From<std::io::Error> for Trouble {
 }
 
 impl Trouble {
-    /// Whether the next file would have it, too.
+    /// Returns whether the next file would fail, too.
     fn is_final(&self) -> bool {
         match self {
             Self::Source(_) => false,
@@ -61,7 +61,7 @@ impl Trouble {
     }
 }
 
-/// Something to be copied: what, and where to.
+/// Something to copy: its source and destination.
 struct Item {
     from: PathBuf,
     metadata: Metadata,
@@ -69,7 +69,7 @@ struct Item {
     name: OsString,
 }
 
-/// What is copied, and how far it is.
+/// The state of a copy.
 struct Putter<'a> {
     fs: &'a FileSystem,
     force: bool,
@@ -86,7 +86,7 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let of_source = |error: std::io::Error| {
         Failure::new(format_args!("{}: {error}", names::harmless(args.from.as_os_str())))
     };
-    // What the user names may be a link; what is below is not followed.
+    // The user's own path may be a link; links below it are not followed.
     let metadata = std::fs::metadata(&args.from).map_err(of_source)?;
     if metadata.is_dir() && !args.recursive {
         return Err(Failure::new(format_args!(
@@ -132,10 +132,10 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Putter<'_> {
-    /// Copies `top`, and what is below it. What cannot be read is reported, and the rest is copied.
+    /// Copies `top`, and everything below it. Reports what cannot be read, and copies the rest.
     fn everything(&mut self, top: Item) -> Result<(), Failure> {
         let mut left = vec![top];
-        // They get their times when everything is in them.
+        // Directories get their times when they are complete.
         let mut made: Vec<(Item, Node)> = Vec::new();
         while let Some(item) = left.pop() {
             if signal::stopped() {
@@ -152,7 +152,7 @@ impl Putter<'_> {
                 Err(trouble) => self.count(Err(trouble), &item.from)?,
             }
         }
-        // What is made in a directory changes its times.
+        // New entries change a directory's times.
         while let Some((item, node)) = made.pop() {
             let kept = self.finish(&item, &node);
             self.count(kept, &item.from)?;
@@ -160,7 +160,7 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Makes a directory, and lists what is to be copied into it.
+    /// Creates a directory, and lists the contents to copy.
     fn directory(&mut self, item: &Item, left: &mut Vec<Item>) -> Result<Node, Trouble> {
         let mut inside = Vec::new();
         for entry in std::fs::read_dir(&item.from)? {
@@ -183,7 +183,7 @@ impl Putter<'_> {
         Ok(node)
     }
 
-    /// Anything but a directory. What is replaced is there until all of the new one is.
+    /// Copies anything but a directory. An existing file stays until the new one is complete.
     fn leaf(&mut self, item: &Item) -> Result<(), Trouble> {
         match find(self.fs, &item.above, &item.name)? {
             None => drop(self.make(item, &item.name)?),
@@ -196,7 +196,7 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Makes it under another name, and gives it its own when it is on the disk.
+    /// Creates the file under a temporary name, and renames it when it is on the disk.
     fn replace(&mut self, item: &Item) -> Result<(), Trouble> {
         let Item { above, name, .. } = item;
         let temporary = self.temporary(above)?;
@@ -205,14 +205,14 @@ impl Putter<'_> {
             self.fs.sync_node(&node)?;
             Ok(self.fs.rename_at(above, &temporary, above, name, RenameFlags::default())?)
         });
-        // Not complete; or a name of what has `name` already.
+        // The file is incomplete, or it is a link to the inode that already has `name`.
         if find(self.fs, above, &temporary)?.is_some() {
             self.fs.unlink(above, &temporary)?;
         }
         made
     }
 
-    /// A name that nothing in `above` has.
+    /// Returns a name that nothing in `above` has.
     fn temporary(&self, above: &Node) -> Result<OsString, Trouble> {
         let mut number = 0;
         loop {
@@ -224,7 +224,8 @@ impl Putter<'_> {
         }
     }
 
-    /// Makes `name`, which is not there; `None`: the user has stopped it, and nothing was made.
+    /// Creates `name`, which does not exist; `None`: the user has stopped it, and nothing was
+    /// created.
     fn make(&mut self, item: &Item, name: &OsStr) -> Result<Option<Node>, Trouble> {
         let Item { from, metadata, above, .. } = item;
         let key = (metadata.dev(), metadata.ino());
@@ -240,7 +241,7 @@ impl Putter<'_> {
             let node = self.fs.create(above, name, &new)?;
             let copied = self.contents(from, &node);
             if copied.is_err() || signal::stopped() {
-                // A part of a file could be taken for all of it.
+                // A part of a file could be taken for the whole.
                 self.fs.unlink(above, name)?;
                 return copied.map(|()| None);
             }
@@ -268,7 +269,7 @@ impl Putter<'_> {
         Ok(Some(node))
     }
 
-    /// The data of `from`, where there are any: holes stay holes.
+    /// Copies the data of `from`; holes stay holes.
     fn contents(&mut self, from: &Path, node: &Node) -> Result<(), Trouble> {
         let mut source = Stretches::open(from)?;
         let options = OpenOptions { write: true, ..OpenOptions::default() };
@@ -299,10 +300,10 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Owner, attributes, mode and times.
+    /// Sets owner, attributes, mode and times.
     fn finish(&mut self, Item { from, metadata, .. }: &Item, node: &Node) -> Result<(), Trouble> {
         let fs = self.fs;
-        // First: it ends what attributes may say of privileges.
+        // First, since a change of owner removes privileges from the attributes.
         let owner = SetMetadata {
             uid: Some(metadata.uid()),
             gid: Some(metadata.gid()),
@@ -339,7 +340,7 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Says what went wrong with `from`; an error if there is no going on.
+    /// Reports the trouble with `from`. Returns an error if the copy cannot go on.
     fn count(&mut self, done: Result<(), Trouble>, from: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
         let shown = names::harmless(from.as_os_str());

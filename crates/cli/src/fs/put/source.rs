@@ -1,4 +1,4 @@
-//! What is copied: data between holes, extended attributes.
+//! The source of a copy: data between holes, extended attributes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -14,26 +14,26 @@ use rustix::io::Errno;
 pub(super) struct Stretches {
     file: File,
     next: u64,
-    /// It can tell where its holes are.
+    /// Whether the file system reports its holes.
     has_holes: bool,
 }
 
 impl Stretches {
-    /// Those of file `path`, which is no link.
+    /// Opens the file `path`, which is not a link.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        // The user's own word may be a link.
+        // The user's own path may be a link.
         let file = file.or_else(|_| File::open(path))?;
         Ok(Self { file, next: 0, has_holes: true })
     }
 
-    /// Size of the file, in bytes.
+    /// Returns the size of the file, in bytes.
     pub(super) fn bytes(&self) -> Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// The next stretch: its first byte, and the one behind its last; `None`: there are no more.
+    /// Returns the next stretch: its first byte, and the one after its last; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, u64)>> {
         let size = self.bytes()?;
         if self.next >= size {
@@ -62,7 +62,8 @@ impl Stretches {
     }
 }
 
-/// The extended attributes of `path`, itself if it is a link; none where the file system has none.
+/// Returns the extended attributes of `path`, itself if it is a link; empty where the file system
+/// has none.
 pub(super) fn attributes(path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let bytes = match llistxattr(path, &mut names[..]) {
@@ -76,7 +77,7 @@ pub(super) fn attributes(path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
         let name = OsStr::from_bytes(name);
         match lgetxattr(path, name, &mut value[..]) {
             Ok(bytes) => all.push((name.to_owned(), value[..bytes].to_vec())),
-            // Gone meanwhile.
+            // The attribute was removed meanwhile.
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno.into()),
         }

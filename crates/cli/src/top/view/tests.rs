@@ -55,7 +55,7 @@ fn a_narrow_screen_keeps_what_matters() {
     assert!(screen(&app(), 100, 12)[4].contains("mem:1G?m"), "a name is cut before a column goes");
     let lines = screen(&app(), 40, 12);
     assert_eq!(lines[3], "queue  policy            IOPS    µs");
-    // However small, it does not panic.
+    // It does not panic at any size.
     for (width, height) in [(1, 1), (5, 2), (20, 3), (300, 100)] {
         let mut app = app();
         screen(&app, width, height);

@@ -2,23 +2,23 @@
 
 use crate::sim::distribution::Distribution;
 
-/// The most steps of a grid.
+/// The maximum number of steps of a grid.
 const MOST_STEPS: f64 = 24_000.0;
 
-/// The step in ns of a grid for times up to `longest_ns` about `typical_ns`.
+/// Returns the step in ns of a grid for times up to `longest_ns` that are typically `typical_ns`.
 pub(super) fn step_ns(typical_ns: u64, longest_ns: u64) -> f64 {
     let fine = (typical_ns as f64 / 200.0).clamp(10.0, 50.0);
     fine.max(longest_ns as f64 / MOST_STEPS).ceil()
 }
 
-/// How late a sleeper runs: numbers of steps, each with a probability. What lies between two steps is
+/// Lateness of a sleeper: numbers of steps, each with a probability. A time between two steps is
 /// divided between them, so that the mean is kept.
 #[derive(Debug)]
 pub(super) struct Wake {
     pub steps: Vec<(usize, f64)>,
     /// The mean in steps.
     pub mean: f64,
-    /// The largest.
+    /// The largest number of steps.
     pub most: usize,
 }
 
@@ -54,12 +54,12 @@ pub(super) struct Known {
     pub done: Vec<f64>,
     /// E[T; T ≤ x], in steps, at each point.
     pub moment: Vec<f64>,
-    /// The first point by which everything is done.
+    /// The first point by which every I/O is complete.
     pub last: usize,
 }
 
 impl Known {
-    /// With `beyond` more points after the last.
+    /// Creates the grid with `beyond` more points after the last.
     pub(super) fn new(times: &Distribution, step_ns: f64, beyond: usize) -> Self {
         let samples = times.samples_ns();
         let longest_ns = samples.last().copied().unwrap_or(0);
@@ -88,8 +88,7 @@ impl Known {
         point as f64 * self.done[point] - self.moment[point]
     }
 
-    /// The time spent spinning from `point` to the next, in steps: until then, or until the
-    /// completion.
+    /// The time spent spinning from `point` until the next point or the completion, in steps.
     pub(super) fn spun(&self, point: usize) -> f64 {
         // E[min(T, x + 1) - x; T > x]
         let ended = self.done[point + 1] - self.done[point];

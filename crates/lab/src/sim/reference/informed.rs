@@ -1,20 +1,20 @@
-//! Least cost over all plans that know distributions only, by backward dynamic programming.
+//! Least cost over all plans that know only distributions, by backward dynamic programming.
 //!
 //! Let T be the device time of a class, F its distribution function, W the wake cost, c the CPU of
-//! a sleep, and λ the price of lateness. V(t) is the least cost from t on, times P(T > t), so that
-//! nothing has to be divided by probabilities. At t, with the I/O not complete:
+//! a sleep, and λ the price of lateness. V(t) is the least cost from t on, times P(T > t), which
+//! avoids divisions by probabilities. At t, with the I/O not complete:
 //!
 //! - spin to the next point t': V(t') + E[min(T, t') - t; T > t];
 //! - sleep until s, for any s > t: c P(T > t) + E[ λ (s + W - T)+ ; T > t ] + E[ V(s + W) ].
 //!
 //! With A(x) = E[(x - T)+] the middle term is λ (E[A(s + W)] - F(t)(s + E[W]) + M(t)), where
 //! M(t) = E[T; T ≤ t]. So the cost of sleeping is B(s) - λ F(t) s and terms without s, where
-//! B(s) = E[V(s + W) + λ A(s + W)] does not know t: the best s at t is found on the lower convex
-//! hull of the points (s, B(s)), which grows as t goes backwards. The whole takes n (|W| + log n)
-//! steps instead of n² |W|.
+//! B(s) = E[V(s + W) + λ A(s + W)] does not depend on t. The best s at t is found on the lower
+//! convex hull of the points (s, B(s)), which grows as t goes backwards. The whole takes
+//! n (|W| + log n) steps instead of n² |W|.
 //!
 //! For a percentile the price μ is on being found beyond the limit X instead:
-//! μ P(s + W > X) (F(X) - F(t))+, for what would have been in time. It has the same form, with
+//! μ P(s + W > X) (F(X) - F(t))+, for I/Os that would have been in time. It has the same form, with
 //! P(s + W > X) in the place of s.
 
 use super::grid::{Known, Wake, step_ns};
@@ -41,9 +41,9 @@ struct OneClass {
     wake: Wake,
     /// CPU of a sleep, in steps.
     sleep_cpu: f64,
-    /// The first point at which anything can be done.
+    /// The first point at which a sleep can begin.
     start: usize,
-    /// What has gone by since then when it is done, in ns.
+    /// Time in ns between the grid point `start` and the actual start.
     before_start_ns: f64,
     limit: Option<Limit>,
 }
@@ -56,7 +56,7 @@ struct Limit {
     done: f64,
 }
 
-/// For each class, by its index.
+/// A schedule for each class.
 pub(super) type Plan = Vec<(Class, Schedule)>;
 
 impl Problem {
@@ -131,8 +131,8 @@ impl OneClass {
         }
     }
 
-    /// The cost of what is beyond the limit only because of a sleep that began at `point`: P(T in
-    /// time; T > t).
+    /// Returns the share of I/Os that end beyond the limit only because of a sleep that began at
+    /// `point`: P(T in time; T > t).
     fn in_time(&self, point: usize) -> f64 {
         self.limit.as_ref().map_or(0.0, |limit| (limit.done - self.known.done[point]).max(0.0))
     }
@@ -166,7 +166,7 @@ impl OneClass {
                     sleep.share_beyond += p;
                 }
             }
-            // Grows, or stays, as s goes back.
+            // Does not fall as s decreases.
             let place = if self.limit.is_some() { -sleep.share_beyond } else { -(s as f64) };
             hull.push(place, cost(sleep.cpu, sleep.late, sleep.beyond), s);
             sleeps[s] = sleep;
@@ -197,7 +197,7 @@ impl OneClass {
     }
 }
 
-/// The cost of a sleep until some point, whenever it began.
+/// The cost of a sleep until some point, independent of its start.
 #[derive(Debug, Clone, Default)]
 struct Sleep {
     cpu: f64,
@@ -209,7 +209,7 @@ struct Sleep {
 /// The lower convex hull of points that are added in order of their place.
 #[derive(Debug, Default)]
 struct Hull {
-    /// Place, value, and whose it is.
+    /// Place, value and index of each point.
     points: Vec<(f64, f64, usize)>,
 }
 
@@ -231,7 +231,8 @@ impl Hull {
         self.points.push((place, value, of));
     }
 
-    /// Whose value plus `slope` times place is the lowest. There is one point at least.
+    /// Returns the index of the point whose value plus `slope` times its place is the lowest. The
+    /// hull has at least one point.
     fn lowest(&self, slope: f64) -> usize {
         let (mut low, mut high) = (0, self.points.len() - 1);
         while low < high {

@@ -1,4 +1,4 @@
-//! What can be reached: the least CPU for a goal, with knowledge that no policy has.
+//! Lower bounds: the least CPU for a goal, with knowledge that no policy has.
 
 mod grid;
 mod informed;
@@ -20,23 +20,23 @@ use search::{Expected, Mixture, Target};
 pub struct Reference {
     /// The trace, replayed by the plan.
     pub outcome: Outcome,
-    /// Whether the goal can be reached at all. If not, the plan is the one that comes nearest.
+    /// Whether the goal is reachable at all. If not, the plan is the nearest one.
     pub reachable: bool,
-    /// The mean latency in ns that was expected of the plan.
+    /// The expected mean latency of the plan in ns.
     pub expected_mean_ns: f64,
-    /// The CPU per I/O in ns that was expected of the plan.
+    /// The expected CPU per I/O of the plan in ns.
     pub expected_cpu_ns: f64,
-    /// The CPU in ns that a ns of lateness is worth (for goals of latency and CPU), or an I/O
+    /// The price in ns of CPU of a ns of lateness (for goals of latency and CPU), or of an I/O
     /// beyond the limit (for percentiles).
     pub price: f64,
 }
 
 /// The policy that knows the distributions of device time, for each kind and size, and of the wake
-/// cost, but neither the time of this I/O nor the cost of this sleep. With one I/O in flight; it
-/// sleeps as often as pays, and spins; it uses no interrupt. It does not pay for learning.
+/// cost, but neither the time of this I/O nor the cost of this sleep. One I/O is in flight. It
+/// sleeps whenever that pays, else it spins; it uses no interrupt. It does not pay for learning.
 ///
-/// The latency goal is over classic polling's mean on the same trace. Two plans are mixed at random
-/// so that the goal is met exactly.
+/// The latency goal is relative to classic polling's mean on the same trace. Two plans are mixed at
+/// random so that the goal is met exactly.
 pub fn informed(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Reference {
     let problem = informed::Problem::new(trace, machine, goal);
     let mixture = search_for(&problem, trace, machine, goal);
@@ -44,9 +44,9 @@ pub fn informed(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refe
     reference(&mixture, outcome, machine, trace)
 }
 
-/// The policy that knows the time of each I/O as well, and of a sleep only how its cost is
-/// distributed: it sleeps so as to wake with the completion. With one I/O in flight. A bound that
-/// no policy reaches, since none can know.
+/// The policy that also knows the time of each I/O, but only the distribution of the cost of a
+/// sleep: it sleeps so as to wake with the completion. One I/O is in flight. No policy reaches this
+/// bound, since none can know the times.
 pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Reference {
     let problem = oracle::Problem::new(trace, machine, goal);
     let mixture = search_for(&problem, trace, machine, goal);
@@ -54,11 +54,11 @@ pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refere
     reference(&mixture, outcome, machine, trace)
 }
 
-/// A way to solve for one price.
+/// Solves for one price.
 trait Solve {
     type Plan;
-    /// The best plan when a ns of lateness (or an I/O beyond the limit) is worth `price` ns of CPU,
-    /// and what it is expected to come to.
+    /// Returns the best plan when a ns of lateness (or an I/O beyond the limit) costs `price` ns of
+    /// CPU, and what is expected of it.
     fn solve(&self, price: f64) -> (Self::Plan, Expected);
 }
 
@@ -80,13 +80,13 @@ fn search_for<S: Solve>(
             polled_ns: fixed_ns + trace.mean_ns(),
         },
         Goal::P99(_) => Target::Beyond { share: 0.01 },
-        // `P999`, and what is not known here is held as strictly.
+        // `P999`. A goal that is not known here has the same share.
         _ => Target::Beyond { share: 0.001 },
     };
     search::search(target, |price| problem.solve(price))
 }
 
-/// The limit of a percentile's goal as a time since the doorbell, in ns.
+/// Returns the limit of a percentile goal as a time since the doorbell, in ns.
 fn limit_ns(goal: Goal, machine: &Machine) -> Option<f64> {
     match goal {
         Goal::P99(ns) | Goal::P999(ns) => Some(f64::from(ns) - machine.host_path_ns() as f64),
@@ -94,8 +94,8 @@ fn limit_ns(goal: Goal, machine: &Machine) -> Option<f64> {
     }
 }
 
-/// What a sleep costs beyond the timer's lateness, in ns: the clock is read and the queue looked
-/// at.
+/// Returns the cost of a sleep beyond the timer's lateness, in ns: reading the clock and looking at
+/// the queue.
 fn after_wake_ns(machine: &Machine) -> u64 {
     machine.clock_ns + machine.look_ns
 }

@@ -1,10 +1,9 @@
 //! Least cost if the time of each I/O is known.
 //!
-//! What counts is the time r that is left until the completion. V(r) is the least of spinning, r,
-//! and of a sleep whose timer goes off w ≤ r before the completion:
-//! c + E[V(w - W); W ≤ w] + λ E[W - w; W > w]. For a percentile, an I/O that would have been in
-//! time by d is late if W - w > d; c and spinning are all that counts for those that are lost
-//! anyway.
+//! The state is the time r that is left until the completion. V(r) is the lower of spinning, r, and
+//! of a sleep whose timer goes off w ≤ r before the completion: c + E[V(w - W); W ≤ w] + λ E[W - w;
+//! W > w]. For a percentile, an I/O that would have been in time by d is late if W - w > d. For
+//! I/Os that miss the limit anyway only c and spinning count.
 
 use super::grid::{Wake, step_ns};
 use super::search::Expected;
@@ -13,31 +12,32 @@ use crate::sim::machine::Machine;
 use crate::sim::trace::Trace;
 use meantime_completion::Goal;
 
-/// A trace, whose times are all known.
+/// A trace whose times are all known.
 #[derive(Debug)]
 pub(super) struct Problem {
     times_ns: Vec<u64>,
     step_ns: f64,
     wake: Wake,
-    /// In steps.
+    /// CPU of a sleep, in steps.
     sleep_cpu: f64,
     limit_ns: Option<f64>,
     look_ns: u64,
-    /// When it is decided for the first time, since the doorbell.
+    /// Time of the first decision since the doorbell, in ns.
     start_ns: u64,
 }
 
-/// What to do with so much time left.
+/// What to do for each time that is left.
 #[derive(Debug)]
 pub(super) struct Plan {
     step_ns: f64,
     limit_ns: Option<f64>,
-    /// By how many steps an I/O is in time (one table if that does not matter).
+    /// One table for each number of steps by which an I/O is in time (a single one without a
+    /// limit).
     tables: Vec<Table>,
 }
 
 /// For each number of steps left: 0 to spin, else one more than the number of steps before the
-/// completion at which the timer is to go off.
+/// completion at which the timer goes off.
 #[derive(Debug)]
 struct Table {
     actions: Vec<u32>,
@@ -64,7 +64,8 @@ impl Problem {
         }
     }
 
-    /// `spare`: an I/O later by more steps is beyond the limit; `None`: lateness has the price.
+    /// With `spare`, an I/O that is later by more steps is beyond the limit; with `None`, lateness
+    /// has the price.
     fn table(&self, price: f64, spare: Option<usize>) -> Table {
         let wake = &self.wake;
         // A sleep until the longest wake cost before the completion is never late.
@@ -81,7 +82,7 @@ impl Problem {
             let mut sleep = (self.sleep_cpu, 0.0, 0.0);
             for &(w, p) in &wake.steps {
                 if w == 0 {
-                    // As much is left as was.
+                    // The time left does not change.
                     sleep.0 += p * r as f64;
                 } else if w <= r {
                     sleep.0 += p * table.cpu[r - w];
@@ -108,7 +109,7 @@ impl Problem {
 }
 
 impl Plan {
-    /// The table of an I/O that takes `device_ns`.
+    /// Returns the table of an I/O that takes `device_ns`.
     fn table(&self, device_ns: u64) -> &Table {
         let last = self.tables.len() - 1;
         let spare = match self.limit_ns {
@@ -120,8 +121,8 @@ impl Plan {
         &self.tables[if spare < last as f64 { spare as usize } else { last }]
     }
 
-    /// With `left_ns` of `device_ns` to go: how long before the completion the timer is to go off;
-    /// `None`: spin.
+    /// Returns how long before the completion the timer goes off, with `left_ns` of `device_ns` to
+    /// go; `None`: spin.
     pub(super) fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
         let actions = &self.table(device_ns).actions;
         let left = ((left_ns as f64 / self.step_ns) as usize).min(actions.len() - 1);
@@ -132,7 +133,7 @@ impl Plan {
         let table = self.table(device_ns);
         let left = device_ns.saturating_sub(start_ns) as f64 / self.step_ns;
         let at = (left as usize).min(table.actions.len() - 1);
-        // What is spun for is known more exactly than the grid.
+        // A spinning time is known more exactly than the grid.
         let spins = table.actions[at] == 0;
         let lost = self.limit_ns.is_some_and(|limit_ns| (device_ns + look_ns) as f64 > limit_ns);
         Expected {
@@ -152,7 +153,7 @@ impl Solve for Problem {
 
     fn solve(&self, price: f64) -> (Plan, Expected) {
         let tables = match self.limit_ns {
-            // The last: in time whatever the wake cost is.
+            // The last table: in time whatever the wake cost is.
             Some(_) => {
                 (0..=self.wake.most + 1).map(|spare| self.table(price, Some(spare))).collect()
             }

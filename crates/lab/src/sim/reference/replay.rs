@@ -1,4 +1,4 @@
-//! A trace waited for by the plan of a reference.
+//! Replays a trace by the plan of a reference.
 
 use super::informed::Plan as Schedules;
 use super::oracle::Plan as Moments;
@@ -12,7 +12,7 @@ use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{GapCounters, Source, WaitPlan};
 use meantime_random::Rng;
 
-/// One I/O after the other, each by either of the two plans.
+/// Replays one I/O after the other by either kind of plan.
 fn replay<P>(
     trace: &Trace,
     machine: &Machine,
@@ -49,7 +49,7 @@ fn replay<P>(
     Outcome::new(series, queue.time_ns(), queue.used_ns(), counters)
 }
 
-/// A wait as the gap does it, without a fall-back.
+/// A wait as in `Gap`, without a fall-back.
 struct Wait<'m> {
     queue: Queue<'m>,
     counters: GapCounters,
@@ -58,12 +58,13 @@ struct Wait<'m> {
 }
 
 impl Wait<'_> {
-    /// How long the I/O has been under way, by the clock.
+    /// Returns how long the I/O has been in flight, by the clock.
     fn elapsed_ns(&self) -> u64 {
         self.queue.now_ns().saturating_sub(self.since_ns)
     }
 
-    /// Sleeps. True if the completion was there then; and how long the I/O has been under way.
+    /// Sleeps. Returns whether the completion is there afterwards, and how long the I/O has been in
+    /// flight.
     fn sleep(&mut self, ns: u64) -> (bool, u64) {
         self.counters.sleeps += 1;
         self.slept_ns += ns;

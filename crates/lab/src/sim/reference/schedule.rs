@@ -1,25 +1,26 @@
-//! A plan without a limit to its sleeps.
+//! A plan with any number of sleeps.
 
-/// Sleep until `until_ns` if the clock is read while the I/O has been under way for `from_ns` or
-/// more but less than `before_ns`, and it is not complete. All times since the doorbell, in ns.
+/// If the clock is read at `from_ns` or later but before `before_ns`, and the I/O is not complete,
+/// the plan sleeps until `until_ns`. All times are since the doorbell, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
-    /// From when on.
+    /// First time at which the sleep may begin.
     pub from_ns: u64,
-    /// Until when.
+    /// End of the times at which the sleep may begin, exclusive.
     pub before_ns: u64,
     /// When the timer goes off.
     pub until_ns: u64,
 }
 
-/// What to do at any time during an I/O: to sleep in one of the rests, else to spin.
+/// What to do at any time during an I/O: sleep in one of the rests, else spin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
     rests: Vec<Rest>,
 }
 
 impl Schedule {
-    /// Of what is to be done at each point of a grid: 0 to spin, else until which point to sleep.
+    /// Builds a schedule from the action at each point of a grid: 0 to spin, else the point until
+    /// which to sleep.
     pub(super) fn of_points(actions: &[u32], step_ns: f64) -> Self {
         let ns = |point: usize| (point as f64 * step_ns).round() as u64;
         let mut rests: Vec<Rest> = Vec::new();
@@ -40,12 +41,12 @@ impl Schedule {
         Self { rests }
     }
 
-    /// The rests, in order, which do not overlap.
+    /// Returns the rests, in order; they do not overlap.
     pub fn rests(&self) -> &[Rest] {
         &self.rests
     }
 
-    /// The first rest that is not over when the I/O has been under way for `elapsed_ns`.
+    /// Returns the first rest that is not over when the I/O has been in flight for `elapsed_ns`.
     pub(super) fn rest_at(&self, elapsed_ns: u64) -> Option<&Rest> {
         self.rests.get(self.rests.partition_point(|rest| rest.before_ns <= elapsed_ns))
     }

@@ -1,11 +1,11 @@
 //! The price at which a goal is met exactly.
 
-/// What a plan comes to, for an I/O on average.
+/// The expected mean result of a plan for one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Expected {
     /// CPU between doorbell and completion seen.
     pub cpu_ns: f64,
-    /// From the completion until it is seen.
+    /// Time from the completion until it is seen.
     pub late_ns: f64,
     /// Share of I/Os that end beyond the limit.
     pub beyond: f64,
@@ -20,20 +20,20 @@ impl Expected {
     }
 }
 
-/// What is to hold.
+/// The limit that a plan meets.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
-    /// The mean lateness.
+    /// The largest mean lateness.
     Late { most_ns: f64 },
-    /// The share of I/Os beyond the limit.
+    /// The largest share of I/Os beyond the limit.
     Beyond { share: f64 },
-    /// The CPU used of the time that passes, where each I/O takes `fixed_ns` of CPU besides, and
-    /// `polled_ns` of time if it is not late.
+    /// The largest share of CPU in the time that passes. Each I/O takes `fixed_ns` of CPU besides,
+    /// and `polled_ns` of time if it is not late.
     Cpu { share: f64, fixed_ns: f64, polled_ns: f64 },
 }
 
 impl Target {
-    /// By how much `expected` misses; linear in it.
+    /// Returns the amount by which `expected` misses the limit; linear in it.
     fn excess(self, expected: &Expected) -> f64 {
         match self {
             Self::Late { most_ns } => expected.late_ns - most_ns,
@@ -44,7 +44,7 @@ impl Target {
         }
     }
 
-    /// Prices between which the right one is.
+    /// Returns the bounds of the price.
     fn prices(self) -> (f64, f64) {
         match self {
             Self::Late { .. } | Self::Cpu { .. } => (1e-4, 1e4),
@@ -57,7 +57,7 @@ impl Target {
 #[derive(Debug)]
 pub(super) struct Mixture<P> {
     pub plans: [(P, Expected); 2],
-    /// How often the first one is.
+    /// The share of I/Os that use the first plan.
     pub share_of_first: f64,
     pub reachable: bool,
     pub price: f64,
@@ -72,11 +72,12 @@ impl<P> Mixture<P> {
     }
 }
 
-/// Halvings of the logarithm of the price: the plans on both sides differ by nothing but ties then.
+/// Number of halvings of the price's logarithm: afterwards the plans on both sides differ only in
+/// ties.
 const STEPS: u32 = 40;
 
-/// The cheapest mixture of plans that meets `target`: a lower price never costs more CPU, a higher
-/// one never lateness.
+/// Returns the cheapest mixture of plans that meets `target`. A lower price never costs more CPU, a
+/// higher one never more lateness.
 pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) -> Mixture<P> {
     let (mut low, mut high) = target.prices();
     let (mut cheap, mut prompt) = (solve(low), solve(high));
@@ -97,8 +98,8 @@ pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) ->
     let (a, b) = (excess(&cheap), excess(&prompt));
     let budget = matches!(target, Target::Cpu { .. });
     let (share_of_first, reachable) = match (a <= 0.0, b <= 0.0) {
-        // With either end: what is not asked for decides. A budget buys promptness; else CPU is
-        // saved.
+        // Both ends meet the target: the other quantity decides. A CPU budget minimises lateness;
+        // any other target minimises CPU.
         (true, true) => (if budget { 0.0 } else { 1.0 }, true),
         (false, false) => (if budget { 1.0 } else { 0.0 }, false),
         _ => (b / (b - a), true),

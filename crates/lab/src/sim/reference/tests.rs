@@ -1,7 +1,7 @@
 use super::*;
 use crate::sim::{Distribution, Shape};
 
-/// Nothing costs anything but sleeping, and looks so little that they do not count.
+/// A machine on which only sleeping has a cost; looks cost too little to count.
 fn machine(timer_wake: Distribution) -> Machine {
     Machine {
         timer_wake,
@@ -48,10 +48,10 @@ fn what_is_too_short_is_spun_for() {
     assert!(close(reference.outcome.cpu_ns_per_io(), 1_000.0, 10.0));
 }
 
-/// Wake cost 1 or 3 µs, as often. The timer goes off 3 µs before the completion, or 1 µs, or in
-/// between: with x from 0 to 2 µs later than the first, half of the sleepers spin for 2 µs - x,
-/// half are late by x. 3 % of 10 µs are 300 ns of lateness on average: x = 600, and the CPU is
-/// 1,200 + (2,000 - 600) / 2.
+/// The wake cost is 1 or 3 µs, equally often. The timer goes off 3 µs before the completion, 1 µs
+/// before, or in between: with x from 0 to 2 µs later than the first, half of the sleepers spin for
+/// 2 µs - x, half are late by x. 3 % of 10 µs are 300 ns of lateness on average: x = 600, and the
+/// CPU is 1,200 + (2,000 - 600) / 2.
 #[test]
 fn two_wake_costs_by_hand() {
     let machine = machine(Distribution::of_samples(vec![1_000, 3_000]));
@@ -59,14 +59,15 @@ fn two_wake_costs_by_hand() {
     let reference = informed(&trace, &machine, percent(3), 1);
     assert!(close(reference.expected_mean_ns, 10_300.0, 5.0), "{reference:?}");
     assert!(close(reference.expected_cpu_ns, 1_900.0, 40.0), "{}", reference.expected_cpu_ns);
-    // A ns of lateness saves as much of spinning.
+    // A ns of lateness saves one ns of spinning.
     assert!(close(reference.price, 1.0, 0.05), "{}", reference.price);
     let oracle = oracle(&trace, &machine, percent(3), 1);
     assert!(close(oracle.expected_cpu_ns, 1_900.0, 40.0), "{}", oracle.expected_cpu_ns);
 }
 
-/// 4 or 20 µs, as often, wake cost 2 µs. Without lateness: sleep until 2 µs, awake at 4, where half
-/// are done; the others have 16 µs to go: sleep until 18 µs. 1.5 sleeps on average.
+/// Device times are 4 or 20 µs, equally often; the wake cost is 2 µs. Without lateness: sleep until
+/// 2 µs, awake at 4, where half are done; the others have 16 µs to go: sleep until 18 µs. 1.5
+/// sleeps on average.
 #[test]
 fn two_sleeps_where_two_pay() {
     let machine = machine(Distribution::constant(2_000));
@@ -77,9 +78,9 @@ fn two_sleeps_where_two_pay() {
     assert!((2_900..3_100).contains(&sleeps), "{sleeps}");
 }
 
-/// 10 µs, wake cost 2 µs or, one time in ten, 12 µs; 5 µs more are allowed, exceeded by no more
-/// than 1 %: so a sleep must not take the risk with more than one I/O in ten, unless the timer goes
-/// off by 3 µs. That leaves 5 µs to spin for nine times out of ten.
+/// Device time 10 µs, wake cost 2 µs or, one time in ten, 12 µs. 5 µs more are allowed, exceeded by
+/// at most 1 %. So at most one I/O in ten can sleep with the risk of the long wake cost; the
+/// others' timer goes off by 3 µs, which leaves 5 µs to spin nine times out of ten.
 #[test]
 fn a_percentile_by_hand() {
     let wake = [vec![2_000; 9], vec![12_000]].concat();
@@ -87,8 +88,8 @@ fn a_percentile_by_hand() {
     let trace = Trace::of_reads([10_000; 5_000]);
     let reference = informed(&trace, &machine, Goal::P99(15_000), 1);
     assert!(reference.reachable);
-    // Of ten I/Os, nine: sleep until 3 µs, 1,200 + 0.9 × 5,000 = 5,700; one: sleep until the end,
-    // 1,200; nobody pays for less.
+    // Of ten I/Os, nine sleep until 3 µs, 1,200 + 0.9 × 5,000 = 5,700, and one until the end,
+    // 1,200. No plan is cheaper.
     let by_hand = 0.9 * 5_700.0 + 0.1 * 1_200.0;
     assert!(
         close(reference.expected_cpu_ns, by_hand, 100.0),
@@ -108,7 +109,7 @@ fn what_cannot_be_reached_says_so() {
     ] {
         assert!(!reference.reachable);
     }
-    // 1.2 of 10 µs cannot be less.
+    // 1.2 of 10 µs is the minimum.
     assert!(!informed(&trace, &machine, Goal::Cpu(5), 1).reachable);
     assert!(informed(&trace, &machine, Goal::Cpu(20), 1).reachable);
 }
@@ -135,7 +136,7 @@ fn cells() -> Vec<(Trace, Machine)> {
     cells
 }
 
-/// What is expected of a plan is what its replay comes to, and the goal is met.
+/// A replay gives what was expected of its plan, and the goal is met.
 #[test]
 fn replays_agree_with_what_was_expected() {
     for (trace, machine) in cells() {
@@ -156,7 +157,8 @@ fn replays_agree_with_what_was_expected() {
     }
 }
 
-/// No fixed sleep that meets the goal takes less CPU than the informed policy, and no poll either.
+/// No fixed sleep that meets the goal takes less CPU than the informed policy; neither does
+/// polling.
 #[test]
 fn informed_is_no_worse_than_any_fixed_sleep() {
     for (trace, machine) in cells() {
@@ -192,8 +194,8 @@ fn a_budget_is_kept() {
     }
 }
 
-/// 99 % within the limit, with less CPU than any fixed sleep that holds it, and the oracle with no
-/// more.
+/// 99 % of I/Os are within the limit, with less CPU than any fixed sleep that holds it; the oracle
+/// uses no more.
 #[test]
 fn a_percentile_is_held() {
     for (trace, machine) in cells() {
