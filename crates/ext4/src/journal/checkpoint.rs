@@ -66,10 +66,11 @@ impl Journal {
                 self.volume.source().settle(batch.iter().map(|(block, content)| (*block, content)));
             }
             let release = self.pending().home(&batch, written.is_ok());
+            // A write that failed may still reach the device: its blocks stay held (rule 10).
+            written?;
             if let Some(sequence) = release {
                 self.held.release(sequence);
             }
-            written?;
         }
         if self.volatile {
             device::flush(io, Before::Tail)?;
