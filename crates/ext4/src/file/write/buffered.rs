@@ -119,16 +119,16 @@ impl File {
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);
         let mask = units.mask(index, &blocks);
-        let mut tries = 0;
+        let (mut tries, mut has_made_room) = (0, false);
         loop {
             let extents = inode.extents(mount)?;
             let mut pages = writable.pages();
             let promised = match self.promise(&pages, &extents, &blocks) {
                 Ok(promised) => promised,
-                Err(Error::NoSpace) if tries == 0 => {
+                Err(Error::NoSpace) if !has_made_room => {
                     // Release unneeded promises, and blocks that wait for a commit.
                     drop(pages);
-                    tries += 1;
+                    has_made_room = true;
                     mount.make_room()?;
                     continue;
                 }
