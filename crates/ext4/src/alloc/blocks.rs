@@ -37,6 +37,8 @@ impl Allocator {
             }
             None => {
                 let who = if want.node { Who::Need } else { self.pool.user() };
+                // Blocks that wait for a commit count as free: it would not help.
+                self.starved.store(false, Ordering::Relaxed);
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };

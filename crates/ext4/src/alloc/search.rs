@@ -36,11 +36,14 @@ pub(super) struct Search<'s, 'h> {
 }
 
 /// What a search of one group found.
+#[derive(Default)]
 struct Looked {
     /// A run with room for all blocks.
     found: Option<Range<u32>>,
     /// Otherwise, the longest run.
     longest: Range<u32>,
+    /// Whether free blocks were left out that could be taken at another time.
+    left_out: bool,
 }
 
 impl Search<'_, '_> {
@@ -117,7 +120,7 @@ impl Search<'_, '_> {
     /// Searches `range` of group `number`, whose bitmap is `bits`, for a run with room for all
     /// blocks.
     fn look(&mut self, bits: &[u8], number: u32, range: Range<u32>) -> Looked {
-        let mut longest = 0..0;
+        let (mut longest, mut left_out) = (0..0, false);
         let mut at = range.start;
         while at < range.end {
             let run = bitmap::free_run(bits, at..range.end);
@@ -129,9 +132,10 @@ impl Search<'_, '_> {
             let mut rest = run;
             while rest.len() > longest.len() {
                 let barred = self.first_barred(number, &rest);
+                left_out |= barred.is_some();
                 let piece = rest.start..barred.as_ref().map_or(rest.end, |barred| barred.start);
                 if piece.len() >= self.blocks as usize {
-                    return Looked { found: Some(self.place(number, piece)), longest };
+                    return Looked { found: Some(self.place(number, piece)), longest, left_out };
                 }
                 if piece.len() > longest.len() {
                     longest = piece;
@@ -139,7 +143,7 @@ impl Search<'_, '_> {
                 rest.start = barred.map_or(rest.end, |barred| barred.end);
             }
         }
-        Looked { found: None, longest }
+        Looked { found: None, longest, left_out }
     }
 
     /// Places all blocks within `run`, which has room for them.
@@ -172,13 +176,14 @@ impl Search<'_, '_> {
             let Some(bits) = self.free_bits(number)? else { continue };
             looked_at += 1;
             let end = blocks_in(self.allocator.superblock(), number);
-            let mut looked = Looked { found: None, longest: 0..0 };
+            let mut looked = Looked::default();
             if number == first && from > 0 {
                 looked = self.look(&bits, number, from..end);
             }
             if looked.found.is_none() {
                 looked = self.look(&bits, number, 0..end);
-                if looked.found.is_none() {
+                // What was left out comes back without a sign: it counts as a longer run.
+                if looked.found.is_none() && !looked.left_out {
                     self.allocator.learn_longest(number, looked.longest.len() as u32);
                 }
             }
@@ -197,7 +202,7 @@ impl Search<'_, '_> {
         for number in self.order(first) {
             let Some(bits) = self.free_bits(number)? else { continue };
             let end = blocks_in(self.allocator.superblock(), number);
-            let mut looked = Looked { found: None, longest: 0..0 };
+            let mut looked = Looked::default();
             if number == first && from > 0 {
                 looked = self.look(&bits, number, from..end);
             }

@@ -36,6 +36,36 @@ fn what_is_freed_is_nobodys_before_the_commit() {
     assert_eq!(again, taken);
 }
 
+/// A search that finds a long run still held must not remember that the group has none.
+#[test]
+fn a_run_that_was_held_is_found_after_the_commit() {
+    let Some(image) = Image::make("16M", &["-b", "1024", "-O", "^flex_bg"]) else { return };
+    let allocator = Allocator::new(&image.volume()).unwrap();
+    allocator.set_privileged(true);
+    let take =
+        |blocks| image.change_with(&allocator, |handle| allocator.blocks(handle, want(blocks)));
+    let free = |blocks: std::ops::Range<u64>| {
+        image.change_with(&allocator, |handle| allocator.free_blocks(handle, blocks)).unwrap();
+    };
+    let taken: Vec<_> = std::iter::from_fn(|| take(1000).ok()).collect();
+    let last = || Want { metadata: true, node: true, ..want(1000) };
+    while image.change_with(&allocator, |handle| allocator.blocks(handle, last())).is_ok() {}
+    let group_1 = image.volume().superblock().group_start(1);
+    let (first, second): (Vec<_>, Vec<_>) = taken.iter().partition(|run| run.end <= group_1);
+    // Group 0 has single blocks, group 1 a run.
+    for n in 0..10 {
+        free(first[0].start + 2 * n..first[0].start + 2 * n + 1);
+    }
+    image.commit();
+    let run = second.iter().find(|run| run.start >= group_1 && run.end - run.start >= 600).unwrap();
+    free(run.start..run.start + 600);
+    // (As many as metadata leave for data.)
+    let single = take(200).unwrap();
+    assert!(single.end <= group_1 && single.end - single.start == 1, "{single:?}");
+    image.commit();
+    assert_eq!(take(200).unwrap().count(), 200);
+}
+
 #[test]
 fn a_change_that_fails_takes_nothing() {
     let Some(image) = Image::make("8M", &["-b", "1024"]) else { return };
