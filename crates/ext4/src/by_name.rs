@@ -63,9 +63,7 @@ impl FileSystem {
             orphans::set_present(handle, false)?;
             writer.allocator.write_superblock_counts(handle)
         });
-        let mut io = mount.contexts.take()?;
-        let closed = writer.journal.close(&mut io);
-        drop(io);
+        let closed = mount.contexts.take().and_then(|mut io| writer.journal.close(&mut io));
         // Last, because another host may then mount the file system.
         let released = match writer.protection() {
             Some(protection) if closed.is_ok() => protection.release(),
