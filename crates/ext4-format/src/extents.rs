@@ -15,6 +15,8 @@ use crate::Defect;
 pub(super) const MAGIC: u16 = 0xF30A;
 /// The deepest a tree can be (EXT4_MAX_EXTENT_DEPTH).
 pub const MAX_DEPTH: u16 = 5;
+/// The header of an inode's extent root without extents: magic number, 0 of 4 entries, depth 0.
+pub const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 /// Logical blocks that a file can have.
 pub const LOGICAL_BLOCKS: u64 = 1 << 32;
 /// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use super::handle::Changes;
 use crate::FileType;
 use meantime_ext4_format::Superblock;
+use meantime_ext4_format::extents::EMPTY_ROOT;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode as DiskInode, flags};
 use meantime_ext4_format::journal::fast_commit::{Change, NotEncodable, Writer};
 
@@ -38,8 +39,6 @@ const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 0x76..0x78;
 /// version, each in both parts.
 const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
     [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
-/// The header of an extent root without extents: magic number, 0 of 4 entries, depth 0.
-const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 /// With more operations and inodes than this, the transaction commits instead.
 const OPERATIONS_MOST: usize = 512;
 

@@ -16,12 +16,10 @@ use crate::error::{Corruption, Defect, Error, Unsupported};
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::edit::dirent::NewEntry;
+use meantime_ext4_format::extents::EMPTY_ROOT;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 use meantime_ext4_format::journal::fast_commit::{Names, Outcome};
 use meantime_ext4_format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
-
-/// An empty extent tree in an inode: magic number, no entries, room for four, depth 0.
-const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
 /// A file whose inode is decoded, with the changes to its blocks.
 struct Pending {
@@ -173,7 +171,7 @@ fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result
     if inode.flags() & flags::EXTENTS != 0 {
         let area = inode.block_area_mut();
         area.fill(0);
-        area[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
+        area[..EMPTY_ROOT.len()].copy_from_slice(&EMPTY_ROOT);
         // The block of a new directory is created, not taken from the fast commit.
         if inode.file_type() != Some(FileType::Directory)
             && let Some(map) = outcome.maps.get(&ino)

@@ -8,6 +8,7 @@ use crate::{FileType, NewNode};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::extents::EMPTY_ROOT;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 
@@ -32,9 +33,6 @@ const INHERITED: u32 = 0x1
 const OF_DIRECTORIES: u32 = 0x1_0000 | 0x2_0000 | 0x6000_0000;
 /// The flags that other types may have (`EXT4_OTHER_FLMASK`): no dump, no access times.
 const OF_ALL: u32 = 0x40 | 0x80;
-/// An empty extent tree in an inode: magic number, no entries, room for four, depth 0
-/// (`struct ext4_extent_header`).
-const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
 fn type_bits(file_type: FileType) -> u16 {
     let number = match file_type {
@@ -99,7 +97,7 @@ pub(super) fn make(
         matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
     if has_blocks && superblock.features().has_incompat(incompat::EXTENTS) {
         inherited |= flags::EXTENTS;
-        inode.block_area_mut()[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
+        inode.block_area_mut()[..EMPTY_ROOT.len()].copy_from_slice(&EMPTY_ROOT);
     }
     inode.set_flags(inherited);
     if let Some(project) = metadata::project_given(handle, parent) {
