@@ -5,6 +5,8 @@ mod clone;
 pub(crate) mod fusermount;
 mod init;
 mod kernel;
+pub(crate) mod namespace;
+pub(crate) mod pass;
 
 use std::io;
 use std::os::fd::OwnedFd;
