@@ -80,7 +80,7 @@ pub(crate) enum Command {
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
     #[command(long_about = help!("fs", "about"), after_long_help = help!("fs", "after"))]
     Fs(FsArgs),
-    /// Run a program that finds a device's ext4 file system at a directory, read by us
+    /// Run a program that sees a device's ext4 file system mounted, which nobody else does
     #[command(long_about = help!("run", "about"), after_long_help = help!("run", "after"))]
     Run(RunArgs),
     /// Mount a device's ext4 file system in the kernel: every program can read and write it

@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use meantime_block::{Access, OpenOptions};
+use meantime_block::{Access, OpenError, OpenOptions};
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, ServeError, Words};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
@@ -72,22 +72,7 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
         let _ = rustix::process::setsid();
     }
     signal::catch();
-    let mut file_system = words.file_system.clone();
-    // One for each thread that may want one.
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    file_system.channels = file_system.channels.max(cpus + 2);
-    file_system.on_wait = Some(|most| {
-        warn(format_args!(
-            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
-             (mmp)",
-            most.as_secs()
-        ));
-    });
-    let access = if file_system.write { Access::ReadWrite } else { Access::Read };
-    let access = OpenOptions { access, ..OpenOptions::default() };
-    let device =
-        meantime_block::open(&args.device, &access).map_err(|error| named(&args.device, &error))?;
-    let fs = FileSystem::mount(device, &file_system).map_err(Failure::new)?;
+    let fs = open(&args.device, words)?;
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
         Err(error) => {
@@ -104,6 +89,28 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
     }
     end(mount)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens `device`, and mounts its file system: not in the kernel yet.
+pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
+    let mut file_system = words.file_system.clone();
+    // One for each thread that may want one.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    file_system.channels = file_system.channels.max(cpus + 2);
+    file_system.on_wait = Some(|most| {
+        warn(format_args!(
+            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
+             (mmp)",
+            most.as_secs()
+        ));
+    });
+    let access = if file_system.write { Access::ReadWrite } else { Access::Read };
+    let access = OpenOptions { access, ..OpenOptions::default() };
+    let device = meantime_block::open(device, &access).map_err(|error| match error {
+        OpenError::ReadOnly { .. } => Failure::new(format_args!("{error}; -o ro reads it")),
+        error => named(device, &error),
+    })?;
+    FileSystem::mount(device, &file_system).map_err(Failure::new)
 }
 
 /// Tells the first process that the mount answers, and gives up the working directory and the
