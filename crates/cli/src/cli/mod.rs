@@ -15,6 +15,7 @@ mod ssd;
 mod top;
 mod waits;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ pub(crate) use fs::{
 pub(crate) use fs_write::{
     LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
-pub(crate) use mount::{KernelMountArgs, UmountArgs};
+pub(crate) use mount::{KernelMountArgs, MountHelperArgs, UmountArgs, UmountHelperArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
@@ -182,6 +183,11 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
             failure.exit_code()
         }
     })
+}
+
+/// Reads the command line of another program that this one stands for.
+pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
+    T::try_parse_from(words).map_err(|error| Failure::usage(one_line(&error)))
 }
 
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.

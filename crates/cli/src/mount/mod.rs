@@ -5,9 +5,12 @@
 //! wrong before that it says on standard error itself, and its exit code is the first one's.
 
 mod ending;
+mod helper;
+mod repair;
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ use crate::failure::{Failure, named, warn};
 use crate::signal;
 
 pub(crate) use ending::umount;
+pub(crate) use helper::run as as_helper;
 
 /// The longest time between two looks for a signal. One that comes just before a wait begins does
 /// not end this wait.
@@ -30,21 +34,45 @@ const READY: &[u8] = b"ready\n";
 
 /// Runs `mount`.
 pub(crate) fn mount(args: &KernelMountArgs) -> Result<ExitCode, Failure> {
+    if args.repair && !args.announce {
+        repair::clear(&args.dir, args.device.is_some())?;
+    }
+    let Some(device) = &args.device else {
+        if args.repair {
+            return Ok(ExitCode::SUCCESS);
+        }
+        return Err(Failure::usage(
+            "a device and a directory are needed: meantime mount DEVICE DIR, e.g. meantime mount \
+             file:disk.img /mnt",
+        ));
+    };
+    let words = words(device, &args.options)?;
+    Mount::check(&args.dir, &words.options).map_err(Failure::new)?;
+    if args.foreground || args.announce {
+        serve(args, device, &words)
+    } else {
+        in_background(args, device)
+    }
+}
+
+/// What `options` say of a mount of `device`.
+fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
     let mut words = Words::default();
-    words.options.source.clone_from(&args.device);
-    for options in &args.options {
+    device.clone_into(&mut words.options.source);
+    for options in options {
         words.obey(options).map_err(Failure::usage)?;
     }
-    Mount::check(&args.dir, &words.options).map_err(Failure::new)?;
-    if args.foreground || args.announce { serve(args, &words) } else { in_background() }
+    Ok(words)
 }
 
 /// Starts this command once more, in the background, and waits until the mount answers.
-fn in_background() -> Result<ExitCode, Failure> {
+fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
-    let command = std::env::current_exe().map_err(failed)?;
-    let mut child = Command::new(command)
-        .args(std::env::args_os().skip(1))
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("meantime")
+        .args(["mount", device])
+        .arg(&args.dir)
+        .args(args.options.iter().flat_map(|options| ["-o", options]))
         .arg("--announce")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -60,19 +88,19 @@ fn in_background() -> Result<ExitCode, Failure> {
     // It has said why.
     let status = child.wait().map_err(failed)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(code) if code > 0 => Ok(ExitCode::from(code)),
+        Some(code) if code > 0 => Err(Failure::ended(None, code)),
         _ => Err(Failure::new(format_args!("the process that serves the mount ended: {status}"))),
     }
 }
 
 /// Mounts, and serves the mount until it ends.
-fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
+fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode, Failure> {
     if args.announce {
         // What ends the first process's terminal does not end this one.
         let _ = rustix::process::setsid();
     }
     signal::catch();
-    let fs = open(&args.device, words)?;
+    let fs = open(device, words)?;
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
         Err(error) => {
