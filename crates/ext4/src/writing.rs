@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
 use super::background;
@@ -84,6 +85,12 @@ impl FileSystem {
     /// What could not be written.
     pub fn sync(&self) -> Result<(), Error> {
         self.mount.sync_all()
+    }
+
+    /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
+    /// without them, nothing is written unless somebody changes something.
+    pub fn note_access_times(&self, is_on: bool) {
+        self.mount.access_unnoted.store(!is_on, Ordering::Relaxed);
     }
 
     /// One turn of what the mount's own thread does. True: there is more to be done.

@@ -37,6 +37,8 @@ pub(crate) struct Mount {
     pub(crate) clock: Clock,
     /// What an inode has noted whose time of reading need not be looked at.
     pub(crate) access_epoch: AtomicU32,
+    /// For now no time of reading is noted.
+    pub(crate) access_unnoted: AtomicBool,
     /// Whether the work of the gaps is timed.
     pub(crate) timed: AtomicBool,
 }

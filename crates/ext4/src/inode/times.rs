@@ -100,6 +100,9 @@ impl Mount {
     #[inline(never)]
     fn note_access(&self, inode: &Arc<Inode>) {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
+        if self.access_unnoted.load(Ordering::Relaxed) {
+            return;
+        }
         let relative = self.options.access_times == AccessTimes::Relative;
         if relative {
             // Before it is looked at the times: who changes them from now on has it looked at
