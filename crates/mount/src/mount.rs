@@ -1,7 +1,7 @@
 //! A mount in the kernel, from its beginning to its end.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -140,8 +140,15 @@ impl Mount {
 
     /// Waits until it has ended, for `time` at most or until a signal comes. Whether it has.
     pub fn wait(&self, time: Duration) -> bool {
+        self.wait_beside(None, time)
+    }
+
+    /// The same; ends also when `other` can be read from.
+    pub fn wait_beside(&self, other: Option<BorrowedFd<'_>>, time: Duration) -> bool {
         let Some(workers) = &self.workers else { return true };
-        let mut polled = [PollFd::new(workers.end_event(), PollFlags::IN)];
+        let all = [Some(workers.end_event().as_fd()), other];
+        let mut polled: Vec<_> =
+            all.iter().flatten().map(|waited| PollFd::new(waited, PollFlags::IN)).collect();
         let time = time.try_into().ok();
         // An error is the signal's: the caller looks what it was.
         let _ = poll(&mut polled, time.as_ref());

@@ -270,16 +270,17 @@ fn a_user_who_is_not_root_may_run_programs() {
     for path in [dir, &image, &dir.join("at")] {
         std::os::unix::fs::chown(path, Some(12345), Some(12345)).unwrap();
     }
-    // A /dev/fuse for everybody, which only this test sees.
-    let as_user = |program: &str| {
+    // A /dev/fuse with such a mode, which only this test sees.
+    let with_fuse = |mode: &str, program: &str| {
         let script = format!(
-            "mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && \
+            "mount -t tmpfs none /mnt && mknod -m {mode} /mnt/fuse c 10 229 && \
              mount --bind /mnt/fuse /dev/fuse && umount -l /mnt && \
              exec setpriv --reuid {user} --regid {user} --clear-groups {program}"
         );
         let output = Command::new("unshare").args(["-m", "sh", "-e", "-c", &script]).output();
         Ran::from(output.unwrap())
     };
+    let as_user = |program: &str| with_fuse("666", program);
     let probe = as_user("unshare -Um true");
     if probe.code != Some(0) {
         return println!("skipped: no namespaces for users here: {}", probe.stderr);
@@ -300,6 +301,8 @@ fn a_user_who_is_not_root_may_run_programs() {
         format!("{program} run --device file:{} --at {}", image.display(), none.display());
     let ran = as_user(&format!("{at_none} -- cat {}/file", none.display()));
     assert_eq!((ran.code, &*ran.stdout), (Some(0), "mine\n"), "{ran:?}");
+    let ran = with_fuse("600", &format!("{run} true"));
+    assert!(ran.code == Some(1) && ran.stderr.contains("chmod 666 /dev/fuse"), "{ran:?}");
     // Where that is forbidden, the message names what forbids it.
     let none = format!(
         "unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces; \
