@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use meantime_mount::{Mount, Words};
 
-use super::ending;
+use super::{ending, remount};
 use crate::cli::{KernelMountArgs, MountHelperArgs, UmountHelperArgs, parse_as};
 use crate::failure::Failure;
 
@@ -37,14 +37,12 @@ fn mount(words: &[OsString]) -> Result<ExitCode, Failure> {
     let args: MountHelperArgs = parse_as(words)?;
     here(args.namespace.as_deref())?;
     let mut options = args.options.join(",");
-    if options.split(',').any(|word| word == "remount") {
-        return Err(Failure::new(format_args!(
-            "{0}: remount is not possible; umount {0}, and mount it again with the new options",
-            args.dir.display()
-        )));
-    }
     if args.sloppy {
         options = known(&options);
+    }
+    if options.split(',').any(|word| word == "remount") {
+        remount::remount(&args.dir, &options)?;
+        return Ok(ExitCode::SUCCESS);
     }
     // As mount(8) does with any type of file system.
     options.push_str(",nonempty");
@@ -93,5 +91,7 @@ fn known(options: &str) -> String {
         Ok(()) => true,
         Err(error) => !error.is_unknown,
     };
-    options.split(',').filter(is_known).collect::<Vec<_>>().join(",")
+    let is_remount = |word: &&str| *word == "remount";
+    let words = options.split(',').filter(|word| is_known(word) || is_remount(word));
+    words.collect::<Vec<_>>().join(",")
 }

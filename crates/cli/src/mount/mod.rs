@@ -6,6 +6,7 @@
 
 mod ending;
 mod helper;
+mod remount;
 mod repair;
 
 use std::io::{Read as _, Write as _};
@@ -109,12 +110,18 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
             return Err(Failure::new(error));
         }
     };
-    drop(fs);
     let _held = ending::hold(mount.dir());
+    let remounts = remount::listen(mount.dir());
     // If the first process has gone, its user has interrupted it: the mount ends again.
     if !args.announce || announce() {
-        while !mount.wait(LOOK) && !signal::stopped() {}
+        let asked = remounts.as_ref().map(|listener| listener.as_fd());
+        while !mount.wait_beside(asked, LOOK) && !signal::stopped() {
+            if let Some(listener) = &remounts {
+                remount::serve(listener, &fs, words);
+            }
+        }
     }
+    drop(fs);
     end(mount)?;
     Ok(ExitCode::SUCCESS)
 }
