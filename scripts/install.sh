@@ -4,7 +4,8 @@
 # Installs the command and the library it loads into programs, the C library with header and
 # pkg-config file, and the job files beneath PREFIX (/usr/local), or removes them. DESTDIR is put
 # before every path that is written, and in no file. --from is where they were built
-# (target/release).
+# (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the command as
+# their helper in /sbin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,6 +46,14 @@ files=(
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
     "$lib/libmeantime.a" "$lib/meantime/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
 )
+# The only place where mount(8) looks. (A package must not have a directory where the system has a
+# link.) Another prefix is not for the whole system.
+sbin=$destdir/sbin helpers=()
+[ -z "$destdir" ] || [ ! -L /sbin ] || sbin=$destdir/usr/sbin
+case $prefix in
+    /usr | /usr/local) helpers=("$sbin/mount.fuse.meantime" "$sbin/umount.fuse.meantime") ;;
+esac
+files+=("${helpers[@]}")
 shopt -s nullglob
 for job in jobs/*.fio; do
     files+=("$jobs/${job##*/}")
@@ -71,7 +80,11 @@ install -m 755 "$from/meantime" "$bin/meantime"
 install -m 755 "$from/libmeantime_c.so" "$lib/libmeantime.so.$version"
 ln -sfn "libmeantime.so.$version" "$lib/libmeantime.so.$abi"
 ln -sfn "libmeantime.so.$abi" "$lib/libmeantime.so"
-# Loaded by `meantime run`, which looks for it there.
+for helper in "${helpers[@]}"; do
+    install -d "${helper%/*}"
+    ln -sfn "$prefix/bin/meantime" "$helper"
+done
+# Loaded by `meantime run --private`, which looks for it there.
 install -m 755 "$from/libmeantime_preload.so" "$lib/meantime/libmeantime_preload.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 # Debug information, where debuggers and backtraces look for it.

@@ -42,6 +42,11 @@ impl Failure {
         Self { code, ..self }
     }
 
+    /// Whether it is the command line that cannot be obeyed.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.code == USAGE
+    }
+
     /// Prints the lines to stderr.
     pub(crate) fn show(&self) {
         for message in &self.messages {

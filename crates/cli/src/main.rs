@@ -20,7 +20,7 @@
 //!   anatomy/        single I/Os taken apart
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
-//!   mount/          a file system in the kernel
+//!   mount/          a file system in the kernel; also as mount(8)'s helper
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info
 //! ```
 //!
@@ -67,6 +67,9 @@ fn main() -> ExitCode {
     let warnings =
         tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
     let _ = warnings.without_time().with_target(false).try_init();
+    if let Some(code) = mount::as_helper() {
+        return code;
+    }
     let command = match cli::parse() {
         Ok(command) => command,
         Err(code) => return code,

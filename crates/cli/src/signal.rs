@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::failure::Failure;
 
 /// Set once a signal requests the end. Checked between I/Os.
@@ -19,27 +21,84 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// Under `nohup`, SIGHUP stays ignored.
 pub(crate) fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let handler: extern "C" fn(libc::c_int) = note;
-        // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then
-        // completed; the handler only stores to lock-free atomics, which is async-signal-safe.
-        // Without SA_RESTART a blocking wait returns, so that the flag is looked at; SA_RESETHAND
-        // gives the second signal its default effect. The old action is written to a valid place.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handler as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESETHAND;
-            let mut old: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, &action, &mut old);
-            if signal == libc::SIGHUP && old.sa_sigaction == libc::SIG_IGN {
-                libc::sigaction(signal, &old, std::ptr::null_mut());
-            }
+        // The second signal has its default effect.
+        install(signal, note, libc::SA_RESETHAND, signal == libc::SIGHUP);
+    }
+}
+
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Has `handler` called for `signal`; if `unless_ignored`, not where the signal is ignored.
+fn install(signal: libc::c_int, handler: Handler, flags: libc::c_int, unless_ignored: bool) {
+    // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed.
+    // With SA_SIGINFO the handler is called with the three arguments that `Handler` has. Both
+    // handlers do only what is async-signal-safe: they use lock-free atomics, and kill(2) without
+    // errno. Without SA_RESTART a blocking wait returns, so that the flag is looked at. The old
+    // action is written to a valid place.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = flags | libc::SA_SIGINFO;
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &action, &mut old);
+        if unless_ignored && old.sa_sigaction == libc::SIG_IGN {
+            libc::sigaction(signal, &old, std::ptr::null_mut());
         }
     }
 }
 
-extern "C" fn note(signal: libc::c_int) {
+extern "C" fn note(signal: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     SIGNAL.store(signal, Ordering::Relaxed);
     STOP.store(true, Ordering::Relaxed);
+}
+
+/// The process that signals are passed on to; 0: there is none, and they are noted.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// From now on signals are for a child ([`forward_to`]), as often as they come. What is ignored
+/// stays so, for the child, too.
+pub(crate) fn catch_for_child() {
+    use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        install(signal, pass_on, 0, true);
+    }
+}
+
+extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, rest: *mut libc::c_void) {
+    let Some(child) = Pid::from_raw(CHILD.load(Ordering::SeqCst)) else {
+        return note(signal, info, rest);
+    };
+    // SAFETY: the kernel passes a valid `siginfo_t` (SA_SIGINFO), for the time of the call.
+    let code = unsafe { (*info).si_code };
+    // What the kernel sends, for Ctrl-C say, it sends to the child as well: to the whole group.
+    if code != libc::SI_KERNEL {
+        send(child, signal);
+    }
+}
+
+fn send(child: Pid, signal: libc::c_int) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // (It may have ended.)
+        let _ = kill_process(child, signal);
+    }
+}
+
+/// Passes signals on to `child`, and one that came before.
+pub(crate) fn forward_to(child: Pid) {
+    CHILD.store(child.as_raw_pid(), Ordering::SeqCst);
+    if let Some(signal) = take() {
+        send(child, signal);
+    }
+}
+
+/// The child has ended: signals are noted from now on.
+pub(crate) fn forward_to_none() {
+    CHILD.store(0, Ordering::SeqCst);
+}
+
+/// The signal that was noted, once.
+pub(crate) fn take() -> Option<libc::c_int> {
+    STOP.swap(false, Ordering::SeqCst).then(|| SIGNAL.load(Ordering::Relaxed))
 }
 
 /// Returns whether a signal requested the end.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
 use super::background;
@@ -82,6 +83,12 @@ impl FileSystem {
     /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
         self.mount.sync_all()
+    }
+
+    /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
+    /// without them, nothing is written unless somebody changes something.
+    pub fn note_access_times(&self, is_on: bool) {
+        self.mount.access_unnoted.store(!is_on, Ordering::Relaxed);
     }
 
     /// Does one round of the background thread's work. Returns whether there is more to do.

@@ -270,6 +270,7 @@ impl FileSystem {
                 options.write,
                 options.access_times,
             )),
+            access_unnoted: AtomicBool::new(false),
             timed: AtomicBool::new(false),
         };
         let fs = Self { mount: Arc::new(mount) };

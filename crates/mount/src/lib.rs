@@ -23,10 +23,12 @@
 //! # Parts, in reading order
 //! ```text
 //!   fuse/      the protocol, as bytes: wire (structures), request (reading them), opcode, flags
-//!   session/   a connection: /dev/fuse and the mount (kernel, fusermount), init (what both can do)
+//!   session/   a connection: /dev/fuse and the mount (kernel, fusermount, namespace), init (what
+//!                both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
 //!                directories, extended, ioctl; handles (what is open); answer
 //!   mount      Mount: begin and end
+//!   namespace  a mount that only one program sees
 //!   options    the words after -o
 //! ```
 
@@ -34,6 +36,7 @@
 
 mod fuse;
 mod mount;
+pub mod namespace;
 mod options;
 mod server;
 mod session;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub enum ServeError {
 pub struct Mount {
     fs: FileSystem,
     dir: PathBuf,
+    /// In namespaces of other processes: it ends when they have, or leave it.
+    is_elsewhere: bool,
     /// `None` once it is over.
     workers: Option<Arc<Workers>>,
 }
@@ -75,14 +77,35 @@ impl Mount {
         let dir = Self::check(dir, options)?;
         let mut options = options.clone();
         options.read_only |= !fs.is_writable();
-        let serving = Serving { timeout: options.timeout, sync: options.sync };
-        let server = Server::new(&fs, serving)?;
-        let threads = match options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
+        let server = Self::server(&fs, &options)?;
         let device = session::mount(&dir, &options)?;
-        Self::serve(fs, dir, server, device, threads)
+        Self::serve(fs, dir.clone(), server, device, threads(&options)).inspect_err(|_| {
+            // Without a server it would only give errors.
+            let _ = session::unmount(&dir, true);
+        })
+    }
+
+    /// Serves `fs` by `device`, which another process has mounted at `dir` in namespaces of its
+    /// own. When this returns, the mount answers. It is busy as long as a process sees it, and
+    /// cannot be ended by force.
+    ///
+    /// # Errors
+    /// [`ServeError::Session`], for people.
+    pub fn in_namespace(
+        fs: FileSystem,
+        dir: &Path,
+        options: &Options,
+        device: OwnedFd,
+    ) -> Result<Self, ServeError> {
+        let server = Self::server(&fs, options)?;
+        let mut mount = Self::serve(fs, dir.to_owned(), server, device, threads(options))?;
+        mount.is_elsewhere = true;
+        Ok(mount)
+    }
+
+    fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
+        let serving = Serving { timeout: options.timeout, sync: options.sync };
+        Ok(Server::new(fs, serving)?)
     }
 
     /// Serves what is mounted at `dir`, of which requests come by `device`.
@@ -93,16 +116,9 @@ impl Mount {
         device: OwnedFd,
         threads: usize,
     ) -> Result<Self, ServeError> {
-        let begun = session::agree(&device)
-            .and_then(|()| Workers::start(server, device, threads).map_err(SessionError::Start));
-        match begun {
-            Ok(workers) => Ok(Self { fs, dir, workers: Some(workers) }),
-            Err(error) => {
-                // Without a server it would only give errors.
-                let _ = session::unmount(&dir, true);
-                Err(error.into())
-            }
-        }
+        session::agree(&device)?;
+        let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
+        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers) })
     }
 
     /// Whether there can be a mount at `dir`, which is worth asking before a device is opened: the
@@ -167,8 +183,15 @@ impl Mount {
 
     /// Waits until it has ended, for `time` at most or until a signal comes. Whether it has.
     pub fn wait(&self, time: Duration) -> bool {
+        self.wait_beside(None, time)
+    }
+
+    /// The same; ends also when `other` can be read from.
+    pub fn wait_beside(&self, other: Option<BorrowedFd<'_>>, time: Duration) -> bool {
         let Some(workers) = &self.workers else { return true };
-        let mut polled = [PollFd::new(workers.end_event(), PollFlags::IN)];
+        let all = [Some(workers.end_event().as_fd()), other];
+        let mut polled: Vec<_> =
+            all.iter().flatten().map(|waited| PollFd::new(waited, PollFlags::IN)).collect();
         let time = time.try_into().ok();
         // An error is the signal's: the caller looks what it was.
         let _ = poll(&mut polled, time.as_ref());
@@ -183,7 +206,7 @@ impl Mount {
     /// was written.
     pub fn unmount(mut self) -> Result<(), (Option<Self>, ServeError)> {
         if !self.has_ended() {
-            match session::unmount(&self.dir, false) {
+            match self.unmount_in_kernel(false) {
                 Ok(()) => {}
                 // Somebody else was faster.
                 Err(_) if self.has_ended() => {}
@@ -206,9 +229,9 @@ impl Mount {
     /// # Errors
     /// Not all was written.
     pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
-        if !self.has_ended() && session::unmount(&self.dir, false).is_err() {
+        if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
             self.settle();
-            if let Err(why) = session::unmount(&self.dir, true)
+            if let Err(why) = self.unmount_in_kernel(true)
                 && !self.has_ended()
             {
                 // The threads go on, and their mount with them.
@@ -219,10 +242,21 @@ impl Mount {
         self.end()
     }
 
+    fn unmount_in_kernel(&self, by_force: bool) -> io::Result<()> {
+        // (By the same path something else may be mounted here.)
+        if self.is_elsewhere {
+            return Err(Errno::BUSY.into());
+        }
+        session::unmount(&self.dir, by_force)
+    }
+
     /// Has the kernel write back what programs have written to mapped files. In a thread that is
     /// left behind if that takes too long: the mount's threads answer it, unless something is
     /// wrong with them.
     fn settle(&self) {
+        if self.is_elsewhere {
+            return;
+        }
         let (done, wait) = mpsc::channel();
         let dir = self.dir.clone();
         let settling = meantime_process::thread::spawn("meantime-settle", move || {
@@ -249,10 +283,22 @@ impl Mount {
     }
 }
 
+/// How many threads `options` ask for.
+fn threads(options: &Options) -> usize {
+    match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}
+
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.workers.is_some() {
-            let _ = session::unmount(&self.dir, true);
+            if self.unmount_in_kernel(true).is_err() && !self.has_ended() {
+                // Its threads go on, and nobody can wait for them.
+                let dir = self.dir.display();
+                return tracing::error!("the mount at {dir} goes on until this process ends");
+            }
             if let Err(error) = self.end() {
                 tracing::error!(%error, "the mount did not end as it should");
             }

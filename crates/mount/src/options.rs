@@ -56,6 +56,26 @@ pub struct OptionsError {
     pub word: String,
     /// What is wrong with it.
     pub why: String,
+    /// There is no such option. (Otherwise its value cannot be.)
+    pub is_unknown: bool,
+}
+
+/// Why a word cannot be obeyed.
+enum Wrong {
+    Unknown,
+    Value(String),
+}
+
+impl From<&str> for Wrong {
+    fn from(why: &str) -> Self {
+        Self::Value(why.to_owned())
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(why: String) -> Self {
+        Self::Value(why)
+    }
 }
 
 /// What the words after `-o` say: of the mount in the kernel, and of the file system's own.
@@ -86,13 +106,23 @@ impl Words {
     /// A word that there is not, or whose value cannot be.
     pub fn obey(&mut self, words: &str) -> Result<(), OptionsError> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
-            self.obey_word(word).map_err(|why| OptionsError { word: word.to_owned(), why })?;
+            self.obey_word(word).map_err(|wrong| {
+                let (why, is_unknown) = match wrong {
+                    Wrong::Unknown => (format!("there is no such option; there are {KNOWN}"), true),
+                    Wrong::Value(why) => (why, false),
+                };
+                OptionsError { word: word.to_owned(), why, is_unknown }
+            })?;
         }
         Ok(())
     }
 
-    fn obey_word(&mut self, word: &str) -> Result<(), String> {
+    fn obey_word(&mut self, word: &str) -> Result<(), Wrong> {
         let Self { options, file_system } = self;
+        // For systemd, for mount(8) itself, for people: whatever it says.
+        if ["x-", "X-", "comment="].iter().any(|prefix| word.starts_with(prefix)) {
+            return Ok(());
+        }
         if let Some((key, value)) = word.split_once('=') {
             return self.obey_value(key, value);
         }
@@ -116,21 +146,38 @@ impl Words {
                 (options.nodev, options.nosuid, options.noexec) = (false, false, false);
                 file_system.write = true;
             }
-            // As it always is; and what is for others who read /etc/fstab.
+            // As mount(8) has it: what users may mount gives nobody rights.
+            "user" | "users" => {
+                (options.nodev, options.nosuid, options.noexec) = (true, true, true);
+            }
+            "owner" | "group" => (options.nodev, options.nosuid) = (true, true),
+            // As it always is; what is for others who read /etc/fstab; and what says only that
+            // another word does not.
             "default_permissions"
             | "auto"
             | "noauto"
             | "nofail"
             | "_netdev"
-            | "user"
-            | "users"
-            | "nouser" => {}
-            _ => return Err(format!("there is no such option; there are {KNOWN}")),
+            | "nouser"
+            | "nousers"
+            | "noowner"
+            | "nogroup"
+            | "norelatime"
+            | "nostrictatime"
+            | "diratime"
+            | "nodiratime"
+            | "nolazytime"
+            | "lazytime"
+            | "noiversion"
+            | "nomand"
+            | "loud"
+            | "silent" => {}
+            _ => return Err(Wrong::Unknown),
         }
         Ok(())
     }
 
-    fn obey_value(&mut self, key: &str, value: &str) -> Result<(), String> {
+    fn obey_value(&mut self, key: &str, value: &str) -> Result<(), Wrong> {
         let Self { options, file_system } = self;
         match key {
             "timeout" | "attr_timeout" | "entry_timeout" => {
@@ -158,12 +205,12 @@ impl Words {
                     "classic-thread" => CommitOverlap::NONE,
                     "classic" => CommitOverlap { direct: true, ..CommitOverlap::NONE },
                     "overlapped" => CommitOverlap::ALL,
-                    _ => return Err("classic, classic-thread or overlapped".to_owned()),
+                    _ => return Err("classic, classic-thread or overlapped".into()),
                 }
             }
             "fsname" => options.source = value.to_owned(),
-            "subtype" | "x-systemd.requires" => {}
-            _ => return Err(format!("there is no such option; there are {KNOWN}")),
+            "subtype" => {}
+            _ => return Err(Wrong::Unknown),
         }
         Ok(())
     }
@@ -202,6 +249,17 @@ mod tests {
         assert!(file_system.policy.is_some());
     }
 
+    /// What mount(8) passes on of a line of /etc/fstab.
+    #[test]
+    fn words_of_fstab_are_obeyed_or_for_others() {
+        let mut words = Words::default();
+        let line = "rw,noauto,nofail,_netdev,x-systemd.requires=a.service,comment=b,X-mount.mkdir";
+        words.obey(line).unwrap();
+        assert!(!words.options.nosuid && words.file_system.write);
+        words.obey("users,exec").unwrap();
+        assert!(words.options.nosuid && words.options.nodev && !words.options.noexec);
+    }
+
     #[test]
     fn what_cannot_be_obeyed_is_named() {
         for (word, part) in [
@@ -217,6 +275,7 @@ mod tests {
         ] {
             let error = Words::default().obey(&format!("rw,{word}")).unwrap_err();
             assert_eq!(error.word, word);
+            assert_eq!(error.is_unknown, part == "no such option");
             assert!(error.why.contains(part), "{error}");
         }
     }

@@ -29,7 +29,7 @@
 //!   table, descriptor        descriptors
 //!   open, read, stat, dir, lock    the calls
 //!   errno                    errors to errno
-//!   settings                 what `meantime run` hands to the program
+//!   settings                 what `run --private` hands to the program
 //! ```
 
 #![forbid(unsafe_code)]

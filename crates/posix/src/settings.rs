@@ -1,4 +1,4 @@
-//! The settings of a program under `meantime run`: in its environment, so that the programs that it
+//! The settings of a program under `run --private`: in its environment, so that programs that it
 //! starts have them, too.
 
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub struct Settings {
 
 impl Settings {
     /// From the variables of an environment; `None` if there is no device, or a value is wrong
-    /// (`meantime run` checks them before).
+    /// (`run --private` checks them before).
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text = |name| variable(name).and_then(|value| value.into_string().ok());
         let at = variable(variables::AT).unwrap_or_else(|| DEFAULT_MOUNT_POINT.into());

@@ -15,6 +15,7 @@ mod ssd;
 mod top;
 mod waits;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ pub(crate) use fs::{
 pub(crate) use fs_write::{
     LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
-pub(crate) use mount::{KernelMountArgs, UmountArgs};
+pub(crate) use mount::{KernelMountArgs, MountHelperArgs, UmountArgs, UmountHelperArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
@@ -80,7 +81,7 @@ pub(crate) enum Command {
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
     #[command(long_about = help!("fs", "about"), after_long_help = help!("fs", "after"))]
     Fs(FsArgs),
-    /// Run a program that finds a device's ext4 file system at a directory, read by us
+    /// Run a program that sees a device's ext4 file system mounted, which nobody else does
     #[command(long_about = help!("run", "about"), after_long_help = help!("run", "after"))]
     Run(RunArgs),
     /// Mount a device's ext4 file system in the kernel: every program can read and write it
@@ -182,6 +183,11 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
             failure.exit_code()
         }
     })
+}
+
+/// Reads the command line of another program that this one stands for.
+pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
+    T::try_parse_from(words).map_err(|error| Failure::usage(one_line(&error)))
 }
 
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.

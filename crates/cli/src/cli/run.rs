@@ -18,7 +18,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIRECTORY", default_value = meantime_posix::DEFAULT_MOUNT_POINT)]
     #[arg(long_help = help!("run", "--at"))]
     pub at: OsString,
-    /// Memory for the page cache of each process, e.g. 64M [default: 256M]
+    /// Options of the mount, separated by commas (see `meantime mount --help`)
+    #[arg(short = 'o', value_name = "OPTIONS", conflicts_with = "private")]
+    pub options: Vec<String>,
+    /// Have the program read the files in its own process, by a library that is loaded into it
+    #[arg(long, long_help = help!("run", "--private"))]
+    pub private: bool,
+    /// (For the process that becomes the program: it is started with a socket on stdin.)
+    #[arg(long, hide = true, conflicts_with = "private")]
+    pub inside: bool,
+    /// Memory for the page cache (with --private: of each process), e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,
     /// How reads wait for the device (see `meantime bench --help`) [default: poll]

@@ -8,7 +8,7 @@
 use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use meantime_hw::mountinfo::{self, MountEntry};
@@ -16,13 +16,39 @@ use meantime_hw::mountinfo::{self, MountEntry};
 use crate::cli::UmountArgs;
 use crate::failure::Failure;
 
+/// The type of our mounts.
+pub(super) const KIND: &str = "fuse.meantime";
+
 /// What is mounted at `dir`, by the text of mountinfo: the last one there is on top.
 fn mounted_at(dir: &Path, mountinfo: &str) -> Option<MountEntry> {
     mountinfo::parse(mountinfo).rfind(|entry| entry.dir == dir)
 }
 
-fn find(dir: &Path) -> Option<MountEntry> {
+/// What is mounted at `dir`, an absolute path.
+pub(super) fn find(dir: &Path) -> Option<MountEntry> {
     mounted_at(dir, &std::fs::read_to_string("/proc/self/mountinfo").ok()?)
+}
+
+/// `dir` as mountinfo has it, also if a mount is there whose server does not answer: only what is
+/// above it is looked at.
+pub(super) fn place(dir: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format_args!("{}: {error}", dir.display()));
+    let path = std::path::absolute(dir).map_err(failed)?;
+    if find(&path).is_some() {
+        return Ok(path);
+    }
+    if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+        let path = parent.canonicalize().map_err(failed)?.join(name);
+        if find(&path).is_some() {
+            return Ok(path);
+        }
+    }
+    path.canonicalize().map_err(failed)
+}
+
+/// Connects to the process that serves what is `mounted`.
+pub(super) fn connect(mounted: &MountEntry) -> std::io::Result<UnixStream> {
+    UnixStream::connect_addr(&address(mounted)?)
 }
 
 fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
@@ -37,33 +63,41 @@ pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
 
 /// Runs `umount`.
 pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
-    let shown = args.dir.display();
-    let failed = |error: std::io::Error| Failure::new(format_args!("{shown}: {error}"));
-    // A mount whose server has ended answers every look with ENOTCONN.
-    let dir = match args.dir.canonicalize() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            std::path::absolute(&args.dir).map_err(failed)?
-        }
-        dir => dir.map_err(failed)?,
+    unmount(&args.dir, false, false)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts what is at `dir`, and waits until its process has ended. `by_force`: what uses it has
+/// errors from now on. `lazily`: when nobody uses it any more, which is not waited for.
+pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Failure> {
+    let place = place(dir)?;
+    let mounted = find(&place).filter(|mounted| mounted.kind == KIND);
+    let mounted = mounted.ok_or_else(|| {
+        Failure::new(format_args!("{}: nothing of ours is mounted there", dir.display()))
+    })?;
+    let server = connect(&mounted);
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("umount");
+        // Or it would call us.
+        command.arg("-i").args(by_force.then_some("-f")).args(lazily.then_some("-l"));
+        command
+    } else {
+        let mut command = Command::new("fusermount3");
+        command.arg("-u").args((by_force || lazily).then_some("-z"));
+        command
     };
-    let mounted = find(&dir).filter(|mounted| mounted.kind == "fuse.meantime");
-    let mounted = mounted
-        .ok_or_else(|| Failure::new(format_args!("{shown}: nothing of ours is mounted there")))?;
-    let server = address(&mounted).and_then(|address| UnixStream::connect_addr(&address));
-    let root = rustix::process::geteuid().is_root();
-    let (program, words): (_, &[&str]) =
-        if root { ("umount", &["--"]) } else { ("fusermount3", &["-u", "--"]) };
-    let output = Command::new(program).args(words).arg(&dir).output();
-    let output =
-        output.map_err(|error| Failure::new(format_args!("starting {program}: {error}")))?;
+    let program = command.get_program().to_owned();
+    let output = command.arg("--").arg(&place).output();
+    let output = output
+        .map_err(|error| Failure::new(format_args!("starting {}: {error}", program.display())))?;
     if !output.status.success() {
         return Err(Failure::new(String::from_utf8_lossy(&output.stderr)));
     }
-    if let Ok(mut server) = server {
+    if let (Ok(mut server), false) = (server, lazily) {
         // Nothing is ever sent: the read returns when the process has ended.
         let _ = server.read(&mut [0]);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

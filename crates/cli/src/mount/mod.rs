@@ -5,13 +5,17 @@
 //! wrong before that it says on standard error itself, and its exit code is the first one's.
 
 mod ending;
+mod helper;
+mod remount;
+mod repair;
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use meantime_block::{Access, OpenOptions};
+use meantime_block::{Access, OpenError, OpenOptions};
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, ServeError, Words};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
@@ -21,6 +25,7 @@ use crate::failure::{Failure, named, warn};
 use crate::signal;
 
 pub(crate) use ending::umount;
+pub(crate) use helper::run as as_helper;
 
 /// The longest time between two looks for a signal. One that comes just before a wait begins does
 /// not end this wait.
@@ -30,21 +35,45 @@ const READY: &[u8] = b"ready\n";
 
 /// Runs `mount`.
 pub(crate) fn mount(args: &KernelMountArgs) -> Result<ExitCode, Failure> {
+    if args.repair && !args.announce {
+        repair::clear(&args.dir, args.device.is_some())?;
+    }
+    let Some(device) = &args.device else {
+        if args.repair {
+            return Ok(ExitCode::SUCCESS);
+        }
+        return Err(Failure::usage(
+            "a device and a directory are needed: meantime mount DEVICE DIR, e.g. meantime mount \
+             file:disk.img /mnt",
+        ));
+    };
+    let words = words(device, &args.options)?;
+    Mount::check(&args.dir, &words.options).map_err(Failure::new)?;
+    if args.foreground || args.announce {
+        serve(args, device, &words)
+    } else {
+        in_background(args, device)
+    }
+}
+
+/// What `options` say of a mount of `device`.
+fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
     let mut words = Words::default();
-    words.options.source.clone_from(&args.device);
-    for options in &args.options {
+    device.clone_into(&mut words.options.source);
+    for options in options {
         words.obey(options).map_err(Failure::usage)?;
     }
-    Mount::check(&args.dir, &words.options).map_err(Failure::new)?;
-    if args.foreground || args.announce { serve(args, &words) } else { in_background() }
+    Ok(words)
 }
 
 /// Starts this command once more, in the background, and waits until the mount answers.
-fn in_background() -> Result<ExitCode, Failure> {
+fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
-    let command = std::env::current_exe().map_err(failed)?;
-    let mut child = Command::new(command)
-        .args(std::env::args_os().skip(1))
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("meantime")
+        .args(["mount", device])
+        .arg(&args.dir)
+        .args(args.options.iter().flat_map(|options| ["-o", options]))
         .arg("--announce")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -60,18 +89,45 @@ fn in_background() -> Result<ExitCode, Failure> {
     // It has said why.
     let status = child.wait().map_err(failed)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(code) if code > 0 => Ok(ExitCode::from(code)),
+        Some(code) if code > 0 => Err(Failure::ended(None, code)),
         _ => Err(Failure::new(format_args!("the process that serves the mount ended: {status}"))),
     }
 }
 
 /// Mounts, and serves the mount until it ends.
-fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
+fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode, Failure> {
     if args.announce {
         // What ends the first process's terminal does not end this one.
         let _ = rustix::process::setsid();
     }
     signal::catch();
+    let fs = open(device, words)?;
+    let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
+        Ok(mount) => mount,
+        Err(error) => {
+            // No program has written to it yet: what unmounting finds is of no use to anybody.
+            let _ = fs.unmount();
+            return Err(Failure::new(error));
+        }
+    };
+    let _held = ending::hold(mount.dir());
+    let remounts = remount::listen(mount.dir());
+    // If the first process has gone, its user has interrupted it: the mount ends again.
+    if !args.announce || announce() {
+        let asked = remounts.as_ref().map(|listener| listener.as_fd());
+        while !mount.wait_beside(asked, LOOK) && !signal::stopped() {
+            if let Some(listener) = &remounts {
+                remount::serve(listener, &fs, words);
+            }
+        }
+    }
+    drop(fs);
+    end(mount)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens `device`, and mounts its file system: not in the kernel yet.
+pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     let mut file_system = words.file_system.clone();
     // One for each thread that may want one.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -85,25 +141,11 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
     });
     let access = if file_system.write { Access::ReadWrite } else { Access::Read };
     let access = OpenOptions { access, ..OpenOptions::default() };
-    let device =
-        meantime_block::open(&args.device, &access).map_err(|error| named(&args.device, &error))?;
-    let fs = FileSystem::mount(device, &file_system).map_err(Failure::new)?;
-    let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
-        Ok(mount) => mount,
-        Err(error) => {
-            // No program has written to it yet: what unmounting finds is of no use to anybody.
-            let _ = fs.unmount();
-            return Err(Failure::new(error));
-        }
-    };
-    drop(fs);
-    let _held = ending::hold(mount.dir());
-    // If the first process has gone, its user has interrupted it: the mount ends again.
-    if !args.announce || announce() {
-        while !mount.wait(LOOK) && !signal::stopped() {}
-    }
-    end(mount)?;
-    Ok(ExitCode::SUCCESS)
+    let device = meantime_block::open(device, &access).map_err(|error| match error {
+        OpenError::ReadOnly { .. } => Failure::new(format_args!("{error}; -o ro reads it")),
+        error => named(device, &error),
+    })?;
+    FileSystem::mount(device, &file_system).map_err(Failure::new)
 }
 
 /// Tells the first process that the mount answers, and gives up the working directory and the

@@ -8,14 +8,23 @@ use meantime_block::{Uri, UriError};
 use super::absolute;
 use crate::failure::Failure;
 
+/// Takes `uri` apart. Refuses what cannot have a file system.
+pub(super) fn check(uri: &str) -> Result<Uri, Failure> {
+    let parsed: Uri = uri.parse().map_err(|error: UriError| Failure::usage(error))?;
+    match &parsed {
+        Uri::Mem { .. } => Err(Failure::usage(format_args!(
+            "{uri}: memory begins empty in each process, without a file system; e.g. file:disk.img"
+        ))),
+        Uri::File { soft, .. } if soft.create_bytes.is_some() => Err(Failure::usage(format_args!(
+            "{uri}: a new file has no file system; leave create= out"
+        ))),
+        _ => Ok(parsed),
+    }
+}
+
 /// `uri` with absolute paths, and for reading only if it is an image.
 pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
-    let parsed: Uri = uri.parse().map_err(|error: UriError| Failure::usage(error))?;
-    if let Uri::Mem { .. } = parsed {
-        return Err(Failure::usage(format_args!(
-            "{uri}: memory begins empty in each process, without a file system; e.g. file:disk.img"
-        )));
-    }
+    let parsed = check(uri)?;
     let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
     let (target, query) = match rest.split_once('?') {
         Some((target, query)) => (target, Some(query)),
@@ -32,17 +41,11 @@ pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
             || (key == "model" && (value.contains('/') || value.ends_with(".toml")));
         pairs.push(if is_file { format!("{key}={}", text(value)?) } else { pair.to_owned() });
     }
-    if let Uri::File { soft, .. } = &parsed {
-        if soft.create_bytes.is_some() {
-            return Err(Failure::usage(format_args!(
-                "{uri}: a new file has no file system; leave create= out"
-            )));
-        }
-        if !pairs.iter().any(|pair| pair.starts_with("ro=")) {
-            // What is only read needs no write cache.
-            pairs.retain(|pair| !pair.starts_with("vwc="));
-            pairs.push("ro=1".into());
-        }
+    let is_image = matches!(parsed, Uri::File { .. });
+    if is_image && !pairs.iter().any(|pair| pair.starts_with("ro=")) {
+        // What is only read needs no write cache.
+        pairs.retain(|pair| !pair.starts_with("vwc="));
+        pairs.push("ro=1".into());
     }
     let question = if pairs.is_empty() { "" } else { "?" };
     Ok(format!("{scheme}:{target}{question}{}", pairs.join("&")))

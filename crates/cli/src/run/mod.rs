@@ -1,110 +1,31 @@
-//! `meantime run`: a program whose files below a directory are read by Meantime.
+//! `meantime run`: a program that finds the file system of a device at a directory.
 
 mod device;
+mod in_process;
+mod inside;
+mod mounted;
 mod program;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use meantime_posix::MountPoint;
-use meantime_posix::settings::Settings;
 
 use crate::cli::RunArgs;
-use crate::failure::{Failure, warn};
+use crate::failure::Failure;
 
-/// The library's file.
-const LIBRARY: &str = "libmeantime_preload.so";
-/// The variable that names another.
-const LIBRARY_VARIABLE: &str = "MEANTIME_PRELOAD";
-
-/// Runs the command: becomes the program.
+/// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let mount_point = MountPoint::new(args.at.as_bytes()).map_err(Failure::usage)?;
-    let device = device::for_programs(&args.device)?;
-    let settings =
-        Settings { device, mount_point, cache_bytes: args.cache, policy: args.completion };
-    let library = library()?;
-    let Some((name, rest)) = args.program.split_first() else {
-        return Err(Failure::usage("no program given"));
-    };
-    let path = program::find(name, &settings.mount_point)?;
-    if let Some(reason) = program::not_reached(&path) {
-        warn(format_args!("{}: {reason}; it sees no files of {}", path.display(), args.device));
+    if args.private {
+        let mount_point = MountPoint::new(args.at.as_bytes()).map_err(Failure::usage)?;
+        in_process::run(args, mount_point)
+    } else if args.inside {
+        inside::run(args)
+    } else {
+        mounted::run(args)
     }
-    // Errors of device and file system are reported here; in the program they could only be an
-    // errno.
-    drop(settings.mount().map_err(|error| {
-        let text = error.to_string();
-        if text.contains(&settings.device) || text.contains(&args.device) {
-            Failure::new(text)
-        } else {
-            Failure::new(format_args!("{}: {text}", args.device))
-        }
-    })?);
-    let mut command = Command::new(&path);
-    command.arg0(name).args(rest).envs(settings.to_environment());
-    command.env("LD_PRELOAD", preloaded(&library));
-    // Only comes back if it fails.
-    let error = command.exec();
-    Err(Failure::new(format_args!("{}: {error}", path.display()))
-        .with_code(program::CANNOT_EXECUTE))
-}
-
-/// What LD_PRELOAD is to say: our library first, since others may want to see what we have left of
-/// a call.
-fn preloaded(library: &Path) -> OsString {
-    let mut all = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        all.push(":");
-        all.push(others);
-    }
-    all
-}
-
-/// Where the library is: where the variable says, else beside this command, or where it was
-/// installed with it.
-fn library() -> Result<PathBuf, Failure> {
-    let found = match std::env::var_os(LIBRARY_VARIABLE) {
-        Some(path) => {
-            let path = PathBuf::from(path);
-            if !path.is_file() {
-                return Err(Failure::new(format_args!(
-                    "{LIBRARY_VARIABLE}={}: no such file",
-                    path.display()
-                )));
-            }
-            path
-        }
-        None => {
-            let command = std::env::current_exe().map_err(|error| {
-                Failure::new(format_args!("finding this command's own file: {error}"))
-            })?;
-            let beside = command.parent().unwrap_or(Path::new("/"));
-            let places = ["", "deps", "../lib/meantime"];
-            let places = places.map(|place| beside.join(place).join(LIBRARY));
-            places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-                Failure::new(format_args!(
-                    "{LIBRARY} is not beside {} nor in ../lib/meantime: build it (`make build`), \
-                     or name it by {LIBRARY_VARIABLE}",
-                    command.display()
-                ))
-            })?
-        }
-    };
-    let path = found
-        .canonicalize()
-        .map_err(|error| Failure::new(format_args!("{}: {error}", found.display())))?;
-    if path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
-        let place = path.display();
-        return Err(Failure::new(format_args!(
-            "{place}: LD_PRELOAD cannot hold a path with a space or a colon; put the library \
-             elsewhere and name it by {LIBRARY_VARIABLE}"
-        )));
-    }
-    Ok(path)
 }
 
 /// `name` as an absolute path, by the working directory of this command.

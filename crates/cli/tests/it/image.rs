@@ -60,10 +60,11 @@ impl Image {
         self.dir.path()
     }
 
-    /// `meantime run` with `program`.
+    /// `meantime run --private` with `program`.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, program: &[S]) -> Ran {
         let mut command =
-            common::meantime(self.path(), &["run", "--device", "file:d.img", "--at", AT, "--"]);
+            common::meantime(self.path(), &["run", "--private", "--device", "file:d.img"]);
+        command.args(["--at", AT, "--"]);
         command.env("MEANTIME_PRELOAD", library()).args(program).output().unwrap().into()
     }
 

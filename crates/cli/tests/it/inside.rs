@@ -1,5 +1,5 @@
 //! What the library does inside of other people's programs: programs in C that do what a program
-//! may do with its descriptors, signals, stacks and children, below `meantime run`.
+//! may do with its descriptors, signals, stacks and children, below `meantime run --private`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,8 +36,17 @@ fn each(name: &str, arguments: &[&[&str]]) {
 fn run_each(image: &Image, program: &Path, name: &str, arguments: &[&[&str]]) {
     let source = image.path().join("src");
     for arguments in arguments {
-        let options =
-            ["run", "--device", "file:d.img", "--at", AT, "--completion", "interrupt", "--"];
+        let options = [
+            "run",
+            "--private",
+            "--device",
+            "file:d.img",
+            "--at",
+            AT,
+            "--completion",
+            "interrupt",
+            "--",
+        ];
         let mut command = crate::common::meantime(image.path(), &options);
         command
             .env("MEANTIME_PRELOAD", library())
@@ -76,7 +85,17 @@ fn a_shell_redirects_to_any_number() {
         "mapfile -t lines < {AT}/f0\n{redirections}for f in {{1..19}}; do mapfile -t lines < {AT}/f$f\n\
          [ ${{#lines[@]}} = 2000 ] && [ \"${{lines[1999]}}\" = \"$f 1999\" ] || exit 9; done\ncat log?"
     );
-    let options = ["run", "--device", "file:d.img", "--at", AT, "--completion", "interrupt", "--"];
+    let options = [
+        "run",
+        "--private",
+        "--device",
+        "file:d.img",
+        "--at",
+        AT,
+        "--completion",
+        "interrupt",
+        "--",
+    ];
     let mut command = crate::common::meantime(image.path(), &options);
     command.env("MEANTIME_PRELOAD", library()).args(["bash", "-c", &script]);
     let ran: Ran = command.output().unwrap().into();

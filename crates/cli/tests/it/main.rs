@@ -22,6 +22,7 @@ mod kernel;
 mod mount;
 mod report;
 mod run;
+mod run_mounted;
 mod ssd;
 mod top;
 mod waits;

@@ -98,9 +98,132 @@ fn what_cannot_be_mounted_is_refused_in_one_line() {
         (&["mount", "file:junk", "at"], 1, "no ext4"),
         (&["mount", "file:disk.img", "at", "-o", "colour=red"], 2, "no such option"),
         (&["mount", "file:disk.img"], 2, "DIR"),
+        (&["mount", "--repair", "at"], 1, "nothing is mounted"),
+        (&["mount", "--repair", "/proc"], 1, "proc"),
     ] {
         let ran = run(dir, args);
         assert_eq!((ran.code, ran.stderr.lines().count()), (Some(code), 1), "{ran:?}");
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
+}
+
+#[test]
+fn repair_removes_dead_mounts_and_no_others() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let device = format!("file:{}?model=null", dir.join("disk.img").display());
+    // (The shell's own command line is not found, because `$PWD` stands in it.)
+    let kill = || {
+        let server = "pgrep -f \"mount file:$PWD/disk.img.*--announce\"";
+        sh(
+            dir,
+            &format!("kill -KILL $({server}); while {server} > /dev/null; do sleep 0.02; done"),
+        );
+    };
+    // (Nothing is there: then there is nothing to remove.)
+    succeed(dir, &["mount", "--repair", &device, "at"]);
+    sh(dir, "echo durable > at/file; sync at/file");
+    let refused = run(dir, &["mount", "--repair", "at"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("not ended"), "{refused:?}");
+    kill();
+    succeed(dir, &["mount", "--repair", &device, "at", "-o", "noatime"]);
+    assert_eq!(sh(dir, "cat at/file"), "durable\n");
+    // Also if somebody is in it.
+    let mut inside = Command::new("sleep").arg("60").current_dir(dir.join("at")).spawn().unwrap();
+    kill();
+    succeed(dir, &["mount", "--repair", "at"]);
+    assert_eq!(std::fs::read_dir(dir.join("at")).unwrap().count(), 0);
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+}
+
+/// mount(8) and umount(8), in a mount namespace where /sbin is ours.
+#[test]
+fn a_line_of_fstab_mounts_by_the_helper() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    if !e2fs::has("unshare") || !e2fs::has("mount") {
+        return;
+    }
+    let script = format!(
+        r#"
+        mount -t tmpfs none /sbin
+        for name in mount umount; do ln -s '{}' /sbin/$name.fuse.meantime; done
+        words=noauto,users,exec,noatime,nofail,_netdev,x-systemd.requires=a.service,comment=b
+        echo "file:$PWD/disk.img $PWD/at fuse.meantime $words 0 0" > fstab
+        mount -T "$PWD/fstab" "$PWD/at"
+        grep "$PWD/at" /proc/mounts
+        echo text > at/file
+        mount -T "$PWD/fstab" -o remount,strictatime "$PWD/at" 2>&1 || echo $?
+        umount "$PWD/at"
+        mount -v -t fuse.meantime -o ro "file:$PWD/disk.img" "$PWD/at"
+        cat at/file
+        umount at
+        # What mount(8) asks of a helper.
+        mount -f -t fuse.meantime "file:$PWD/disk.img" "$PWD/at"
+        mount -s -t fuse.meantime -o colour=red "file:$PWD/disk.img" at && umount at
+        mount -t fuse.meantime -o colour=red "file:$PWD/disk.img" "$PWD/at" 2>&1 || echo $?
+        mount -t fuse.meantime "file:$PWD/none.img" "$PWD/at" 2>&1 || echo $?
+        /sbin/mount.fuse.meantime "file:$PWD/disk.img" at -N /proc/1/ns/mnt 2>&1 || echo $?
+        "#,
+        env!("CARGO_BIN_EXE_meantime")
+    );
+    std::fs::write(dir.join("script"), script).unwrap();
+    let output = sh(dir, "unshare -m sh -e script");
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].contains("nosuid,nodev,") && !lines[0].contains("noexec"), "{output}");
+    for (line, part) in [
+        (1, "times of reading"),
+        (2, "32"),
+        (3, "mounted on"),
+        (4, "text"),
+        (5, "no such option"),
+        (6, "1"),
+        (7, "none.img"),
+        (8, "32"),
+        (9, "nsenter"),
+        (10, "1"),
+    ] {
+        assert!(lines.get(line).is_some_and(|line| line.contains(part)), "{line} {part}: {output}");
+    }
+    assert_eq!(lines.len(), 11, "{output}");
+    e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+}
+
+#[test]
+fn after_a_remount_for_reading_all_is_written_and_nothing_more() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let helper = dir.join("mount.fuse.meantime");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_meantime"), &helper).unwrap();
+    // (Of the options that mount(8) finds by itself, some are the kernel's.)
+    let remount = |words: &str| {
+        let line = format!(
+            "./mount.fuse.meantime file:disk.img at -o \
+             rw,noexec,user_id=0,group_id=0,remount,{words} 2>&1 || echo $?"
+        );
+        sh(dir, &line)
+    };
+    succeed(dir, &["mount", "file:disk.img?model=null", "at", "-o", "noexec,commit=3600"]);
+    sh(dir, "echo text > at/file; exec 3> at/open; ./mount.fuse.meantime x at -o remount,ro || :");
+    assert_eq!(remount("ro"), "");
+    // What is on the device now has it all, and stays as it is.
+    let image = std::fs::read(dir.join("disk.img")).unwrap();
+    sh(dir, "cp disk.img copy.img; cat at/file > /dev/null; ls at > /dev/null; sleep 0.2");
+    let journal = run(dir, &["fs", "cat", "file:copy.img?ro=1:/file"]);
+    assert_eq!(journal.stdout, "text\n", "{journal:?}");
+    assert_eq!(sh(dir, "echo more 2>/dev/null > at/more || echo refused"), "refused\n");
+    assert!(remount("colour=red").contains("no such option"));
+    assert!(remount("sync").contains("cannot be changed"));
+    assert_eq!(remount("ro"), "");
+    assert!(std::fs::read(dir.join("disk.img")).unwrap() == image, "something was written");
+    assert_eq!(remount("rw,noatime"), "");
+    sh(dir, "echo more > at/more; grep \"$PWD/at\" /proc/mounts | grep -q noexec");
+    succeed(dir, &["umount", "at"]);
+    e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+    assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/more"]).stdout, "more\n");
+    // What was mounted for reading cannot be written.
+    succeed(dir, &["mount", "file:disk.img", "at", "-o", "ro"]);
+    assert!(remount("rw").contains("for reading"));
+    succeed(dir, &["umount", "at"]);
 }

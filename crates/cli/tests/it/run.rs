@@ -1,4 +1,4 @@
-//! `meantime run`: programs that nobody wrote for us, on an ext4 image that `mkfs.ext4` has filled.
+//! `meantime run --private`: programs that nobody wrote for us, on an ext4 image that `mkfs.ext4` has filled.
 //! What they find is compared with what was put in, or with what the same program finds there.
 
 use std::path::Path;
@@ -289,7 +289,7 @@ fn what_is_wrong_is_said_before_the_program_begins() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("empty.img"), vec![0; 1 << 20]).unwrap();
     let run = |args: &[&str]| {
-        let mut command = crate::common::meantime(dir.path(), &["run"]);
+        let mut command = crate::common::meantime(dir.path(), &["run", "--private"]);
         let ran: Ran =
             command.env("MEANTIME_PRELOAD", library()).args(args).output().unwrap().into();
         assert!(ran.stdout.is_empty() && ran.stderr.lines().count() == 1, "{ran:?}");

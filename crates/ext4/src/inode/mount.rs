@@ -37,6 +37,8 @@ pub(crate) struct Mount {
     pub(crate) clock: Clock,
     /// Value of `Inode::access_noted` for inodes whose access time needs no check.
     pub(crate) access_epoch: AtomicU32,
+    /// Whether access times are left alone for now.
+    pub(crate) access_unnoted: AtomicBool,
     /// Whether the work in the gaps is timed.
     pub(crate) timed: AtomicBool,
 }

@@ -99,6 +99,9 @@ impl Mount {
     #[inline(never)]
     fn note_access(&self, inode: &Arc<Inode>) {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
+        if self.access_unnoted.load(Ordering::Relaxed) {
+            return;
+        }
         let relative = self.options.access_times == AccessTimes::Relative;
         if relative {
             // Set before the times are read: a thread that changes them later resets it.

@@ -179,6 +179,25 @@ fn never_and_always() {
 
 /// Neither a read nor a later `fsync` writes anything for an access time; `sync` does.
 #[test]
+fn a_mount_may_stop_noting_times_for_a_while() {
+    let Some(image) = image() else { return };
+    for times in [AccessTimes::Relative, AccessTimes::Strict] {
+        let fs = image.mount("", &writable(times));
+        fs.write("/file", &[1; 100]).unwrap();
+        let file = fs.open_with("/file", &read_write()).unwrap();
+        let before = file.metadata().accessed;
+        fs.note_access_times(false);
+        read(&file);
+        assert_eq!(file.metadata().accessed, before);
+        fs.note_access_times(true);
+        read(&file);
+        assert!(file.metadata().accessed > before);
+        drop(file);
+        fs.unmount().unwrap();
+    }
+}
+
+#[test]
 fn a_time_of_reading_costs_no_commit() {
     let Some(image) = image() else { return };
     let fs = image.mount("", &writable(AccessTimes::Strict));

@@ -1,19 +1,14 @@
 //! Mounting without being root: by the program `fusermount3`, which passes the descriptor over a
 //! socket.
 
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::io::FdFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair,
-};
 
-use super::SessionError;
+use super::{SessionError, pass};
 use crate::options::Options;
 
 /// The programs, of which a system has one or both.
@@ -38,9 +33,7 @@ fn words(options: &Options) -> String {
 }
 
 pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
-    let none = SocketFlags::CLOEXEC;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, none, None).map_err(io::Error::from)?;
+    let (ours, theirs) = pass::sockets()?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
     let mut missing = None;
     for program in PROGRAMS {
@@ -59,30 +52,14 @@ pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
             return Err(SessionError::Refused { dir: dir.to_owned(), why });
         }
         drop(theirs);
-        return received(&ours).map_err(SessionError::Start);
+        let none = || io::Error::other("fusermount3 passed no descriptor");
+        return Ok(pass::receive(&ours)?.ok_or_else(none)?);
     }
     let why = missing.map_or_else(String::new, |error| format!(" ({error})"));
     Err(SessionError::NoFuse(format!(
         "only root can mount without the program fusermount3, which is not here{why}: install \
-         fuse3, or mount as root"
+         fuse3, mount as root, or use `meantime run`, which mounts for one program"
     )))
-}
-
-/// The descriptor that comes over `socket`.
-fn received(socket: &OwnedFd) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
-            && let Some(descriptor) = descriptors.next()
-        {
-            return Ok(descriptor);
-        }
-    }
-    Err(io::Error::other("fusermount3 passed no descriptor"))
 }
 
 pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {

@@ -57,7 +57,10 @@ fn why_no_fuse(error: Errno) -> String {
             "the kernel has no FUSE (modprobe fuse), or \
              this is a container that was started without the device (--device /dev/fuse)"
         }
-        Errno::ACCESS | Errno::PERM => "only some may use it here; root may",
+        Errno::ACCESS | Errno::PERM => {
+            "only root may use it here; root can open it to users (chmod 666 /dev/fuse, which \
+             package fuse3 does for good)"
+        }
         _ => "the kernel's FUSE cannot be used",
     };
     format!("/dev/fuse: {error}: {advice}")

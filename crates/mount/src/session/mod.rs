@@ -5,6 +5,8 @@ mod clone;
 pub(crate) mod fusermount;
 mod init;
 mod kernel;
+pub(crate) mod namespace;
+pub(crate) mod pass;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -55,9 +57,9 @@ pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, Ses
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
     let path = dir.canonicalize().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => failed("there is no such directory; make it first (mkdir)"),
-        _ if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            failed("a mount is there whose server has ended (it was killed); `umount` it first")
-        }
+        _ if error.raw_os_error() == Some(libc::ENOTCONN) => failed(
+            "a mount is there whose server has ended (it was killed); --repair removes it first",
+        ),
         _ => failed(&error.to_string()),
     })?;
     if !path.is_dir() {

@@ -1,0 +1,191 @@
+//! `mount -o remount`: what the kernel changes by itself, and what the process that serves the mount
+//! does for it.
+//!
+//! The kernel's FUSE tells its server nothing of a remount. So the helper of mount(8) asks by a
+//! socket: first whether these options can be; when the kernel has them, that the server does its
+//! part. After `remount,ro` returns, everything is on the device, and nothing is written any more.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use meantime_ext4::{AccessTimes, FileSystem};
+use meantime_hw::mountinfo::MountEntry;
+use meantime_mount::Words;
+use rustix::mount::{MountFlags, mount_remount};
+
+use super::ending::{KIND, find, place};
+use crate::failure::Failure;
+
+/// Nobody keeps the server waiting for longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// No options are longer.
+const LONGEST: u64 = 8 << 10;
+/// Whether the options can be.
+const CHECK: &str = "check";
+/// The kernel has them.
+const APPLY: &str = "apply";
+const DONE: &str = "done";
+
+/// What the kernel shows of any FUSE mount; mount(8) passes it on.
+const KERNELS: [&str; 6] = ["user_id=", "group_id=", "rootmode=", "fd=", "blksize=", "max_read="];
+
+fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("meantime-remount-{}", mounted.device))
+}
+
+/// The socket by which the server of the mount at `dir` is asked. `None` if it cannot be made.
+pub(super) fn listen(dir: &Path) -> Option<UnixListener> {
+    let listener = UnixListener::bind_addr(&address(&find(dir)?).ok()?).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    Some(listener)
+}
+
+/// Serves one question at `listener`, if there is one.
+pub(super) fn serve(listener: &UnixListener, fs: &FileSystem, words: &Words) {
+    let Ok((stream, _)) = listener.accept() else { return };
+    let Ok(user) = rustix::net::sockopt::socket_peercred(&stream) else { return };
+    if !user.uid.is_root() && user.uid != rustix::process::geteuid() {
+        return;
+    }
+    // (Who asks may have gone, and is not waited for then.)
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let mut line = String::new();
+    if BufReader::new((&stream).take(LONGEST)).read_line(&mut line).is_err() {
+        return;
+    }
+    let (verb, options) = line.trim_end().split_once(' ').unwrap_or((&line, ""));
+    let answer = changed(words, fs.is_writable(), options)
+        .and_then(|new| if verb == APPLY { apply(fs, &new) } else { Ok(()) });
+    let _ = (&stream).write_all(answer.err().as_deref().unwrap_or(DONE).as_bytes());
+}
+
+/// The server's part of a remount with `new`.
+fn apply(fs: &FileSystem, new: &Words) -> Result<(), String> {
+    let is_noted = new.file_system.access_times != AccessTimes::Never;
+    fs.note_access_times(is_noted && !new.options.read_only);
+    // Also what was read until now.
+    if new.options.read_only { fs.sync().map_err(|error| error.to_string()) } else { Ok(()) }
+}
+
+/// What a mount with `now` has after `options`; an error if that cannot be changed. `is_writable`:
+/// its file system was mounted for writing.
+fn changed(now: &Words, is_writable: bool, options: &str) -> Result<Words, String> {
+    let mut new = now.clone();
+    for word in options.split(',') {
+        if word == "remount" || KERNELS.iter().any(|kernels| word.starts_with(kernels)) {
+            continue;
+        }
+        let before = the_rest(&new);
+        new.obey(word).map_err(|error| error.to_string())?;
+        if the_rest(&new) != before {
+            return Err(format!(
+                "-o {word}: cannot be changed by a remount; unmount, and mount again"
+            ));
+        }
+    }
+    let times = new.file_system.access_times;
+    if times != now.file_system.access_times && times != AccessTimes::Never {
+        return Err(
+            "times of reading: can only be switched off by a remount (noatime); unmount, and \
+                    mount again"
+                .to_owned(),
+        );
+    }
+    if !new.options.read_only && !is_writable {
+        return Err("it was mounted for reading; unmount, and mount again with rw".to_owned());
+    }
+    Ok(new)
+}
+
+/// All of `words` that a remount cannot change.
+fn the_rest(words: &Words) -> String {
+    let mut words = words.clone();
+    words.file_system.write = true;
+    words.file_system.access_times = AccessTimes::Never;
+    let options = &mut words.options;
+    (options.read_only, options.nodev, options.nosuid, options.noexec) =
+        (false, false, false, false);
+    format!("{words:?}")
+}
+
+/// Mounts what is at `dir` anew with `options`.
+pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
+    let shown = dir.display();
+    let place = place(dir)?;
+    let mounted = find(&place).filter(|mounted| mounted.kind == KIND);
+    let mounted = mounted
+        .ok_or_else(|| Failure::new(format_args!("{shown}: nothing of ours is mounted there")))?;
+    ask(&mounted, CHECK, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))?;
+    let mut new = Words::default();
+    for word in options.split(',').filter(|word| *word != "remount") {
+        // (The kernel's own words are none of ours.)
+        let _ = new.obey(word);
+    }
+    let options_now = &new.options;
+    let choices = [
+        (options_now.read_only, MountFlags::RDONLY),
+        (options_now.nodev, MountFlags::NODEV),
+        (options_now.nosuid, MountFlags::NOSUID),
+        (options_now.noexec, MountFlags::NOEXEC),
+        (options_now.sync, MountFlags::SYNCHRONOUS),
+    ];
+    let flags = choices.iter().filter(|(is, _)| *is);
+    let flags = flags.fold(MountFlags::NOATIME, |all, (_, flag)| all | *flag);
+    mount_remount(&place, flags, "").map_err(|error| {
+        let advice = match error {
+            rustix::io::Errno::BUSY => ": a file is open for writing, or deleted and open",
+            _ => "",
+        };
+        Failure::new(format_args!("{shown}: remount: {error}{advice}"))
+    })?;
+    ask(&mounted, APPLY, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))
+}
+
+fn ask(mounted: &MountEntry, verb: &str, options: &str) -> Result<(), String> {
+    let asked = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect_addr(&address(mounted)?)?;
+        stream.write_all(format!("{verb} {options}\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    match asked() {
+        Ok(answer) if answer == DONE => Ok(()),
+        Ok(answer) if !answer.is_empty() => Err(answer),
+        Ok(_) => Err("its server does not answer this user; remount as who has mounted it".into()),
+        Err(error) => Err(format!(
+            "its server cannot be asked ({error}): only mounts of `meantime mount` can be remounted"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_remount_can_change_is_obeyed_and_the_rest_refused() {
+        let mut now = Words::default();
+        now.obey("allow_other,cache=16M,nosuid").unwrap();
+        let after = |options: &str| changed(&now, true, options);
+        let new = after("rw,remount,user_id=0,group_id=0,allow_other,ro,noatime,suid").unwrap();
+        assert!(new.options.read_only && !new.options.nosuid && new.options.allow_other);
+        assert_eq!(new.file_system.access_times, AccessTimes::Never);
+        assert!(after("remount,cache=16M").is_ok(), "it has that");
+        for (options, part) in [
+            ("remount,cache=32M", "cache=32M"),
+            ("remount,sync", "sync"),
+            ("remount,strictatime", "reading"),
+            ("remount,colour=red", "no such option"),
+        ] {
+            let why = after(options).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+        assert!(changed(&now, false, "remount,rw").unwrap_err().contains("for reading"));
+        assert!(changed(&now, false, "remount,ro").is_ok());
+    }
+}

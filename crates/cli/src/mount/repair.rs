@@ -1,0 +1,55 @@
+//! `meantime mount --repair`: removes a mount whose server has ended without unmounting it.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::ending::{KIND, connect, find, place, unmount};
+use crate::failure::Failure;
+
+/// How long a server has to answer, before it is taken for one that hangs. It is not dead then.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Removes the dead mounts at `dir`. `may_be_none`: it is no error if nothing of ours is there.
+pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
+    let shown = dir.display();
+    let mut is_done = may_be_none;
+    loop {
+        let place = place(dir)?;
+        match find(&place) {
+            Some(mounted) if mounted.kind == KIND => {
+                // Its process holds a socket as long as it lives; a program that serves by our
+                // library holds none.
+                if connect(&mounted).is_ok() || !is_dead(&place) {
+                    return Err(Failure::new(format_args!(
+                        "{shown}: its server has not ended; unmount it with `meantime umount`"
+                    )));
+                }
+                unmount(dir, false, true)?;
+                is_done = true;
+            }
+            _ if is_done => return Ok(()),
+            Some(mounted) => {
+                return Err(Failure::new(format_args!(
+                    "{shown}: what is mounted there is not ours, but {}",
+                    mounted.kind
+                )));
+            }
+            None => {
+                return Err(Failure::new(format_args!("{shown}: nothing is mounted there")));
+            }
+        }
+    }
+}
+
+/// Whether the kernel has no connection with a server any more. (A server that hangs answers
+/// nothing; whoever asks waits. That is a thread which is left behind.)
+fn is_dead(dir: &Path) -> bool {
+    let (told, answer) = mpsc::channel();
+    let dir = dir.to_owned();
+    let asking = std::thread::Builder::new().spawn(move || {
+        let looked = rustix::fs::statfs(&dir);
+        let _ = told.send(matches!(looked, Err(rustix::io::Errno::NOTCONN)));
+    });
+    asking.is_ok() && answer.recv_timeout(ANSWER_TIME).unwrap_or(false)
+}

@@ -1,0 +1,46 @@
+//! The process that becomes the program: in namespaces of its own, in which the file system is
+//! mounted.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use meantime_mount::namespace;
+use rustix::stdio::dup2_stdin;
+
+use super::mounted::words;
+use super::program::{CANNOT_EXECUTE, NOT_FOUND};
+use crate::cli::RunArgs;
+use crate::failure::{FAILED, Failure};
+
+/// Becomes the program, when the mount answers. Standard input is the socket until then.
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    // (This process has begun right now, and has one thread.)
+    let options = words(args)?.options;
+    let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
+        .map_err(Failure::new)?;
+    let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
+    let Some(stdin) = entered.wait().map_err(failed)? else {
+        // The other process has said why.
+        return Ok(ExitCode::from(FAILED));
+    };
+    dup2_stdin(&stdin).map_err(|error| failed(error.into()))?;
+    drop(stdin);
+    let Some((name, rest)) = args.program.split_first() else {
+        return Err(Failure::usage("no program given"));
+    };
+    // Only comes back if it fails.
+    Err(cannot_start(name, &Command::new(name).args(rest).exec()))
+}
+
+fn cannot_start(name: &OsStr, error: &std::io::Error) -> Failure {
+    let shown = name.display();
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    if is_missing && !name.as_encoded_bytes().contains(&b'/') {
+        let text = format_args!("{shown}: there is no such program in PATH");
+        return Failure::new(text).with_code(NOT_FOUND);
+    }
+    let code = if is_missing { NOT_FOUND } else { CANNOT_EXECUTE };
+    Failure::new(format_args!("{shown}: {error}")).with_code(code)
+}
