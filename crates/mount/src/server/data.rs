@@ -180,6 +180,7 @@ impl Server {
         if open.only_appended && how != Allocate::Extend && how != Allocate::KeepSize {
             return Err(Errno(libc::EPERM));
         }
+        may_be_changed(&open)?;
         self.drop_privileges(&open, may_not_keep_ids(request), answer)?;
         open.file.allocate(asked.offset, asked.length, how)?;
         self.changed()
@@ -214,6 +215,7 @@ impl Server {
         if to.file.node().ino() != ino(copy.nodeid_out) {
             return Err(Errno(libc::EBADF));
         }
+        may_be_changed(&to)?;
         self.drop_privileges(&to, may_not_keep_ids(request), answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
@@ -221,6 +223,12 @@ impl Server {
         self.changed()?;
         answer.put_as(&WriteOut { size: copied as u32, padding: 0 })
     }
+}
+
+/// EPERM if the file has become immutable since it was opened: the kernel does not know.
+fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
+    let is_immutable = open.file.node().metadata().flags & flags::IMMUTABLE != 0;
+    if is_immutable { Err(Errno(libc::EPERM)) } else { Ok(()) }
 }
 
 /// Whether a change by whoever asks takes set-user and set-group bits away, where the kernel does
