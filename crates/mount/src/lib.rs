@@ -25,7 +25,8 @@
 //!   fuse/      the protocol, as bytes: wire (structures), request (reading them), opcode, flags
 //!   session/   a connection: /dev/fuse and the mount (kernel, fusermount), init (what both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
-//!                directories, extended, ioctl; handles (what is open); answer
+//!                directories, extended, ioctl; handles (what is open); answer;
+//!                kept (the kernel's cache beside direct writes)
 //!   mount      Mount: begin and end
 //!   options    the words after -o
 //! ```

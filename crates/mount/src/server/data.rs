@@ -85,6 +85,9 @@ impl Server {
         let open = self.handles.file(read.fh)?;
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
         let options = ReadOptions { direct, ..ReadOptions::default() };
+        if !direct {
+            self.kept.keep(request.header.nodeid);
+        }
         answer.fill(read.size, |place| {
             let read = open.file.read_at_with(place, read.offset, &options);
             read.map_err(|error| Errno::of_data(&error))
@@ -118,6 +121,10 @@ impl Server {
         };
         self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
         let written = open.file.write_at_with(data, write.offset, &options);
+        // (Also of what failed, some may be written.)
+        if direct && self.kept.give_up(request.header.nodeid) {
+            answer.outdated = Some(request.header.nodeid);
+        }
         let written = written.map_err(|error| Errno::of_data(&error))?;
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
     }

@@ -156,6 +156,16 @@ fn python_finds_files_as_elsewhere() {
 }
 
 #[test]
+fn nobody_reads_what_was_before_a_direct_write() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("python3") {
+        return;
+    }
+    assert_eq!(served.sh(&format!("python3 {}", source("aio.py"))), "0");
+    served.end();
+}
+
+#[test]
 fn go_programs_need_no_c_library() {
     let Some(served) = Served::new("64M", &Options::default()) else { return };
     if !e2fs::has("go") {
