@@ -38,8 +38,8 @@ struct Place {
     keepers: Vec<&'static str>,
     /// How many numbers the keeper at work had noted before.
     noted: usize,
-    /// A new mount name space was made (not by us) while the kernel had mounted the image, and keeps
-    /// its copy of that mount.
+    /// Somebody made a mount name space while the kernel had mounted the image, and keeps a copy of
+    /// that mount.
     is_taken: bool,
     rng: Rng,
 }
