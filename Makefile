@@ -4,6 +4,7 @@
 # make test       what CI runs: installs what is missing, then everything
 # make test-long  hours: 10⁵ crash states, 10⁶ fault plans, 240 images, ten minutes a fuzzer
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
+# make crash-mount ROUNDS=1000 SEED=1    servers of a mount, and programs on it, killed
 # make fuzz SECONDS=600              each fuzzer for so long
 # make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours
 # make test-served QEMU=COMMAND      there, Linux on a software SSD of ours (QEMU 10.1 or later)
@@ -14,7 +15,7 @@
 # make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
-	crash docs coverage bench bench-fs test-guest test-served bench-guest clean install uninstall
+	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -24,6 +25,7 @@ RELEASE := $(TARGET)/release
 export PATH := $(abspath $(TARGET))/tools/bin:$(PATH)
 SECONDS := 15
 STATES := 100000
+ROUNDS := 1000
 SEED := 1
 PREFIX := /usr/local
 DESTDIR :=
@@ -59,6 +61,7 @@ test-long: setup-test
 		MEANTIME_FAULT_PLANS_THREADED=1000 \
 		$(CARGO) nextest run --profile long --workspace --locked
 	$(MAKE) crash STATES=100000
+	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
 	$(MAKE) loom docs test-guest
 
@@ -93,6 +96,11 @@ crash:
 	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) \
 		$(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") $(CARGO) test -p meantime-ext4 --test crash \
 		--locked -- --exact long --ignored --nocapture
+
+# Recovered by us, by the kernel and by e2fsck in turns.
+crash-mount:
+	MEANTIME_CRASH_ROUNDS=$(ROUNDS) MEANTIME_CRASH_SEED=$(SEED) \
+		$(CARGO) test -p meantime-mount --test crash --locked -- --ignored --nocapture
 
 # The command and the library have one name, and would write to one directory at the same time.
 docs:

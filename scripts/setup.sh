@@ -37,6 +37,14 @@ if [ "${1:-build}" = test ]; then
     want readelf binutils
     want fio fio
     want sqlite3 sqlite3
+    # Programs that the tests of mounts run: 16 MB. (Those also run PostgreSQL, Java and Go where
+    # they are: hundreds of megabytes each, and PostgreSQL's package starts a server.)
+    want db_bench rocksdb-tools
+    want mdb_load lmdb-utils
+    want rsync rsync
+    want setfattr attr
+    want setfacl acl
+    ldconfig -p 2>/dev/null | grep libleveldb.so.1d >/dev/null || packages+=(libleveldb1d)
     # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh,
     # and not installed.
     want qemu-system-x86_64 qemu-system-x86

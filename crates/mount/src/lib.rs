@@ -26,7 +26,8 @@
 //!   session/   a connection: /dev/fuse and the mount (kernel, fusermount, namespace), init (what
 //!                both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
-//!                directories, extended, ioctl; handles (what is open); answer
+//!                directories, extended, ioctl; handles (what is open); answer;
+//!                kept (the kernel's cache beside direct writes)
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
 //!   options    the words after -o

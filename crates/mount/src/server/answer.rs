@@ -38,12 +38,14 @@ pub(crate) struct Answer {
     len: usize,
     /// An inode of which the kernel does not know that its attributes have changed.
     pub(crate) stale: Option<u64>,
+    /// An inode whose content the kernel has to give up before it has this answer.
+    pub(crate) outdated: Option<u64>,
 }
 
 impl Answer {
     /// With room for `most` bytes behind the header.
     pub(crate) fn new(most: usize) -> Self {
-        Self { room: Room::new(HEADER, most), len: 0, stale: None }
+        Self { room: Room::new(HEADER, most), len: 0, stale: None, outdated: None }
     }
 
     fn body(&mut self) -> &mut [u8] {
@@ -92,7 +94,7 @@ impl Answer {
 
     /// Begins anew.
     pub(crate) fn clear(&mut self) {
-        (self.len, self.stale) = (0, None);
+        (self.len, self.stale, self.outdated) = (0, None, None);
     }
 
     /// The answer to request `unique`, to be sent; of one that failed nothing but why.

@@ -85,6 +85,9 @@ impl Server {
         let open = self.handles.file(read.fh)?;
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
         let options = ReadOptions { direct, ..ReadOptions::default() };
+        if !direct {
+            self.kept.keep(request.header.nodeid);
+        }
         answer.fill(read.size, |place| {
             let read = open.file.read_at_with(place, read.offset, &options);
             read.map_err(|error| Errno::of_data(&error))
@@ -118,6 +121,10 @@ impl Server {
         };
         self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
         let written = open.file.write_at_with(data, write.offset, &options);
+        // (Also of what failed, some may be written.)
+        if direct && self.kept.give_up(request.header.nodeid) {
+            answer.outdated = Some(request.header.nodeid);
+        }
         let written = written.map_err(|error| Errno::of_data(&error))?;
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
     }
@@ -180,6 +187,7 @@ impl Server {
         if open.only_appended && how != Allocate::Extend && how != Allocate::KeepSize {
             return Err(Errno(libc::EPERM));
         }
+        may_be_changed(&open)?;
         self.drop_privileges(&open, may_not_keep_ids(request), answer)?;
         open.file.allocate(asked.offset, asked.length, how)?;
         self.changed()
@@ -214,6 +222,7 @@ impl Server {
         if to.file.node().ino() != ino(copy.nodeid_out) {
             return Err(Errno(libc::EBADF));
         }
+        may_be_changed(&to)?;
         self.drop_privileges(&to, may_not_keep_ids(request), answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
@@ -221,6 +230,12 @@ impl Server {
         self.changed()?;
         answer.put_as(&WriteOut { size: copied as u32, padding: 0 })
     }
+}
+
+/// EPERM if the file has become immutable since it was opened: the kernel does not know.
+fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
+    let is_immutable = open.file.node().metadata().flags & flags::IMMUTABLE != 0;
+    if is_immutable { Err(Errno(libc::EPERM)) } else { Ok(()) }
 }
 
 /// Whether a change by whoever asks takes set-user and set-group bits away, where the kernel does

@@ -1,7 +1,7 @@
 //! Calls of `ioctl` that file systems answer: flags, projects, generations, trimming.
 
-use meantime_ext4::Error;
 use meantime_ext4::format::inode::flags;
+use meantime_ext4::{Error, Node};
 use meantime_posix::Errno;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -65,6 +65,8 @@ impl Server {
             GETFLAGS | GETFLAGS_32 => put_out(&self.fs.flags(&node).to_ne_bytes(), &asked, answer),
             SETFLAGS | SETFLAGS_32 => {
                 self.fs.set_flags(&node, number()?)?;
+                // For the kernel an ioctl leaves the time of the last change as it was.
+                answer.stale = Some(request.header.nodeid);
                 self.changed()?;
                 put_out(&[], &asked, answer)
             }
@@ -88,10 +90,11 @@ impl Server {
                 if set.projid != node.metadata().project {
                     self.fs.set_project(&node, set.projid)?;
                 }
+                answer.stale = Some(request.header.nodeid);
                 self.changed()?;
                 put_out(&[], &asked, answer)
             }
-            FITRIM => self.trim(request, given, &asked, answer),
+            FITRIM => self.trim(request, &node, given, &asked, answer),
             _ => Err(Errno(libc::ENOTTY)),
         }
     }
@@ -99,6 +102,7 @@ impl Server {
     fn trim(
         &self,
         request: &Request<'_>,
+        node: &Node,
         given: &[u8],
         asked: &IoctlIn,
         answer: &mut Answer,
@@ -108,6 +112,9 @@ impl Server {
             return Err(Errno(libc::EPERM));
         }
         let (range, _) = FstrimRange::read_from_prefix(given).or(Err(Errno(libc::EINVAL)))?;
+        if range.len < u64::from(node.metadata().block_bytes) {
+            return Err(Errno(libc::EINVAL));
+        }
         let end = range.start.saturating_add(range.len);
         let trimmed = match self.fs.trim(range.start..end, range.minlen) {
             // What the kernel's ext4 says of a device that cannot.

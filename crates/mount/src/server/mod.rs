@@ -7,6 +7,7 @@ mod directories;
 mod extended;
 mod handles;
 mod ioctl;
+mod kept;
 mod names;
 pub(crate) mod notice;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::fuse::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, InHeader, 
 use crate::fuse::{Malformed, Opcode, Request};
 use answer::Answer;
 use handles::Handles;
+use kept::Kept;
 
 /// The root's number: for the kernel's FUSE 1 (`FUSE_ROOT_ID`), for ext4 2.
 const FUSE_ROOT: u64 = 1;
@@ -49,6 +51,7 @@ pub(crate) struct Server {
     lookups: Lookups,
     handles: Handles,
     serving: Serving,
+    kept: Kept,
     /// How often an inode was given capabilities, from 1 on.
     privileged: AtomicU64,
 }
@@ -62,6 +65,7 @@ impl Server {
             lookups,
             handles: Handles::new(),
             serving,
+            kept: Kept::new(),
             privileged: AtomicU64::new(1),
         })
     }

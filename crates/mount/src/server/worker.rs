@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use rustix::io::Errno as OsErrno;
 
 use super::Server;
 use super::answer::{Answer, Room};
+use super::kept::{self, Late};
 use super::notice;
 use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
@@ -43,6 +45,8 @@ pub(crate) struct Workers {
     idle: AtomicUsize,
     all: AtomicUsize,
     most: usize,
+    /// For answers that wait for a notice.
+    late: Sender<Late>,
     ended: Ended,
 }
 
@@ -65,6 +69,7 @@ impl Workers {
             idle: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             most: threads.max(THREADS_MAX),
+            late: kept::start()?,
             ended: Ended { is: AtomicBool::new(false), event },
         });
         for _ in 0..threads {
@@ -81,8 +86,9 @@ impl Workers {
         let workers = Arc::clone(self);
         self.all.fetch_add(1, Ordering::Relaxed);
         self.idle.fetch_add(1, Ordering::Relaxed);
-        let started =
-            meantime_process::thread::spawn("meantime-mount", move || workers.work(&device));
+        let started = meantime_process::thread::spawn("meantime-mount", move || {
+            workers.work(&Arc::new(device))
+        });
         match started {
             Ok(thread) => {
                 self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -97,7 +103,7 @@ impl Workers {
     }
 
     /// What a thread does until the mount ends.
-    fn work(self: &Arc<Self>, device: &OwnedFd) {
+    fn work(self: &Arc<Self>, device: &Arc<OwnedFd>) {
         let mut room = Room::new(BEFORE_DATA, REQUEST_BYTES);
         let mut answer = Answer::new(PIECE_BYTES);
         loop {
@@ -119,7 +125,7 @@ impl Workers {
         self.ended.note();
     }
 
-    fn handle(self: &Arc<Self>, bytes: &[u8], answer: &mut Answer, device: &OwnedFd) {
+    fn handle(self: &Arc<Self>, bytes: &[u8], answer: &mut Answer, device: &Arc<OwnedFd>) {
         let Ok(mut request) = Request::new(bytes) else {
             // Whom to answer is not known.
             return tracing::error!(len = bytes.len(), "a request of the kernel is malformed");
@@ -142,7 +148,11 @@ impl Workers {
             // Before whoever asked goes on. (The kernel may not know the inode any more.)
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
-        if opcode.is_none_or(Opcode::is_answered) {
+        if let Some(nodeid) = answer.outdated.take() {
+            let answer = answer.finish(unique, done).to_vec();
+            // (Its thread ends only with us.)
+            let _ = self.late.send(Late { nodeid, answer, device: Arc::clone(device) });
+        } else if opcode.is_none_or(Opcode::is_answered) {
             // (If nobody waits any more, the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
         }

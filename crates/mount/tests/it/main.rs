@@ -1,6 +1,7 @@
 //! Mounts of ours in the kernel, as programs see them.
 
 mod content;
+mod databases;
 mod ends;
 mod names;
 mod programs;

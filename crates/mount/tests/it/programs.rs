@@ -1,9 +1,25 @@
 //! Programs that know nothing of it.
 
+use std::path::Path;
+
 use meantime_mount::Options;
 use meantime_testkit::e2fs;
 
 use crate::served::Served;
+
+/// Where a program of ours is.
+pub(crate) fn source(name: &str) -> String {
+    format!("{}/tests/it/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether this library is there; prints that it is not.
+pub(crate) fn is_library(name: &str, package: &str) -> bool {
+    let is = Path::new("/usr/lib/x86_64-linux-gnu").join(name).exists();
+    if !is {
+        println!("skipped: there is no {name} here (package {package})");
+    }
+    is
+}
 
 #[test]
 fn trees_are_copied_packed_and_unpacked() {
@@ -82,5 +98,128 @@ fn locks_are_the_kernels() {
          ! flock -n lock true; touch tried; flock lock echo second; wait",
     );
     assert_eq!(text, "first\nsecond");
+    served.end();
+}
+
+#[test]
+fn rsync_copies_all_that_there_is() {
+    let Some(served) = Served::new("128M", &Options::default()) else { return };
+    if !["rsync", "setfattr", "setfacl"].into_iter().all(e2fs::has) {
+        return;
+    }
+    served.sh("mkdir -p from/d; cd from; echo text > file; ln file d/hard; ln -s ../file d/soft
+         mkfifo fifo
+         setfattr -n user.kind -v text file; setfattr -n user.other -v more d
+         setfacl -m u:1234:rw,g:99:r file; setfacl -d -m u:1234:rwx d
+         truncate -s 3M sparse; printf x | dd of=sparse bs=1 seek=1M conv=notrunc status=none
+         touch -d '1969-05-05 12:00:00.123456789' file; chmod 4711 d/hard
+         chown -h 7:8 d/soft");
+    let copy = "rsync -aHAX --sparse";
+    let text = served.sh(&format!(
+        "{copy} from/ to; {copy} -nic --delete from/ to
+         test to/file -ef to/d/hard; getfacl -cs to/d | grep -c 1234
+         getfattr --only-values -n user.kind to/file; echo
+         stat -c %Y.%y to/file | cut -c -40 | grep -c 123456789
+         test $(du -k to/sparse | cut -f 1) -lt 100; cmp from/sparse to/sparse
+         echo more >> from/file; {copy} --inplace from/ to; cmp from/file to/d/hard
+         rm from/file; {copy} --delete from/ to; ! test -e to/file"
+    ));
+    assert_eq!(text, "1\ntext\n1");
+    served.end();
+}
+
+#[test]
+fn holes_stay_holes() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    let text = served.sh("truncate -s 20M sparse; for at in 0 5 19; do
+           head -c 5000 /dev/urandom | dd of=sparse bs=1M seek=$at conv=notrunc status=none
+         done; head -c 4M /dev/zero > zeroes
+         for how in auto always never; do
+           cp --sparse=$how --reflink=auto sparse $how; cmp sparse $how
+           cp --sparse=$how zeroes zeroes.$how; cmp zeroes zeroes.$how
+         done
+         size() { for file; do test $(du -k $file | cut -f 1) -ge 100 && echo $file; done; true; }
+         size sparse auto always never zeroes.auto zeroes.always zeroes.never");
+    assert_eq!(text, "never\nzeroes.auto\nzeroes.never");
+    served.end();
+}
+
+#[test]
+fn python_finds_files_as_elsewhere() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("python3") {
+        return;
+    }
+    let program = source("files.py");
+    assert_eq!(served.sh(&format!("mkdir d; cd d; python3 {program}")), "done");
+    served.end();
+}
+
+#[test]
+fn nobody_reads_what_was_before_a_direct_write() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("python3") {
+        return;
+    }
+    assert_eq!(served.sh(&format!("python3 {}", source("aio.py"))), "0");
+    served.end();
+}
+
+#[test]
+fn go_programs_need_no_c_library() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("go") {
+        return;
+    }
+    // Compiled elsewhere: only the program is what this is about.
+    let (program, source) = (served.beside("program"), source("files.go"));
+    let program = program.display();
+    served.sh(&format!("CGO_ENABLED=0 go build -o {program} {source}"));
+    assert_eq!(served.sh(&format!("mkdir d; cd d; cp {program} ../go; ../go")), "18");
+    served.end();
+}
+
+#[test]
+fn java_maps_files() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("javac") {
+        return;
+    }
+    let source = source("MountedFiles.java");
+    let text = served.sh(&format!("javac -d . {source}; java -Xshare:auto -cp . MountedFiles"));
+    assert_eq!(text, "done");
+    served.end();
+}
+
+#[test]
+fn static_programs_run_from_it() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("busybox") {
+        return;
+    }
+    let text = served.sh(
+        "cp $(command -v busybox) .; mkdir bin; ./busybox --install -s bin; export PATH=$PWD/bin
+         seq 3000 | sort -rn > lines; sed -i 's/1/one/' lines; mkdir -p a/b; cp -a lines a/b
+         tar czf a.tar.gz a; rm -r a; tar xzf a.tar.gz; cmp lines a/b/lines
+         find a -type f -exec md5sum {} + | wc -l
+         dd if=lines of=copy bs=7 2> /dev/null; cmp lines copy
+         rmdir x 2> /dev/null || mv a x; ls x; stat -c %h busybox",
+    );
+    assert_eq!(text, "1\nb\n1");
+    served.end();
+}
+
+#[test]
+fn cargo_builds_on_it() {
+    let Some(served) = Served::new("256M", &Options::default()) else { return };
+    if !e2fs::has("cargo") {
+        return;
+    }
+    let text = served.sh(
+        "unset CARGO_TARGET_DIR CARGO_BUILD_TARGET RUSTFLAGS; export CARGO_NET_OFFLINE=true
+         cargo -q init --vcs none --name tiny .; cargo -q run
+         sed -i s/Hello/Goodbye/ src/main.rs; cargo -q run",
+    );
+    assert_eq!(text, "Hello, world!\nGoodbye, world!");
     served.end();
 }

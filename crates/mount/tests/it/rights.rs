@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use meantime_mount::Options;
 use meantime_testkit::e2fs;
-use rustix::fs::XattrFlags;
+use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate};
+use rustix::io::Errno;
 
 use crate::served::Served;
 
@@ -191,10 +192,25 @@ fn flags_of_inodes_are_seen_and_obeyed() {
         "chattr -a +i file; ! sh -c 'echo x >> file' 2> /dev/null; ! mv file other 2> /dev/null",
     );
     served.sh("chattr -i file; echo three >> file");
+    // Nor by what was opened before.
+    let (open, from) = served.used(|dir| {
+        let open = File::options().write(true).open(dir.join("file")).unwrap();
+        (open, File::open(dir.join("file")).unwrap())
+    });
+    served.sh("chattr +i file");
+    let (set_aside, copied) = served.used(move |_| {
+        let set_aside = fallocate(&open, FallocateFlags::empty(), 0, 99);
+        (set_aside, copy_file_range(&from, Some(&mut 0), &open, Some(&mut 6), 3))
+    });
+    assert_eq!((set_aside, copied), (Err(Errno::PERM), Err(Errno::PERM)));
+    served.sh("chattr -i file");
     assert_eq!(served.sh("cat file"), "one\ntwo\nthree");
     served.sh("lsattr -v file > /dev/null; lsattr -p file > /dev/null");
+    // (chattr looks at the file first, so the kernel has what it was before.)
+    let changed = "stat -c %z file";
+    served.sh(&format!("a=$({changed}); chattr +A file; b=$({changed}); test \"$a\" != \"$b\""));
     if e2fs::has("fstrim") {
-        served.sh("fstrim -v .");
+        served.sh("fstrim -v .; ! fstrim -l 100 . 2> /dev/null");
     }
     served.end();
 }

@@ -1,0 +1,44 @@
+//! Crashes: the process that serves a mount, programs that make things durable on it, or both are
+//! killed (SIGKILL). Then the file system is recovered by us, by the kernel or by `e2fsck -p`, in
+//! turns; and all that a program was told is durable has to be there.
+//!
+//! `MEANTIME_CRASH_ROUNDS=n` is how many rounds the long form takes, `MEANTIME_CRASH_SEED=n` begins
+//! elsewhere.
+
+mod files;
+mod round;
+mod server;
+
+use meantime_testkit::setting;
+
+/// Says which process of a test this is, if not the test's own.
+const ROLE: &str = "MEANTIME_CRASH_ROLE";
+
+fn main_of_role(role: &str) {
+    match role {
+        "server" => server::serve(),
+        "files" => {
+            let at = |name: &str| std::env::var_os(name).unwrap().into();
+            let (dir, notes): (std::path::PathBuf, std::path::PathBuf) = (at("DIR"), at("NOTES"));
+            // It ends when its mount has gone.
+            let _ = files::work(&dir, &notes, setting("SEED").unwrap());
+        }
+        _ => panic!("{ROLE}={role}"),
+    }
+}
+
+/// Also what the other processes begin with.
+#[test]
+fn what_is_durable_survives_some_crashes() {
+    match std::env::var(ROLE) {
+        Ok(role) => main_of_role(&role),
+        Err(_) => round::run(10, setting("MEANTIME_CRASH_SEED").unwrap_or(1)),
+    }
+}
+
+#[test]
+#[ignore = "takes about a second for each round (make test-long)"]
+fn what_is_durable_survives_many_crashes() {
+    let rounds = setting("MEANTIME_CRASH_ROUNDS").unwrap_or(1000);
+    round::run(rounds, setting("MEANTIME_CRASH_SEED").unwrap_or(1));
+}

@@ -1,0 +1,281 @@
+//! One crash after the other, on one file system.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use meantime_ext4::{MountError, MountOptions};
+use meantime_testkit::{Rng, e2fs, image};
+
+use crate::files::{self, Tree};
+use crate::server::{self, PATIENCE, Server, wait};
+
+/// A new file system after so many rounds.
+const ROUNDS_OF_ONE: u64 = 25;
+/// What it is made with.
+const MKFS: [&[&str]; 4] = [&[], &["-b", "1024"], &["-O", "fast_commit"], &["-O", "^orphan_file"]];
+/// What keeps numbers, as `writer.py` names it.
+const KEEPERS: [&str; 5] = ["delete", "wal", "rocksdb", "mapped", "truncate"];
+/// Directories in which a program makes steps.
+const DIRS: [&str; 2] = ["one", "two"];
+
+const WRITER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/crash/writer.py");
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    Server,
+    Programs,
+    Both,
+}
+
+/// A file system, and what has to be on it.
+struct Place {
+    scratch: tempfile::TempDir,
+    image: PathBuf,
+    trees: [Tree; 2],
+    fast_commit: bool,
+    keepers: Vec<&'static str>,
+    /// How many numbers the keeper at work had noted before.
+    noted: usize,
+    /// Somebody made a mount name space while the kernel had mounted the image, and keeps a copy of
+    /// that mount.
+    is_taken: bool,
+    rng: Rng,
+}
+
+/// What was done, to be told at the end.
+#[derive(Debug, Default)]
+struct Tally {
+    steps: usize,
+    numbers: usize,
+    by_us: usize,
+    by_kernel: usize,
+    by_e2fsck: usize,
+    server_lived: usize,
+}
+
+/// Does so many rounds.
+pub(crate) fn run(rounds: u64, seed: u64) {
+    if !e2fs::tools() {
+        return;
+    }
+    let keepers = keepers();
+    let mut tally = Tally::default();
+    let mut done = 0;
+    while done < rounds {
+        let Some(mut place) = Place::new(seed + done, &keepers) else { return };
+        for round in 0..ROUNDS_OF_ONE.min(rounds - done) {
+            let number = done + round;
+            println!("round {number}, seed {}", seed + done);
+            place.round(number, &mut tally);
+            if place.is_taken {
+                // What another name space has mounted cannot be used any more.
+                break;
+            }
+        }
+        done += ROUNDS_OF_ONE;
+    }
+    println!("{rounds} rounds: {tally:?}");
+    assert!(tally.steps + tally.numbers > 0, "nothing was durable before any crash");
+}
+
+/// Those that there are here.
+fn keepers() -> Vec<&'static str> {
+    if !e2fs::has("python3") {
+        return Vec::new();
+    }
+    let rocksdb = Path::new("/usr/lib/x86_64-linux-gnu/librocksdb.so.7.8").exists();
+    if !rocksdb {
+        println!("without RocksDB: there is no librocksdb.so.7.8 (package rocksdb-tools)");
+    }
+    KEEPERS.into_iter().filter(|keeper| rocksdb || *keeper != "rocksdb").collect()
+}
+
+impl Place {
+    fn new(seed: u64, keepers: &[&'static str]) -> Option<Self> {
+        let mut rng = Rng::new(seed);
+        let scratch = image::scratch();
+        let made = MKFS[rng.below(MKFS.len() as u64) as usize];
+        let image = image::mkfs(scratch.path(), "image", "96M", made);
+        for dir in ["at", "kernel"] {
+            fs::create_dir(scratch.path().join(dir)).unwrap();
+        }
+        let fast_commit = made.contains(&"fast_commit");
+        let (trees, keepers) = (Default::default(), keepers.to_vec());
+        let place =
+            Self { scratch, image, trees, fast_commit, keepers, noted: 0, is_taken: false, rng };
+        let server = place.server()?;
+        for dir in DIRS.iter().chain(&place.keepers) {
+            fs::create_dir(place.dir().join(dir)).unwrap();
+        }
+        server.end();
+        Some(place)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.scratch.path().join("at")
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn server(&self) -> Option<Server> {
+        Server::start(&self.image, &self.dir(), self.fast_commit)
+    }
+
+    /// Programs work, and something is killed; then everything is looked at.
+    fn round(&mut self, number: u64, tally: &mut Tally) {
+        let mut server = self.server().expect("there was a mount before");
+        let keeper = match self.keepers.len() {
+            0 => None,
+            len => Some(self.keepers[number as usize % len]),
+        };
+        let killed = match self.rng.below(8) {
+            0 => Killed::Programs,
+            1..4 => Killed::Both,
+            _ => Killed::Server,
+        };
+        let mut programs = self.start_programs(keeper);
+        self.wait_for_notes(keeper);
+        let ms = self.rng.below(300);
+        std::thread::sleep(Duration::from_millis(ms));
+        let server_first = self.rng.one_in(2);
+        if killed == Killed::Server || killed == Killed::Both && server_first {
+            server.kill();
+        }
+        if killed != Killed::Server {
+            programs.iter_mut().for_each(|program| drop(program.kill()));
+        }
+        if killed == Killed::Both {
+            server.kill();
+        }
+        for program in &mut programs {
+            wait(program, "a program whose mount has gone");
+        }
+        if killed == Killed::Programs {
+            self.check(&self.dir(), keeper, tally);
+            server.end();
+            tally.server_lived += 1;
+        } else {
+            server.bury();
+            self.recover(number, keeper, tally);
+        }
+        if !self.is_taken {
+            e2fs::run("e2fsck", &["-fn", self.image.to_str().unwrap()]);
+        }
+    }
+
+    fn start_programs(&mut self, keeper: Option<&str>) -> Vec<Child> {
+        let mut programs = Vec::new();
+        for dir in DIRS {
+            let notes = self.notes(dir);
+            let _ = fs::remove_file(&notes);
+            let seed = self.rng.next().to_string();
+            let at = self.dir().join(dir);
+            let settings =
+                [("DIR", at.as_os_str()), ("NOTES", notes.as_os_str()), ("SEED", seed.as_ref())];
+            programs.push(
+                server::role("files", &settings).stdout(Stdio::null()).spawn().expect("a process"),
+            );
+        }
+        if let Some(keeper) = keeper {
+            let text = fs::read_to_string(self.notes(keeper)).unwrap_or_default();
+            self.noted = text.lines().count();
+            // What it says of a mount that has gone is of no use.
+            let mut writer = self.writer("write", keeper, &self.dir());
+            programs.push(writer.stderr(Stdio::null()).spawn().expect("python3"));
+        }
+        programs
+    }
+
+    /// Waits until each program has made something durable.
+    fn wait_for_notes(&self, keeper: Option<&str>) {
+        let begun = Instant::now();
+        let noted = |name: &str, before: usize| {
+            let text = fs::read_to_string(self.notes(name)).unwrap_or_default();
+            text.lines().count() > before
+        };
+        // (Of a step there are two lines.)
+        while !DIRS.iter().all(|dir| noted(dir, 1))
+            || keeper.is_some_and(|keeper| !noted(keeper, self.noted))
+        {
+            assert!(begun.elapsed() < PATIENCE, "a program has made nothing durable");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn notes(&self, name: &str) -> PathBuf {
+        self.beside(&format!("{name}.notes"))
+    }
+
+    fn writer(&self, what: &str, keeper: &str, at: &Path) -> Command {
+        let mut command = Command::new("python3");
+        command.args([WRITER, what, keeper]).arg(at.join(keeper).join("kept"));
+        command.arg(self.notes(keeper)).stdin(Stdio::null());
+        command
+    }
+
+    /// After a crash of the server.
+    fn recover(&mut self, number: u64, keeper: Option<&str>, tally: &mut Tally) {
+        let image = self.image.to_str().unwrap().to_owned();
+        if number % 3 == 1
+            && let Some(kernel) = image::Mounted::new(&self.image, &self.beside("kernel"), "rw")
+        {
+            self.check(&self.beside("kernel"), keeper, tally);
+            drop(kernel);
+            self.wait_for_loop();
+            tally.by_kernel += 1;
+            return;
+        }
+        if number % 3 == 2 {
+            e2fs::run_for("e2fsck", &["-p", &image], &[0, 1]);
+            e2fs::run("e2fsck", &["-fn", &image]);
+            tally.by_e2fsck += 1;
+        } else {
+            tally.by_us += 1;
+        }
+        let server = self.server().expect("there was a mount before");
+        self.check(&self.dir(), keeper, tally);
+        server.end();
+    }
+
+    /// A loop device stays for a moment when its mount has gone.
+    fn wait_for_loop(&mut self) {
+        let begun = Instant::now();
+        let options = MountOptions { write: true, ..MountOptions::default() };
+        self.is_taken = loop {
+            match image::try_mount(&self.image, &options) {
+                Ok(fs) => {
+                    fs.unmount().unwrap();
+                    break false;
+                }
+                Err(MountError::InUse { .. }) if begun.elapsed() < Duration::from_secs(5) => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(MountError::InUse { .. }) => break true,
+                Err(error) => panic!("{error}"),
+            }
+        };
+    }
+
+    /// That everything durable is at `at`. Only one database is looked at: it may be changed by
+    /// that, and each has its turn.
+    fn check(&mut self, at: &Path, keeper: Option<&str>, tally: &mut Tally) {
+        for (index, dir) in DIRS.into_iter().enumerate() {
+            let notes = self.notes(dir);
+            let found = files::check(&at.join(dir), &self.trees[index], &notes);
+            self.trees[index] = found.unwrap_or_else(|why| panic!("{why}"));
+            let text = fs::read_to_string(notes).unwrap_or_default();
+            tally.steps += text.lines().filter(|line| *line == "durable").count();
+        }
+        if let Some(keeper) = keeper {
+            let text = fs::read_to_string(self.notes(keeper)).unwrap_or_default();
+            tally.numbers += text.lines().count() - self.noted;
+            let output = self.writer("check", keeper, at).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{text}");
+        }
+    }
+}
