@@ -183,7 +183,7 @@ fn a_mount_may_stop_noting_times_for_a_while() {
     let Some(image) = image() else { return };
     for times in [AccessTimes::Relative, AccessTimes::Strict] {
         let fs = image.mount("", &writable(times));
-        fs.write("/file", &[1; 100]).unwrap();
+        fs.write("/file", [1; 100]).unwrap();
         let file = fs.open_with("/file", &read_write()).unwrap();
         let before = file.metadata().accessed;
         fs.note_access_times(false);
