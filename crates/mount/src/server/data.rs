@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{
-    Allocate, Error, FileType, Node, OpenOptions, ReadOptions, SetMetadata, SetTime, WriteOptions,
+    Allocate, Error, FileType, Metadata, Node, OpenOptions, ReadOptions, SetMetadata, SetTime,
+    WriteOptions,
 };
 use meantime_posix::Errno;
 
@@ -24,6 +25,8 @@ use crate::fuse::wire::{
 const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Set-user and set-group bit.
 const SET_IDS: u16 = 0o6000;
+const SET_GID: u16 = 0o2000;
+const GROUP_RUNS: u16 = 0o010;
 /// The attribute with the capabilities of a program.
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -157,6 +160,25 @@ impl Server {
         Ok(())
     }
 
+    /// The same where the kernel does not say so: it would look for CAP_FSETID.
+    fn drop_privileges_of(
+        &self,
+        request: &Request<'_>,
+        open: &OpenFile,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let (node, header) = (open.file.node(), &request.header);
+        let Metadata { mode, gid, .. } = node.metadata();
+        // A set-group bit that no group can use goes, too, unless who asks is of the group. (His
+        // other groups are not told.)
+        if header.uid != 0 && header.gid != gid && mode & (SET_GID | GROUP_RUNS) == SET_GID {
+            let mode = Some(mode & 0o7777 & !SET_GID);
+            self.fs.set_metadata(node, &SetMetadata { mode, ..SetMetadata::default() })?;
+            answer.stale = Some(nodeid(node.ino()));
+        }
+        self.drop_privileges(open, header.uid != 0, answer)
+    }
+
     pub(super) fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let fsync: FsyncIn = request.take()?;
         let open = self.handles.file(fsync.fh)?;
@@ -188,7 +210,7 @@ impl Server {
             return Err(Errno(libc::EPERM));
         }
         may_be_changed(&open)?;
-        self.drop_privileges(&open, may_not_keep_ids(request), answer)?;
+        self.drop_privileges_of(request, &open, answer)?;
         open.file.allocate(asked.offset, asked.length, how)?;
         self.changed()
     }
@@ -223,7 +245,7 @@ impl Server {
             return Err(Errno(libc::EBADF));
         }
         may_be_changed(&to)?;
-        self.drop_privileges(&to, may_not_keep_ids(request), answer)?;
+        self.drop_privileges_of(request, &to, answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
         let copied = copied.map_err(|error| Errno::of_data(&error))?;
@@ -236,10 +258,4 @@ impl Server {
 fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
     let is_immutable = open.file.node().metadata().flags & flags::IMMUTABLE != 0;
     if is_immutable { Err(Errno(libc::EPERM)) } else { Ok(()) }
-}
-
-/// Whether a change by whoever asks takes set-user and set-group bits away, where the kernel does
-/// not say so: it would look for CAP_FSETID.
-fn may_not_keep_ids(request: &Request<'_>) -> bool {
-    request.header.uid != 0
 }

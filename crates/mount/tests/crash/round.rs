@@ -66,13 +66,13 @@ pub(crate) fn run(rounds: u64, seed: u64) {
     while done < rounds {
         let Some(mut place) = Place::new(seed + done, &keepers) else { return };
         for round in 0..ROUNDS_OF_ONE.min(rounds - done) {
-            let number = done + round;
-            println!("round {number}, seed {}", seed + done);
-            place.round(number, &mut tally);
             if place.is_taken {
                 // What another name space has mounted cannot be used any more.
                 break;
             }
+            let number = done + round;
+            println!("round {number}, seed {}", seed + done);
+            place.round(number, &mut tally);
         }
         done += ROUNDS_OF_ONE;
     }
@@ -103,13 +103,13 @@ impl Place {
         }
         let fast_commit = made.contains(&"fast_commit");
         let (trees, keepers) = (Default::default(), keepers.to_vec());
-        let place =
+        let mut place =
             Self { scratch, image, trees, fast_commit, keepers, noted: 0, is_taken: false, rng };
         let server = place.server()?;
         for dir in DIRS.iter().chain(&place.keepers) {
             fs::create_dir(place.dir().join(dir)).unwrap();
         }
-        server.end();
+        place.is_taken = !server.end();
         Some(place)
     }
 
@@ -156,7 +156,7 @@ impl Place {
         }
         if killed == Killed::Programs {
             self.check(&self.dir(), keeper, tally);
-            server.end();
+            self.is_taken = !server.end();
             tally.server_lived += 1;
         } else {
             server.bury();
@@ -238,7 +238,7 @@ impl Place {
         }
         let server = self.server().expect("there was a mount before");
         self.check(&self.dir(), keeper, tally);
-        server.end();
+        self.is_taken = !server.end();
     }
 
     /// A loop device stays for a moment when its mount has gone.

@@ -100,14 +100,25 @@ impl Server {
         e2fs::run("umount", &[self.dir.to_str().unwrap()]);
     }
 
-    /// Unmounts, as it should be.
-    pub(crate) fn end(mut self) {
+    /// Unmounts, as it should be. False: somebody made a mount name space, which keeps a copy of the
+    /// mount; so the server would not end, and was killed.
+    pub(crate) fn end(mut self) -> bool {
         self.ended = true;
         e2fs::run("umount", &[self.dir.to_str().unwrap()]);
+        let begun = Instant::now();
+        while self.process.try_wait().unwrap().is_none() && begun.elapsed() < PATIENCE {
+            if begun.elapsed() > Duration::from_secs(2) && is_mounted_elsewhere(&self.dir) {
+                self.kill();
+                let _ = self.process.wait();
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let status = wait(&mut self.process, "the server");
         let mut said = String::new();
         let _ = self.said.read_to_string(&mut said);
         assert!(status.success(), "the server: {status}\n{said}");
+        true
     }
 }
 
@@ -119,6 +130,14 @@ impl Drop for Server {
             let _ = e2fs::command("umount").arg("-l").arg(&self.dir).output();
         }
     }
+}
+
+/// Whether a mount at `dir` is in the name space of any process.
+fn is_mounted_elsewhere(dir: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let tables = processes
+        .filter_map(|process| std::fs::read_to_string(process.path().join("mountinfo")).ok());
+    tables.into_iter().any(|table| table.contains(&format!(" {} ", dir.display())))
 }
 
 /// How `process` ended, which it does soon.

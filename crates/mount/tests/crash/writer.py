@@ -26,10 +26,14 @@ class Sqlite:
         self.db.execute("pragma journal_mode=" + mode)
         # With a rollback journal the commit is the journal's deletion: extra syncs its directory.
         self.db.execute("pragma synchronous=extra")
+        self.parent = os.open(os.path.dirname(path), os.O_RDONLY)
         self.db.execute("create table if not exists t(k integer primary key, n integer, v blob)")
 
     def put(self, key, n):
         self.db.execute("insert or replace into t values(?, ?, ?)", (key, n, value(n)))
+        # SQLite succeeds if it cannot open the directory to sync it, as when the server was killed
+        # just after the journal's deletion.
+        os.fsync(self.parent)
 
     def all(self):
         found = self.db.execute("pragma integrity_check").fetchall()

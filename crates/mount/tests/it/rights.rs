@@ -61,6 +61,9 @@ fn set_user_bits_go_when_somebody_else_writes() {
         served.sh(&format!("{NOBODY} {change}"));
         assert_eq!(served.sh("stat -c %a program"), left, "{change}");
     }
+    // (A group that cannot run it is no matter for a write: the kernel does not tell us then.)
+    served.sh(&format!("chmod 6666 program; {NOBODY} fallocate -l 200000 program"));
+    assert_eq!(served.sh("stat -c %a program"), "666");
     served.sh("echo x > program; chmod 6777 program; echo y >> program");
     assert_eq!(served.sh("stat -c %a program"), "6777", "root's may stay");
     served.sh("chown 1 program");
