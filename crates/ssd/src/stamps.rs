@@ -1,5 +1,6 @@
 //! Time stamps of single I/O commands, for experiments: a ring with one writer, the controller, and
 //! any number of readers.
+
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// When one I/O command was seen, when its service began, and when its completion was written.
