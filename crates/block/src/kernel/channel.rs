@@ -29,6 +29,7 @@ const STARTS_PER_CLOCK: u64 = 16;
 const SHORTEST_NS: u64 = 1_000;
 
 /// One thread's channel to a file or block device of the kernel.
+///
 /// With `engine=preadv2` the kernel does one I/O at a time, during the wait; [`BlockChannel::poll`]
 /// also does one. A wait then takes as long as the kernel does. With io_uring every request has a
 /// deadline, unless it is polled within the kernel.
