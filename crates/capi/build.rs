@@ -1,5 +1,5 @@
-//! Gives the shared library its soname: the part of the version that stands for the ABI (of 0.x,
-//! every minor version is one).
+//! Sets the soname of the shared library: the part of the version that identifies the ABI (in 0.x,
+//! every minor version).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! A device of whatever kind its URI names.
+//! A device of either kind.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,26 +14,27 @@ use meantime_completion::adaptive::Estimate;
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
-/// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a
-/// predictable branch.
+/// A block device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
+/// costs a predictable branch.
 pub enum Device {
-    /// Behind our own driver.
+    /// Driven by Meantime's own driver.
     Nvme(NvmeDevice),
-    /// The kernel's.
+    /// Driven by the kernel.
     Kernel(KernelDevice),
 }
 
 /// A channel to a [`Device`].
-// A channel is long-lived, and there are few: the unused room does no harm, an indirection would.
+// A channel is long-lived, and there are few: the unused space is harmless, an indirection would
+// not be.
 #[allow(clippy::large_enum_variant)]
 pub enum Channel {
-    /// Of our own driver.
+    /// Of Meantime's own driver.
     Nvme(NvmeChannel),
     /// Of the kernel.
     Kernel(KernelChannel),
 }
 
-/// The same on either kind.
+/// Runs the same expression on either kind.
 macro_rules! either {
     ($this:expr, $kind:ident => $action:expr) => {
         match $this {
@@ -44,7 +45,7 @@ macro_rules! either {
 }
 
 impl Device {
-    /// The device behind our own driver, if it is one.
+    /// The NVMe device, if it is one.
     pub fn as_nvme(&self) -> Option<&NvmeDevice> {
         match self {
             Self::Nvme(device) => Some(device),
@@ -52,12 +53,12 @@ impl Device {
         }
     }
 
-    /// Why nothing can be written to it, if that is known: e.g. the kernel has mounted it.
+    /// Why it cannot be written, if known: e.g. the kernel has mounted it.
     pub fn read_only(&self) -> Option<&str> {
         either!(self, device => device.read_only())
     }
 
-    /// Memory that the device can reach.
+    /// The heap of memory that the device can reach.
     pub fn heap(&self) -> &DmaHeap {
         either!(self, device => device.heap())
     }
@@ -87,7 +88,7 @@ impl BlockDevice for Device {
 }
 
 impl Channel {
-    /// What the driver has counted; of the kernel's, only what was done in the gaps.
+    /// The counters of the driver; for a kernel channel only those of work in the gaps.
     pub fn counters(&self) -> ChannelCounters {
         match self {
             Self::Nvme(channel) => channel.counters(),
@@ -97,7 +98,7 @@ impl Channel {
         }
     }
 
-    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    /// The current estimate of the channel's policy; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
         match self {
             Self::Nvme(channel) => channel.estimate(),
@@ -106,7 +107,7 @@ impl Channel {
     }
 }
 
-/// Each function is the one of the channel that it is.
+/// Forwards each function to the channel of either kind.
 macro_rules! forward {
     (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
         #[inline]

@@ -1,4 +1,4 @@
-//! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the
+//! A channel to an NVMe namespace: a polled queue, an optional queue with an interrupt, and the
 //! slots of its requests.
 
 mod queue;
@@ -25,27 +25,27 @@ use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCoun
 use queue::Queue;
 use telemetry::SAMPLED;
 
-/// What a channel has seen.
+/// The counters of a channel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChannelCounters {
-    /// Of the polled queue.
+    /// Counters of the polled queue.
     pub polled: QueueCounters,
     /// Waits on the polled queue.
     pub polled_waits: GapCounters,
-    /// Of the queue with an interrupt, if there is one.
+    /// Counters of the queue with an interrupt, if there is one.
     pub interrupt: Option<QueueCounters>,
-    /// Waits on that.
+    /// Waits on the queue with an interrupt.
     pub interrupt_waits: GapCounters,
-    /// What was done in the gaps.
+    /// Work done in the gaps.
     pub work: WorkCounters,
 }
 
-/// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
+/// Bytes of a page-aligned buffer that PRP1 and PRP2 cover without a list.
 const TWO_PAGES: u32 = 8192;
 
-/// One thread's way to an NVMe namespace.
+/// One thread's channel to an NVMe namespace.
 ///
-/// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a
+/// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created. So that a
 /// polled I/O never pays for an interrupt, there are two queue pairs, and each request's policy
 /// chooses one at submission.
 pub struct NvmeChannel {
@@ -58,17 +58,16 @@ pub struct NvmeChannel {
     waiter: Waiter,
     telemetry: Telemetry,
     policy: Policy,
-    /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
-    /// that depends on where.
+    /// The most blocks that always fit in one command, at most the namespace's size; 0 if that
+    /// depends on the address.
     single_blocks: u32,
-    /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
+    /// As `single_blocks`; also 0 while polled I/O is timed, so that none takes the untimed path.
     untimed_blocks: u32,
-    /// Block size less one.
+    /// Block size minus one.
     block_mask: u32,
-    /// Optional commands that the device has.
+    /// Optional commands of the device.
     oncs: u16,
-    /// How often the device had lost its volatile cache when a flush of this channel last learned
-    /// of it.
+    /// The device's count of volatile cache losses that a flush of this channel last read.
     cache_losses: u32,
 }
 
@@ -86,7 +85,7 @@ impl NvmeChannel {
         let heap = controller.heap().clone();
         let cache_losses = controller.cache_losses_reported();
         let queue = |pair| Queue { pair, backlog: VecDeque::with_capacity(depth.into()) };
-        // Virtual time passes exactly.
+        // Virtual time has no wake-up lateness.
         let costs = (!polled.clock().is_real()).then(SleepCosts::none);
         let mut waiter = Waiter::new(costs);
         if interrupt.is_some() {
@@ -98,8 +97,8 @@ impl NvmeChannel {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
         };
-        // Those that an SGL names go the long way, so that the short one need not look. Buffers
-        // begin with a page.
+        // Transfers that need SGLs take the long path, so that the short one need not check.
+        // Buffers begin at a page.
         let single_blocks = match polled.controller().uses_sgls() {
             true => single_blocks.min(TWO_PAGES >> ns.block_shift),
             false => single_blocks,
@@ -122,7 +121,7 @@ impl NvmeChannel {
         }
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> ChannelCounters {
         ChannelCounters {
             polled: self.polled.pair.counters(),
@@ -133,27 +132,27 @@ impl NvmeChannel {
         }
     }
 
-    /// How long a wait may spin before it stops burning the CPU.
+    /// Sets how long a wait may spin before it stops using the CPU.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
         self.waiter.set_spin_budget_ns(budget_ns);
     }
 
-    /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
+    /// The mean device time in ns that the policy `hybrid` currently uses; 0 while there is none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.waiter.mean_ns()
     }
 
-    /// What the channel's policy goes by at present; `None` if it does not estimate.
+    /// The current estimate of the channel's policy; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
         self.waiter.estimate(self.policy)
     }
 
-    /// The clock that this device's time is measured by.
+    /// The clock of this device's times.
     pub fn clock(&self) -> &Clock {
         self.polled.pair.clock()
     }
 
-    /// Checks what the caller can get wrong.
+    /// Checks a request for caller errors.
     fn check(&self, request: &Request, policy: Policy) -> Result<(), SubmitError> {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
@@ -209,16 +208,17 @@ impl NvmeChannel {
         Ok(blocks)
     }
 
-    /// The common case in one go: a read or write that is one command, on the polled queue, with
-    /// room for it and nothing waiting. Anything else, wrong requests included, goes the long way.
+    /// The common case in one function: a read or write that is one command, on the polled queue,
+    /// with room for it and an empty backlog. Everything else, including invalid requests, takes
+    /// the long path.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         self.start_polled::<false>(request, claim)
     }
 
-    /// The same for I/O that is timed, by `adaptive` or since there is work for its gap: apart,
-    /// since each register counts.
+    /// The same for I/O that is timed, by `adaptive` or because there is work for its gap. Separate
+    /// because every register counts.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
@@ -243,13 +243,13 @@ impl NvmeChannel {
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
             return self.start_long(request, claim);
         };
-        // A scattered buffer has no length of its own, and so goes the long way.
+        // A scattered buffer has no length of its own, and so takes the long path.
         let (data, data_bytes) = (buf.iova(), buf.len() as u32);
         let nlb = data_bytes >> self.ns.block_shift;
         let Request { op, lba, fua, .. } = request;
         let most_blocks = if TIMED { self.single_blocks } else { self.untimed_blocks };
         let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < most_blocks;
-        // No underflow that matters: `whole` bounds nlb by the namespace's size.
+        // An underflow is harmless: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.pair.is_current();
         if !(op.is_common() && whole && inside && ready) {
@@ -263,14 +263,14 @@ impl NvmeChannel {
         self.table.fill(slot, request, 0, Policy::Poll, claim);
         let (nsid, second) = (self.ns.nsid, Iova(0));
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
-        // The request's own slot in the queue: it has no other command, and no other request has
-        // this slot.
+        // The queue slot of this request slot: it has no other command, and no other request uses
+        // it.
         self.polled.pair.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.waiter.is_plugged() {
             self.polled.pair.ring_now();
         }
         if TIMED {
-            // In the gap, where it costs nothing.
+            // In the gap, where it is free.
             self.start_timed(slot, policy);
         }
         Ok(slot)
@@ -295,7 +295,7 @@ impl NvmeChannel {
         self.start_in(slot, request, claim)
     }
 
-    /// Which queue a request of `policy` goes to: whether to the one with an interrupt.
+    /// Whether a request of `policy` goes to the queue with an interrupt.
     #[inline]
     fn goes_to_interrupt(&mut self, policy: Policy, op: Op, bytes: u64) -> bool {
         if !policy.may_interrupt() || self.interrupt.is_none() {
@@ -305,8 +305,8 @@ impl NvmeChannel {
         self.waiter.interrupts(policy, class)
     }
 
-    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up
-    /// with a reset. Whether it had to look.
+    /// Makes sure that the queues of `policy` accept commands: checks deadlines, and handles a
+    /// reset. Returns whether a check was needed.
     fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
         let mut looked = false;
         if !policy.wants_interrupt() {
@@ -330,7 +330,7 @@ impl NvmeChannel {
         Ok(look)
     }
 
-    /// Starts `request`, which was checked, in `slot`, if there is one.
+    /// Starts `request`, which has been checked, in a free slot.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_in(
@@ -348,7 +348,7 @@ impl NvmeChannel {
         let policy = request.policy.unwrap_or(self.policy);
         if request.op == Op::Flush && self.has_lost_cache() {
             self.table.fill(slot, request, 0, policy, claim);
-            // It fails for the last of them, and with it for those before.
+            // Fails the flush for the last loss, and with it for those before.
             self.table.get_mut(slot).note_cache(self.cache_losses - 1);
             self.table.cancel_rest(slot, CommandError::CacheLost);
             self.table.release(slot);
@@ -375,14 +375,14 @@ impl NvmeChannel {
         if queue.backlog.is_empty() && queue.send(table, ns, slot) {
             table.release(slot);
         } else {
-            // Behind those that were there before.
+            // Behind earlier requests.
             queue.backlog.push_back(slot);
             queue.send_backlog(table, ns);
         }
         if !plugged {
             queue.pair.ring_doorbell();
         }
-        // In the gap, where looking at the clock costs an interrupted I/O nothing.
+        // In the gap, where reading the clock costs an interrupted I/O nothing.
         let now_ns = match timed_ns {
             Some(now_ns) => now_ns,
             None if interrupt => queue.pair.clock().now_ns(),
@@ -393,11 +393,11 @@ impl NvmeChannel {
     }
 
     /// Whether the device has lost its volatile cache since a flush last failed for that: a flush
-    /// no longer makes durable what was written before, and must not succeed.
+    /// no longer makes earlier writes durable, and must not succeed.
     fn has_lost_cache(&mut self) -> bool {
         let controller = self.polled.pair.controller();
         let losses = controller.cache_losses();
-        // A flush that was in flight then has failed for it already.
+        // A flush that was in flight at the loss has failed for it already.
         let reported = self.cache_losses.max(self.table.losses_reported());
         if losses != std::mem::replace(&mut self.cache_losses, losses) {
             controller.report_losses(losses);
@@ -405,7 +405,7 @@ impl NvmeChannel {
         losses > reported
     }
 
-    /// The queue with an interrupt or the polled one, and what its methods need beside it.
+    /// The queue with an interrupt or the polled one, with the fields that its methods need.
     #[inline(always)]
     fn split(&mut self, interrupt: bool) -> (&mut Queue, &mut Table, &NamespaceInfo) {
         let queue = match &mut self.interrupt {
@@ -534,7 +534,7 @@ impl BlockChannel for NvmeChannel {
 
     fn event(&self) -> Option<EventFd> {
         let event = self.interrupt.as_ref()?.pair.event()?;
-        // It is asked for by event loops: without a descriptor it is none for them.
+        // Event loops call this: an event without a descriptor is of no use to them.
         event.with_descriptor().ok().cloned()
     }
 

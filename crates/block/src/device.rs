@@ -1,4 +1,4 @@
-//! Block devices: what they are, and how to get a channel to one.
+//! Block devices, and how to get a channel to one.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use meantime_completion::Policy;
 use meantime_hw::{DmaHeap, HwError, IoPriority};
 use meantime_nvme::{Controller, Error, NamespaceInfo, QueueClass};
 
-/// What a block device is.
+/// The properties of a block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockInfo {
     /// The device's name, as it was opened.
@@ -18,16 +18,15 @@ pub struct BlockInfo {
     pub block_bytes: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// The most data that goes to the device in one command, in bytes; larger requests are split.
+    /// The most data per command, in bytes; larger requests are split.
     pub max_transfer_bytes: u32,
     /// The most blocks of a compare-and-write
-    /// ([`Request::compare_and_write`](super::Request::compare_and_write)); 0 if the device has
-    /// none.
+    /// ([`Request::compare_and_write`](super::Request::compare_and_write)); 0 if the device does
+    /// not support it.
     pub compare_write_blocks: u32,
-    /// Whether done writes may be lost by a power cut until they are flushed.
+    /// Whether completed writes may be lost by a power cut until they are flushed.
     pub volatile_write_cache: bool,
-    /// What is at the bottom, in a few words. Figures of different media are not those of different
-    /// software.
+    /// The underlying medium, in a few words. Figures from different media do not compare software.
     pub medium: String,
 }
 
@@ -38,19 +37,19 @@ impl BlockInfo {
     }
 }
 
-/// What a channel is to be.
+/// The options of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// How many requests can be under way: from 1 to two less than the controller's queues have
-    /// entries, and at most 1,023.
+    /// The most requests in flight: from 1 to two less than the entries of the controller's queues,
+    /// and at most 1,023.
     pub depth: u16,
-    /// The way to wait, for requests that name none.
+    /// The policy of requests that name none.
     pub policy: Policy,
-    /// Whether to have a queue with an interrupt beside the polled one. `None`: if the policy needs
-    /// it.
+    /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
+    /// needs it.
     pub interrupt: Option<bool>,
-    /// The class of its queues, if the controller goes by that; `None`: by the calling thread's I/O
-    /// priority (`ioprio_set(2)`).
+    /// The class of its queues, if the controller arbitrates by class; `None`: by the calling
+    /// thread's I/O priority (`ioprio_set(2)`).
     pub class: Option<QueueClass>,
 }
 
@@ -60,72 +59,71 @@ impl Default for ChannelOptions {
     }
 }
 
-/// Slots of a queue for the parts of split requests.
+/// Slots of a queue for parts of split requests.
 const PART_SLOTS: u16 = 32;
 
-/// Why there is no channel.
+/// Why a channel could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The driver could not make its queues.
+    /// The driver could not create its queues.
     #[error(transparent)]
     Nvme(#[from] Error),
-    /// No memory.
+    /// No DMA memory.
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The depth is 0 or too large.
     #[error("a depth of {depth} is not possible: from 1 to {limit} is")]
     Depth {
-        /// What was asked for.
+        /// The depth requested.
         depth: u16,
-        /// The largest possible.
+        /// The largest depth possible.
         limit: u16,
     },
-    /// The device cannot be waited for like that.
+    /// The device does not support the policy.
     #[error("{uri} cannot wait by {policy}: {why}")]
     Policy {
         /// The device.
         uri: String,
         /// The policy.
         policy: Policy,
-        /// Why, and what would help.
+        /// The reason, and a remedy.
         why: String,
     },
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("{what} ({source})")]
     Kernel {
-        /// What it was, and what would help.
+        /// What was attempted, and a remedy.
         what: &'static str,
         /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// Something that stores blocks. Channels to it are made per thread.
+/// A block device. Each thread makes its own channel to it.
 pub trait BlockDevice: Send + Sync {
-    /// The way of one thread to the device.
+    /// A thread's channel to the device.
     type Channel: BlockChannel;
 
-    /// What the device is.
+    /// The device's properties.
     fn info(&self) -> &BlockInfo;
 
-    /// Whether its I/O can be waited for by `policy`.
+    /// Checks that its I/O can be waited for by `policy`.
     ///
     /// # Errors
     /// [`ChannelError::Policy`], with the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
 
-    /// The way to wait where none is asked for: `poll` if the device can be waited for so, else
-    /// `interrupt`.
+    /// The default policy: `poll` if the device supports it, else `interrupt`.
     fn usual_policy(&self) -> Policy {
         let polls = self.can_wait(Policy::Poll).is_ok();
         if polls { Policy::Poll } else { Policy::Interrupt }
     }
 
-    /// A channel for the calling thread.
+    /// Makes a channel for the calling thread.
     ///
     /// # Errors
-    /// No queue or vector left, no memory, device gone; a policy it cannot be waited for by.
+    /// No queue or vector left, no memory, device gone, or an unsupported policy.
     fn channel(&self, options: &ChannelOptions) -> Result<Self::Channel, ChannelError>;
 
     /// The device's own time stamps, if it takes any ([`OpenOptions::stamps`](super::OpenOptions)).
@@ -144,7 +142,7 @@ pub struct NvmeDevice {
 }
 
 impl NvmeDevice {
-    /// Namespace `nsid` of `controller`, known to people as `uri`.
+    /// Namespace `nsid` of `controller`, with `uri` as its name.
     ///
     /// # Errors
     /// [`Error::NoNamespace`].
@@ -162,27 +160,27 @@ impl NvmeDevice {
         Ok(Self { controller, ns, info, stamps: None, read_only: None })
     }
 
-    /// With the device's own time stamps.
+    /// Adds the device's own time stamps.
     #[must_use]
     pub fn with_stamps(mut self, stamps: Option<Arc<dyn StampSource>>) -> Self {
         self.stamps = stamps;
         self
     }
 
-    /// The same, with other words for what is at the bottom than the controller's model number.
+    /// Replaces the description of the medium, which is the controller's model number by default.
     pub fn with_medium(mut self, medium: String) -> Self {
         self.info.medium = medium;
         self
     }
 
-    /// The same, to which nothing can be written, because of `why`.
+    /// Makes the device read-only, for the reason `why`.
     #[must_use]
     pub fn with_read_only(mut self, why: Option<String>) -> Self {
         self.read_only = why;
         self
     }
 
-    /// Why nothing can be written, if that is known.
+    /// Why it cannot be written, if known.
     pub fn read_only(&self) -> Option<&str> {
         self.read_only.as_deref()
     }
@@ -197,7 +195,7 @@ impl NvmeDevice {
         &self.ns
     }
 
-    /// Memory that the device can reach.
+    /// The heap of memory that the device can reach.
     pub fn heap(&self) -> &DmaHeap {
         self.controller.heap()
     }
@@ -219,8 +217,8 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
-        // A slot for each request, so that one which is one command finds it by its own index, and
-        // at least one for the parts of requests that are split.
+        // A slot for each request, so that a one-command request finds it by its own index, and at
+        // least one for the parts of split requests.
         let limit = self.controller.max_queue_entries() - 1;
         let assigned = options.depth;
         if assigned == 0 || assigned >= limit {
@@ -233,7 +231,7 @@ impl BlockDevice for NvmeDevice {
         let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
-            // It would use one, and does without.
+            // An interrupt is wanted but not required: goes without.
             Err(error) if !needed => {
                 tracing::warn!(
                     %error,

@@ -1,4 +1,4 @@
-//! Why requests are not taken, and why they fail.
+//! Errors of submission, and errors of I/O.
 
 use meantime_completion::Policy;
 use meantime_nvme::{CommandError, Op};
@@ -6,15 +6,15 @@ use meantime_nvme::{CommandError, Op};
 use super::request::Request;
 use meantime_spec::status::Status;
 
-/// An I/O that failed on its way to the device or in it.
+/// An I/O that failed in the device or on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {kind}", what(*op, *lba))]
 pub struct IoError {
-    /// What was to be done.
+    /// The operation.
     pub op: Op,
     /// First logical block of the request.
     pub lba: u64,
-    /// Why it was not.
+    /// The cause.
     #[source]
     pub kind: IoErrorKind,
 }
@@ -34,35 +34,35 @@ fn what(op: Op, lba: u64) -> String {
     format!("{op} at LBA {lba}")
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IoErrorKind {
-    /// An NVMe command of it failed. (The kernel's requests that are given up are
+    /// One of its NVMe commands failed. (Kernel requests that are given up are
     /// [`CommandError::TimedOut`], too.)
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Of a comparison: the data differ from what was expected. A compare-and-write has written
-    /// nothing, as far as the device says.
+    /// A comparison found different data. A compare-and-write has written nothing, according to the
+    /// device.
     #[error("what is there is not what was expected")]
     Miscompare,
-    /// Of a compare-and-write: the comparison failed, and the device did the write, or began it,
-    /// against the specification.
+    /// A compare-and-write: the comparison failed, and the device performed or began the write, in
+    /// violation of the specification.
     #[error(
         "the comparison failed, and the device still wrote: its compare-and-write is broken; read \
          what is there, and do not rely on it"
     )]
     Unfused,
-    /// The operating system answered with this errno. (Of 16 bits: a result is moved with every
+    /// The operating system returned this errno. (16 bits, because a result is moved with every
     /// I/O.)
     #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
     Os(u16),
-    /// The operating system transferred nothing: the file has become shorter.
+    /// The operating system transferred no data: the file has become shorter.
     #[error("the kernel reached the end of the file: was it truncated?")]
     EndOfFile,
 }
 
 impl IoErrorKind {
-    /// An error of the operating system: an errno, which is positive and below 4,096.
+    /// An error of the operating system. `errno` is positive and below 4,096.
     pub fn os(errno: i32) -> Self {
         Self::Os(u16::try_from(errno).unwrap_or(libc::EIO as u16))
     }
@@ -74,40 +74,40 @@ impl From<Status> for IoErrorKind {
     }
 }
 
-/// Whether it is this error of a command.
+/// Compares with an error of a command.
 impl PartialEq<CommandError> for IoErrorKind {
     fn eq(&self, error: &CommandError) -> bool {
         *self == Self::Command(*error)
     }
 }
 
-// A result is moved with every I/O.
+// A result is moved with every I/O, so its size matters.
 const _: () = assert!(size_of::<IoErrorKind>() == 4 && size_of::<Result<u32, IoErrorKind>>() == 8);
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// Every slot is taken: wait for something first.
+    /// Every slot is in use: the caller has to wait for a request first.
     #[error(
         "all {depth} requests of the channel are in flight: wait for one, or open the channel with \
          more depth"
     )]
     Full {
-        /// How many there are.
+        /// The number of slots.
         depth: u16,
     },
-    /// Beyond the end of the namespace.
+    /// The request extends beyond the end of the namespace.
     #[error("{blocks} blocks at LBA {lba} reach beyond the namespace's {size} blocks")]
     OutOfRange {
         /// First logical block.
         lba: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
         /// Size of the namespace in blocks.
         size: u64,
     },
-    /// The buffer's length is no positive multiple of the block size.
+    /// The buffer's length is not a positive multiple of the block size.
     #[error("a buffer of {bytes} bytes is no whole number of blocks of {block_bytes} bytes")]
     PartialBlock {
         /// Length of the buffer.
@@ -115,8 +115,8 @@ pub enum SubmitError {
         /// Logical block size.
         block_bytes: u32,
     },
-    /// The buffer of a compare-and-write is not what is expected and, as long, what is to be
-    /// written.
+    /// The buffer of a compare-and-write does not consist of two halves of whole blocks: the
+    /// expected data and the new data.
     #[error(
         "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one \
          after the other"
@@ -127,12 +127,12 @@ pub enum SubmitError {
         /// Logical block size.
         block_bytes: u32,
     },
-    /// The device does not compare and write this number of blocks at once.
+    /// The device cannot compare and write this number of blocks atomically.
     #[error("a compare-and-write of {blocks} blocks: the device does at most {most} in one")]
     NotAtomic {
-        /// How many.
+        /// Number of blocks requested.
         blocks: u64,
-        /// How many it does.
+        /// The device's maximum.
         most: u32,
     },
     /// The buffer belongs to another device.
@@ -141,16 +141,16 @@ pub enum SubmitError {
     /// A read or write without a buffer, or another operation with one.
     #[error("a read or write needs a buffer, and nothing else takes one")]
     Buffer,
-    /// No blocks.
+    /// The request has no blocks.
     #[error("the request covers no blocks")]
     Empty,
-    /// The device lacks the command.
+    /// The device does not support the command.
     #[error("the device does not support {0}")]
     Unsupported(&'static str),
     /// The policy needs an interrupt vector and the channel has none.
     #[error("the channel has no interrupt vector: use a polled policy, or open it with interrupts")]
     NoInterrupt,
-    /// The device can be read only.
+    /// The device is read-only.
     #[error("the device cannot be written: {0}")]
     ReadOnly(String),
     /// The channel cannot wait by this policy.
@@ -158,7 +158,7 @@ pub enum SubmitError {
     CannotWait {
         /// The policy.
         policy: Policy,
-        /// Why, and what would help.
+        /// The reason, and a remedy.
         why: String,
     },
     /// The device is gone, or its queue is lost.
@@ -169,22 +169,22 @@ pub enum SubmitError {
 /// Why a synchronous request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// It was not taken.
+    /// It was refused.
     #[error(transparent)]
     Rejected(#[from] SubmitError),
-    /// It was not done.
+    /// It failed.
     #[error(transparent)]
     Failed(#[from] IoError),
-    /// The device is gone and may still write to the buffer, which is given up.
+    /// The device is gone and may still write to the buffer, which is lost.
     #[error("the device is gone, and the buffer had to be given up")]
     Quarantined,
 }
 
-/// A request that was not taken, given back whole.
+/// A refused request, returned whole.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Rejected {
-    /// Why.
+    /// The reason.
     pub error: SubmitError,
     /// The request, with its buffer.
     pub request: Request,

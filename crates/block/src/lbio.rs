@@ -1,5 +1,5 @@
-//! Light-weight block I/O: a table of preallocated request slots. A slot's index is the owner that
-//! the queue pair keeps with each command, so that a completion finds its request without a search.
+//! Light-weight block I/O: a table of preallocated request slots. The queue pair keeps a slot's
+//! index with each command as its owner, so a completion finds its request without a search.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,35 +15,35 @@ use meantime_spec::status::{Status, StatusCode};
 use super::error::{IoError, IoErrorKind};
 use super::request::{Done, Request, Ticket};
 
-/// Where a request is.
+/// The state of a slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum SlotState {
     #[default]
     Free,
-    /// Under way.
+    /// In flight.
     Active,
     /// Ended, not yet taken.
     Done,
 }
 
-/// Where the result goes.
+/// The destination of a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// To the holder of the ticket.
+    /// The holder of the ticket.
     Ticket,
-    /// To the next caller that asks for any result.
+    /// The next caller that asks for any result.
     Queue,
-    /// Nowhere: it is dropped.
+    /// None: it is dropped.
     #[default]
     Detached,
-    /// As [`Claim::Ticket`], and its policy wants to know how long it took.
+    /// As [`Claim::Ticket`], for a timed request.
     TimedTicket,
-    /// As [`Claim::Queue`], and its policy wants to know how long it took.
+    /// As [`Claim::Queue`], for a timed request.
     TimedQueue,
 }
 
 impl Claim {
-    /// The same, with its time taken.
+    /// The same, timed.
     fn timed(self) -> Self {
         match self {
             Self::Ticket => Self::TimedTicket,
@@ -52,7 +52,7 @@ impl Claim {
         }
     }
 
-    /// The same, with its time not taken any more.
+    /// The same, no longer timed.
     fn untimed(self) -> Self {
         match self {
             Self::TimedTicket => Self::Ticket,
@@ -79,34 +79,34 @@ pub(crate) struct Lbio {
     claim: Claim,
     pub(crate) op: Op,
     fua: bool,
-    /// Whether this request was waited for before.
+    /// Whether a caller has waited for it before.
     pub(crate) waited: bool,
     /// Whether its commands go to the queue with an interrupt.
     pub(crate) interrupt: bool,
-    /// What it is, if its time is taken.
+    /// Its class, if it is timed.
     class: Class,
     /// Whether it has failed.
     failed: bool,
-    /// How many of its commands have.
+    /// The number of its failed commands.
     failures: u16,
-    /// Whether the request has a slot of its own in its queue, and has not used it yet.
+    /// Whether the request's own slot in its queue is still unused.
     pub(crate) own_slot_free: bool,
-    /// Commands in flight, and one more while commands are still to be sent.
+    /// Commands in flight, plus one while there are unsent commands.
     pending: u16,
     /// While the slot is free: the next free one.
     next_free: u16,
     generation: u32,
-    /// Where the next command begins, and how many blocks are left to be sent. A flush counts as
-    /// one, and has none.
+    /// First block of the next command, and number of unsent blocks. A flush counts as one, and has
+    /// none.
     next_lba: u64,
     left: u64,
     next_data: Iova,
     buf: Option<DmaBuf>,
     user_data: u64,
     lba: u64,
-    /// The way this request is waited for.
+    /// The policy of this request.
     pub(crate) policy: Policy,
-    /// When it was submitted, if its time is taken.
+    /// Submission time, if it is timed.
     submitted_ns: u64,
     error: Option<IoErrorKind>,
 }
@@ -122,7 +122,7 @@ impl Lbio {
         self.state == SlotState::Done
     }
 
-    /// The request as policies see it; of use only if its time is taken.
+    /// The request as policies see it; valid only if it is timed.
     #[inline]
     fn flight(&self) -> Flight {
         Flight {
@@ -144,48 +144,48 @@ impl Lbio {
         }
     }
 
-    /// The buffer of a request that is under way, for a transfer without a device.
+    /// The buffer of a request in flight, for a transfer without a device.
     pub(crate) fn buf_mut(&mut self) -> Option<&mut DmaBuf> {
         self.buf.as_mut()
     }
 
-    /// Takes the buffer of a request that is given up, and that the device may still write to.
+    /// Takes the buffer of a given-up request that the device may still write to.
     pub(crate) fn take_buf(&mut self) -> Option<DmaBuf> {
         self.buf.take()
     }
 
-    /// Notes how often the device had lost its cache when a flush was submitted.
+    /// Stores the device's count of cache losses when a flush was submitted.
     pub(crate) fn note_cache(&mut self, losses: u32) {
         if self.op == Op::Flush {
-            // The first block, of which a flush has none.
+            // In the field of the next block, which a flush does not have.
             self.next_lba = u64::from(losses);
         }
     }
 
-    /// The number that [`Lbio::note_cache`] noted.
+    /// The count stored by [`Lbio::note_cache`].
     fn losses_noted(&self) -> u32 {
         self.next_lba as u32
     }
 
-    /// Whether this is a flush that has not been sent, and what it was to make durable may be lost
-    /// meanwhile.
+    /// Whether this is an unsent flush, and the data it should make durable may have been lost
+    /// since.
     #[inline]
     pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
         self.op == Op::Flush && self.losses_noted() != controller.cache_losses()
     }
 
-    /// Whether commands are still to be sent.
+    /// Whether there are unsent commands.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
         self.left > 0
     }
 
-    /// The next command, as large as the device takes; it is in flight from now on.
+    /// The next command, as large as the device allows; it counts as in flight from now on.
     #[inline(always)]
     pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
         let slba = self.next_lba;
         let (nlb, data_bytes) = match self.op {
-            // (A pair is given out by `emit_pair`.)
+            // (`pair` makes the commands of a fused pair.)
             Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
                 let nlb = ns.next_span(slba, self.left, true);
                 (nlb, nlb << ns.block_shift)
@@ -203,10 +203,10 @@ impl Lbio {
         Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
     }
 
-    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight
+    /// The two commands of a compare-and-write, whose buffer is contiguous. They count as in flight
     /// after [`Lbio::pair_sent`].
     pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
-        // As many as are atomic: few.
+        // No more than are atomic, which are few.
         let nlb = self.left as u32;
         let data_bytes = nlb << ns.block_shift;
         let command = |op, data, fua| {
@@ -217,18 +217,18 @@ impl Lbio {
         [command(Op::Compare, self.next_data, false), command(Op::Write, new, self.fua)]
     }
 
-    /// Both commands of a pair are in flight.
+    /// Counts both commands of a pair as in flight.
     pub(crate) fn pair_sent(&mut self) {
         self.pending += 2;
         self.left = 0;
         self.own_slot_free = false;
     }
 
-    /// Where the next command finds its data: see [`Command`].
+    /// The data pointers of the next command: see [`Command`].
     #[inline]
     fn next_place(&self, data_bytes: u32) -> (Iova, Iova) {
         match &self.buf {
-            // Of those, it is counted how much was sent.
+            // A scattered buffer counts how much was sent.
             Some(buf) if buf.is_scattered() => {
                 let span = buf.span(self.next_data.0 as u32, data_bytes);
                 (span.data, span.second)
@@ -238,39 +238,40 @@ impl Lbio {
     }
 }
 
-/// The most requests that a channel can have under way: as many as a queue.
+/// The most requests in flight on a channel, the same as on a queue.
 const MAX_DEPTH: usize = meantime_nvme::queue::MAX_SLOTS as usize;
 
 /// The end of the list of free slots.
 const NO_SLOT: u16 = u16::MAX;
 
-/// A slot's index, which needs no bounds to be checked.
+/// A slot's index without a bounds check.
 #[inline(always)]
 const fn index(slot: u16) -> usize {
     slot as usize % MAX_DEPTH
 }
 
-/// The slots of a channel. Nothing here allocates after it was made.
+/// The slots of a channel. It does not allocate after its creation.
 pub(crate) struct Table {
     lbios: Box<[Lbio; MAX_DEPTH]>,
     depth: u16,
-    /// The first free slot, from which the others are linked; the one freed last is used next,
-    /// while its lines are warm.
+    /// The first free slot, which links to the others. The one freed last is reused first, while
+    /// its cache lines are warm.
     free: u16,
-    /// Ended requests that no caller has a ticket for.
+    /// Ended requests without a ticket.
     done: VecDeque<u16>,
-    /// The requests that ended since the last look and whose time is taken.
+    /// The timed requests that have ended since the last look.
     pub(crate) timed: Vec<Timed>,
     active: usize,
     queued: usize,
-    /// For how many losses of the device's cache a flush has failed.
+    /// The number of cache losses for which a flush has failed.
     losses_reported: u32,
 }
 
 impl Table {
     pub(crate) fn new(depth: u16) -> Self {
         let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
-        // Each table counts from elsewhere, so that one's tickets are no other's.
+        // Each table starts at a different generation, so that no ticket is valid for another
+        // table.
         static TABLES: AtomicU32 = AtomicU32::new(1);
         let first = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
         let lbios: Vec<Lbio> =
@@ -287,8 +288,8 @@ impl Table {
         }
     }
 
-    /// Up to which loss of the device's cache, counted from 1, a flush has failed with
-    /// [`CommandError::CacheLost`].
+    /// The number of the device's last cache loss, counted from 1, for which a flush has failed
+    /// with [`CommandError::CacheLost`].
     pub(crate) fn losses_reported(&self) -> u32 {
         self.losses_reported
     }
@@ -297,13 +298,13 @@ impl Table {
         self.depth
     }
 
-    /// Requests under way.
+    /// Number of requests in flight.
     #[inline(always)]
     pub(crate) fn active(&self) -> usize {
         self.active
     }
 
-    /// Of those, the ones without a ticket.
+    /// Number of those without a ticket.
     #[inline(always)]
     pub(crate) fn queued(&self) -> usize {
         self.queued
@@ -320,8 +321,8 @@ impl Table {
         Some(slot)
     }
 
-    /// Takes a checked request into a free slot. `blocks` of it are still to be sent, by
-    /// [`Table::send`]; none if its one command is sent at once.
+    /// Puts a checked request into a free slot. `blocks` of it are still to be sent, by
+    /// [`Table::send`]; 0 if its one command is sent at once.
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
@@ -346,7 +347,7 @@ impl Table {
             let contiguous = request.buf.as_ref().filter(|buf| !buf.is_scattered());
             lbio.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
         }
-        // There is nothing to drop, and the path must not look.
+        // There is nothing to drop, and the hot path must not check.
         std::mem::forget(std::mem::replace(&mut lbio.buf, request.buf));
         lbio.user_data = request.user_data;
         lbio.lba = request.lba;
@@ -372,10 +373,10 @@ impl Table {
         Ticket::new(slot, self.get(slot).generation)
     }
 
-    /// One command of `slot` has ended.
+    /// Records that one command of `slot` has ended.
     #[inline(always)]
     pub(crate) fn complete(&mut self, owner: u16, outcome: Result<u32, impl Into<IoErrorKind>>) {
-        // Of a fused pair's there is a mark above the slot's index.
+        // Commands of a fused pair have a mark above the slot's index.
         let slot = index(owner) as u16;
         if let Err(error) = outcome {
             self.fail(slot, error);
@@ -389,18 +390,19 @@ impl Table {
         let (lbio, error) = (self.get_mut(slot), error.into());
         lbio.fail(error);
         if error == CommandError::CacheLost {
-            // The first since it was submitted. There may be more: those the next flush fails for.
+            // The first loss since it was submitted. If there are more, the next flush fails for
+            // those.
             let reported = lbio.losses_noted().saturating_add(1);
             self.losses_reported = self.losses_reported.max(reported);
         }
     }
 
-    /// What is not yet sent of `slot` never will be.
+    /// Cancels the unsent commands of `slot`.
     pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
         self.fail(slot, error);
     }
 
-    /// A command of `slot` has ended, or there is no more of it to be sent.
+    /// Called when a command of `slot` has ended, or its unsent ones are done.
     #[inline(always)]
     pub(crate) fn release(&mut self, slot: u16) {
         let lbio = &mut self.lbios[index(slot)];
@@ -440,7 +442,7 @@ impl Table {
         }
     }
 
-    /// A failure, above all a time-out, says nothing of how long the device takes.
+    /// A failure, above all a time-out, is no measure of the device time.
     fn note_time(&mut self, slot: u16) {
         let lbio = &self.lbios[index(slot)];
         if !lbio.failed {
@@ -454,7 +456,7 @@ impl Table {
         self.get(slot).is_done()
     }
 
-    /// The slot of the request that `ticket` is for.
+    /// The slot of `ticket`'s request.
     #[inline(always)]
     pub(crate) fn redeem(&self, ticket: Ticket) -> u16 {
         let (slot, generation) = ticket.redeem();
@@ -462,7 +464,7 @@ impl Table {
         slot
     }
 
-    /// The result of the request that `ticket` is for if it has ended; else the ticket.
+    /// The result of `ticket`'s request if it has ended; else the ticket.
     pub(crate) fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
         let slot = self.redeem(ticket);
         if self.is_done(slot) { Ok(self.take_done(slot)) } else { Err(self.ticket(slot)) }
@@ -481,7 +483,7 @@ impl Table {
         !self.done.is_empty()
     }
 
-    /// Empties a slot whose request has ended, and gives its result.
+    /// Frees a slot whose request has ended, and returns its result.
     #[inline(always)]
     pub(crate) fn take_done(&mut self, slot: u16) -> Done {
         match self.take(slot) {
@@ -490,7 +492,7 @@ impl Table {
         }
     }
 
-    /// Empties a slot whose request has ended. `None` if it has failed: see [`Table::take_failed`].
+    /// Frees a slot whose request has succeeded. `None` if it failed: see [`Table::take_failed`].
     #[inline(always)]
     pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
         let lbio = &mut self.lbios[index(slot)];
@@ -504,7 +506,7 @@ impl Table {
         Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
     }
 
-    /// Empties a slot whose request has ended, well or not.
+    /// Frees a slot whose request has ended, successfully or not.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_failed(&mut self, slot: u16) -> Done {
@@ -512,7 +514,7 @@ impl Table {
         lbio.failed = false;
         let (op, lba) = (lbio.op, lbio.lba);
         let failures = std::mem::take(&mut lbio.failures);
-        // Both commands of a pair have ended; and one that has failed is not the write.
+        // Both commands of a pair have ended; if only one failed, it was not the write.
         if op == Op::CompareAndWrite && lbio.error == Some(IoErrorKind::Miscompare) && failures == 1
         {
             lbio.error = Some(IoErrorKind::Unfused);
@@ -526,7 +528,7 @@ impl Table {
         done
     }
 
-    /// Of what class a request of `bytes` is that was just taken in, or is taken in next.
+    /// The class of a request of `bytes`, with `in_flight` in flight including itself.
     #[inline]
     pub(crate) fn class(&self, op: Op, bytes: u64, in_flight: usize) -> Class {
         let kind = match op {
@@ -537,7 +539,7 @@ impl Table {
         Class::new(kind, u32::try_from(bytes).unwrap_or(u32::MAX), in_flight)
     }
 
-    /// The time of `slot`, which is of `class`, is taken, from now on.
+    /// Starts timing `slot`, which is of `class`.
     #[inline]
     pub(crate) fn take_time(&mut self, slot: u16, class: Class, now_ns: u64) {
         let lbio = self.get_mut(slot);
@@ -546,10 +548,10 @@ impl Table {
         lbio.claim = lbio.claim.timed();
     }
 
-    /// No caller waits for the ticket's request any more.
+    /// Detaches the ticket's request: its result is dropped.
     pub(crate) fn detach(&mut self, ticket: Ticket) {
         let slot = self.redeem(ticket);
-        // (The time of a request without a waiter says nothing about waiting.)
+        // (The time of a request without a waiter is no measure of waiting.)
         if self.is_done(slot) {
             drop(self.take_failed(slot));
         } else {
@@ -557,20 +559,20 @@ impl Table {
         }
     }
 
-    /// The requests without a ticket that are under way.
+    /// The slots of requests in flight without a ticket.
     pub(crate) fn queued_slots(&self) -> impl Iterator<Item = u16> + '_ {
         let queued = |lbio: &&Lbio| lbio.state == SlotState::Active && lbio.claim.is_queued();
         let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
         slots.take(self.queued)
     }
 
-    /// The requests under way.
+    /// The requests in flight.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = InFlight> {
         let slots = self.lbios[..usize::from(self.depth)].iter();
         slots.filter(|lbio| lbio.state == SlotState::Active).map(Lbio::in_flight)
     }
 
-    /// The request in `slot`, before it is marked as one that was waited for.
+    /// The request in `slot`, as it was before this call marks it as waited for.
     #[inline]
     pub(crate) fn begin_wait(&mut self, slot: u16) -> InFlight {
         let lbio = self.get_mut(slot);
@@ -580,7 +582,7 @@ impl Table {
     }
 }
 
-/// The requests of a channel, as its queues see them off the fast path.
+/// The requests of a channel, as its queues use them off the fast path.
 pub(crate) struct Requests<'a> {
     pub(crate) table: &'a mut Table,
     pub(crate) ns: &'a NamespaceInfo,
@@ -597,8 +599,8 @@ impl Owner for Requests<'_> {
 }
 
 impl Lbio {
-    /// The command that a request with data is, if it is one; else they were kept. It is repeated:
-    /// its time says nothing of how long the device takes.
+    /// The command of a request with data that is a single command; the queue keeps others itself.
+    /// It is repeated, so its time is no measure of the device time.
     #[cold]
     fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
         self.claim = self.claim.untimed();
@@ -619,8 +621,8 @@ impl Lbio {
     #[inline(never)]
     fn fail(&mut self, error: IoErrorKind) {
         use IoErrorKind::Command as Nvme;
-        // The first error is the cause; what follows are its consequences. But a device that is
-        // gone may still write to the buffer, whatever went wrong before.
+        // The first error is the cause, later ones its consequences. But a device that is gone may
+        // still write to the buffer, whatever failed before.
         let gone = matches!(error, Nvme(CommandError::Gone { memory_released: false }));
         let error = match error {
             Nvme(CommandError::Status(status)) if status.is(StatusCode::CompareFailure) => {
@@ -628,7 +630,7 @@ impl Lbio {
             }
             error => error,
         };
-        // Of a pair, the command that is the cause may end after the other.
+        // The failed command of a pair may end after the other.
         let is_pair = self.op == Op::CompareAndWrite;
         let is_consequence = |error| match error {
             Nvme(CommandError::Status(status)) => {
@@ -640,7 +642,7 @@ impl Lbio {
         if self.error.is_none_or(is_consequence) {
             self.error = Some(error);
         }
-        // A write that failed of itself was begun.
+        // A write that failed with its own error was begun.
         if is_pair
             && self.error == Some(IoErrorKind::Miscompare)
             && matches!(error, Nvme(CommandError::Status(status)) if !was_aborted(status))
@@ -656,7 +658,7 @@ impl Lbio {
     }
 }
 
-/// Whether a command with this status was ended before it did anything.
+/// Whether a command with this status was aborted before it had any effect.
 fn was_aborted(status: Status) -> bool {
     use StatusCode::*;
     let aborts = [

@@ -1,25 +1,25 @@
 //! The block layer: requests with preallocated slots, tickets, and a device by URI.
 //!
 //! # What it is for
-//! [`open`] turns a URI into a [`Device`]: an SSD by our driver, or the kernel's own stack. A
-//! [`BlockChannel`] is one thread's way to it. [`AsyncChannel`] has requests as futures.
+//! [`open`] turns a URI into a [`Device`]: an SSD driven by Meantime, or the kernel's own stack. A
+//! [`BlockChannel`] is one thread's access to it. [`AsyncChannel`] has requests as futures.
 //!
 //! # What it owns
 //! - The buffer of each request, from `submit` until the device is done with it. [`Done`] gives it
 //!   back.
-//! - One or two queue pairs a channel: one that is polled and, if a policy needs it, one with an
+//! - One or two queue pairs per channel: one that is polled and, if a policy needs it, one with an
 //!   interrupt. Whether a completion queue interrupts is fixed when it is created, so a polled I/O
 //!   never pays for an interrupt. A request's policy chooses the pair.
 //!
 //! # What it promises
 //! - Between `submit` and `wait` under `poll` there is no allocation, lock, system call or dynamic
 //!   dispatch. (The doorbell of a software SSD whose thread has parked wakes it.)
-//! - A ticket is redeemed once. A dropped future leaves its buffer with the device until that is
-//!   done.
-//! - A flush that succeeds has made everything durable that was done before it. If the device lost
+//! - A ticket is redeemed once. A dropped future leaves its buffer with the device until the device
+//!   is done with it.
+//! - A successful flush has made every write durable that completed before it. If the device lost
 //!   its cache in between, the flush fails.
-//! - Requests that overlap and are in flight together have no order.
-//! - What the kernel uses is never written ([`in_use`]).
+//! - Overlapping requests in flight together have no order.
+//! - A device that the kernel uses is never written ([`in_use`]).
 //!
 //! # Parts, in reading order
 //! ```text
@@ -41,12 +41,13 @@
 //! ```
 //!
 //! Requests are split at MDTS and at the namespace's optimal I/O boundary. The slot's index is the
-//! tag of a request's first command; 32 further tags of each queue serve the parts. A request that
-//! finds none waits in the queue's backlog, in order. A compare-and-write has the compare in its
-//! own slot and the write in a further one, both or neither.
+//! tag of a request's first command; 32 further tags of each queue serve the parts. A request
+//! without a free tag waits in the queue's backlog, in order. A compare-and-write has the compare
+//! in its own slot and the write in a further one; both are sent or neither.
 //!
-//! The kernel's stack is driven like a controller. Memory is registered by I/O virtual address, an
-//! I/O names it so, and the buffer stays with the request until the completion.
+//! The kernel's stack is driven like a controller: memory is registered by I/O virtual address, an
+//! I/O names its memory by that address, and the buffer stays with the request until the
+//! completion.
 //!
 //! # Examples
 //!

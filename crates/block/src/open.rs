@@ -14,31 +14,32 @@ use super::uri::{Uri, UriError};
 use meantime_hw::pci::Sysfs;
 use meantime_nvme::{ControllerOptions, Error};
 
-/// What is to be done with a `file:` or `kernel:` device.
+/// The intended access to a `file:` or `kernel:` device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Read and write it; only read it if it cannot or must not be written:
-    /// [`Device::read_only`](super::Device::read_only) says why.
+    /// Read and write; read only if it cannot or must not be written:
+    /// [`Device::read_only`](super::Device::read_only) has the reason.
     #[default]
     WhatIsPossible,
-    /// Read it. It is not even opened for writing, and shared with others that only read it.
+    /// Read. The device is not even opened for writing, and may be shared with other readers.
     Read,
-    /// Read and write it. What cannot or must not be written is an error: [`OpenError::ReadOnly`].
+    /// Read and write. A device that cannot or must not be written is an error:
+    /// [`OpenError::ReadOnly`].
     ReadWrite,
 }
 
-/// What is to be known beside the URI.
+/// The options beside the URI.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
-    /// Whether it is to be written. A file or disk that the kernel has mounted, swaps on or has
-    /// made another device of is never opened for writing.
+    /// The intended access. A file or disk that the kernel has mounted, swaps on or uses in another
+    /// device is never opened for writing.
     pub access: Access,
     /// The driver's waits and queues.
     pub controller: ControllerOptions,
     /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process
     /// may use.
     pub ssd_cpu: Option<usize>,
-    /// Have the software SSD take time stamps of every command:
+    /// Whether the software SSD takes time stamps of every command:
     /// [`BlockDevice::stamps`](super::BlockDevice::stamps).
     pub stamps: bool,
 }
@@ -50,13 +51,13 @@ pub enum OpenError {
     /// The URI is wrong.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// The software SSD could not be made.
+    /// The software SSD could not be started.
     #[cfg(feature = "ssd")]
     #[error("{uri}: {source}")]
     Ssd {
         /// The device.
         uri: String,
-        /// Why.
+        /// The cause.
         source: meantime_ssd::SsdError,
     },
     /// A model file could not be read.
@@ -64,7 +65,7 @@ pub enum OpenError {
     ModelFile {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The PCIe device is not available.
@@ -72,10 +73,10 @@ pub enum OpenError {
     Pci {
         /// The device.
         uri: String,
-        /// Why.
+        /// The cause.
         source: meantime_hw::pci::PciError,
     },
-    /// The driver could not bring the controller up.
+    /// The driver could not initialise the controller.
     #[error(transparent)]
     Nvme(#[from] Error),
     /// The kernel's file cannot be used.
@@ -83,20 +84,20 @@ pub enum OpenError {
     Kernel {
         /// The device.
         uri: String,
-        /// What is wrong, and what would help.
+        /// What is wrong, and a remedy.
         what: String,
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// It was to be written.
+    /// The device cannot be written.
     #[error("{uri} cannot be written: {why}")]
     ReadOnly {
         /// The device.
         uri: String,
-        /// Why, and what would help.
+        /// The reason, and a remedy.
         why: String,
     },
-    /// It is not behind our driver.
+    /// The device is the kernel's, not Meantime's.
     #[error(
         "{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G"
     )]
@@ -104,7 +105,7 @@ pub enum OpenError {
         /// The device.
         uri: String,
     },
-    /// This build has no software SSD.
+    /// The URI names no software SSD.
     #[error("{uri}: this build has no software SSD (feature `ssd`)")]
     NoSsd {
         /// The device.
@@ -112,8 +113,8 @@ pub enum OpenError {
     },
 }
 
-/// Why the device that `uri` names is not opened for writing, or would not be: what the kernel does
-/// with its file or disk, and what would help. `None`: nothing, as far as can be seen from here.
+/// Why the device that `uri` names is not, or would not be, opened for writing: how the kernel uses
+/// its file or disk, with a remedy. `None` if no use is found.
 pub fn in_use(uri: &Uri) -> Option<String> {
     let (Uri::File { path, .. } | Uri::Kernel { path, .. }) = uri else { return None };
     meantime_hw::pci::in_use(&Sysfs::default(), path)
@@ -122,7 +123,7 @@ pub fn in_use(uri: &Uri) -> Option<String> {
 /// Opens the device that `uri` names.
 ///
 /// # Errors
-/// [`OpenError`], which says what is wrong and what to do.
+/// [`OpenError`], which gives the cause and a remedy.
 pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
     match uri.parse()? {
         Uri::Kernel { path, kernel } => {
@@ -132,10 +133,10 @@ pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
     }
 }
 
-/// Opens the device that `uri` names, which is to be behind our own driver.
+/// Opens the device that `uri` names, which must be one of Meantime's own driver.
 ///
 /// # Errors
-/// [`OpenError`], which says what is wrong and what to do.
+/// [`OpenError`], which gives the cause and a remedy.
 pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match uri.parse()? {
         Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
@@ -143,12 +144,12 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
     }
 }
 
-/// Starts the software SSD that `uri` names, without a driver: to be served to others. `adjust` may
-/// change what the URI leaves open.
+/// Starts the software SSD that `uri` names, without a driver, to be served to others. `adjust` may
+/// change values that the URI leaves open.
 ///
 /// # Errors
-/// [`OpenError`], which says what is wrong and what to do. A URI of something else than a software
-/// SSD is [`OpenError::NoSsd`].
+/// [`OpenError`], which gives the cause and a remedy. A URI of another device is
+/// [`OpenError::NoSsd`].
 #[cfg(feature = "ssd")]
 pub fn start_ssd(
     uri: &str,
@@ -158,7 +159,7 @@ pub fn start_ssd(
     soft::start(uri, uri.parse()?, options, adjust).map(soft::Started::keep)
 }
 
-/// Why a file could not be opened for writing that may well be read.
+/// The reason why a file cannot be opened for writing, if reading may still work.
 pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
         libc::EACCES | libc::EPERM => {
@@ -172,11 +173,11 @@ pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// A file that was created for a device; removed again unless it is kept.
+/// A file created for a device; removed on drop unless kept.
 pub(super) struct Created(pub(super) Option<PathBuf>);
 
 impl Created {
-    /// The file is the user's from now on.
+    /// Keeps the file.
     pub(super) fn keep(mut self) -> Option<PathBuf> {
         self.0.take()
     }
@@ -226,7 +227,7 @@ mod soft {
     use meantime_hw::soft::SoftTransport;
     use meantime_nvme::Controller;
 
-    /// The SSD measures time as the driver does.
+    /// The driver's clock as the SSD's clock.
     #[derive(Clone)]
     struct SharedClock(Clock);
 
@@ -252,8 +253,8 @@ mod soft {
         }
     }
 
-    /// A running SSD, its file if that was created for it, and why nothing may be written to it, if
-    /// so.
+    /// A running SSD, its file if that was created for it, and the reason if it must not be
+    /// written.
     pub(super) struct Started {
         ssd: Ssd,
         soft: SoftUri,
@@ -262,7 +263,7 @@ mod soft {
     }
 
     impl Started {
-        /// The SSD. It came up: the file is the user's now.
+        /// Returns the SSD and keeps its file, after a successful start.
         pub(super) fn keep(self) -> Ssd {
             self.created.keep();
             self.ssd
@@ -289,7 +290,7 @@ mod soft {
             .with_medium(medium)
             .with_stamps(stamps)
             .with_read_only(read_only);
-        // It came up: the file is the user's now.
+        // The controller works: keeps the file.
         created.keep();
         Ok(device)
     }
@@ -301,7 +302,7 @@ mod soft {
         adjust: impl FnOnce(&mut SsdConfig),
     ) -> Result<Started, OpenError> {
         let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
-        // Before the medium, which may create a file: nothing is left behind by a wrong name.
+        // Before the medium, which may create a file: a wrong name must leave nothing behind.
         let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
             return Err(OpenError::NoSsd { uri: uri.to_owned() });
         };
@@ -317,7 +318,7 @@ mod soft {
             Uri::File { path, soft } if soft.read_only => {
                 read(&path, soft, "ro=1").map_err(failed)?
             }
-            // A created file belongs to no process yet, and cannot be read otherwise.
+            // A new file is used by no process yet, and read-only access to it would be useless.
             Uri::File { path, soft }
                 if reads_only && (soft.create_bytes.is_none() || path.exists()) =>
             {
@@ -358,7 +359,7 @@ mod soft {
         Ok(Started { ssd, soft, created, read_only })
     }
 
-    /// A medium, and what is known of it.
+    /// A medium and its properties.
     struct Opened {
         medium: Medium,
         soft: SoftUri,
@@ -366,7 +367,7 @@ mod soft {
         read_only: Option<String>,
     }
 
-    /// The file as a medium that nothing is written to, because of `why`.
+    /// Opens the file as a read-only medium, for the reason `why`.
     fn read(path: &Path, soft: SoftUri, why: &str) -> Result<Opened, SsdError> {
         let medium = Medium::file_read_only(path)?;
         if let Some(bytes) = soft.create_bytes.filter(|bytes| *bytes != medium.len()) {
@@ -377,12 +378,12 @@ mod soft {
             );
             return Err(SsdError::Size { what: path.display().to_string(), problem });
         }
-        // There is nothing to cache.
+        // No writes need a cache.
         let soft = SoftUri { volatile_write_cache: Some(false), ..soft };
         Ok(Opened { medium, soft, created: Created(None), read_only: Some(why.to_owned()) })
     }
 
-    /// The file as a medium that is written to, if this process may.
+    /// Opens the file as a writable medium, if this process may write.
     fn write(path: &Path, soft: SoftUri) -> Result<Opened, SsdError> {
         let medium = match Medium::file(path, soft.create_bytes) {
             Err(SsdError::Io { source, .. })
@@ -415,7 +416,7 @@ mod soft {
         model.map_err(|source| OpenError::Ssd { uri: uri.to_owned(), source })
     }
 
-    /// A model is a few lines.
+    /// Reads a model, with a size limit: a model is a few lines.
     fn read_model(name: &str) -> std::io::Result<String> {
         use std::io::Read as _;
         const MAX_BYTES: u64 = 1 << 20;
@@ -428,8 +429,8 @@ mod soft {
         Ok(text)
     }
 
-    /// The last CPU this process may use, if there are two or more: the first ones are where
-    /// programs begin.
+    /// The last CPU this process may use, if there are two or more: programs tend to start on the
+    /// first ones.
     fn last_cpu() -> Option<usize> {
         let set = rustix::thread::sched_getaffinity(None).ok()?;
         if set.count() < 2 {

@@ -1,9 +1,9 @@
-//! A pool of DMA-mapped pages that belongs to one thread: taking and giving are a few instructions,
+//! A pool of DMA-mapped pages for one thread: taking and returning a page takes a few instructions,
 //! without a lock.
 
 use meantime_hw::{DmaBuf, DmaHeap, HwError};
 
-/// Pages of 4 KiB, the one given back last first, since its lines are warm.
+/// Pages of 4 KiB. The page returned last is reused first, since its cache lines are warm.
 pub struct PagePool {
     heap: DmaHeap,
     pages: Vec<DmaBuf>,
@@ -14,23 +14,23 @@ impl PagePool {
     /// The size of a page in bytes.
     pub const PAGE_BYTES: usize = meantime_hw::dma::DMA_PAGE;
 
-    /// A pool that holds up to `capacity` pages, all of them there at once.
+    /// A full pool of `capacity` pages.
     ///
     /// # Errors
-    /// Without memory.
+    /// If there is no memory.
     pub fn new(heap: &DmaHeap, capacity: usize) -> Result<Self, HwError> {
         let mut pool = Self { heap: heap.clone(), pages: Vec::with_capacity(capacity), capacity };
         pool.refill()?;
         Ok(pool)
     }
 
-    /// A page, if there is one. Its contents are whatever they were.
+    /// Takes a page, if there is one, with unspecified content.
     #[inline]
     pub fn take(&mut self) -> Option<DmaBuf> {
         self.pages.pop()
     }
 
-    /// Takes `page` back; beyond the pool's capacity it goes back to the heap.
+    /// Returns `page`; beyond the pool's capacity it goes back to the heap.
     #[inline]
     pub fn give(&mut self, mut page: DmaBuf) {
         if self.pages.len() < self.capacity
@@ -42,10 +42,10 @@ impl PagePool {
         }
     }
 
-    /// Fills the pool up from the heap: work for the gap.
+    /// Refills the pool from the heap: work for the gap.
     ///
     /// # Errors
-    /// Without memory; the pool keeps what it has.
+    /// If there is no memory; the pool keeps its pages.
     pub fn refill(&mut self) -> Result<(), HwError> {
         while self.pages.len() < self.capacity {
             self.pages.push(self.heap.alloc(Self::PAGE_BYTES)?);
@@ -53,12 +53,12 @@ impl PagePool {
         Ok(())
     }
 
-    /// How many pages are there.
+    /// Number of pages in the pool.
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether there is none.
+    /// Whether the pool is empty.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }

@@ -1,16 +1,16 @@
-//! Watching a wait from within, to measure it.
+//! Observes a wait from within, to measure it.
 
 use meantime_hw::Clock;
 
-/// Its methods are called while a request is waited for. The waits are generic over it: `()` does
-/// nothing and costs nothing.
+/// Called during the wait for a request. The waits are generic over it: `()` does nothing and costs
+/// nothing.
 pub trait Probe {
-    /// The thread, which slept or was blocked, runs again.
+    /// The thread runs again after a sleep or a block.
     fn woken(&self) {}
-    /// A completion entry was found, and nothing done about it yet.
+    /// A completion entry was found, and has not been processed yet.
     fn seen(&self) {}
-    /// Whether the wait is to end although nothing has. Asked off the fast path, as often as
-    /// deadlines are looked at.
+    /// Whether to end the wait without a completion. Called off the fast path, at each deadline
+    /// check.
     fn stops(&self) -> bool {
         false
     }
@@ -18,7 +18,7 @@ pub trait Probe {
 
 impl Probe for () {}
 
-/// Ends a wait when the closure says so.
+/// Ends a wait when the closure returns true.
 pub(crate) struct Until<'a>(pub(crate) &'a dyn Fn() -> bool);
 
 impl Probe for Until<'_> {
@@ -36,12 +36,12 @@ pub struct WaitTimes {
 }
 
 impl WaitTimes {
-    /// By `clock`; a reading of it is part of what is measured.
+    /// Times by `clock`; its readings are part of what is measured.
     pub fn new(clock: Clock) -> Self {
         Self { clock, woken_ns: 0.into(), seen_ns: 0.into() }
     }
 
-    /// Forgets the last wait.
+    /// Clears the times of the last wait.
     #[inline]
     pub fn reset(&self) {
         self.woken_ns.set(0);

@@ -1,4 +1,4 @@
-//! Requests, tickets, and what comes back.
+//! Requests, tickets and results.
 
 use std::task::Waker;
 
@@ -10,25 +10,25 @@ use super::device::BlockInfo;
 use super::error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
 use super::probe::Probe;
 
-/// One block I/O. It may be larger than the device takes at once; it is split beneath.
+/// One block I/O. If it is larger than the device's limit, it is split.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// First logical block.
     pub lba: u64,
-    /// How many logical blocks; 0 for a flush.
+    /// Number of logical blocks; 0 for a flush.
     pub blocks: u64,
     /// The data of a read or write. Belongs to the device until the request is done.
     pub buf: Option<DmaBuf>,
-    /// Durable when done (Force Unit Access).
+    /// Force Unit Access: durable at its completion.
     pub fua: bool,
-    /// The way to wait for this request, if not the channel's.
+    /// The policy of this request, if not the channel's.
     pub policy: Option<Policy>,
-    /// Its I/O priority as `ioprio_set(2)` has it; 0: that of the thread. A kernel's io_uring goes
-    /// by it; an NVMe command has none, but for its queue's class.
+    /// Its I/O priority as in `ioprio_set(2)`; 0: the thread's. The kernel's io_uring uses it; an
+    /// NVMe command has none, apart from its queue's class.
     pub ioprio: u16,
-    /// The caller's own; comes back in [`Done`].
+    /// The caller's value, returned in [`Done`].
     pub user_data: u64,
 }
 
@@ -39,7 +39,7 @@ impl Request {
     }
 
     /// Reads from logical block `lba` on (in [`BlockInfo::block_bytes`](super::BlockInfo), the
-    /// first is 0) as much as `buf` holds.
+    /// first is 0) to fill `buf`.
     pub fn read(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Read, lba, 0, Some(buf))
     }
@@ -49,7 +49,7 @@ impl Request {
         Self::new(Op::Write, lba, 0, Some(buf))
     }
 
-    /// Makes everything durable that was done before.
+    /// Makes all completed writes durable.
     pub fn flush() -> Self {
         Self::new(Op::Flush, 0, 0, None)
     }
@@ -64,61 +64,60 @@ impl Request {
         Self::new(Op::Deallocate, lba, blocks, None)
     }
 
-    /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same
-    /// writes the second half there; nothing else that the device does to these blocks comes
-    /// between. If it is not, the request fails with
-    /// [`IoErrorKind::Miscompare`](super::IoErrorKind), and nothing is written. The device says how
-    /// many blocks can be:
+    /// Compares the first half of `buf` with the data from `lba` on, and if they are equal writes
+    /// the second half there, atomically with respect to other commands on these blocks. If they
+    /// differ, the request fails with [`IoErrorKind::Miscompare`](super::IoErrorKind), and nothing
+    /// is written. The device limits the number of blocks:
     /// [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
     ///
-    /// A device that writes although the comparison has failed breaks the specification:
+    /// A device that writes although the comparison failed violates the specification:
     /// [`IoErrorKind::Unfused`](super::IoErrorKind).
     ///
-    /// It is never repeated: after a time-out, a reset or another error only a read tells whether
+    /// It is never repeated: after a time-out, a reset or another error only a read shows whether
     /// it was done.
     pub fn compare_and_write(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::CompareAndWrite, lba, 0, Some(buf))
     }
 
-    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with
-    /// [`IoErrorKind::Miscompare`](super::IoErrorKind).
+    /// Compares all of `buf` with the data from `lba` on. Fails with
+    /// [`IoErrorKind::Miscompare`](super::IoErrorKind) if they differ.
     pub fn compare(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Compare, lba, 0, Some(buf))
     }
 
-    /// Has the device read `blocks` logical blocks from `lba` on, and keep them to itself.
+    /// Makes the device read `blocks` logical blocks from `lba` on without transferring them.
     pub fn verify(lba: u64, blocks: u64) -> Self {
         Self::new(Op::Verify, lba, blocks, None)
     }
 
-    /// Has `blocks` logical blocks from `lba` on fail to be read until they are written again.
+    /// Makes reads of `blocks` logical blocks from `lba` on fail until they are written again.
     pub fn write_uncorrectable(lba: u64, blocks: u64) -> Self {
         Self::new(Op::WriteUncorrectable, lba, blocks, None)
     }
 
-    /// Durable when done.
+    /// Makes it durable at its completion.
     pub fn fua(mut self) -> Self {
         self.fua = true;
         self
     }
 
-    /// Waited for by `policy`, whatever the channel's is.
+    /// Sets the policy of this request, instead of the channel's.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// With the caller's own mark.
+    /// Sets the caller's value.
     pub fn user_data(mut self, user_data: u64) -> Self {
         self.user_data = user_data;
         self
     }
 }
 
-/// A request that is under way. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
+/// A request in flight. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
 ///
 /// A ticket that is merely dropped is a bug of the caller, and is logged: its slot and buffer stay
-/// taken until the channel ends.
+/// in use until the channel ends.
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -126,8 +125,8 @@ pub struct Ticket {
     generation: u32,
 }
 
-/// For implementers of [`BlockChannel`]. A forged ticket names a slot of no request, or of
-/// another one: the channel that made it looks at its generation.
+/// For implementers of [`BlockChannel`]. A forged ticket names an empty slot or another request's:
+/// the channel checks its generation.
 impl Ticket {
     /// A ticket for the request in `slot`; `generation` distinguishes it from earlier ones there.
     pub fn new(slot: u16, generation: u32) -> Self {
@@ -139,7 +138,7 @@ impl Ticket {
         self.slot
     }
 
-    /// The slot and its generation; the ticket is fulfilled.
+    /// The slot and its generation; consumes the ticket.
     pub fn redeem(self) -> (u16, u32) {
         let parts = (self.slot, self.generation);
         std::mem::forget(self);
@@ -159,32 +158,32 @@ impl Drop for Ticket {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// Whether it was done.
+    /// Whether it succeeded.
     pub result: Result<(), IoError>,
-    /// The buffer. `None` if there was none, or if it had to be quarantined because the device is
+    /// The buffer. `None` if the request had none, or if it was quarantined because the device is
     /// gone.
     pub buf: Option<DmaBuf>,
-    /// From the request.
+    /// The request's value.
     pub user_data: u64,
 }
 
-/// One thread's way to a device.
+/// One thread's access to a device.
 ///
 /// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that
-/// one) or *queued* ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for whichever
-/// ends first).
+/// request) or *queued* ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for
+/// whichever ends first).
 pub trait BlockChannel {
-    /// What the channel leads to.
+    /// The device's properties.
     fn info(&self) -> &BlockInfo;
 
-    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers
+    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
     /// there.
     ///
     /// # Errors
-    /// Without memory.
+    /// If there is no memory.
     fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
 
-    /// Starts `request`; its ticket gives its result.
+    /// Starts `request`. Its ticket redeems the result.
     ///
     /// # Errors
     /// [`Rejected`], with the request.
@@ -199,20 +198,20 @@ pub trait BlockChannel {
     #[allow(clippy::result_large_err)]
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
 
-    /// From now on requests are collected, and sent by [`unplug`](Self::unplug) or the next wait.
+    /// Collects requests from now on, until [`unplug`](Self::unplug) or the next wait sends them.
     fn plug(&mut self);
 
-    /// Sends everything collected, and each further request at once.
+    /// Sends all collected requests, and each further request at once.
     fn unplug(&mut self);
 
-    /// Takes what has completed, without waiting; how many requests ended.
+    /// Reaps completions, without waiting. Returns the number of ended requests.
     fn poll(&mut self) -> usize;
 
     /// Waits for the ticket's request.
     fn wait(&mut self, ticket: Ticket) -> Done;
 
-    /// As [`wait`](Self::wait), and calls `probe` when something happens meanwhile. A channel that
-    /// cannot never calls it.
+    /// As [`wait`](Self::wait), and calls `probe` on events of the wait. A channel without support
+    /// never calls it.
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
     where
         Self: Sized,
@@ -221,28 +220,28 @@ pub trait BlockChannel {
         self.wait(ticket)
     }
 
-    /// The result of the ticket's request if it has ended; else the ticket back. Does not look at
-    /// the device.
+    /// The result of the ticket's request if it has ended; else the ticket. Does not look at the
+    /// device.
     ///
     /// # Errors
-    /// The ticket, while the request is under way.
+    /// The ticket, while the request is in flight.
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
 
-    /// No caller will ask for this request again: its slot and buffer are free as soon as it ends.
+    /// Drops the result of this request when it ends: its slot and buffer are free then.
     fn detach(&mut self, ticket: Ticket);
 
-    /// The next queued request that has ended. Does not look at the device.
+    /// The next ended queued request. Does not look at the device.
     fn next_done(&mut self) -> Option<Done>;
 
-    /// Waits for a queued request to end; `None` if none is under way.
+    /// Waits for a queued request to end; `None` if none is in flight.
     fn wait_done(&mut self) -> Option<Done>;
 
-    /// Waits for a queued request to end, or until `stop` is true; returns at once if none is under
-    /// way, or if one waits to be taken by [`next_done`](Self::next_done).
+    /// Waits for a queued request to end, or until `stop` is true. Returns at once if none is in
+    /// flight, or if one can be taken by [`next_done`](Self::next_done).
     ///
-    /// `stop` is asked now and then, off the fast path: after each sleep of the policy, after each
-    /// nap of at most 1 ms, and after each signal of [`event`](Self::event). A thread that
-    /// makes it true signals that event afterwards.
+    /// `stop` is called off the fast path: after each sleep of the policy, after each nap of at
+    /// most 1 ms, and after each signal of [`event`](Self::event). A thread that makes it true
+    /// signals that event afterwards.
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         let mut looks = 0u32;
         while self.poll() == 0 && self.in_flight() > 0 && !stop() {
@@ -253,96 +252,95 @@ pub trait BlockChannel {
         }
     }
 
-    /// What the device signals when a request whose policy is to be interrupted has ended; `None`
-    /// if there is no such thing. Reading it takes the signal: look at the queue after that, not
-    /// before. Under `auto`, `ehp` and `dpas` only some of the I/O goes by interrupt, and a policy
-    /// can be changed from outside: an event loop looks at the queue now and then in any case.
+    /// The event that the device signals when a request with an interrupt has ended; `None` if
+    /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
+    /// `auto`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy can be
+    /// changed from outside: an event loop has to look at the queue periodically in any case.
     fn event(&self) -> Option<EventFd> {
         None
     }
 
-    /// How many requests can be under way.
+    /// The most requests in flight.
     fn depth(&self) -> u16;
 
-    /// Requests under way, not yet ended.
+    /// Number of requests in flight.
     fn in_flight(&self) -> usize;
 
-    /// The way to wait, for requests that name none.
+    /// The policy of requests that name none.
     fn policy(&self) -> Policy;
 
-    /// Changes the way to wait from the next request on.
+    /// Changes the channel's policy from the next request on.
     ///
     /// # Errors
-    /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
+    /// [`SubmitError::NoInterrupt`] if the channel does not support it.
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
 
-    /// Hands over `work` to be done while this channel waits: before a wait sleeps, blocks or
-    /// spins, pieces are run that fit into what is left of the gap before the I/O may be complete,
-    /// with a look at the queue after each. Work that has waited for its
-    /// [patience](Deferred::patience_ns) is run by the next wait (or [`poll`](Self::poll)) whether
-    /// it fits or not, a piece at a time.
+    /// Hands over `work` to run while this channel waits: before a wait sleeps, blocks or spins, it
+    /// runs the pieces that fit into the rest of the gap, with a look at the queue after each. Work
+    /// whose [patience](Deferred::patience_ns) has ended runs in the next wait (or
+    /// [`poll`](Self::poll)) whether it fits or not, a piece at a time.
     ///
-    /// A piece that panics ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A
-    /// channel that is dropped runs what is left, for a second at most, once its I/O is over; what
-    /// then cannot be done is dropped, and logged as an error.
+    /// A panic in a piece ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A
+    /// channel that is dropped runs the remaining work after its I/O, for a second at most; the
+    /// rest is dropped, and logged as an error.
     ///
-    /// While there is such work, and for some I/Os after it, I/O is timed.
+    /// While there is such work, and for some I/Os afterwards, I/O is timed.
     ///
     /// # Errors
-    /// [`DeferError`] with the work, if there is too much of it, or if the channel cannot.
+    /// [`DeferError`] with the work, if there is too much of it, or if the channel does not support
+    /// it.
     fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
         Err(DeferError { why: DeferRefusal::Unsupported, work })
     }
 
-    /// Runs deferred work outside of a gap: pieces are begun until `budget_ns` are used up, so that
-    /// it takes one piece more at most. How many were run; `u64::MAX` runs all that can be.
+    /// Runs deferred work outside of a gap: begins pieces until `budget_ns` are used up, so the
+    /// last may exceed them. Returns their number; `u64::MAX` runs all runnable work.
     ///
     /// # Panics
-    /// With the first panic of a piece that was not reported yet, also of one that was run in a
-    /// wait.
+    /// If a piece panicked and the panic was not reported yet, including pieces run in a wait.
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let _ = budget_ns;
         0
     }
 
-    /// How much work is deferred and not done.
+    /// The amount of deferred work.
     fn deferred(&self) -> usize {
         0
     }
 
-    /// How much time is left, in ns, before a request may be complete, for a caller that has work
-    /// of its own for the gap; `None` if that is not known, [`u64::MAX`] if none is under way. Once
-    /// asked, I/O is timed for a while, so that it will be known.
+    /// The time left before a request may be complete, in ns, for a caller with its own work for
+    /// the gap; `None` if unknown, [`u64::MAX`] if none is in flight. After a call, I/O is timed
+    /// for a while, so that it becomes known.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
     }
 
-    /// Sets the waker for when deferred work that could not go on can.
+    /// Sets the waker that is called when pending deferred work can continue.
     fn wake_for_deferred(&mut self, waker: Option<Waker>) {
         drop(waker);
     }
 
-    /// Reads into `buf` and waits.
+    /// Reads into `buf` and waits. Returns the buffer.
     ///
     /// # Errors
-    /// Why it was not taken or not done.
+    /// If the request was refused or failed.
     fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::read(lba, buf))
     }
 
-    /// Writes `buf` and waits.
+    /// Writes `buf` and waits. Returns the buffer.
     ///
     /// # Errors
-    /// Why it was not taken or not done.
+    /// If the request was refused or failed.
     fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::write(lba, buf))
     }
 
-    /// Writes the second half of `buf` from `lba` on if the first half is what is there, and waits;
-    /// see [`Request::compare_and_write`]. Gives the buffer back, and whether it was written.
+    /// Writes the second half of `buf` from `lba` on if the first half equals the data there, and
+    /// waits; see [`Request::compare_and_write`]. Returns the buffer, and whether it was written.
     ///
     /// # Errors
-    /// Why it was not taken, or not done; in the latter case it may have been done all the same.
+    /// If the request was refused or failed; a failed one may still have been executed.
     fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
         let ticket =
             self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
@@ -358,7 +356,7 @@ pub trait BlockChannel {
     /// Flushes and waits.
     ///
     /// # Errors
-    /// Why it was not taken or not done. What was written before is not known to be durable then.
+    /// If the request was refused or failed. Earlier writes are then not known to be durable.
     fn flush(&mut self) -> Result<(), RequestError> {
         let ticket = self.submit(Request::flush()).map_err(|rejected| rejected.error)?;
         Ok(self.wait(ticket).result?)

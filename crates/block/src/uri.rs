@@ -16,40 +16,40 @@ pub enum Uri {
     Mem {
         /// Size of all namespaces together.
         bytes: u64,
-        /// What kind of SSD.
+        /// The SSD's properties.
         soft: SoftUri,
     },
     /// A software SSD whose medium is a file.
     File {
         /// The file.
         path: PathBuf,
-        /// What kind of SSD.
+        /// The SSD's properties.
         soft: SoftUri,
     },
-    /// An SSD in this machine, by vfio-pci.
+    /// An SSD in this machine, through vfio-pci.
     Vfio {
-        /// Where it is.
+        /// Its PCI address.
         address: PciAddress,
-        /// How it is to be used.
+        /// The driver's parameters.
         nvme: NvmeUri,
     },
     /// A controller that another process serves over vfio-user.
     VfioUser {
         /// The socket.
         path: PathBuf,
-        /// How it is to be used.
+        /// The driver's parameters.
         nvme: NvmeUri,
     },
     /// A file or block device of the kernel's own stack.
     Kernel {
         /// The file.
         path: PathBuf,
-        /// How it is to be used.
+        /// The kernel's parameters.
         kernel: KernelUri,
     },
 }
 
-/// How the kernel is asked for I/O.
+/// The interface for the kernel's I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelEngine {
     /// `io_uring`.
@@ -62,13 +62,13 @@ pub enum KernelEngine {
 /// The parameters of `kernel:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelUri {
-    /// How the kernel is asked for I/O.
+    /// The interface for I/O.
     pub engine: KernelEngine,
-    /// Past the page cache (O_DIRECT).
+    /// Bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// Whether memory and file are registered with io_uring. `None`: if the kernel lets us.
+    /// Whether memory and file are registered with io_uring. `None`: if the kernel permits.
     pub fixed: Option<bool>,
-    /// Logical block size, if larger than what the device needs.
+    /// Logical block size, if larger than the device's.
     pub lba_bytes: Option<u32>,
     /// Create the file with this number of bytes if it does not exist.
     pub create_bytes: Option<u64>,
@@ -95,8 +95,8 @@ pub struct NvmeUri {
     pub sgl: bool,
     /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
     pub shadow: Option<bool>,
-    /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's
-    /// memory.
+    /// Continue without an IOMMU (`vfio:` only): the device can then write anywhere in this
+    /// machine's memory.
     pub no_iommu: bool,
 }
 
@@ -107,7 +107,7 @@ impl Default for NvmeUri {
 }
 
 impl NvmeUri {
-    /// `options` with what the URI asks for.
+    /// `options` with the URI's values.
     pub(crate) fn options(&self, options: ControllerOptions) -> ControllerOptions {
         let shadow_doorbells = self.shadow.or(options.shadow_doorbells);
         ControllerOptions { sgl: options.sgl || self.sgl, shadow_doorbells, ..options }
@@ -121,9 +121,9 @@ pub struct SoftUri {
     pub model: String,
     /// Logical block size: 512 or 4096.
     pub lba_bytes: u32,
-    /// Volatile write cache. A file has one unless told otherwise: the host's page cache is one.
+    /// Volatile write cache. The default for a file is on: the host's page cache is one.
     pub volatile_write_cache: Option<bool>,
-    /// How many namespaces share the medium.
+    /// Number of namespaces that share the medium.
     pub namespaces: u32,
     /// The namespace to open.
     pub nsid: u32,
@@ -133,20 +133,20 @@ pub struct SoftUri {
     pub boundary_blocks: u16,
     /// The CPU of the SSD's thread.
     pub cpu: Option<usize>,
-    /// I/O queue pairs.
+    /// Number of I/O queue pairs.
     pub queues: Option<u16>,
-    /// Interrupt vectors, the admin queue's included.
+    /// Interrupt vectors, including the admin queue's.
     pub vectors: Option<u16>,
-    /// Refuse also what is harmless and hosts do when they go away, e.g. to free the memory of
-    /// queues that they have not deleted.
+    /// Also refuse harmless violations that hosts commit when they disconnect, e.g. freeing the
+    /// memory of queues without deleting them.
     pub strict: bool,
-    /// Lock the driver's memory, as a real device needs it.
+    /// Lock the driver's memory, as a real device requires.
     pub lock: bool,
     /// The SSD's fault plan: a TOML file.
     pub faults: Option<PathBuf>,
     /// Create the file with this number of bytes if it does not exist.
     pub create_bytes: Option<u64>,
-    /// Only read the file, and share it with others that only read it (`file:` only).
+    /// Open the file read-only, and share it with other readers (`file:` only).
     pub read_only: bool,
 }
 
@@ -172,13 +172,13 @@ impl Default for SoftUri {
     }
 }
 
-/// A text that is no device URI.
+/// The text is not a device URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("device {uri:?}: {what}")]
 pub struct UriError {
     /// The text.
     pub uri: String,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with it, and what is allowed.
     pub what: String,
 }
 
@@ -205,7 +205,7 @@ fn parse(text: &str) -> Result<Uri, String> {
         Some((target, query)) => (target, Some(query)),
         None => (rest, None),
     };
-    // What the target is, if it must not be empty.
+    // The error for an empty target, which names the expected one.
     let needs = |what: &str| if target.is_empty() { Err(what.to_owned()) } else { Ok(()) };
     match scheme {
         "mem" => parse_mem(target, query),
@@ -226,7 +226,7 @@ fn parse(text: &str) -> Result<Uri, String> {
             let nvme = parse_nvme(query, VFIO_USER_PARAMETERS)?;
             Ok(Uri::VfioUser { path: target.into(), nvme })
         }
-        // A path may have a colon, and a PCI address has.
+        // A path may contain a colon, and a PCI address does.
         _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
             Err(no_scheme(text))
         }
@@ -234,7 +234,7 @@ fn parse(text: &str) -> Result<Uri, String> {
     }
 }
 
-/// The error for a text without a scheme: what a path was meant to be, if it looks like one.
+/// The error for a text without a scheme, with the likely intended URI if it looks like a path.
 fn no_scheme(text: &str) -> String {
     let path = text.split_once('?').map_or(text, |(path, _)| path);
     let likely = match path {
@@ -263,7 +263,7 @@ impl Parameter<'_> {
         format!("unknown parameter {:?}; parameters are {known}", self.key)
     }
 
-    /// The value as a text, which `wanted` describes if it is missing.
+    /// The value as a text; `wanted` describes the expected one if it is missing.
     fn text(&self, wanted: &str) -> Result<String, String> {
         if self.value.is_empty() { Err(self.wrong(wanted)) } else { Ok(self.value.to_owned()) }
     }
@@ -284,7 +284,7 @@ impl Parameter<'_> {
         })
     }
 
-    /// A number of bytes that is `right`.
+    /// A number of bytes that satisfies `right`.
     fn bytes(&self, wanted: &str, right: impl Fn(&u64) -> bool) -> Result<u64, String> {
         parse_bytes(self.value).filter(right).ok_or_else(|| self.wrong(wanted))
     }
@@ -343,7 +343,7 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
     for parameter in parameters(query, known)? {
         match parameter.key {
             "nsid" => {
-                // FFFFFFFFh stands for all of them (NVMe Base 1.4 §6.1.2).
+                // FFFFFFFFh stands for all namespaces (NVMe Base 1.4 §6.1.2).
                 let nsid = parameter.value.parse().ok();
                 let nsid = nsid.filter(|nsid| (1..u32::MAX).contains(nsid));
                 nvme.nsid = nsid.ok_or_else(|| parameter.wrong("a number from 1"))?;
@@ -426,8 +426,8 @@ fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
     Ok(soft)
 }
 
-/// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much
-/// for 64 bits.
+/// Parses `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or if
+/// it exceeds 64 bits.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);

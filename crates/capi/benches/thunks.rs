@@ -1,5 +1,5 @@
-//! What a read at depth 1 costs through C beside the same through Rust: medians of alternating
-//! pairs, on one device.
+//! The cost of a read at depth 1 through C and through Rust: medians of alternating pairs, on one
+//! device.
 //!
 //! `cargo bench -p meantime-capi --bench thunks`.
 
@@ -24,14 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     cpu::bind(&[first])?;
     let uri = format!("mem:256M?cpu={last}");
-    // Two devices: the SSD's thread of the one that is not used sleeps.
+    // Two devices: the SSD's thread of the unused one sleeps.
     let rust = open(&uri, &OpenOptions::default())?;
     let mut rust = Rust { channel: rust.channel(&ChannelOptions::default())?, buf: None };
     rust.buf = Some(rust.channel.alloc(512)?);
     let mut c = C::open(&CString::new(uri)?)?;
     let (mut rust_ns, mut c_ns, mut ratios) = (vec![], vec![], vec![]);
     for pair in 0..PAIRS {
-        // Whoever is second finds other caches and another frequency: in turns.
+        // They alternate, because the second finds other caches and another frequency.
         let (a, b) = if pair % 2 == 0 {
             let a = median_ns(|lba| rust.read(lba));
             (a, median_ns(|lba| c.read(lba)))
@@ -91,7 +91,7 @@ impl Rust {
     }
 }
 
-/// By the functions' addresses, as a program in C has them.
+/// The functions' addresses, as used by a C program.
 struct C {
     submit:
         unsafe extern "C" fn(*mut channel::MtChannel, *const abi::Request, *mut abi::Ticket) -> i32,

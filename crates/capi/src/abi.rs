@@ -1,4 +1,4 @@
-//! What crosses the boundary by value: the structures of `meantime.h`.
+//! The structures of `meantime.h`, which cross the boundary by value.
 
 use std::ffi::c_char;
 
@@ -58,7 +58,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a call that has waited for nothing.
+    /// The outcome of a call that waited for no request.
     #[cold]
     pub(crate) fn of_none(failed: Failed) -> Self {
         Self { buf: std::ptr::null_mut(), user_data: 0, error: failed.0, reserved: 0 }

@@ -1,5 +1,5 @@
-//! A channel as C has it: tickets and buffers of the library, which can only be moved, stay here; C
-//! has numbers and handles.
+//! A channel for C: it keeps the library's tickets and buffers, which can only be moved; C gets
+//! numbers and handles.
 
 use meantime_block::{self as block, BlockChannel, Channel, Done, Rejected};
 use meantime_completion::Policy;
@@ -15,28 +15,28 @@ use crate::guard::not_open;
 use crate::handle::{Handle, Kind, Registry};
 use crate::policy;
 
-/// A request whose result C has not taken, or room for one.
+/// A request whose result C has not taken, or a free entry.
 struct InFlight {
-    /// What a ticket for it must carry: the index in the lower bits, above it a number that changes
-    /// with each use.
+    /// The number in its ticket: the index in the lower bits, above it a number that changes with
+    /// each use.
     id: u64,
     /// The library's, if the request has one.
     ticket: Option<block::Ticket>,
-    /// Where its buffer goes back to.
+    /// The handle that its buffer returns to.
     buf: Option<&'static Buf>,
     user_data: u64,
-    /// While it is free: the next free one.
+    /// While it is free: the next free entry.
     next_free: usize,
 }
 
 const INDEX_BITS: u32 = 16;
 
-/// What `mt_channel` stands for.
+/// The value of an `mt_channel`.
 pub struct ChannelHandle {
     channel: Channel,
-    /// As many as requests can be in flight.
+    /// An entry for each request that can be in flight.
     in_flight: Box<[InFlight]>,
-    /// The first free one; the length of `in_flight` if none is.
+    /// The first free entry; the length of `in_flight` if there is none.
     free: usize,
 }
 
@@ -60,8 +60,8 @@ struct Prepared {
 
 impl ChannelHandle {
     pub fn new(channel: Channel, depth: u16) -> Self {
-        // Ids begin elsewhere in each channel, and with the top bit set: one's tickets are no
-        // other's, and none is 0.
+        // Ids start at a different number in each channel, with the top bit set: no ticket is valid
+        // for another channel, and none is 0.
         let first =
             std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), depth) | 1 << 63;
         let empty = |index: usize| InFlight {
@@ -74,7 +74,7 @@ impl ChannelHandle {
         Self { channel, in_flight: (0..usize::from(depth)).map(empty).collect(), free: 0 }
     }
 
-    /// Makes of C's request the library's; its buffer is away from then on.
+    /// Converts C's request to the library's; its buffer is then away from its handle.
     ///
     /// # Safety
     /// `request.buf` is NULL or the address of a handle that no other thread uses meanwhile.
@@ -148,7 +148,7 @@ impl ChannelHandle {
         )
     }
 
-    /// The request was taken.
+    /// Records a submitted request.
     #[inline(always)]
     fn launched(
         &mut self,
@@ -157,7 +157,7 @@ impl ChannelHandle {
     ) -> Ticket {
         let (index, buf, user_data) = prepared;
         let flight = &mut self.in_flight[index];
-        // There is none, and the path must not look.
+        // There is nothing to drop, and the hot path must not check.
         std::mem::forget(std::mem::replace(&mut flight.ticket, ticket));
         flight.buf = buf;
         flight.user_data = user_data;
@@ -202,7 +202,7 @@ impl ChannelHandle {
         }
     }
 
-    /// The library's ticket for C's, which is not good any more.
+    /// The library's ticket for C's, which becomes invalid.
     #[inline(always)]
     fn redeem(&mut self, call: &str, ticket: Ticket) -> Result<(usize, block::Ticket), Failed> {
         let index = (ticket.id & ((1 << INDEX_BITS) - 1)) as usize;
@@ -215,7 +215,7 @@ impl ChannelHandle {
         }
     }
 
-    /// The request at `index` has ended: what C gets, and the buffer goes back.
+    /// Returns C's result of the request at `index`, which has ended, and gives its buffer back.
     #[inline(always)]
     fn settle(&mut self, index: usize, mut done: Done) -> Outcome {
         let flight = &mut self.in_flight[index];
@@ -256,8 +256,7 @@ impl ChannelHandle {
     pub fn detach(&mut self, call: &str, ticket: Ticket) -> Result<(), Failed> {
         let (index, ticket) = self.redeem(call, ticket)?;
         self.channel.detach(ticket);
-        // The library gives the memory back when the device is done with it; the handle stays
-        // without.
+        // The library frees the memory when the device is done with it; the handle stays empty.
         self.settle(index, Done { result: Ok(()), buf: None, user_data: 0 });
         Ok(())
     }
@@ -304,7 +303,7 @@ impl ChannelHandle {
         self.channel.set_policy(policy).map_err(|error| submit_failed(call, &error))
     }
 
-    /// Waits for everything that is under way, so that each buffer is back at its handle.
+    /// Waits for all requests in flight, so that each buffer returns to its handle.
     pub fn end(mut self) {
         for index in 0..self.in_flight.len() {
             if let Some(ticket) = self.in_flight[index].ticket.take() {

@@ -10,7 +10,7 @@ use crate::guard::{close, guarded, not_open, out, text};
 use crate::handle::{Handle, Kind, Registry};
 use crate::policy::{named, published};
 
-/// What `mt_device` stands for.
+/// The value of an `mt_device`.
 pub struct Opened {
     pub device: Device,
     uri: CString,
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut MtDevice)
         unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the header's promise.
         let uri = unsafe { text(CALL, "uri", uri) }?;
-        // Others may ask for these policies while the device is used.
+        // The program may request these policies while the device is in use.
         published()?;
         let device = meantime_block::open(uri, &OpenOptions::default())
             .map_err(|error| open_failed(&error))?;

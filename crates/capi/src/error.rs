@@ -1,5 +1,5 @@
-//! Errors as C has them: a negative errno, which [`meantime_posix::Errno`] decides; and the
-//! library's own words, kept for each thread.
+//! Errors for C: a negative errno, mapped by [`meantime_posix::Errno`], and the library's message,
+//! kept for each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -13,25 +13,25 @@ use meantime_posix::Errno;
 #[derive(Debug, Clone, Copy)]
 pub struct Failed(pub c_int);
 
-/// What a call returns.
+/// The result of a call.
 pub(crate) type Answer = Result<c_int, Failed>;
 
 thread_local! {
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Remembers `text` for this thread. `errno` is positive.
+/// Stores `text` for this thread. `errno` is positive.
 #[cold]
 #[inline(never)]
 pub(crate) fn fail(errno: c_int, text: impl Display) -> Failed {
     let mut text = text.to_string();
     text.retain(|c| c != '\0');
-    // A thread that is ending has no room for it any more.
+    // A thread that is ending can no longer store it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).ok());
     Failed(-errno)
 }
 
-/// The caller's mistake, in the arguments of `call`.
+/// An error in the caller's arguments of `call`.
 #[cold]
 #[inline(never)]
 pub(crate) fn misuse(call: &str, what: impl Display) -> Failed {
@@ -81,12 +81,12 @@ pub(crate) fn hw_failed(error: &HwError) -> Failed {
     fail(Errno::from(error).0, error)
 }
 
-/// A request that was not taken.
+/// A refused request.
 pub(crate) fn submit_failed(call: &str, error: &SubmitError) -> Failed {
     fail(Errno::from(error).0, format_args!("{call}: {error}"))
 }
 
-/// A request that was not done.
+/// A failed request.
 #[cold]
 #[inline(never)]
 pub(crate) fn io_failed(error: &IoError) -> Failed {

@@ -8,7 +8,7 @@ use crate::channel_handle::ChannelHandle;
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::handle::{Handle, Kind, State};
 
-/// Runs `body`, the whole of the function `call`.
+/// Runs `body`, the entire function `call`.
 pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
@@ -17,9 +17,8 @@ pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     }
 }
 
-/// Runs `body`, the whole of the function `call`, on a channel. After a panic the channel's state
-/// is unknown: it is never used again, nor dropped, since the device may still write to its
-/// buffers.
+/// Runs `body`, the entire function `call`, on a channel. After a panic the channel's state is
+/// unknown: it is neither used again nor dropped, since the device may still write to its buffers.
 ///
 /// # Safety
 /// `channel` is NULL or the address of a handle, and no other thread uses it meanwhile.
@@ -86,7 +85,7 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Handle<T>) -> Failed {
     }
 }
 
-/// Closes a handle. NULL is fine.
+/// Closes a handle. NULL is allowed.
 pub(crate) fn close<T: Kind>(call: &str, ptr: *const Handle<T>, end: impl FnOnce(T)) -> c_int {
     if ptr.is_null() {
         return 0;
@@ -98,7 +97,7 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Handle<T>, end: impl FnOnce
             }
             Ok(0)
         }
-        // It may be any address: do not read it.
+        // It may be any address, so it is not read.
         Err(State::Closed) => {
             Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME)))
         }
@@ -123,7 +122,7 @@ pub(crate) unsafe fn text<'a>(
     bytes.to_str().map_err(|_| misuse(call, format_args!("{name} is not UTF-8")))
 }
 
-/// The place where C wants a result, if it gave one.
+/// The address for a result, if C gave one.
 pub(crate) fn out<T>(call: &str, name: &str, place: *mut T) -> Result<*mut T, Failed> {
     if place.is_null() { Err(misuse(call, format_args!("{name} is NULL"))) } else { Ok(place) }
 }
@@ -140,8 +139,8 @@ mod tests {
         unsafe { CStr::from_ptr(mt_last_error()) }.to_string_lossy().into_owned()
     }
 
-    /// A panic ends at the boundary, and with it the channel; the device and its other channels go
-    /// on.
+    /// A panic ends at the boundary, and with it the channel; the device and its other channels
+    /// continue.
     #[test]
     fn a_panic_does_not_reach_c() {
         let (mut device, mut first, mut second, mut held) =

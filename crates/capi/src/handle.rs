@@ -1,34 +1,34 @@
-//! Handles. Their memory is never given back, only marked and used again. So one load shows whether
-//! a handle is open or was closed: on the path of an I/O there is no time for a search.
+//! Handles. Their memory is never freed, only marked and reused. So one load shows whether a handle
+//! is open or closed: the hot path has no time for a search.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a handle can stand for.
+/// A type that a handle can refer to.
 pub trait Kind: Sized + Send + 'static {
-    /// Tells the kinds apart; the lower eight bits are 0.
+    /// Identifies the kind; the lower eight bits are 0.
     const TAG: u32;
-    /// As C knows it.
+    /// The name in C.
     const NAME: &'static str;
     /// All handles of this kind.
     fn registry() -> &'static Registry<Self>;
 }
 
-/// What may be done with a handle.
+/// The state of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// Nothing: it was closed.
+    /// Closed.
     Closed,
-    /// Its value is there.
+    /// It has its value.
     Open,
-    /// Its value is with the device, and comes back.
+    /// Its value is with the device, and will return.
     Away,
-    /// Its value never comes back.
+    /// Its value never returns.
     Empty,
-    /// A panic went through it: nothing, for good.
+    /// A panic occurred in a call on it: permanently unusable.
     Broken,
 }
 
@@ -61,13 +61,13 @@ impl<T: Kind> Registry<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Lists<T>>> {
-        // Nothing in here panics half-way.
+        // No code in here panics midway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Kind> Handle<T> {
-    /// A handle that stands for `value`.
+    /// A new handle for `value`.
     pub fn create(value: T) -> *mut Self {
         let mut lists = T::registry().lock();
         let lists =
@@ -84,10 +84,11 @@ impl<T: Kind> Handle<T> {
         ptr.cast_mut()
     }
 
-    /// Closes the handle; its value, if it was there. Whatever `ptr` is, it is not followed.
+    /// Closes the handle. Returns its value, if present. Does not dereference `ptr`, which may be
+    /// any address.
     ///
     /// # Errors
-    /// The state that does not allow it: away, broken, or not one of our handles.
+    /// The state that prevents it: away, broken, or not one of our handles.
     pub fn remove(ptr: *const Self) -> Result<Option<T>, State> {
         let mut lists = T::registry().lock();
         let Some(lists) = lists.as_mut() else { return Err(State::Closed) };
@@ -123,7 +124,7 @@ impl<T: Kind> Handle<T> {
         Some(unsafe { &*ptr })
     }
 
-    /// What may be done with it.
+    /// Its state.
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) & 0xff {
             1 => State::Open,
@@ -144,7 +145,7 @@ impl<T: Kind> Handle<T> {
         self.state.load(Ordering::Acquire) == T::TAG | State::Open as u32
     }
 
-    /// Its value, if it is there.
+    /// Its value, if present.
     ///
     /// # Safety
     /// No other thread changes it, closes the handle or sends the value away meanwhile.
@@ -157,7 +158,7 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).as_ref() }
     }
 
-    /// Its value, to be changed, if it is there.
+    /// Its value for changes, if present.
     ///
     /// # Safety
     /// No other thread uses the handle meanwhile.
@@ -171,7 +172,7 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).as_mut() }
     }
 
-    /// Takes the value away for a while, if it is there.
+    /// Takes the value away temporarily, if present.
     ///
     /// # Safety
     /// As [`Handle::value_mut`].
@@ -185,7 +186,7 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).take() }
     }
 
-    /// Brings the value back; `None` if there will never be one.
+    /// Returns the value; `None` if it is lost.
     ///
     /// # Safety
     /// The caller has sent it away; no other thread touches a value that is away.
@@ -197,7 +198,7 @@ impl<T: Kind> Handle<T> {
         self.set(state);
     }
 
-    /// No call may use it any more, nor is its value dropped.
+    /// Marks it as permanently unusable, without dropping its value.
     pub fn mark_broken(&self) {
         self.set(State::Broken);
     }

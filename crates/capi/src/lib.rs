@@ -1,4 +1,4 @@
-//! The block layer from C: thunks over [`meantime_block`], and what C needs beside it.
+//! The block layer for C: thunks over [`meantime_block`], and the state that C needs in addition.
 //!
 //! The documentation is `include/meantime.h`; a test compares it with the definitions here.
 //! docs/c-api.md says how to install and link it.
@@ -7,7 +7,7 @@
 //! - Handles: devices, channels, buffers (`handle`). They are never unmapped, only marked, so a
 //!   closed one is recognised.
 //! - Each channel's table of tickets and buffers (`channel_handle`): the library's can only be
-//!   moved, and C has numbers for them.
+//!   moved, so C gets numbers for them.
 //!
 //! # What it promises
 //! - A buffer that is with the device can be neither freed nor submitted. A ticket is redeemed
@@ -43,7 +43,7 @@ pub use error::{mt_last_error, mt_strerror};
 
 use std::ffi::{CStr, c_char};
 
-/// The version, as C has it.
+/// The version as a C string.
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,

@@ -8,7 +8,7 @@ use meantime_lab::Published;
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::guard::{guarded, out, text};
 
-// The lower byte is the kind, above it is the sleep in ns. 0 is left for the channel's own.
+// The lower byte is the kind, above it is the sleep in ns. 0 means the channel's policy.
 const INTERRUPT: u64 = 1;
 const POLL: u64 = 2;
 const HYBRID_HALF_MEAN: u64 = 3;
@@ -25,7 +25,7 @@ const ADAPTIVE_CPU: u64 = 17;
 const ADAPTIVE_P99: u64 = 18;
 const ADAPTIVE_P999: u64 = 19;
 
-/// The published rules, which this library knows by name.
+/// The published rules, which this library registers by name.
 pub(crate) fn published() -> Result<Published, Failed> {
     meantime_lab::register().map_err(|error| fail(libc::EEXIST, error))
 }
@@ -53,7 +53,7 @@ fn encode(policy: Policy) -> Option<u64> {
     })
 }
 
-/// The policy of a request; `None` is the channel's.
+/// The policy of a request; `None`: the channel's.
 #[inline(always)]
 pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
     if number == 0 {

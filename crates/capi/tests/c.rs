@@ -1,5 +1,5 @@
-//! The library as C programs use it: installed, found by pkg-config, linked either way, used well
-//! and badly.
+//! The library as used by C programs: installed, found by pkg-config, linked both ways, used
+//! correctly and incorrectly.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo has put the libraries of this test run: beside the test itself.
+/// The directory of the libraries of this test run: beside the test itself.
 fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().to_owned()
@@ -29,7 +29,7 @@ fn output(command: &mut Command) -> Output {
     }
 }
 
-/// Runs `command`, which is to succeed; its stdout.
+/// Runs `command`, which must succeed. Returns its stdout.
 fn run(command: &mut Command) -> String {
     let output = output(command);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -57,7 +57,7 @@ fn declared() -> BTreeSet<String> {
     names.filter(|name| name.starts_with("mt_")).collect()
 }
 
-/// The symbols of `library` that are code and can be linked to.
+/// The linkable code symbols of `library`.
 fn symbols(library: &str, options: &[&str]) -> BTreeSet<String> {
     let listing = run(Command::new("nm").args(options).arg(built().join(library)));
     let code = listing.lines().filter_map(|line| line.split_once(" T "));
@@ -75,7 +75,7 @@ fn what_is_declared_is_exported_and_nothing_else() {
     assert_eq!(ours, declared);
 }
 
-/// A C file that does not compile unless the header's structures and constants are Rust's.
+/// A C file that compiles only if the header's structures and constants match Rust's.
 fn layout_checks() -> String {
     let mut checks = String::from(
         "#include <meantime.h>\n#include <assert.h>\n#ifndef __cplusplus\n#include \
@@ -153,7 +153,7 @@ fn the_header_is_c_and_cpp_and_has_rusts_layouts() {
             output(command.arg(file)).status.success()
         };
         assert!(compile(&file), "{name} against the header");
-        // The checks do check.
+        // Verifies the checks themselves.
         let wrong = checks.replacen("mt_request) == 48", "mt_request) == 40", 1);
         std::fs::write(&file, wrong).unwrap();
         assert!(!compile(&file), "{name} with a wrong size");
@@ -161,7 +161,7 @@ fn the_header_is_c_and_cpp_and_has_rusts_layouts() {
     assert!(header().contains(concat!("#define MT_VERSION \"", env!("CARGO_PKG_VERSION"), "\"")));
 }
 
-/// An installation in a directory of its own.
+/// An installation in a separate directory.
 struct Installed {
     dir: TempDir,
 }
@@ -174,7 +174,7 @@ impl Installed {
         for library in ["libmeantime_c.so", "libmeantime_c.a"] {
             std::os::unix::fs::symlink(built().join(library), from.join(library)).unwrap();
         }
-        // The command and the library it loads are other packages'; anything will do.
+        // The command and its library belong to other packages; any file will do.
         for other in ["meantime", "libmeantime_preload.so"] {
             std::fs::write(from.join(other), "#!/bin/sh\n").unwrap();
         }
@@ -210,7 +210,7 @@ impl Installed {
         match link {
             Link::Shared => command.args(self.pkg_config(&["--libs"])),
             Link::Archive => {
-                // Beside a shared library of the same name the linker has to be told.
+                // With a shared library of the same name beside it, the linker needs an option.
                 command.arg("-Wl,-Bstatic").args(self.pkg_config(&["--libs"]));
                 command.args(["-Wl,-Bdynamic", "-lpthread", "-ldl", "-lm"])
             }
@@ -270,7 +270,8 @@ fn the_example_runs_however_it_is_linked() {
     assert!(said.contains("eight at once"), "{said}");
 }
 
-/// Threads that share a counter in one block lose no count; and a conflict is told from a failure.
+/// Threads that share a counter in one block lose no increment; conflicts are distinguished from
+/// failures.
 #[test]
 fn a_counter_is_shared_by_compare_and_write() {
     let installed = Installed::new();
@@ -279,15 +280,14 @@ fn a_counter_is_shared_by_compare_and_write() {
     assert!(said.starts_with("2000 counted, "), "{said}");
 }
 
-/// Every wrong use that can be noticed; then once more under valgrind: no bad access, and nothing
-/// lost.
+/// Every incorrect use that can be detected; then again under valgrind: no bad access, and no leak.
 #[test]
 fn misuse_is_refused() {
     let installed = Installed::new();
     let program = installed.compile("tests/misuse.c", Link::Shared);
     run(installed.program(&program).arg(installed.file()));
     let mut command = installed.program("valgrind");
-    // Not what is "possibly" lost: Rust's library knows its threads by addresses inside of blocks.
+    // Not "possibly" lost memory: Rust's library refers to its threads by interior pointers.
     command.args(["--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
     command.args(["--fair-sched=yes", "--quiet"]);
     run(command.arg(program).arg(installed.file()));

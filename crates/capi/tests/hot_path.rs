@@ -12,7 +12,7 @@ use meantime_testkit::alloc::{Counting, allocations};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// So many reads and writes, one after the other and then eight at once.
+/// Does `count` reads and writes, first one at a time and then eight at once.
 fn ios(channel: *mut channel::MtChannel, bufs: &[*mut buf::Buf; 8], count: u64) {
     let request = |n: u64, buf| {
         let op = if n.is_multiple_of(2) { MT_READ } else { MT_WRITE };
@@ -61,6 +61,6 @@ fn nothing_is_allocated_or_freed() {
         bufs.iter().for_each(|&buf| assert_eq!(buf::mt_free(buf), 0));
         assert_eq!((channel::mt_channel_close(channel), device::mt_close(device)), (0, 0));
     }
-    // The counter does count.
+    // Checks that the counter works.
     assert!(allocations() > before);
 }

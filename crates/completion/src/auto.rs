@@ -1,38 +1,37 @@
 //! Choosing between interrupt, adaptive and poll while running.
 //!
-//! Of the ways whose mean latency is within 3 % of polling's, by what is known of device and
-//! machine, the one that burns the least CPU. The choice is looked at once a second, and changed
-//! only if that saves a tenth of the CPU or keeps the latency. While other threads compete for the
-//! CPU, a thread that spins is taken off it in the middle of an I/O, for ms; one that sleeps is not
-//! (Le Moal's finding): then it sleeps, whatever that saves.
+//! Among the policies whose estimated mean latency is within 3 % of polling's, it takes the one
+//! that uses the least CPU. It reconsiders once a second, and changes only to save a tenth of the
+//! CPU or to keep the latency. While other threads compete for the CPU, a spinning thread is
+//! preempted in the middle of an I/O, for ms; a sleeping one is not (Le Moal's finding): then it
+//! sleeps, whatever that saves.
 
 use super::adaptive::Outlook;
 
-/// How often the choice is looked at, in ns.
+/// Time between two decisions, in ns.
 const LOOK_NS: u64 = 1_000_000_000;
-/// The first look: there is something to go by.
+/// Time until the first decision, when there are observations, in ns.
 const FIRST_LOOK_NS: u64 = 20_000_000;
-/// The mean latency may exceed polling's by so much.
+/// The mean latency may exceed polling's by this share.
 const LATENCY: f32 = 0.03;
-/// What a change has to save.
+/// A change has to reduce the CPU to this factor.
 const SAVING: f32 = 0.9;
-/// A thread that is taken off the CPU more often a second than this has competition for
-/// it. Beside one that always wants it, it is 125 times and more; now and then the kernel's own
-/// threads do it, too.
+/// A thread that is preempted more often per second than this has competition. Beside one thread
+/// that always wants the CPU, it is 125 times and more; occasionally the kernel's own threads
+/// preempt it, too.
 const SWITCHES_PER_SECOND: f32 = 60.0;
-/// Beside others, a thread keeps its sleeps if it needs no more than this share of the CPU.
+/// Under competition a thread keeps its sleeps if it needs at most this share of the CPU.
 const MODEST_SHARE: f32 = 0.25;
-/// For how many looks competition is taken to last, when it was seen first; twice as long each time
+/// Number of decisions for which competition is assumed to last when first seen; doubled each time
 /// it is seen again.
 const FIRST_PATIENCE: u32 = 10;
 const LONGEST_PATIENCE: u32 = 600;
-/// By interrupt it is never seen when an I/O ended; one in this many is waited for otherwise. With
-/// others in flight, which are waited for by interrupt at the same time, that means to spin: hardly
-/// ever then.
+/// An interrupt does not show when the I/O ended, so one I/O in this many is waited for otherwise.
+/// With others in flight, waiting for both queues means spinning: then it is done hardly ever.
 const PROBE: u32 = 32;
 const PROBE_DEEP: u32 = 4_096;
 
-/// The ways that are chosen from.
+/// The choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
     /// Classic polling.
@@ -44,35 +43,35 @@ pub(crate) enum Mode {
     Interrupt,
 }
 
-/// The choice of one channel, and what it goes by.
+/// The choice of one channel, and its inputs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Auto {
     mode: Mode,
     looked_ns: Option<u64>,
     switches: u64,
-    /// Looks until competition is thought to be over, and how many the next time.
+    /// Decisions until competition is assumed to be over, and the number to use next time.
     contended: u32,
     patience: u32,
-    /// Looks without competition.
+    /// Decisions without competition.
     calm: u32,
     sent: u32,
     changes: u64,
 }
 
 impl Auto {
-    /// What is in force.
+    /// The current choice.
     #[inline]
     pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How often it was changed.
+    /// The number of changes.
     #[cfg(test)]
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether the next I/O is to go by interrupt; `alone`: if no other is in flight.
+    /// Whether the next I/O uses the interrupt; `alone`: no other is in flight.
     #[inline]
     pub(crate) fn interrupts(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
@@ -80,14 +79,14 @@ impl Auto {
             && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
     }
 
-    /// Whether it is time to choose.
+    /// Whether a decision is due.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
     }
 
-    /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an
-    /// interrupt; `switches`: how often another thread took the CPU away from this one so far.
+    /// Decides. `outlook` is the expectation; `can_interrupt`: whether there is a queue with an
+    /// interrupt; `switches`: the number of times that this thread was preempted so far.
     #[cold]
     pub(crate) fn look(
         &mut self,
@@ -98,7 +97,7 @@ impl Auto {
     ) {
         let before = std::mem::replace(&mut self.switches, switches);
         let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
-            // Soon again.
+            // The next decision comes soon.
             self.looked_ns = Some(now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS));
             return;
         };
@@ -120,7 +119,7 @@ impl Auto {
             (self.contended, self.calm) = (self.patience, 0);
         } else {
             self.contended = self.contended.saturating_sub(1);
-            // As long again without competition, and its patience halves.
+            // After twice the patience without competition, the patience halves.
             self.calm += 1;
             if self.calm > 2 * self.patience {
                 (self.patience, self.calm) = (self.patience / 2, 0);
@@ -132,12 +131,12 @@ impl Auto {
         if outlook.device_ns <= 0.0 {
             return self.mode;
         }
-        // As measured at the start: what is measured of the I/O itself cannot be told from the
-        // device's own variation.
+        // The lateness measured at start-up: that of the I/Os cannot be separated from the device's
+        // own variation.
         let late_ns = outlook.interrupt_late_ns;
         if self.contended > 0 {
-            // Sleeps that leave most of the gap to others; else the interrupt, if the device is not
-            // faster than that.
+            // Sleeps, if they leave most of the gap to others; else the interrupt, if the device
+            // takes longer than the CPU time of a sleep.
             let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;
             let interrupt = can_interrupt && !modest && outlook.device_ns > outlook.sleep_cpu_ns;
             return if interrupt { Mode::Interrupt } else { Mode::Adaptive };
@@ -155,7 +154,7 @@ impl Auto {
         let cpu_ns = |mode| {
             candidates.iter().find(|(of, ..)| *of == mode).map_or(f32::INFINITY, |(_, _, cpu)| *cpu)
         };
-        // What is in force may be a little over, so that it does not swing about the limit.
+        // The current choice may exceed the limit slightly, to avoid oscillation.
         let slack = |mode| if mode == self.mode { 1.2 } else { 1.0 };
         let best = candidates
             .iter()
@@ -173,8 +172,8 @@ impl Auto {
 mod tests {
     use super::*;
 
-    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs to
-    /// be spun.
+    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs of
+    /// spinning.
     fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
         Outlook {
             device_ns,
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn the_cheapest_within_the_latency() {
         let auto = Auto::default();
-        // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than what is spun
+        // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than the spinning
         // after a sleep.
         assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
         assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), false), Mode::Adaptive);
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(auto.choose(&outlook(10_000.0, 5_000.0, 9_100.0), true), Mode::Poll);
         assert_eq!(auto.choose(&outlook(10_000.0, 5_000.0, 8_900.0), true), Mode::Adaptive);
         let auto = Auto { mode: Mode::Interrupt, ..Auto::default() };
-        // A little too late is kept, more is not.
+        // A slight excess is kept, more is not.
         assert_eq!(auto.choose(&outlook(100_000.0, 3_500.0, 10_000.0), true), Mode::Interrupt);
         assert_eq!(auto.choose(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Adaptive);
     }
@@ -211,7 +210,7 @@ mod tests {
         let mut auto = Auto::default();
         auto.note_competition(true);
         assert_eq!(auto.contended, FIRST_PATIENCE);
-        // Where nothing can be slept, a thread that competes takes the interrupt.
+        // Where no sleep pays, a thread under competition uses the interrupt.
         assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 20_000.0), true), Mode::Interrupt);
         assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 6_000.0), true), Mode::Interrupt);
         assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 4_000.0), true), Mode::Adaptive);

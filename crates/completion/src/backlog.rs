@@ -1,4 +1,4 @@
-//! Deferred work that waits for a gap: bounded, and in the order in which it may wait no longer.
+//! Deferred work that waits for a gap: bounded, and ordered by deadline.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -7,53 +7,53 @@ use std::task::Waker;
 
 use super::work::{DeferError, DeferRefusal, Deferred, Notifier, Progress, WorkCounters};
 
-/// How much work there can be.
+/// The most pieces of work.
 pub const LIMIT: usize = 1_024;
 
-/// How many of the first are looked at for a piece that fits.
+/// Number of items searched for a piece that fits.
 const LOOKAHEAD: usize = 8;
 
 struct Item {
     work: Box<dyn Deferred>,
-    /// What the next piece takes at most, in ns.
+    /// Bound of the next piece, in ns.
     bound_ns: u64,
-    /// When it has waited long enough, in ns.
+    /// The time at which its patience ends, in ns.
     latest_ns: u64,
 }
 
-/// A piece to be run.
+/// The next piece to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pick {
     index: usize,
-    /// Whether it has waited too long.
+    /// Whether its patience has ended.
     overdue: bool,
-    /// Whether it is run for that although it does not fit.
+    /// Whether it runs for that reason although it does not fit.
     forced: bool,
 }
 
 /// The deferred work of one thread's channel.
 ///
-/// What may wait no longer comes first; that is the order of handing over among work of equal
-/// patience. A piece that does not fit is overtaken by smaller ones, of the next few, as long as it
-/// may still wait: so of two with the same patience and bound the earlier one begins first. What
-/// has waited too long takes turns.
+/// Work is ordered by the end of its patience, which is the order of arrival for equal patience. A
+/// piece that does not fit is overtaken by smaller ones among the next few while it may still wait;
+/// so of two with the same patience and bound the earlier one begins first. Overdue work takes
+/// turns.
 #[derive(Default)]
 pub(crate) struct Backlog {
-    /// What can go on, by `latest_ns`.
+    /// Runnable work, by `latest_ns`.
     ready: VecDeque<Item>,
-    /// What waits for the notifier.
+    /// Work that waits for the notifier.
     parked: Vec<Item>,
     notifier: Notifier,
     counters: WorkCounters,
-    /// The payload of the first panic that was not yet reported.
+    /// The payload of the first panic not yet reported.
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl Backlog {
-    /// Takes `work` over at `now_ns`.
+    /// Accepts `work` at `now_ns`.
     ///
     /// # Errors
-    /// The work, if there is too much.
+    /// Returns the work, if there is too much.
     pub(crate) fn push(
         &mut self,
         mut work: Box<dyn Deferred>,
@@ -63,7 +63,7 @@ impl Backlog {
         if len >= LIMIT {
             return Err(DeferError { why: DeferRefusal::Full { limit: LIMIT }, work });
         }
-        // Here, so that nothing is allocated when work goes from one to the other.
+        // Reserves here, so that moving work between the two lists never allocates.
         self.ready.reserve(len + 1 - self.ready.len());
         self.parked.reserve(len + 1 - self.parked.len());
         work.attach(&self.notifier);
@@ -74,7 +74,7 @@ impl Backlog {
     }
 
     fn insert(&mut self, item: Item) {
-        // The usual one is the last.
+        // Usually it goes to the end.
         let last = self.ready.back().is_none_or(|last| last.latest_ns <= item.latest_ns);
         let place = match last {
             true => self.ready.len(),
@@ -83,7 +83,7 @@ impl Backlog {
         self.ready.insert(place, item);
     }
 
-    /// How much work there is.
+    /// The amount of work.
     pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.parked.len()
     }
@@ -93,23 +93,22 @@ impl Backlog {
         self.len() == 0
     }
 
-    /// What was done so far.
+    /// The counters.
     pub(crate) fn counters(&self) -> WorkCounters {
         self.counters
     }
 
-    /// When the first work that can go on has waited long enough, in ns.
+    /// When the patience of the first runnable work ends, in ns.
     pub(crate) fn latest_ns(&self) -> Option<u64> {
         self.ready.front().map(|item| item.latest_ns)
     }
 
-    /// Sets what is woken when work that waited can go on.
+    /// Sets the waker that is called when pending work can continue.
     pub(crate) fn set_waker(&mut self, waker: Option<Waker>) {
         self.notifier.set_waker(waker);
     }
 
-    /// What is to be run at `now_ns`, if `left_ns` are left: what has waited too long, else the
-    /// first that fits.
+    /// The piece to run at `now_ns`, if `left_ns` are left: overdue work, else the first that fits.
     pub(crate) fn pick(&mut self, now_ns: u64, left_ns: u64) -> Option<Pick> {
         self.unpark(now_ns);
         let first = self.ready.front()?;
@@ -120,14 +119,14 @@ impl Backlog {
         Some(Pick { index, overdue: false, forced: false })
     }
 
-    /// Runs the piece `pick`, which was picked just now, at `start_ns`. Returns the time after it.
+    /// Runs the piece `pick`, picked just before, at `start_ns`. Returns the time after it.
     ///
-    /// The thread that waits for I/O did not ask for this work, and its request and buffer must not
-    /// be lost by it: so a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
+    /// The thread that waits for I/O did not ask for this work, which must not cost it its request
+    /// and buffer: a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
     pub(crate) fn run(&mut self, pick: Pick, start_ns: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         let Some(item) = self.ready.get_mut(pick.index) else { return start_ns };
         let bound_ns = item.bound_ns;
-        // Unwind safe: what has panicked is dropped, and nothing else of it seen.
+        // Unwind safe: panicked work is dropped without further access.
         let progress = catch_unwind(AssertUnwindSafe(|| {
             let progress = item.work.run();
             item.bound_ns = item.work.piece_bound_ns();
@@ -143,9 +142,8 @@ impl Backlog {
             self.counters.overrun_ns += took_ns - bound_ns;
         }
         match progress {
-            // It got on. If it did in time its patience begins anew; else it goes on at the next
-            // opportunity, behind all else that has waited too long: work without end must not
-            // starve that.
+            // There is progress. In time: its patience starts again. Overdue: it continues at the
+            // next opportunity, behind all other overdue work, which endless work must not starve.
             Ok(Progress::More) => {
                 if let Some(mut item) = self.ready.remove(pick.index) {
                     let patience_ns = if pick.overdue { 0 } else { item.work.patience_ns() };
@@ -170,7 +168,7 @@ impl Backlog {
     fn end(&mut self, index: usize) {
         self.counters.finished += 1;
         let item = self.ready.remove(index);
-        // What it owns may panic as well.
+        // Its destructor may panic as well.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(item))) {
             self.panicked(panic);
         }
@@ -183,19 +181,20 @@ impl Backlog {
         self.panic.get_or_insert(panic);
     }
 
-    /// A completion was found just after a piece that took `piece_ns`.
+    /// Records that a completion was found just after a piece of `piece_ns`.
     pub(crate) fn note_late(&mut self, piece_ns: u64) {
         self.counters.late += 1;
         self.counters.late_ns += piece_ns;
         self.counters.late_max_ns = self.counters.late_max_ns.max(piece_ns);
     }
 
-    /// The first panic that was not asked for yet.
+    /// Takes the payload of the first panic.
     pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()
     }
 
-    /// Runs pieces, fitting or not, until `budget_ns` are used up or nothing can go on; how many.
+    /// Runs pieces, fitting or not, until `budget_ns` are used up or no work is runnable. Returns
+    /// their number.
     pub(crate) fn run_for(&mut self, budget_ns: u64, mut now_ns: impl FnMut() -> u64) -> usize {
         let start_ns = now_ns();
         let (mut time_ns, mut pieces) = (start_ns, 0);
@@ -208,7 +207,7 @@ impl Backlog {
         pieces
     }
 
-    /// Takes in what the notifier was notified of.
+    /// Moves notified work back to the runnable list.
     fn unpark(&mut self, now_ns: u64) {
         if self.parked.is_empty() || !self.notifier.take() {
             return;
@@ -217,7 +216,7 @@ impl Backlog {
         while let Some(item) = self.parked.get(index) {
             if item.work.is_due() {
                 let mut item = self.parked.swap_remove(index);
-                // It could not go on before: its patience begins now.
+                // It could not continue before: its patience starts now.
                 item.latest_ns = now_ns.saturating_add(item.work.patience_ns());
                 self.insert(item);
             } else {
@@ -242,7 +241,7 @@ mod tests {
         Box::new(Pieces::once(bound_ns, move || log.lock().unwrap().push(name)))
     }
 
-    /// Runs what is picked at `now_ns`; false if nothing is.
+    /// Runs the piece picked at `now_ns`; false if there is none.
     fn step(backlog: &mut Backlog, now_ns: u64, left_ns: u64) -> bool {
         let Some(pick) = backlog.pick(now_ns, left_ns) else { return false };
         backlog.run(pick, now_ns, || now_ns + 1);
@@ -256,8 +255,8 @@ mod tests {
         for (name, bound_ns) in [(1, 100), (2, 5_000), (3, 100), (4, 5_000), (5, 200)] {
             backlog.push(work(&log, name, bound_ns), 0).unwrap();
         }
-        // By hand: with 150 ns left the large ones and the last are passed over; then there is room
-        // for all.
+        // By hand: with 150 ns left the large ones and the last are skipped; then there is room for
+        // all.
         while step(&mut backlog, 10, 150) {}
         assert_eq!(*log.lock().unwrap(), [1, 3]);
         while step(&mut backlog, 10, 5_000) {}
@@ -301,7 +300,7 @@ mod tests {
         assert_eq!(*log.lock().unwrap(), [1, 2, 3, 1, 2, 1]);
     }
 
-    /// Work that goes on for longer than its patience, but in time, is never overdue.
+    /// Work that takes longer than its patience but makes progress in time is never overdue.
     #[test]
     fn what_gets_on_is_patient() {
         let mut backlog = Backlog::default();
@@ -312,7 +311,7 @@ mod tests {
         assert_eq!(backlog.counters().forced, 0);
     }
 
-    /// Beyond what is looked at for a fit, too.
+    /// Also for items beyond the lookahead.
     #[test]
     fn a_long_queue_is_served_from_its_head() {
         let log = Log::default();
@@ -408,7 +407,7 @@ mod tests {
         assert_eq!((backlog.len(), backlog.pick(2 * PATIENCE_NS, 10)), (2, None));
         let waker = kept.lock().unwrap().clone().unwrap();
         waker.wake();
-        // Only that one, and with new patience.
+        // Only that one, with new patience.
         assert!(backlog.pick(100, 10).is_some());
         assert_eq!(backlog.latest_ns(), Some(100 + PATIENCE_NS));
         assert_eq!(backlog.run_for(u64::MAX, || 200), 1);

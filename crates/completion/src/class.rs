@@ -1,10 +1,10 @@
-//! What predicts how long an I/O takes: direction, size, and how many were in flight with it.
+//! The class of an I/O, which predicts its time: direction, size, and number in flight.
 
 /// The kind of an I/O, for policies that learn from past ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Class(u8);
 
-/// What an I/O does, as far as its time goes.
+/// The operation of an I/O, as far as its time depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A read.
@@ -16,12 +16,12 @@ pub enum Kind {
 }
 
 impl Class {
-    /// How many values [`Class::index`] has.
+    /// Number of values of [`Class::index`].
     pub const COUNT: usize = 1 << 8;
-    /// How many sizes are distinguished: up to 512 B, up to 1 KiB, … up to 64 KiB, more.
+    /// Number of sizes distinguished: up to 512 B, up to 1 KiB, … up to 64 KiB, more.
     pub const SIZES: usize = 9;
 
-    /// The class of an I/O of `bytes`, sent when `in_flight` were in flight, itself included.
+    /// The class of an I/O of `bytes`, submitted as one of `in_flight` in flight, including itself.
     #[inline(always)]
     pub fn new(kind: Kind, bytes: u32, in_flight: usize) -> Self {
         // 0 to 8: the exponent of the next power of two, less that of 512.
@@ -31,13 +31,13 @@ impl Class {
         Self((kind as u8) << 6 | (size as u8) << 2 | depth as u8)
     }
 
-    /// For tables.
+    /// An index for tables.
     #[inline(always)]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// What it does.
+    /// The operation.
     pub fn kind(self) -> Kind {
         match self.0 >> 6 {
             0 => Kind::Read,

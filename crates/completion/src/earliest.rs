@@ -1,36 +1,35 @@
-//! How soon an I/O may be complete: a low quantile of the device time of its class.
+//! The earliest likely completion of an I/O: a low quantile of the device time of its class.
 
 use super::class::Class;
 
-/// How many I/Os an estimate is made of. The second shortest of that many is about their 5th
-/// percentile.
+/// I/Os per estimate. The second shortest of them is about their 5th percentile.
 const BLOCK: u8 = 32;
-/// How many it takes for a first estimate.
+/// I/Os for a first estimate.
 const FIRST: u8 = 4;
-/// After this many observations in a row that say nothing an estimate is too old to go by.
+/// After this many uninformative observations in a row an estimate is outdated.
 const BLIND: u8 = 64;
 
-/// When an I/O was complete, as far as is known, in ns since it was submitted.
+/// What is known of an I/O's completion time, in ns since its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Observation {
-    /// It was looked for in vain just before.
+    /// The previous look, just before, was in vain.
     Exact(u64),
-    /// Not looked for just before: it may have been there for long.
+    /// There was no look just before: it may have been complete for long.
     AtMost(u64),
-    /// It was looked for in vain at this time, and found after a piece of work.
+    /// The look at this time was in vain; found after a piece of work.
     After(u64),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Track {
-    /// The two shortest of this block.
+    /// The two shortest of the current block.
     shortest_ns: u32,
     second_ns: u32,
     /// The second shortest of the last block.
     last_ns: u32,
     seen: u8,
     blind: u8,
-    /// Whether there was a block before.
+    /// Whether there was a previous block.
     settled: bool,
 }
 
@@ -57,13 +56,13 @@ impl Track {
             (false, seen) if seen < FIRST => None,
             (false, _) => Some(self.shortest_ns),
             (true, seen) if seen < 2 => Some(self.last_ns),
-            // Faster at once, slower when a block is full.
+            // A shorter time counts at once, a longer one when a block is full.
             (true, _) => Some(self.last_ns.min(self.second_ns)),
         }
     }
 }
 
-/// For each class, how soon I/Os of it may be complete.
+/// For each class, its earliest likely completion.
 #[derive(Debug)]
 pub(crate) struct EarliestCompletion(Box<[Track; Class::COUNT]>);
 
@@ -74,10 +73,10 @@ impl Default for EarliestCompletion {
 }
 
 impl EarliestCompletion {
-    /// Takes in one I/O of `class`.
+    /// Records an I/O of `class`.
     ///
-    /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it
-    /// longer. What came during a piece of work counts with the time before that.
+    /// An upper limit above the estimate is ignored: otherwise oversleeps would raise the estimate.
+    /// A completion during a piece of work counts with the time before the piece.
     #[inline]
     pub(crate) fn record(&mut self, class: Class, observation: Observation) {
         let track = &mut self.0[class.index() % Class::COUNT];
@@ -120,8 +119,8 @@ mod tests {
         observations.into_iter().for_each(|observation| earliest.record(class(), observation));
     }
 
-    /// By hand: the shortest of the first four; then the second shortest of 32; faster at once,
-    /// slower after a block.
+    /// By hand: the shortest of the first four; then the second shortest of 32. Shorter times count
+    /// at once, longer ones after a block.
     #[test]
     fn a_low_quantile() {
         let mut earliest = EarliestCompletion::default();
@@ -144,16 +143,16 @@ mod tests {
         feed(&mut earliest, [10_000; 32].map(Observation::Exact));
         feed(&mut earliest, [44_000; 63].map(Observation::AtMost));
         assert_eq!(earliest.estimate_ns(class()), Some(10_000));
-        // But an early one makes it shorter.
+        // But an early one lowers it.
         feed(&mut earliest, [4_000, 4_100].map(Observation::AtMost));
         assert_eq!(earliest.estimate_ns(class()), Some(4_100));
-        // And when there is nothing else it is not known any more.
+        // When there is nothing else, the estimate becomes unknown.
         feed(&mut earliest, [44_000; 64].map(Observation::AtMost));
         assert_eq!(earliest.estimate_ns(class()), None);
     }
 
-    /// A device that became faster is noticed though every completion is found late, and by less
-    /// than a piece.
+    /// A device that became faster is noticed although every completion is found late, by less than
+    /// a piece.
     #[test]
     fn what_came_during_a_piece_counts_as_if_it_came_before() {
         let mut earliest = EarliestCompletion::default();

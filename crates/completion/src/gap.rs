@@ -1,4 +1,4 @@
-//! The gap: waiting for at least one completion, by whatever way a policy has come to.
+//! The gap: waiting for at least one completion, in the way that a policy has chosen.
 
 use std::ops::Add;
 
@@ -7,38 +7,38 @@ use super::plan::Plan;
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
 
-/// How many looks at the queue go by between two looks at the clock: about 100 ns' worth.
+/// Looks at the queue between two readings of the clock: about 100 ns.
 pub const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// The longest of the growing sleeps.
+/// The longest of the growing sleeps, in ns.
 const LONGEST_NAP_NS: u64 = 1_000_000;
 
-/// Naps of an I/O that takes longer than any did are such a part of the time it has taken already.
+/// Naps for an I/O that takes longer than any before last this part of the time already passed.
 const NAP_SHARE: u64 = 64;
 
-/// A queue to wait on.
+/// A queue that can be waited on.
 pub trait Source {
-    /// Takes what has completed; how many commands ended.
+    /// Reaps completions. Returns the number of commands that ended.
     fn reap(&mut self) -> usize;
-    /// Whether [`Source::reap`] would find something: one look, no side effect.
+    /// Whether [`Source::reap`] would find a completion: one look, without side effects.
     fn has_completion(&self) -> bool;
-    /// Off the fast path: deadlines and resets. How many commands ended.
+    /// Off the fast path: checks deadlines and resets. Returns the number of commands that ended.
     fn tick(&mut self, now_ns: u64) -> usize;
-    /// How long may pass between two ticks, in ns.
+    /// The longest time between two ticks, in ns.
     fn tick_interval_ns(&self) -> u64;
-    /// The time in ns.
+    /// The current time in ns.
     fn now_ns(&self) -> u64;
-    /// Lets `duration_ns` pass, asleep.
+    /// Sleeps for `duration_ns`.
     fn sleep_ns(&self, duration_ns: u64);
-    /// Blocks until the queue's interrupt or for `timeout_ns`. An interrupt that came before
-    /// counts. False, at once, if the queue has no interrupt.
+    /// Blocks until the queue's interrupt, at most for `timeout_ns`. An earlier interrupt counts.
+    /// Returns false at once if the queue has no interrupt.
     fn wait_interrupt(&self, timeout_ns: u64) -> bool;
-    /// CPU time that this thread has used, in ns; 0 if that is not known.
+    /// CPU time that this thread has used, in ns; 0 if unknown.
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// A wait begins, which goes by `plan` and spins for at most `spin_budget_ns`. For a source
-    /// that simulates time.
+    /// Called when a wait by `plan` begins, which spins for at most `spin_budget_ns`. For sources
+    /// that simulate time.
     #[inline(always)]
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let _ = (plan, spin_budget_ns);
@@ -83,18 +83,18 @@ impl<S: Source> Source for &mut S {
     }
 }
 
-/// What the waits of a queue came to.
+/// Counts of the waits on a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GapCounters {
-    /// Waits that a first look did not end.
+    /// Waits that did not end at the first look.
     pub waits: u64,
     /// Sleeps before or between polling.
     pub sleeps: u64,
-    /// Of those, how many found the completion there already.
+    /// Sleeps after which the completion was there already.
     pub oversleeps: u64,
     /// Waits in which the spin budget ran out.
     pub fallbacks: u64,
-    /// Times the waiter blocked for an interrupt.
+    /// Times that the waiter blocked for an interrupt.
     pub blocks: u64,
 }
 
@@ -112,7 +112,7 @@ impl Add for GapCounters {
     }
 }
 
-/// How one wait goes: what a policy comes down to.
+/// How one wait proceeds: the decision of a policy.
 #[derive(Debug, Clone, Copy)]
 pub enum WaitPlan {
     /// Block until the interrupt.
@@ -121,60 +121,59 @@ pub enum WaitPlan {
     Poll,
     /// Sleep for this many ns, then spin.
     Sleep(u64),
-    /// Sleep as planned for an I/O that was submitted at `since_ns`, and spin between.
+    /// Sleep as planned for an I/O submitted at `since_ns`, and spin between the sleeps.
     Planned {
         /// The sleeps.
         plan: Plan,
-        /// When the I/O was submitted, in ns of the source's clock.
+        /// Submission time of the I/O, in ns of the source's clock.
         since_ns: u64,
     },
 }
 
-/// A sleep that was made.
+/// A completed sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// For how long, in ns.
+    /// Its planned length, in ns.
     pub slept_ns: u64,
-    /// How much later than that the thread ran again, in ns.
+    /// How late the thread ran again, in ns.
     pub late_ns: u64,
-    /// The CPU time that the thread paid for it, in ns; 0 if it was not looked at, which is a
-    /// system call.
+    /// The CPU time charged for it, in ns; 0 if not measured, which is a system call.
     pub cpu_ns: u64,
 }
 
-/// How many sleeps of a wait are recorded.
+/// Number of sleeps recorded per wait.
 const WAKES: usize = 2;
 
-/// Of one planned sleep in this many, the CPU time is taken.
+/// The CPU time of one planned sleep in this many is measured.
 const CPU_SAMPLE: u64 = 32;
 
-/// What one wait was like.
+/// The result of one wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// What [`WaitPlan::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did
-    /// not sleep.
+    /// Planned length of [`WaitPlan::Sleep`], or of all planned sleeps together, in ns; 0 if there
+    /// was no sleep.
     pub slept_ns: u64,
-    /// Whether the completion was there when a sleep had ended.
+    /// Whether the completion was there at the end of a sleep.
     pub overslept: bool,
-    /// Of planned sleeps: when it was last looked in vain before a sleep, in ns of the source's
-    /// clock; 0: never.
+    /// Planned sleeps: time of the last look in vain before a sleep, in ns of the source's clock;
+    /// 0: none.
     pub in_vain_at_ns: u64,
-    /// Whether the completion was looked for in vain just before it was found: only then it is
-    /// known when it came. Else it may have been there for long.
+    /// Whether a look just before was in vain: only then the time of the completion is known.
+    /// Otherwise it may have been there for long.
     pub exact: bool,
-    /// The first planned sleeps; [`WaitPlan::Sleep`] leaves none.
+    /// The first planned sleeps; not used by [`WaitPlan::Sleep`].
     wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
 impl Waited {
-    /// The first of the planned sleeps, with how late they ended.
+    /// The first planned sleeps, with their lateness.
     pub fn wakes(&self) -> &[Wake] {
         &self.wakes[..usize::from(self.wake_count)]
     }
 }
 
-/// The state of waiting on one queue. Belongs to the queue's thread.
+/// The wait state of one queue. Belongs to the queue's thread.
 #[derive(Debug, Clone)]
 pub struct Gap {
     spin_budget_ns: u64,
@@ -193,31 +192,32 @@ impl Default for Gap {
 }
 
 impl Gap {
-    /// How long a wait may spin, after any sleep, before it stops burning the CPU. Default 1 ms.
+    /// Sets how long a wait may spin, after any sleep, before it stops using the CPU. Default 1 ms.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
         self.spin_budget_ns = budget_ns;
     }
 
-    /// The budget in force.
+    /// The current budget, in ns.
     pub fn spin_budget_ns(&self) -> u64 {
         self.spin_budget_ns
     }
 
-    /// What the waits came to.
+    /// The counts of the waits.
     pub fn counters(&self) -> GapCounters {
         self.counters
     }
 
-    /// What the last wait was like.
+    /// The result of the last wait.
     #[inline]
     pub fn waited(&self) -> &Waited {
         &self.waited
     }
 
-    /// Waits until at least one command of `source` has ended; how many did.
+    /// Waits until at least one command of `source` has ended. Returns the number of ended
+    /// commands.
     ///
-    /// The caller has something in flight on it, rang its doorbell, and bounds the wait: every
-    /// command has a deadline at which [`Source::tick`] ends it.
+    /// The caller has a command in flight on it, and has rung its doorbell. The wait is bounded:
+    /// every command has a deadline at which [`Source::tick`] ends it.
     #[inline]
     pub fn wait(&mut self, source: &mut impl Source, plan: WaitPlan) -> usize {
         self.counters.waits += 1;
@@ -237,7 +237,7 @@ impl Gap {
         self.spin(source)
     }
 
-    /// Sleeps and spins in turns.
+    /// Alternates between sleeping and spinning.
     #[inline(never)]
     fn wait_planned(&mut self, source: &mut impl Source, plan: &Plan, since_ns: u64) -> usize {
         let ended = source.reap();
@@ -292,8 +292,8 @@ impl Gap {
         }
     }
 
-    /// As [`Gap::wait_blocked`], for an I/O whose time is known: no nap is longer than a small part
-    /// of what has passed already.
+    /// As [`Gap::wait_blocked`], for an I/O whose submission time is known: no nap is longer than a
+    /// small part of the time already passed.
     #[inline(never)]
     fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
         loop {
@@ -319,7 +319,7 @@ impl Gap {
         }
     }
 
-    /// Sleeps from `now_ns` on; when the thread ran again.
+    /// Sleeps for `left_ns` from `now_ns` on. Returns when the thread ran again.
     fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
         let takes_cpu = self.counters.sleeps.is_multiple_of(CPU_SAMPLE);
         self.counters.sleeps += 1;
@@ -349,7 +349,7 @@ impl Gap {
             return;
         }
         self.counters.sleeps += 1;
-        // Not through deadlines.
+        // A sleep must not skip deadline checks.
         source.sleep_ns(duration_ns.min(source.tick_interval_ns()));
         if source.has_completion() {
             self.counters.oversleeps += 1;
@@ -359,7 +359,7 @@ impl Gap {
 
     #[inline(always)]
     fn spin(&mut self, source: &mut impl Source) -> usize {
-        // The clock is first read after a while: a fast device is done before that.
+        // The clock is not read at first: a fast device is done before that.
         for look in 0..SPINS_PER_CLOCK {
             let ended = source.reap();
             if ended > 0 {
@@ -377,7 +377,7 @@ impl Gap {
             for _ in 0..SPINS_PER_CLOCK {
                 if source.has_completion() {
                     let ended = source.reap();
-                    // A stray ends nothing.
+                    // A stray completion ends no command.
                     if ended > 0 {
                         self.waited.exact = true;
                         return ended;
@@ -397,8 +397,8 @@ impl Gap {
         self.wait_blocked(source)
     }
 
-    /// Waits without burning the CPU. The order is that of ARCHITECTURE.md §5: look, then block,
-    /// then look again.
+    /// Waits without using the CPU, in the order of ARCHITECTURE.md §5: look, then block, then look
+    /// again.
     #[inline(never)]
     fn wait_blocked(&mut self, source: &mut impl Source) -> usize {
         let mut nap_ns = 1_000;
@@ -413,8 +413,8 @@ impl Gap {
                 source.sleep_ns(nap_ns.min(timeout_ns));
                 nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
             }
-            // The completion first: a tick looks at deadlines, and must not find overdue what is
-            // there.
+            // Reaps first: a tick checks deadlines, and must not find a command overdue that has
+            // completed.
             let ended = source.reap();
             if ended > 0 {
                 return ended;

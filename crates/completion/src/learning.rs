@@ -1,4 +1,4 @@
-//! What a queue has learned, and how each policy makes a way to wait of it.
+//! What a queue has learned, and how each policy chooses its wait plan from it.
 
 use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
@@ -9,20 +9,20 @@ use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
 
-/// An I/O under way, as the policies see it.
+/// An I/O in flight, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flight {
-    /// What it is.
+    /// Its class.
     pub class: Class,
-    /// When it was submitted, in ns.
+    /// Submission time, in ns.
     pub submitted_ns: u64,
     /// Whether it went to the queue with an interrupt.
     pub interrupted: bool,
-    /// Whether it was waited for before: a published rule sleeps once an I/O.
+    /// Whether it was waited for before: a published rule sleeps once per I/O.
     pub waited: bool,
 }
 
-/// What one thread's channel has learned of its device. Belongs to the channel.
+/// What a thread's channel has learned of its device. Belongs to the channel.
 #[derive(Debug, Default)]
 pub(crate) struct Learning {
     mean: HalfMean,
@@ -36,19 +36,18 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy
-    /// needs them.
+    /// Creates it without observations. `costs` are the costs of sleeping; `None`: those of this
+    /// machine, measured when a policy needs them.
     pub(crate) fn new(costs: Option<SleepCosts>) -> Self {
         Self { costs, ..Self::default() }
     }
 
-    /// Waits of the policy `id` go by this instance of its rule.
+    /// Uses this instance of the rule for the policy `id`.
     pub(crate) fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
         self.rules[id.index()] = Some(rule);
     }
 
-    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O
-    /// does not have to.
+    /// Allocates and measures what `policy` needs, so that its first I/O does not have to.
     pub(crate) fn prepare(&mut self, policy: Policy) {
         if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
             self.adaptive();
@@ -65,8 +64,7 @@ impl Learning {
         })
     }
 
-    /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by
-    /// sleeping.
+    /// Whether an I/O of `class` need not be timed, and is polled for: sleeping would gain nothing.
     #[inline]
     pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
@@ -80,7 +78,7 @@ impl Learning {
         }
     }
 
-    /// Whether I/O of `policy` goes to the polled queue without further questions, timed.
+    /// Whether I/O of `policy` always goes to the polled queue, timed.
     #[inline]
     pub(crate) fn polls(&self, policy: Policy) -> bool {
         match policy {
@@ -90,14 +88,14 @@ impl Learning {
         }
     }
 
-    /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if
-    /// nothing is known.
+    /// A time in ns since submission before which an I/O of `class` is unlikely to end; 0 if
+    /// unknown.
     #[inline]
     pub(crate) fn soonest_ns(&self, class: Class) -> u64 {
         self.adaptive.as_ref().map_or(0, |adaptive| adaptive.soonest_ns(class))
     }
 
-    /// What `policy` goes by at present; nothing for those that do not estimate.
+    /// The current estimate of `policy`; `None` if it does not estimate.
     pub(crate) fn estimate(&self, policy: Policy) -> Option<Estimate> {
         let goal = match policy {
             Policy::Adaptive(goal) => goal,
@@ -107,12 +105,12 @@ impl Learning {
         self.adaptive.as_ref().map(|adaptive| adaptive.estimate(goal))
     }
 
-    /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
+    /// The mean device time used by `hybrid`, in ns; 0 while there is none.
     pub(crate) fn mean_ns(&self) -> u64 {
         self.mean.mean_ns()
     }
 
-    /// How long the device is expected to take, for the telemetry.
+    /// The expected device time, for the telemetry.
     pub(crate) fn expected(&self, policy: Policy) -> Expected {
         match policy {
             Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
@@ -126,13 +124,13 @@ impl Learning {
         }
     }
 
-    /// There is a queue with an interrupt.
+    /// Notes that there is a queue with an interrupt.
     pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
     }
 
-    /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is
-    /// submitted, if there is such a queue and [`Policy::may_interrupt`].
+    /// Whether an I/O of `class` goes to the queue with an interrupt. Called at its submission, if
+    /// there is such a queue and [`Policy::may_interrupt`].
     pub(crate) fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
@@ -141,8 +139,8 @@ impl Learning {
         }
     }
 
-    /// How to wait for `flight`. Called in its gap. `switches` says how often another thread took
-    /// the CPU away from this one.
+    /// Returns how to wait for `flight`. Called in its gap. `switches` returns how often this
+    /// thread was preempted.
     #[inline]
     pub(crate) fn wait_plan(
         &mut self,
@@ -163,14 +161,14 @@ impl Learning {
             Policy::HybridFixed(ns) => WaitPlan::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
                 Some(Choice::Sleep(ns)) => WaitPlan::Sleep(ns),
-                // Without such a queue it is polled.
+                // It was sent to the polled queue.
                 Some(Choice::Interrupt) | None => WaitPlan::Poll,
             },
         }
     }
 
-    /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found
-    /// without waiting. `cpu_ns` says how much CPU time this thread has used.
+    /// Records an I/O that succeeded in a wait like `waited`; `None`: it was found without waiting.
+    /// `cpu_ns` returns the CPU time that this thread has used.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -185,7 +183,7 @@ impl Learning {
             _ => None,
         };
         if let Some(goal) = goal {
-            // An interrupt says only that it had ended.
+            // An interrupt does not show when the I/O ended.
             let waited = waited.filter(|_| !sample.interrupted);
             let Sample { class, device_ns, now_ns, .. } = *sample;
             self.adaptive().record(goal, class, device_ns, waited, now_ns, cpu_ns);
@@ -196,7 +194,7 @@ impl Learning {
         }
     }
 
-    /// For `auto`, in the gap of an I/O: perhaps it is time to choose anew.
+    /// For `auto`, in the gap of an I/O: decides again if that is due.
     #[inline]
     fn choose_mode(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
         if self.auto.is_due(now_ns) {
@@ -216,7 +214,7 @@ impl Learning {
         }
     }
 
-    /// Takes in how late the planned sleeps of a wait ended.
+    /// Records the lateness of the planned sleeps of a wait.
     #[inline]
     pub(crate) fn slept(&mut self, waited: &Waited, now_ns: u64) {
         if let Some(adaptive) = &mut self.adaptive
@@ -226,14 +224,14 @@ impl Learning {
         }
     }
 
-    /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
+    /// Records when an I/O of `class` was complete, for [`Learning::earliest_ns`].
     #[inline]
     pub(crate) fn record_observation(&mut self, class: Class, observation: Observation) {
         self.earliest.record(class, observation);
     }
 
-    /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of
-    /// all I/O while there is work for the gap, whatever its policy. `None`: not known.
+    /// The earliest likely completion of an I/O of `class`, in ns since its submission: a low
+    /// quantile of all I/O while there is deferred work, whatever its policy. `None`: unknown.
     pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
         self.earliest.estimate_ns(class)
     }

@@ -2,19 +2,19 @@
 //!
 //! # What it is for
 //! A device needs time. This crate decides whether a thread polls, sleeps or blocks until it is
-//! done, and what else is done meanwhile. It knows neither NVMe nor the kernel's I/O: a queue is a
-//! [`Source`]. docs/policies.md describes the policies, docs/waiting.md derives `adaptive`.
+//! done, and what other work runs meanwhile. It knows neither NVMe nor the kernel's I/O: a queue is
+//! a [`Source`]. docs/policies.md describes the policies, docs/waiting.md derives `adaptive`.
 //!
 //! # What it owns
-//! A channel's [`Waiter`](waiter::Waiter): its gaps, what was learned of the device, the times of
-//! requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
+//! A channel's [`Waiter`](waiter::Waiter): its gaps, what it has learned of the device, the times
+//! of requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
 //! - [`Gap::wait`] is the only place that waits for I/O, for every policy. It looks, then blocks,
 //!   then looks again, so no wake-up is lost (loom: `gap/model.rs`). Every block has a deadline.
-//! - No figure of a machine is built in: `calibrate` measures them.
-//! - What a sleep hid is never counted as device time.
-//! - A registered rule is asked once a wait, and never where the policy is `poll`.
+//! - No figure of a machine is built in: `calibrate` measures them all.
+//! - Time hidden by a sleep is never counted as device time.
+//! - A registered rule is asked once per wait, and never if the policy is `poll`.
 //! - A channel without deferred work pays nothing for it. Telemetry is published off the fast path.
 //!
 //! # Parts, in reading order

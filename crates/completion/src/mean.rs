@@ -3,13 +3,13 @@
 use super::class::Class;
 use super::rule::{Choice, Rule, Sample};
 
-/// How long one mean is in force: Linux 4.10's statistics window.
+/// Lifetime of one mean: Linux 4.10's statistics window.
 const WINDOW_NS: u64 = 100_000_000;
 
-/// The mean device time of all I/Os, whatever their size, refreshed every 100 ms.
+/// The mean device time of all I/Os, regardless of size, refreshed every 100 ms.
 ///
-/// Before the first window has closed there is no mean and no sleep, as in Linux. Time the sleeper
-/// overslept counts as device time: that too is as it was.
+/// Before the first window has closed there is no mean and no sleep, as in Linux. Time overslept
+/// counts as device time, as in Linux.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HalfMean {
     mean_ns: u64,
@@ -19,7 +19,7 @@ pub(super) struct HalfMean {
 }
 
 impl HalfMean {
-    /// Takes in one I/O that was found complete at `now_ns`.
+    /// Records an I/O that was found complete at `now_ns`.
     #[inline]
     pub(super) fn record(&mut self, device_ns: u64, now_ns: u64) {
         self.sum_ns = self.sum_ns.saturating_add(device_ns);
@@ -33,7 +33,7 @@ impl HalfMean {
         }
     }
 
-    /// How long to sleep: half the mean of the last window, rounded up; 0 while there is none.
+    /// The time to sleep: half the mean of the last window, rounded up; 0 while there is none.
     #[inline]
     pub(super) fn sleep_ns(&self) -> u64 {
         self.mean_ns.div_ceil(2)

@@ -1,25 +1,23 @@
-//! When to sleep while one I/O is under way.
+//! When to sleep during one I/O.
 
-/// One sleep: once the I/O has been under way for `from_ns`, sleep until it has been for
-/// `until_ns`.
+/// One sleep: from `from_ns` to `until_ns` after the I/O's submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage {
     /// Since submission, in ns.
     pub from_ns: u32,
-    /// Since submission, in ns: when the timer goes off. The sleeper runs later than that by the
-    /// wake cost.
+    /// Since submission, in ns: when the timer expires. The sleeper runs later by the wake cost.
     pub until_ns: u32,
 }
 
 /// The most sleeps during one I/O.
 pub const MAX_STAGES: usize = 16;
 
-/// The sleeps during one I/O, in order; between and after them is spinning.
+/// The sleeps during one I/O, in order; the thread spins between and after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Plan {
     stages: [Stage; MAX_STAGES],
     count: u8,
-    /// 0: no end.
+    /// 0: unlimited.
     patience_ns: u64,
 }
 
@@ -28,7 +26,7 @@ impl Plan {
     pub const SPIN: Self =
         Self { stages: [Stage { from_ns: 0, until_ns: 0 }; MAX_STAGES], count: 0, patience_ns: 0 };
 
-    /// The first sleeps of `stages`, as many as there can be.
+    /// The first sleeps of `stages`, up to [`MAX_STAGES`].
     pub fn of(stages: &[Stage]) -> Self {
         let mut plan = Self::SPIN;
         for stage in stages.iter().take(MAX_STAGES) {
@@ -37,7 +35,7 @@ impl Plan {
         plan
     }
 
-    /// Adds a sleep, which comes after those there are. False if there is no room.
+    /// Appends a sleep. False if there is no room.
     pub fn push(&mut self, stage: Stage) -> bool {
         let Some(place) = self.stages.get_mut(usize::from(self.count)) else { return false };
         *place = stage;
@@ -45,15 +43,15 @@ impl Plan {
         true
     }
 
-    /// The same, that no longer burns the CPU once the I/O has been under way for `patience_ns` and
-    /// the sleeps are over.
+    /// The same plan, which stops spinning once the I/O has taken `patience_ns` and the sleeps are
+    /// over.
     #[must_use]
     pub fn with_patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
     }
 
-    /// After how long the I/O is not spun for any more, in ns since submission.
+    /// The time after which the wait stops spinning, in ns since submission.
     #[inline(always)]
     pub fn patience_ns(&self) -> u64 {
         if self.patience_ns == 0 { u64::MAX } else { self.patience_ns }
@@ -65,7 +63,7 @@ impl Plan {
         &self.stages[..usize::from(self.count).min(MAX_STAGES)]
     }
 
-    /// Whether there is no sleep in it.
+    /// Whether it contains no sleep.
     #[inline(always)]
     pub fn is_spin(&self) -> bool {
         self.count == 0

@@ -1,4 +1,4 @@
-//! The names of the ways to wait (docs/policies.md).
+//! The names of the policies (docs/policies.md).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 use super::rule::{self, RuleId};
 use meantime_hw::clock::{Nanos, parse_time_ns};
 
-/// A way to wait for a completion.
+/// A policy: a way to wait for a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Policy {
     /// Sleep until the device's interrupt.
     Interrupt,
-    /// Classic polling: look until it is there.
+    /// Classic polling: look until the completion is there.
     #[default]
     Poll,
     /// Hybrid polling with a fixed sleep: sleep this many ns, then poll.
     HybridFixed(u32),
-    /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
+    /// Adaptive hybrid polling as in Linux 4.10: sleep half the mean device time, then poll.
     HybridHalfMean,
     /// A registered rule.
     Rule(RuleId),
-    /// Ours: sleeps as long as the goal allows, by the distributions of device time and wake cost
-    /// seen here.
+    /// Meantime's own policy: sleeps as long as the goal allows, by the distributions of device
+    /// time and wake cost seen here.
     Adaptive(Goal),
     /// Chooses between interrupt, adaptive and poll while running.
     Auto,
 }
 
-/// What [`Policy::Adaptive`] is to reach.
+/// The goal of [`Policy::Adaptive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Goal {
@@ -60,7 +60,7 @@ impl Policy {
         matches!(self, Self::Poll)
     }
 
-    /// The registered rule that it is, if so.
+    /// The registered rule, if it is one.
     #[must_use]
     pub const fn rule(self) -> Option<RuleId> {
         match self {
@@ -69,10 +69,10 @@ impl Policy {
         }
     }
 
-    /// Our own, with its default goal.
+    /// Meantime's own policy, with its default goal.
     pub const ADAPTIVE: Self = Self::Adaptive(Goal::Latency(DEFAULT_LATENCY_PERMILLE));
 
-    /// Whether I/O of this policy cannot be without a queue with an interrupt vector.
+    /// Whether I/O of this policy requires a queue with an interrupt vector.
     #[inline(always)]
     pub fn wants_interrupt(self) -> bool {
         matches!(self, Self::Interrupt)
@@ -88,13 +88,13 @@ impl Policy {
         }
     }
 
-    /// Whether the device time of each I/O has to be known.
+    /// Whether the device time of every I/O is needed.
     #[inline(always)]
     pub fn wants_times(self) -> bool {
         !matches!(self, Self::Poll | Self::Interrupt)
     }
 
-    /// Whether it learns from earlier I/Os how to wait for the next ones.
+    /// Whether it learns from earlier I/Os.
     pub fn learns(self) -> bool {
         !matches!(self, Self::Poll | Self::Interrupt | Self::HybridFixed(_))
     }
@@ -175,7 +175,7 @@ impl FromStr for Goal {
     }
 }
 
-/// A text that names no policy.
+/// The text names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> \
@@ -185,7 +185,7 @@ impl FromStr for Goal {
 pub struct ParsePolicyError {
     text: String,
     reason: String,
-    /// The rules that were registered.
+    /// The names of the registered rules.
     rules: String,
 }
 
@@ -197,7 +197,7 @@ impl ParsePolicyError {
     }
 }
 
-/// The longest fixed sleep: beyond it no completion would be looked for in reasonable time.
+/// The longest fixed sleep, in ns: a longer one would not look for completions in reasonable time.
 const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
 
 impl FromStr for Policy {

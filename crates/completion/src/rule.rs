@@ -1,9 +1,9 @@
-//! Rules of one's own for how long to sleep before polling.
+//! User-defined rules for how long to sleep before polling.
 //!
-//! A [`Rule`] is registered once a process, by name. From then on the name is a policy like any
+//! A [`Rule`] is registered once per process, by name. From then on the name is a policy like any
 //! other: it parses, and works in job files, on the command line and for a running channel. Each
-//! channel that waits by it makes an instance. A rule chooses once for a wait and records each I/O
-//! that has ended, by dynamic dispatch; I/O of the policy `poll` never comes by.
+//! channel that uses it makes an instance. A rule chooses once per wait and records each I/O that
+//! has ended, by dynamic dispatch; I/O of the policy `poll` never calls it.
 //!
 //! ```
 //! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
@@ -46,13 +46,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::class::Class;
 
-/// The most rules of a process.
+/// The most rules in a process.
 pub const RULES_MAX: usize = 16;
 
 /// The longest name of a rule, in bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// What a rule wants for an I/O.
+/// A rule's choice for an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// The interrupt.
@@ -61,54 +61,54 @@ pub enum Choice {
     Sleep(u64),
 }
 
-/// One I/O that has ended, as a rule may know it.
+/// An ended I/O, as a rule sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// What it was.
+    /// Its class.
     pub class: Class,
-    /// From its submission until it was found complete, in ns: an oversleep is in it.
+    /// From its submission until it was found complete, in ns, including any oversleep.
     pub device_ns: u64,
-    /// What was to be slept for it, in ns; 0: nothing.
+    /// Planned sleep for it, in ns; 0: none.
     pub slept_ns: u64,
-    /// Whether it was complete when the sleep had ended.
+    /// Whether it was complete when the sleep ended.
     pub overslept: bool,
     /// Whether it was waited for by interrupt.
     pub interrupted: bool,
-    /// How many I/Os were in flight on the queue when it was found complete, itself included.
+    /// I/Os in flight on the queue when it was found complete, including itself.
     pub in_flight: u16,
-    /// When it was found complete, in ns.
+    /// The time when it was found complete, in ns.
     pub now_ns: u64,
 }
 
-/// The device time that a policy goes by, in ns; 0: it goes by none.
+/// The device time that a policy expects, in ns; 0: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
+    /// The median, or the mean if the policy uses that.
     pub median_ns: u64,
-    /// What few I/Os fall short of.
+    /// A low quantile.
     pub low_ns: u64,
 }
 
-/// How long to sleep before polling, on one channel.
+/// A rule for how long to sleep before polling, on one channel.
 pub trait Rule: fmt::Debug + Send {
-    /// How an I/O of `class` is waited for. Asked at its submission, if the rule
-    /// [may interrupt](RuleSpec::may_interrupt) and the channel has an interrupt, and again when it
-    /// is waited for: asked twice, it says the same.
+    /// Chooses how to wait for an I/O of `class`. Called at its submission, if the rule [may
+    /// interrupt](RuleSpec::may_interrupt) and the channel has an interrupt, and again at its wait:
+    /// both calls must give the same choice.
     fn choose(&mut self, class: Class) -> Choice;
 
-    /// Takes in an I/O that has ended.
+    /// Records an ended I/O.
     fn record(&mut self, sample: &Sample);
 
-    /// The device time it goes by, for the telemetry.
+    /// The expected device time, for the telemetry.
     fn expected(&self) -> Expected {
         Expected::default()
     }
 }
 
-/// A rule to be registered.
+/// A rule to register.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleSpec {
-    /// What the policy is called: lower-case letters, digits and hyphens.
+    /// The policy's name: lower-case letters, digits and hyphens.
     pub name: &'static str,
     /// Whether it ever chooses the interrupt.
     pub may_interrupt: bool,
@@ -124,27 +124,27 @@ pub struct RuleId(u8);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error("{0:?} is no name for a rule: use at most 32 lower-case letters, digits and hyphens")]
     Name(&'static str),
-    /// There is such a policy already.
+    /// The name is a policy already.
     #[error("there is a policy called {0} already")]
     Taken(&'static str),
-    /// There are too many.
+    /// There are too many rules.
     #[error("{RULES_MAX} rules are registered already, which is the most")]
     Full,
 }
 
-/// The policies that have such names without being registered.
+/// Names of policies that need no registration.
 const BUILT_IN: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
-/// The rules of this process, by their number. Entries are never taken away.
+/// The rules of this process, by number. Entries are never removed.
 static RULES: [OnceLock<RuleSpec>; RULES_MAX] = [const { OnceLock::new() }; RULES_MAX];
 
 /// Registers a rule for this process.
 ///
 /// # Errors
-/// If the name cannot be one or is taken, or there are too many rules.
+/// If the name is invalid or taken, or there are too many rules.
 pub fn register(spec: RuleSpec) -> Result<RuleId, RegisterError> {
     static REGISTERING: Mutex<()> = Mutex::new(());
     let name = spec.name;
@@ -152,7 +152,7 @@ pub fn register(spec: RuleSpec) -> Result<RuleId, RegisterError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
         return Err(RegisterError::Name(name));
     }
-    // One at a time, so that no two take the same name.
+    // Serialises registrations, so that no two take the same name.
     let _one = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
     if BUILT_IN.contains(&name) || RuleId::named(name).is_some() {
         return Err(RegisterError::Taken(name));
@@ -222,7 +222,7 @@ mod tests {
         RuleSpec { name, may_interrupt: true, make: || Box::new(Never) }
     }
 
-    /// In one test, since the rules are those of the process.
+    /// One test, since the rules belong to the process.
     #[test]
     fn a_name_is_a_policy_and_is_taken_once() {
         let error = "never".parse::<Policy>().unwrap_err().to_string();

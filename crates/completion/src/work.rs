@@ -1,5 +1,4 @@
-//! Work for the gap: what a layer or a user hands over to be done while the device works, in
-//! pieces.
+//! Work for the gap: handed over by a layer or a user, and run in pieces while the device works.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,52 +6,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// How long work waits for a gap that it fits into, unless it says otherwise, in ns.
+/// How long work waits for a gap that it fits into by default, in ns.
 pub const PATIENCE_NS: u64 = 10_000_000;
 
-/// What came of one piece.
+/// The result of one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There is another piece to be done.
+    /// There is another piece.
     More,
-    /// There is nothing to be done until the [`Notifier`] is notified.
+    /// No more pieces until the [`Notifier`] is notified.
     Pending,
     /// The work is done.
     Done,
 }
 
-/// Work that can be done in pieces, each of bounded cost.
+/// Work in pieces, each of bounded cost.
 ///
-/// A piece runs on the channel's thread while that has nothing to do but wait, and must not use the
-/// channel: it is taken. It should neither block nor sleep.
+/// A piece runs on the channel's thread while that thread would only wait. It must not use the
+/// channel, which is borrowed, and should neither block nor sleep.
 pub trait Deferred: Send {
-    /// The most that the next piece takes, in ns. A piece that takes longer may have an I/O found
-    /// complete later than it was; it is counted as an overrun.
+    /// The most time that the next piece takes, in ns. A longer piece may delay the detection of a
+    /// completion; it is counted as an overrun.
     fn piece_bound_ns(&self) -> u64;
 
-    /// Does one piece. Not called again after [`Progress::Done`], nor after a panic.
+    /// Runs one piece. Not called again after [`Progress::Done`], nor after a panic.
     fn run(&mut self) -> Progress;
 
-    /// How long it may wait for a gap that it fits into, in ns: after that its pieces are run
-    /// whether they fit or not.
+    /// How long it may wait for a gap that it fits into, in ns. After that its pieces run whether
+    /// they fit or not.
     fn patience_ns(&self) -> u64 {
         PATIENCE_NS
     }
 
-    /// Called once, before the first piece, with what to notify when work that was
-    /// [`Progress::Pending`] can go on.
+    /// Called once, before the first piece, with the notifier to use when work that was
+    /// [`Progress::Pending`] can continue.
     fn attach(&mut self, notifier: &Notifier) {
         let _ = notifier;
     }
 
-    /// Whether work that was [`Progress::Pending`] can go on. Asked when the
-    /// notifier has been notified, for whichever work that was.
+    /// Whether work that was [`Progress::Pending`] can continue. Called after any notification,
+    /// which may concern other work.
     fn is_due(&self) -> bool {
         true
     }
 }
 
-/// Says, from any thread, that some work can go on.
+/// Signals, from any thread, that some work can continue.
 #[derive(Clone, Default)]
 pub struct Notifier(Arc<Shared>);
 
@@ -63,9 +62,9 @@ struct Shared {
 }
 
 impl Notifier {
-    /// There is something to do again. Make [`Deferred::is_due`] true before.
+    /// Notifies. [`Deferred::is_due`] must be true before.
     pub fn notify(&self) {
-        // Release: the thread that takes the notification sees what made the work due.
+        // Release: the thread that takes the notification sees the stores that made the work due.
         self.0.notified.store(true, Ordering::Release);
         let waker = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
@@ -73,12 +72,12 @@ impl Notifier {
         }
     }
 
-    /// Whether it was notified since this was last asked.
+    /// Whether it was notified since the last call.
     pub(super) fn take(&self) -> bool {
         self.0.notified.load(Ordering::Relaxed) && self.0.notified.swap(false, Ordering::Acquire)
     }
 
-    /// What a notification wakes.
+    /// Sets the waker that a notification calls.
     pub(super) fn set_waker(&self, waker: Option<Waker>) {
         let before = std::mem::replace(
             &mut *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner),
@@ -94,7 +93,7 @@ impl fmt::Debug for Notifier {
     }
 }
 
-/// Work made of a closure; of a future it is [`PolledPieces`].
+/// Work made from a closure; [`PolledPieces`] is made from a future.
 ///
 /// ```
 /// use meantime::completion::{Deferred, Pieces, Progress};
@@ -116,12 +115,12 @@ pub struct Pieces<F> {
 }
 
 impl<F: FnMut() -> Progress + Send> Pieces<F> {
-    /// Each call of `run` is a piece, which takes at most `bound_ns`.
+    /// Each call of `run` is a piece of at most `bound_ns`.
     pub fn new(bound_ns: u64, run: F) -> Self {
         Self { bound_ns, patience_ns: PATIENCE_NS, run }
     }
 
-    /// Waits at most this long for a gap that it fits into.
+    /// Limits the wait for a gap that it fits into.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
@@ -129,7 +128,7 @@ impl<F: FnMut() -> Progress + Send> Pieces<F> {
 }
 
 impl Pieces<()> {
-    /// One piece, which takes at most `bound_ns`.
+    /// A single piece of at most `bound_ns`.
     pub fn once(
         bound_ns: u64,
         run: impl FnOnce() + Send,
@@ -143,8 +142,7 @@ impl Pieces<()> {
         })
     }
 
-    /// Each poll of `future` is a piece, which takes at most `bound_ns`. It is polled again when it
-    /// was woken.
+    /// Each poll of `future` is a piece of at most `bound_ns`. It is polled again after a wake-up.
     pub fn future<F: Future<Output = ()> + Send>(bound_ns: u64, future: F) -> PolledPieces<F> {
         let wake = Arc::new(DueWaker { due: AtomicBool::new(true), notifier: OnceLock::new() });
         let waker = Waker::from(Arc::clone(&wake));
@@ -176,7 +174,7 @@ pub struct PolledPieces<F> {
 }
 
 impl<F> PolledPieces<F> {
-    /// Waits at most this long for a gap that it fits into, once it can go on.
+    /// Limits the wait for a gap that it fits into, once it can continue.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
@@ -213,7 +211,7 @@ impl<F: Future<Output = ()> + Send> Deferred for PolledPieces<F> {
     }
 
     fn run(&mut self) -> Progress {
-        // Before the poll, so that a wake-up during it counts.
+        // Before the poll, so that a wake-up during the poll counts.
         self.wake.due.store(false, Ordering::Relaxed);
         match self.future.as_mut().poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(()) => Progress::Done,
@@ -235,28 +233,28 @@ impl<F: Future<Output = ()> + Send> Deferred for PolledPieces<F> {
     }
 }
 
-/// Why work was not taken over.
+/// Why work was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeferRefusal {
-    /// There is too much already.
+    /// There is too much work already.
     #[error(
         "{limit} pieces of work are deferred already: run some (`run_deferred`), or wait for I/O"
     )]
     Full {
-        /// How many there can be.
+        /// The limit.
         limit: usize,
     },
-    /// The channel does nothing in its gaps.
+    /// The channel runs no work in its gaps.
     #[error("the channel runs no deferred work: run it yourself")]
     Unsupported,
 }
 
-/// Work that was not taken over, given back.
+/// Refused work, returned to the caller.
 #[derive(thiserror::Error)]
 #[error("{why}")]
 pub struct DeferError {
-    /// Why.
+    /// The reason.
     pub why: DeferRefusal,
     /// The work.
     pub work: Box<dyn Deferred>,
@@ -268,25 +266,24 @@ impl fmt::Debug for DeferError {
     }
 }
 
-/// What deferred work came to.
+/// Counters of deferred work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkCounters {
     /// Pieces that were run.
     pub pieces: u64,
-    /// How long they took together, in ns.
+    /// Their total time, in ns.
     pub worked_ns: u64,
     /// Pieces that took longer than their bound.
     pub overruns: u64,
-    /// By how much, together, in ns.
+    /// Their total excess, in ns.
     pub overrun_ns: u64,
-    /// Pieces that were run though they did not fit, since they had waited too long.
+    /// Pieces that ran without fitting because they had waited too long.
     pub forced: u64,
-    /// Looks at a queue that found a completion just after a piece: it may have come during that.
+    /// Looks that found a completion just after a piece, which may have come during it.
     pub late: u64,
-    /// By how much they were late, together and at most, in ns: the length of those pieces.
+    /// Total delay of those completions at most, in ns: the length of those pieces.
     pub late_ns: u64,
-    /// The longest of those pieces, in ns: no completion was found later than this because of
-    /// deferred work.
+    /// The longest of those pieces, in ns: deferred work delayed no completion by more.
     pub late_max_ns: u64,
     /// Work that has ended.
     pub finished: u64,
@@ -298,7 +295,7 @@ pub struct WorkCounters {
 mod tests {
     use super::*;
 
-    /// A future that is pending until woken is pending; one that wakes itself has more to do.
+    /// A future is pending until it is woken; one that wakes itself has more to do.
     #[test]
     fn a_future_is_due_when_it_was_woken() {
         let mut polls = 0;

@@ -1,5 +1,5 @@
-//! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how
-//! soon after the device has changed.
+//! `adaptive` in the simulator, on bare metal: how close it comes to the optimum, and how soon
+//! after the device changes.
 
 use meantime_completion::{Goal, Kind, Policy};
 use meantime_lab::sim::{Io, Machine, Outcome, Shape, Trace, informed, simulate};
@@ -70,7 +70,7 @@ fn a_percentile_is_held_for_little_cpu() {
     }
 }
 
-/// 10 µs, then 60, then 10 again: from the 200th I/O after a change on, as in the end.
+/// 10 µs, then 60, then 10 again: from the 200th I/O after a change on, as in the steady state.
 #[test]
 fn a_change_is_over_within_200_ios() {
     let trace = trace("regime", 10_000);
@@ -92,7 +92,7 @@ fn a_change_is_over_within_200_ios() {
     }
 }
 
-/// The published rule that is best otherwise, with lower latency and less CPU at once: nowhere.
+/// `pas`, the best published rule, is nowhere better both in latency and in CPU.
 #[test]
 fn is_not_dominated_by_pas() {
     for shape in Shape::GRID {
@@ -115,7 +115,7 @@ fn one_seed_one_outcome() {
     }
 }
 
-/// Fast reads and slow writes at the same time: a look in vain says something else of each.
+/// Fast reads and slow writes at the same time: a look in vain has a different meaning for each.
 #[test]
 fn several_kinds_in_flight_are_not_taken_for_each_other() {
     let slow = |n: usize| n % 4 == 3;
@@ -132,8 +132,8 @@ fn several_kinds_in_flight_are_not_taken_for_each_other() {
     }
 }
 
-/// A slow device of which an interrupt is hardly later than polling: auto goes by interrupt, and
-/// stays there.
+/// A slow device whose interrupt is hardly later than polling: auto chooses the interrupt, and
+/// keeps it.
 #[test]
 fn auto_finds_the_interrupt_and_keeps_it() {
     let trace = "lognormal=0.5".parse::<Shape>().expect("a shape").trace(1_000_000, 8_000, 1);

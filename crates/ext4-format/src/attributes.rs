@@ -1,4 +1,4 @@
-//! The extended attributes and link texts of a file system's inodes.
+//! The extended attributes and symbolic link targets of inodes.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::xattr::{
 use crate::FileType;
 use crate::error::{Corruption, Defect, Error, Result};
 
-/// The longest text of a symbolic link, in bytes (`PATH_MAX` without its NUL).
+/// The longest target of a symbolic link, in bytes (`PATH_MAX` without its NUL).
 const LINK_BYTES_MAX: u64 = 4095;
-/// More than this of one inode's values is not held at once: values in inodes of their own can be
-/// shared, and a list that is made up could name the same one thousands of times. In bytes.
+/// The most bytes of one inode's values held at once: values in separate inodes can be shared, and
+/// a forged list could name the same one thousands of times.
 const ALL_VALUES_BYTES_MAX: usize = 16 << 20;
 
-/// An extended attribute: its whole name (`user.x`), and its value.
+/// An extended attribute: its full name (`user.x`), and its value.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
 impl<S: Source> Volume<S> {
-    /// The extended attributes of `inode`: full names (`user.x`) and values as `getxattr` gives
-    /// them, in the order of `listxattr`: those in the inode, then those in its attribute block.
-    /// Inline data and encryption contexts are not among them.
+    /// The extended attributes of `inode`: full names (`user.x`) and values as returned by
+    /// `getxattr`, in the order of `listxattr`: those in the inode, then those in its attribute
+    /// block. Inline data and encryption contexts are not included.
     ///
     /// # Errors
     /// Damage, or the device.
@@ -62,7 +62,7 @@ impl<S: Source> Volume<S> {
         Ok(found)
     }
 
-    /// Block `number` of attributes, of inode `ino`, whose checksum is right.
+    /// Attribute block `number` of inode `ino`, with its checksum verified.
     ///
     /// # Errors
     /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or the device.
@@ -79,7 +79,7 @@ impl<S: Source> Volume<S> {
         Ok(block)
     }
 
-    /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel:
+    /// The value of `bytes` bytes in inode `ino`, for an attribute of `owner` (kernel:
     /// `ext4_xattr_inode_get`).
     fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
@@ -88,8 +88,8 @@ impl<S: Source> Volume<S> {
             return Err(located(Defect::Attribute, &inode, None));
         }
         let value = self.content(&inode, bytes)?;
-        // The hash is where other inodes have a time; Lustre's, which have none, name their owner
-        // in another.
+        // The hash is stored in a time field; Lustre's inodes have no hash, and store their owner's
+        // number in another.
         let hash = metadata.accessed.seconds as u32;
         let is_lustre = metadata.modified.seconds as u32 == owner.ino()
             && metadata.generation == owner.metadata().generation;
@@ -100,7 +100,7 @@ impl<S: Source> Volume<S> {
         Ok(value)
     }
 
-    /// The first `bytes` bytes of `inode`'s blocks; what is not there is zeroes.
+    /// The first `bytes` bytes of `inode`'s blocks; missing ones are zeroes.
     fn content(&self, inode: &Inode, bytes: usize) -> Result<Vec<u8>> {
         let mut content = Vec::with_capacity(bytes);
         let mut logical = 0;
@@ -120,10 +120,10 @@ impl<S: Source> Volume<S> {
         Ok(content)
     }
 
-    /// The text of symbolic link `inode`.
+    /// The target of symbolic link `inode`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is none; damage, or the device.
+    /// [`Error::Invalid`] if it is not a symbolic link; damage, or the device.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
@@ -131,7 +131,7 @@ impl<S: Source> Volume<S> {
         inode.check_supported()?;
         let bad = || located(Defect::SymbolicLink, inode, None);
         let size = inode.size();
-        // The kernel wants room for a NUL in the block.
+        // The kernel requires room for a NUL in the block.
         if size == 0 || size > LINK_BYTES_MAX || size >= u64::from(self.superblock().block_bytes())
         {
             return Err(bad());
@@ -147,8 +147,8 @@ impl<S: Source> Volume<S> {
         if text.len() != bytes || text.contains(&0) { Err(bad()) } else { Ok(text) }
     }
 
-    /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel
-    /// reads up to a NUL.
+    /// As [`read_link`](Self::read_link), and checks that the target contains no NUL, at which the
+    /// kernel would stop.
     ///
     /// # Errors
     /// As [`read_link`](Self::read_link).

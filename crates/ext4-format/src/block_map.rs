@@ -5,21 +5,20 @@ use super::structures::words;
 
 /// Pointers in the inode that lead to data.
 pub const DIRECT: usize = 12;
-/// The pointer in the inode that leads to pointers to blocks of pointers (`EXT2_DIND_BLOCK`).
+/// The double indirect pointer in the inode (`EXT2_DIND_BLOCK`).
 pub(crate) const TWICE_INDIRECT: usize = 13;
 
-/// The way to a logical block.
+/// The path to a logical block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Pointers to follow: the first in `i_block`, the others in the blocks that those before them
-    /// lead to.
+    /// The pointers to follow: the first in `i_block`, the others in the indirect blocks.
     pub slots: [usize; 4],
-    /// How many of them.
+    /// Number of pointers.
     pub depth: usize,
 }
 
-/// The way to `logical` in a file system whose blocks hold `pointers` pointers; `None`: a map does
-/// not reach that far.
+/// The path to `logical` in a file system whose blocks hold `pointers` pointers; `None` if it is
+/// beyond the reach of a map.
 pub fn path(logical: u64, pointers: u64) -> Option<Path> {
     let sizes = [DIRECT as u64, pointers, pointers.pow(2), pointers.pow(3)];
     let mut rest = logical;
@@ -36,14 +35,14 @@ pub fn path(logical: u64, pointers: u64) -> Option<Path> {
     Some(Path { slots, depth: level + 1 })
 }
 
-/// The pointer in slot `slot` of `table`: 0 leads nowhere, and so does one that is not there.
+/// The pointer in slot `slot` of `table`; 0, or a slot beyond the end, means no block.
 pub fn pointer(table: &[u8], slot: usize) -> u64 {
     words(table).get(slot).map_or(0, |pointer| u64::from(pointer.get()))
 }
 
-/// Where the pointer in slot `from` of `table` leads, and how many from there on go on in step with
-/// it, up to the table's end: those that lead nowhere either, or, if they are the `last` on the
-/// way, to the next block each.
+/// The target of the pointer in slot `from` of `table`, and the number of pointers from there on
+/// that continue it, up to the table's end: 0 as well, or, on the `last` level, each pointing to
+/// the next block.
 pub fn consecutive(table: &[u8], from: usize, last: bool) -> (u64, u64) {
     let first = pointer(table, from);
     if first != 0 && !last {
@@ -56,7 +55,7 @@ pub fn consecutive(table: &[u8], from: usize, last: bool) -> (u64, u64) {
     (first, 1 + more.count() as u64)
 }
 
-/// Logical blocks below one pointer that has `below` more to follow after it.
+/// Number of logical blocks below one pointer with `below` more levels.
 pub fn span(pointers: u64, below: usize) -> u64 {
     (0..below).fold(1, |span, _| span * pointers)
 }
@@ -81,7 +80,7 @@ mod tests {
         assert_eq!(way(end - 1).unwrap(), [14, 255, 255, 255]);
         assert_eq!(way(end), None);
         assert_eq!(way(u64::MAX), None);
-        // 64 KiB: the map reaches beyond what a logical block number can say.
+        // 64 KiB: the map reaches beyond the largest logical block number.
         assert_eq!(path(u64::from(u32::MAX), 16_384).unwrap().depth, 4);
     }
 

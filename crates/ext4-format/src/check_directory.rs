@@ -1,4 +1,4 @@
-//! A whole directory checked: every block, every name where its hash says (e2fsprogs:
+//! Checks a whole directory: every block, and that every name is where its hash says (e2fsprogs:
 //! `e2fsck/pass2.c`).
 
 use std::collections::HashSet;
@@ -11,23 +11,23 @@ use super::source::Source;
 use super::volume::Volume;
 use crate::error::{Defect, Result};
 
-/// A part of the tree that is yet to be gone through.
+/// A part of the tree that is still to be checked.
 struct Subtree {
     /// Block of the directory.
     logical: u32,
-    /// How many levels of nodes are beneath the root's entry that led here, this one's included; 0:
-    /// a leaf.
+    /// Levels of nodes below the root's entry that led here, including this one; 0: a leaf.
     levels: usize,
-    /// Hashes from here on, up to
+    /// The lowest hash.
     low: u32,
-    /// here; the lowest bit is set if that one itself may be here, too. `None`: all.
+    /// The upper bound; its lowest bit is set if that hash itself may occur here, too. `None`: no
+    /// bound.
     high: Option<u32>,
 }
 
 impl<S: Source> Volume<S> {
-    /// Checks directory `dir` whole: that each block can be read and is whole, that it begins with
-    /// `.` and `..`, and, if it has a hash tree, that the tree's entries are in order, that it
-    /// leads to each block once, and each name is where its hash is looked for.
+    /// Checks directory `dir` completely: that each block is readable and sound, that it begins
+    /// with `.` and `..`, and, if it has a hash tree, that the tree's entries are in order, that it
+    /// points to each block once, and that each name is where its hash is looked up.
     ///
     /// # Errors
     /// The first defect; [`Error::NotDirectory`](crate::Error::NotDirectory), or the device.
@@ -35,7 +35,7 @@ impl<S: Source> Volume<S> {
         let ino = dir.ino();
         let dir = Directory::open(self, dir)?;
         if dir.blocks == 0 || self.replayed().names(ino).is_some() {
-            // In its inode, or with names that are in no block: it is read whole.
+            // In its inode, or with replayed names that are in no block: it is read as a whole.
             self.entries(dir.inode, 0)?;
             return Ok(());
         }
@@ -51,7 +51,7 @@ impl<S: Source> Volume<S> {
     }
 }
 
-/// The names of a block, each of which `is_right` says is in its place.
+/// Checks the names of a block; `is_right` says whether a name belongs there.
 fn check_names<S: Source>(
     dir: &Directory<'_, S>,
     block: &Block,
@@ -113,7 +113,7 @@ fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<()> {
     }
 }
 
-/// The children of `node`, which `subtree` led to, in order.
+/// Adds the children of `node`, which is the top of `subtree`, in order.
 fn push_children<S: Source>(
     dir: &Directory<'_, S>,
     node: &IndexNode,

@@ -1,4 +1,4 @@
-//! Directories: names found by their index or one after another, and listed.
+//! Directories: looking names up by the index or linearly, and listing them.
 
 use std::sync::Arc;
 
@@ -15,104 +15,104 @@ use super::volume::Volume;
 use crate::FileType;
 use crate::error::{Corruption, Defect, Error, Result};
 
-/// `s_flags`: hashes take characters as unsigned (`EXT2_FLAGS_UNSIGNED_HASH`).
+/// `s_flags`: hashes treat characters as unsigned (`EXT2_FLAGS_UNSIGNED_HASH`).
 const UNSIGNED_HASH: u32 = 0x2;
 
-/// Of a small directory that is in its inode: `.` and `..` are not stored, but count as this many
-/// bytes.
+/// Offset of the first entry of an inline directory: `.` and `..` are not stored, but count as this
+/// many bytes.
 const INLINE_DOTS_BYTES: u64 = 24;
-/// The parent's inode number comes first (`EXT4_INLINE_DOTDOT_SIZE`).
+/// Size of the parent's inode number at the start (`EXT4_INLINE_DOTDOT_SIZE`).
 const INLINE_PARENT_BYTES: usize = 4;
 
-/// Entries that fast commits added count from here on: behind what any directory has.
+/// The cookies of entries added by fast commits start here, beyond those of any directory.
 const REPLAYED_COOKIE: u64 = 1 << 62;
 
-/// The inode that a name leads to, and its type if the directory says so.
+/// The inode of a name, and its type if the directory stores it.
 pub type Named = (u32, Option<FileType>);
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// The name; `.` and `..` are among them.
+    /// The name; `.` and `..` are included.
     pub name: Vec<u8>,
     /// Its inode.
     pub ino: u32,
-    /// What it is, if the directory says so.
+    /// Its type, if the directory stores it.
     pub file_type: Option<FileType>,
-    /// Where the next one begins: a byte of the directory ([`Volume::entries`]), or a full hash
-    /// ([`Volume::list`]).
+    /// The position of the next entry: a byte of the directory ([`Volume::entries`]), or a full
+    /// hash ([`Volume::list`]).
     pub cookie: u64,
 }
 
-/// A block of a directory, its checksum seen to.
+/// A directory block, with its checksum verified.
 pub struct Block {
-    /// What is in it.
+    /// Its content.
     pub bytes: Arc<[u8]>,
     /// Its number in the file system.
     pub number: u64,
-    /// It is of the hash tree: there are no names in it, or only `.` and `..`.
+    /// Whether it is part of the hash tree: it holds no names, or only `.` and `..`.
     pub is_index: bool,
 }
 
-/// Where a name is.
+/// The place of a name.
 pub struct EntryPlace {
-    /// The inode that it names.
+    /// Its inode.
     pub ino: u32,
-    /// What that is, if the entry says so.
+    /// The inode's type, if the entry stores it.
     pub file_type: Option<FileType>,
-    /// The block that has its entry.
+    /// The block with its entry.
     pub block: Block,
 }
 
-/// A directory that can be read.
+/// A readable directory.
 pub struct Directory<'a, S: Source> {
     volume: &'a Volume<S>,
     /// Its inode.
     pub inode: &'a Inode,
-    /// How its blocks are laid out.
+    /// The layout of its blocks.
     pub shape: DirectoryShape,
-    /// How many blocks it has.
+    /// Number of blocks.
     pub blocks: u32,
-    /// It has a hash tree.
+    /// Whether it has a hash tree.
     pub is_indexed: bool,
 }
 
-/// A directory that is in its inode.
+/// A directory stored in its inode.
 struct InlineParts<'a> {
     /// The inode of `..`.
     parent: u32,
-    /// Two areas with entries, and the byte of the directory that each one's first counts as.
+    /// Two areas with entries, and the byte offset of the first entry of each.
     areas: [(&'a [u8], u64); 2],
 }
 
-/// A node on the way from the root of an index to a leaf, and which of its entries leads on.
+/// A node on the path from the root of an index to a leaf, and the entry followed.
 pub struct Step {
     /// The node.
     pub node: IndexNode,
-    /// The entry that leads on.
+    /// The index of that entry.
     pub index: usize,
     /// The node's block in the file system.
     pub number: u64,
 }
 
-/// The way that an index shows to names of one hash.
+/// The path through an index to names of one hash.
 pub struct IndexPath {
     /// The hash.
     pub hash: u32,
-    /// Which hash function the tree has.
+    /// The tree's hash function.
     pub kind: HashKind,
-    /// From the root on.
+    /// From the root downwards.
     pub steps: Vec<Step>,
 }
 
 impl IndexPath {
-    /// The block of the directory that it leads to.
+    /// The directory block that it leads to.
     pub fn leaf(&self) -> Option<u32> {
         self.steps.last().map(|step| step.node.child(step.index))
     }
 
-    /// From which hash on names are in that block, and up to which (`None`: all), as the entries on
-    /// the way say; nothing if they contradict each other.
+    /// The lowest hash in that block, and the upper bound (`None`: no bound), according to the
+    /// entries on the path; `None` if they contradict each other.
     pub fn range(&self) -> Option<(u32, Option<u32>)> {
         self.steps.iter().try_fold((0, None), |(low, high), Step { node, index, .. }| {
             let from = if *index == 0 { low } else { node.hash(*index) };
@@ -122,8 +122,8 @@ impl IndexPath {
         })
     }
 
-    /// From which hash on names are in the leaf after it, and at which depth its way leaves this
-    /// one; `None`: it is the last.
+    /// The lowest hash in the next leaf, and the depth at which its path branches off; `None` if
+    /// this is the last.
     pub fn next(&self) -> Option<(u32, usize)> {
         let depth = self.steps.iter().rposition(|step| step.index + 1 < step.node.count())?;
         let step = &self.steps[depth];
@@ -131,9 +131,9 @@ impl IndexPath {
     }
 }
 
-/// Why a search by the index gave nothing.
+/// Why a search by the index failed.
 pub(super) enum Miss {
-    /// The tree is malformed: the names are still there.
+    /// The tree is malformed: the names themselves are still there.
     Malformed,
     Failed(Error),
 }
@@ -145,7 +145,7 @@ impl From<Error> for Miss {
 }
 
 impl<'a, S: Source> Directory<'a, S> {
-    /// The directory that `inode` is.
+    /// Opens the directory with `inode`.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; damage.
@@ -156,8 +156,8 @@ impl<'a, S: Source> Directory<'a, S> {
         inode.check_supported()?;
         let superblock = volume.superblock();
         let block_bytes = superblock.block_bytes();
-        // A directory has no holes, so that it is never longer than its file system; this bounds
-        // every loop over its blocks.
+        // A directory has no holes, so it cannot be longer than its file system; this bounds every
+        // loop over its blocks.
         let blocks = inode.size().div_ceil(u64::from(block_bytes));
         let blocks =
             u32::try_from(blocks).ok().filter(|blocks| u64::from(*blocks) <= superblock.blocks());
@@ -178,13 +178,13 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums,
-    /// a leaf that lost all its names has one unused entry of the whole block, too, but no counts.
+    /// a leaf that lost all its names also has one unused entry of the whole block, but no counts.
     fn is_node(&self, bytes: &Arc<[u8]>) -> bool {
         looks_like_node(bytes, self.shape)
             && (self.shape.checksums || IndexNode::parse(Arc::clone(bytes), self.shape).is_ok())
     }
 
-    /// Block `logical` of it, or how many blocks from there on are not there.
+    /// Block `logical` of it, or the length of the hole there in blocks.
     pub fn block(&self, logical: u32) -> Result<Result<Block, u32>> {
         let run = self.volume.run_at(self.inode, u64::from(logical))?;
         if run.state != RunState::Written {
@@ -241,7 +241,7 @@ impl<'a, S: Source> Directory<'a, S> {
             .map_err(|defect| self.corrupt(defect, Some(block.number)))
     }
 
-    /// Looks through all blocks.
+    /// Searches all blocks.
     fn find_linearly(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         let mut logical = 0_u32;
         while logical < self.blocks {
@@ -258,7 +258,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(None)
     }
 
-    /// The root of its hash tree, and the block that it is in.
+    /// The root of its hash tree, and the block of the root.
     ///
     /// # Errors
     /// Damage, or the source.
@@ -270,12 +270,12 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok((root, block.number))
     }
 
-    /// Which hash `version` is, of a tree's root or of the superblock.
+    /// The hash function for `version`, from a tree's root or the superblock.
     pub fn hash_kind(&self, version: u8) -> Option<HashKind> {
         HashKind::from_version(version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
     }
 
-    /// Which hash a tree is sorted by that it may get, or gets; `None`: it gets none.
+    /// The hash function of a new tree; `None` if no tree may be made.
     pub fn default_hash_kind(&self) -> Option<HashKind> {
         let superblock = self.volume.superblock();
         let version = superblock.default_hash_version();
@@ -291,12 +291,12 @@ impl<'a, S: Source> Directory<'a, S> {
         self.full_hash(kind, name).0
     }
 
-    /// With the minor hash.
+    /// The hash with the minor hash.
     pub fn full_hash(&self, kind: HashKind, name: &[u8]) -> (u32, u32) {
         kind.full_hash(name, &self.volume.superblock().hash_seed())
     }
 
-    /// The node in block `logical`, and which of its entries `hash` leads to, for a search.
+    /// The node in block `logical`, and its entry for `hash`, for a search.
     fn step(&self, logical: u32, hash: u32) -> Result<Step, Miss> {
         if logical >= self.blocks {
             return Err(Miss::Malformed);
@@ -306,7 +306,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(Step { index: node.find(hash), node, number: block.number })
     }
 
-    /// Where the hash tree says that names are with the hash that `hash` makes of its kind.
+    /// The path through the hash tree for the hash that `hash` computes for its function.
     pub(super) fn descend(&self, hash: impl FnOnce(HashKind) -> u32) -> Result<IndexPath, Miss> {
         let malformed = |error| match error {
             Error::Corrupt(Corruption { defect: Defect::HashTree, .. }) => Miss::Malformed,
@@ -333,11 +333,11 @@ impl<'a, S: Source> Directory<'a, S> {
         if block.is_index { Err(Miss::Malformed) } else { Ok(block) }
     }
 
-    /// Looks where the hash tree says (`ext4_dx_find_entry`).
+    /// Searches by the hash tree (`ext4_dx_find_entry`).
     fn find_by_index(&self, name: &[u8]) -> Result<Option<EntryPlace>, Miss> {
         let mut path = self.descend(|kind| self.hash(kind, name))?;
-        // Each block is one leaf at most, so that a tree which leads to the same one again and
-        // again comes to an end.
+        // Each block is at most one leaf, so the search ends even if a tree refers to the same leaf
+        // repeatedly.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
             if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
@@ -351,7 +351,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Err(Miss::Malformed)
     }
 
-    /// Goes to the next leaf, to which the way is another from `depth` on.
+    /// Advances to the next leaf, whose path differs from `depth` on.
     pub(super) fn go_on(&self, path: &mut IndexPath, depth: usize) -> Result<(), Miss> {
         let steps = &mut path.steps;
         steps[depth].index += 1;
@@ -362,8 +362,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(())
     }
 
-    /// The path to the leaf that `name` belongs to, and the leaf, for a change of an indexed
-    /// directory.
+    /// The path to the leaf for `name`, and the leaf, for a change of an indexed directory.
     ///
     /// # Errors
     /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
@@ -374,7 +373,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok((path, leaf.map_err(|miss| self.no_way_around(miss))?))
     }
 
-    /// The block that has `name`, for a change of its entry.
+    /// The place of `name`, for a change of its entry.
     ///
     /// # Errors
     /// As [`index_path`](Self::index_path).
@@ -385,7 +384,7 @@ impl<'a, S: Source> Directory<'a, S> {
         self.find_linearly(name)
     }
 
-    /// The error for a change: only a reader can go on without the tree.
+    /// The error of a change: only a reader can continue without the tree.
     pub(super) fn no_way_around(&self, miss: Miss) -> Error {
         match miss {
             Miss::Failed(error) => error,
@@ -410,7 +409,7 @@ impl<'a, S: Source> Directory<'a, S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// The inode that `name` in directory `dir` is, and what it is if the directory says so.
+    /// The inode of `name` in directory `dir`, and its type if the directory stores it.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A malformed hash
@@ -428,9 +427,9 @@ impl<S: Source> Volume<S> {
         if name.is_empty() { Ok(None) } else { dir.find(name) }
     }
 
-    /// Names in directory `dir`, block after block, from `cookie` on (0, or an entry's), as many as
-    /// there are in one; none at the end. Changes meanwhile move names from block to block where
-    /// there is an index: to read a directory in parts, [list](Self::list) it.
+    /// Names in directory `dir`, block by block, from `cookie` on (0, or an entry's): all of one
+    /// block; none at the end. Concurrent changes move names between blocks where there is an
+    /// index: to read a directory in parts, [list](Self::list) it.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; damage, or the device.
@@ -449,7 +448,7 @@ impl<S: Source> Volume<S> {
                 return Ok(stored);
             }
         }
-        // What fast commits added is in no block: it comes last.
+        // Entries added by fast commits are in no block: they come last.
         let known = usize::try_from(cookie.saturating_sub(REPLAYED_COOKIE)).unwrap_or(usize::MAX);
         let added = changed.iter().filter_map(|(name, now)| now.map(|now| (name, now))).skip(known);
         let entries =
@@ -462,7 +461,7 @@ impl<S: Source> Volume<S> {
         Ok(entries.collect())
     }
 
-    /// As [`entries`](Self::entries), without what fast commits changed.
+    /// As [`entries`](Self::entries), without the changes of fast commits.
     fn stored_entries(&self, dir: &Directory<'_, S>, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         if dir.inode.is_inline() {
             return dir.inline_entries(cookie);
@@ -493,7 +492,7 @@ impl<S: Source> Volume<S> {
 }
 
 impl<S: Source> Directory<'_, S> {
-    /// Appends the entries of `area`, whose first byte counts as `base`, from `cookie` on.
+    /// Appends the entries of `area`, whose first byte has offset `base`, from `cookie` on.
     pub(super) fn collect(
         &self,
         area: &[u8],

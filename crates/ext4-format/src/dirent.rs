@@ -24,7 +24,7 @@ pub(super) const ENTRY_BYTES_MIN: usize = 12;
 pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
 
 on_disk! {
-    /// What comes before an entry's name (`struct ext4_dir_entry_2`).
+    /// The part before an entry's name (`struct ext4_dir_entry_2`).
     struct Header, 8 {
         0 inode: U32,
         4 rec_len: U16,
@@ -42,7 +42,7 @@ on_disk! {
     }
 }
 
-/// What has to be known of a file system to read its directories.
+/// The properties of a file system that determine its directories' layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryShape {
     /// Block size, in bytes.
@@ -51,14 +51,14 @@ pub struct DirectoryShape {
     pub file_types: bool,
     /// Blocks end with a checksum (feature `metadata_csum`).
     pub checksums: bool,
-    /// Indices may have a level more (feature `large_dir`).
+    /// Indices may have one more level (feature `large_dir`).
     pub large: bool,
-    /// How many inodes there are.
+    /// Number of inodes.
     pub inodes: u32,
 }
 
 impl DirectoryShape {
-    /// That of the directories of the file system with `superblock`.
+    /// The shape for the file system with `superblock`.
     pub fn of(superblock: &Superblock) -> Self {
         let features = superblock.features();
         Self {
@@ -70,7 +70,7 @@ impl DirectoryShape {
         }
     }
 
-    /// How many levels of nodes there may be between root and leaves (`ext4_dir_htree_level`).
+    /// The most levels of nodes between root and leaves (`ext4_dir_htree_level`).
     pub fn levels_max(self) -> usize {
         if self.large { 2 } else { 1 }
     }
@@ -79,19 +79,19 @@ impl DirectoryShape {
 /// An entry, checked: it lies within its block, and its name within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dirent<'a> {
-    /// Where it begins in the block, in bytes.
+    /// Its offset in the block, in bytes.
     pub offset: usize,
-    /// How long it is with what is unused behind it, in bytes.
+    /// Its length including the unused part, in bytes.
     pub bytes: usize,
-    /// Its inode; 0: the entry is not in use.
+    /// Its inode; 0: the entry is unused.
     pub ino: u32,
-    /// What the inode is, if the entry says so.
+    /// The inode's type, if the entry stores it.
     pub file_type: Option<FileType>,
     /// Its name.
     pub name: &'a [u8],
 }
 
-/// The length of an entry, of which a block of 64 KiB needs one bit more than there is
+/// Decodes the length of an entry, which needs one bit more than the field has in a block of 64 KiB
 /// (`ext4_rec_len_from_disk`).
 pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
     let raw = usize::from(rec_len);
@@ -112,8 +112,8 @@ fn has_zero(word: u64) -> bool {
     word.wrapping_sub(ONES) & !word & ONES << 7 != 0
 }
 
-/// Whether `name` can be one: it has neither a slash nor a NUL in it. Eight bytes at a time, since
-/// every search looks at all names on its way.
+/// Whether `name` is valid: it contains neither a slash nor a NUL. Eight bytes at a time, since
+/// every search checks all names on its path.
 #[inline]
 fn is_name(name: &[u8]) -> bool {
     const SLASHES: u64 = u64::MAX / 0xFF * b'/' as u64;
@@ -121,21 +121,21 @@ fn is_name(name: &[u8]) -> bool {
     let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) else {
         return !name.is_empty() && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
     };
-    // The last ones may have been looked at before.
+    // The last eight bytes may overlap those checked before.
     !has_bad(u64::from_ne_bytes(*first))
         && !has_bad(u64::from_ne_bytes(*last))
         && (name.len() <= 16
             || !name.as_chunks::<8>().0.iter().any(|chunk| has_bad(u64::from_ne_bytes(*chunk))))
 }
 
-/// Whether `name` is `wanted`. (Names of a directory often differ in their last byte, not in their
-/// length.)
+/// Whether `name` equals `wanted`. (Names of a directory often differ in their last byte, not in
+/// their length.)
 #[inline]
 pub(super) fn is_same(name: &[u8], wanted: &[u8]) -> bool {
     name.len() == wanted.len() && name.last() == wanted.last() && name == wanted
 }
 
-/// The entries in `area`, used or not, one after another. After a defect nothing more comes.
+/// The entries in `area`, used or not, in order. Ends after a defect.
 #[derive(Debug, Clone)]
 pub struct Dirents<'a> {
     area: &'a [u8],
@@ -144,12 +144,12 @@ pub struct Dirents<'a> {
 }
 
 impl<'a> Dirents<'a> {
-    /// Those in a whole block, or in the part of an inode that is a small directory.
+    /// The entries in a whole block, or in an inline area of an inode.
     pub fn new(area: &'a [u8], shape: DirectoryShape) -> Self {
         Self { area, offset: 0, shape }
     }
 
-    /// What `ext4_check_dir_entry` demands, and that a name could be one.
+    /// Applies the conditions of `ext4_check_dir_entry`, and checks the name.
     #[inline]
     fn parse(&self) -> Option<Dirent<'a>> {
         let rest = self.area.get(self.offset..)?;
@@ -199,7 +199,7 @@ impl<'a> Iterator for Dirents<'a> {
 /// Finds `name` among the entries of `area`.
 ///
 /// # Errors
-/// A defect before it was found.
+/// A defect before the name was found.
 pub fn find(area: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<Named>, Defect> {
     for entry in Dirents::new(area, shape) {
         let entry = entry?;
@@ -211,7 +211,7 @@ pub fn find(area: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<Na
 }
 
 /// Whether the checksum in the tail of `block` is right; `seed` is the directory's
-/// (`ext4_dirblock_csum_verify`). A block without a tail is not.
+/// (`ext4_dirblock_csum_verify`). False for a block without a tail.
 pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
     let Some(content_bytes) = block.len().checked_sub(TAIL_BYTES) else { return false };
     let (content, tail) = block.split_at(content_bytes);

@@ -1,8 +1,8 @@
-//! Errors: damage on the disk, and requests that cannot be fulfilled.
+//! Errors: damage on the disk, and requests that cannot be satisfied.
 
 use crate::source::SourceError;
 
-/// What a structure on the disk has wrong.
+/// A defect of a structure on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Defect {
@@ -12,13 +12,13 @@ pub enum Defect {
     /// The superblock's checksum is wrong.
     #[error("the superblock's checksum is wrong")]
     SuperblockChecksum,
-    /// A field of the superblock has a value that cannot be.
+    /// A field of the superblock has an invalid value.
     #[error("the superblock's {0} cannot be")]
     SuperblockField(&'static str),
     /// A group descriptor's checksum is wrong.
     #[error("a group descriptor's checksum is wrong")]
     GroupChecksum,
-    /// A group descriptor points out of the file system.
+    /// A group descriptor points outside the file system.
     #[error("a group descriptor points out of the file system")]
     GroupPointer,
     /// A block or inode bitmap's checksum is wrong.
@@ -27,13 +27,13 @@ pub enum Defect {
     /// An inode's checksum is wrong.
     #[error("the inode's checksum is wrong")]
     InodeChecksum,
-    /// An inode number that cannot be.
+    /// An invalid inode number.
     #[error("an inode number that cannot be")]
     InodeNumber,
-    /// A directory entry or handle leads to an inode that is not in use.
+    /// A directory entry or handle refers to an inode that is not in use.
     #[error("the inode is not in use, but something leads to it")]
     InodeFree,
-    /// A field of an inode has a value that cannot be.
+    /// A field of an inode has an invalid value.
     #[error("the inode's {0} cannot be")]
     InodeField(&'static str),
     /// An extent node's magic number, depth or counts are wrong.
@@ -42,16 +42,16 @@ pub enum Defect {
     /// An extent node's checksum is wrong.
     #[error("an extent node's checksum is wrong")]
     ExtentChecksum,
-    /// Extents out of order, overlapping, of length 0, or not where their parent says.
+    /// Extents are out of order, overlap, have length 0, or are outside their parent's range.
     #[error("extents are out of order or overlap")]
     ExtentOrder,
-    /// An extent, or a pointer of a block map, leads out of the file system.
+    /// An extent, or a pointer of a block map, points outside the file system.
     #[error("a block number leads out of the file system")]
     BlockPointer,
     /// A directory block's checksum is wrong.
     #[error("a directory block's checksum is wrong")]
     DirectoryChecksum,
-    /// A directory entry's length or name cannot be.
+    /// A directory entry's length or name is invalid.
     #[error("a directory entry cannot be")]
     DirectoryEntry,
     /// A directory's hash tree is malformed.
@@ -60,97 +60,97 @@ pub enum Defect {
     /// The checksum of a node of a directory's hash tree is wrong.
     #[error("the checksum of a hash tree node is wrong")]
     HashTreeChecksum,
-    /// A symbolic link is too long, or its text is not there.
+    /// A symbolic link is too long, or its target is missing.
     #[error("the symbolic link's text is not there")]
     SymbolicLink,
-    /// An extended attribute's header, entry or value cannot be.
+    /// An extended attribute's header, entry or value is invalid.
     #[error("an extended attribute cannot be")]
     Attribute,
     /// The checksum of a block of extended attributes is wrong.
     #[error("the checksum of a block of extended attributes is wrong")]
     AttributeChecksum,
-    /// Inline data that are not there, or longer than their room.
+    /// Inline data is missing, or longer than its room.
     #[error("inline data are not where they should be")]
     InlineData,
-    /// The journal's superblock cannot be.
+    /// The journal's superblock is invalid.
     #[error("the journal's superblock cannot be")]
     JournalSuperblock,
     /// The checksum of the journal's superblock, or of a block in it that recovery needs, is wrong.
     #[error("a checksum in the journal is wrong")]
     JournalChecksum,
-    /// A block of the journal cannot be what it says.
+    /// A block of the journal is inconsistent.
     #[error("a block of the journal cannot be what it says")]
     JournalBlock,
-    /// The journal says of itself that it was aborted, with this errno.
+    /// The journal is marked as aborted, with this errno.
     #[error("the journal was aborted (errno {0})")]
     JournalAborted(i32),
-    /// A structure's block is claimed by something else too.
+    /// A structure's block is claimed by another structure too.
     #[error("a block belongs to two owners")]
     BlockShared,
-    /// Blocks are in use, from this one on, that their bitmap says are free.
+    /// Blocks from this one on are in use but marked free in their bitmap.
     #[error("blocks are in use, and their bitmap says that they are free")]
     BlockUnmarked,
-    /// Blocks are marked as in use, from this one on, and nothing uses them.
+    /// Blocks from this one on are marked as in use but unused.
     #[error("blocks are marked as in use, and nothing uses them")]
     BlockLeaked,
-    /// An inode is in use, and its bitmap says that it is free.
+    /// An inode is in use but marked free in its bitmap.
     #[error("the inode is in use, and its bitmap says that it is free")]
     InodeUnmarked,
-    /// An inode is marked as in use, and is not.
+    /// An inode is marked as in use but unused.
     #[error("the inode is marked as in use, and is not")]
     InodeLeaked,
-    /// An inode is in use, and no name leads to it.
+    /// An inode is in use but has no name.
     #[error("the inode is in use, and no name leads to it")]
     InodeUnreachable,
-    /// An inode has more or fewer names than it says.
+    /// An inode's link count differs from its number of names.
     #[error("the inode's link count is wrong")]
     LinkCount,
-    /// An inode has more or fewer blocks than it says.
+    /// An inode's block count is wrong.
     #[error("the inode's block count is wrong")]
     BlockCount,
-    /// A count that a group's descriptor keeps is wrong.
+    /// A count in a group's descriptor is wrong.
     #[error("the count of {0} is wrong")]
     FreeCount(&'static str),
-    /// What lies behind the last bit of a bitmap is not marked as in use.
+    /// The bits behind the last one of a bitmap are not set.
     #[error("what lies behind the end of a bitmap is not marked as in use")]
     BitmapPadding,
-    /// `.` or `..` leads to something else than the directory or its parent.
+    /// `.` or `..` does not refer to the directory or its parent.
     #[error("`.` or `..` leads elsewhere")]
     DirectoryParent,
     /// A directory has two names.
     #[error("the directory has two names")]
     DirectoryNames,
-    /// A block of attributes has more or fewer inodes than it says.
+    /// An attribute block's reference count is wrong.
     #[error("the reference count of a block of attributes is wrong")]
     AttributeReferences,
-    /// The list of inodes that are being deleted leads to what cannot be.
+    /// The orphan list contains an invalid inode.
     #[error("the list of inodes that are being deleted cannot be")]
     OrphanList,
-    /// Inodes are left to be deleted, and nothing says that the file system was not unmounted.
+    /// There are orphans, although the file system was unmounted cleanly.
     #[error("inodes are left to be deleted, though nothing says that recovery is needed")]
     OrphansLeft,
-    /// A directory has two entries of one name.
+    /// A directory has two entries with the same name.
     #[error("the directory has two entries of one name")]
     DuplicateName,
-    /// The resize inode does not lead to the room behind the group descriptors.
+    /// The resize inode does not point to the reserved blocks behind the group descriptors.
     #[error("the resize inode does not lead to the room for group descriptors")]
     ResizeInode,
-    /// A field of a group descriptor has a value that cannot be.
+    /// A field of a group descriptor has an invalid value.
     #[error("the group descriptor's {0} cannot be")]
     GroupField(&'static str),
-    /// A quota file's header or tree cannot be.
+    /// A quota file's header or tree is invalid.
     #[error("the quota file cannot be what it says")]
     QuotaFile,
-    /// A quota file has a wrong usage of a user, group or project.
+    /// A quota file has wrong figures for a user, group or project.
     #[error("the quota file has somebody's usage wrong")]
     QuotaUsage,
-    /// The block of multiple mount protection has not its magic number.
+    /// The MMP block (multiple mount protection) lacks its magic number.
     #[error("the block of multiple mount protection is none (wrong magic number)")]
     MmpMagic,
-    /// The checksum of the block of multiple mount protection is wrong.
+    /// The checksum of the MMP block is wrong.
     #[error("the checksum of the block of multiple mount protection is wrong")]
     MmpChecksum,
-    /// A field of the block of multiple mount protection has a value that cannot be.
+    /// A field of the MMP block has an invalid value.
     #[error("the {0} in the block of multiple mount protection cannot be")]
     MmpField(&'static str),
 }
@@ -169,19 +169,19 @@ impl Defect {
     }
 }
 
-/// A defect, and where.
+/// A defect, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Corruption {
-    /// What is wrong.
+    /// The defect.
     pub defect: Defect,
-    /// In which inode, if in one (the journal is inode 8).
+    /// The inode, if known (the journal is inode 8).
     pub ino: Option<u32>,
-    /// In which block of the file system (or group, for a defect of a descriptor), if it is known.
+    /// The block of the file system (or the group, for a defect of a descriptor), if known.
     pub block: Option<u64>,
 }
 
 impl Corruption {
-    /// `defect`, not located yet.
+    /// `defect`, without a place.
     pub const fn new(defect: Defect) -> Self {
         Self { defect, ino: None, block: None }
     }
@@ -191,14 +191,14 @@ impl Corruption {
         Self { defect, ino: Some(ino), block }
     }
 
-    /// In inode `ino`, unless one is named already.
+    /// Sets the inode, unless one is set already.
     #[must_use]
     pub fn in_inode(mut self, ino: u32) -> Self {
         self.ino.get_or_insert(ino);
         self
     }
 
-    /// In block `block`, unless one is named already.
+    /// Sets the block, unless one is set already.
     #[must_use]
     pub fn in_block(mut self, block: u64) -> Self {
         self.block.get_or_insert(block);
@@ -220,42 +220,42 @@ impl std::fmt::Display for Corruption {
 
 impl std::error::Error for Corruption {}
 
-/// What this implementation does not do, by name.
+/// An unsupported feature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {advice}")]
 pub struct Unsupported {
-    /// The feature's or flag's name, as `dumpe2fs` or `lsattr` has it.
+    /// The feature's or flag's name in `dumpe2fs` or `lsattr`.
     pub what: String,
-    /// What would help.
+    /// A remedy.
     pub advice: &'static str,
 }
 
-/// Why something could not be read or looked up.
+/// Why a read or look-up failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No such file or directory.
     #[error("no such file or directory")]
     NotFound,
-    /// A part of the path that should be a directory is none.
+    /// A path component that should be a directory is not.
     #[error("not a directory")]
     NotDirectory,
-    /// Too many symbolic links, or one that leads to itself.
+    /// Too many symbolic links, or a link to itself.
     #[error("too many symbolic links")]
     Loop,
     /// A name of more than 255 bytes, or a path of more than 4,095.
     #[error("the name is too long")]
     NameTooLong,
-    /// An argument that makes no sense.
+    /// An invalid argument.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The disk says what cannot be.
+    /// The disk is damaged.
     #[error("the file system is damaged: {0}")]
     Corrupt(#[from] Corruption),
-    /// Something that is not supported.
+    /// An unsupported feature.
     #[error("not supported: {0}")]
     Unsupported(#[from] Unsupported),
-    /// The source has no bytes.
+    /// The source failed.
     #[error(transparent)]
     Source(SourceError),
 }

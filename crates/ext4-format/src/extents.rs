@@ -13,14 +13,14 @@ use crate::Defect;
 
 /// `eh_magic`.
 pub(super) const MAGIC: u16 = 0xF30A;
-/// The deepest a tree can be (EXT4_MAX_EXTENT_DEPTH).
+/// The greatest depth of a tree (EXT4_MAX_EXTENT_DEPTH).
 pub const MAX_DEPTH: u16 = 5;
 /// The header of an inode's extent root without extents: magic number, 0 of 4 entries, depth 0.
 pub const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
-/// Logical blocks that a file can have.
+/// The most logical blocks of a file.
 pub const LOGICAL_BLOCKS: u64 = 1 << 32;
-/// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten
-/// one and this much shorter.
+/// The longest written extent, in blocks (EXT_INIT_MAX_LEN); a greater length marks an unwritten
+/// extent that is this much shorter.
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
 on_disk! {
@@ -51,7 +51,7 @@ pub(super) const ENTRY_BYTES: usize = size_of::<RawExtent>();
 pub(super) const TAIL_BYTES: usize = 4;
 
 impl RawIndex {
-    /// An entry for the node in `child`, whose first block in the file is `first`.
+    /// An entry for the node in `child`, whose first logical block is `first`.
     pub(super) fn new(first: u32, child: u64) -> Self {
         Self {
             block: U32::new(first),
@@ -84,7 +84,7 @@ impl RawExtent {
         self.first() + u64::from(self.blocks())
     }
 
-    /// The entry for `extent`, which is no longer than one may be.
+    /// The entry for `extent`, whose length must be valid.
     pub(super) fn new(extent: &MappedExtent) -> Self {
         let unwritten = if extent.unwritten { MAX_WRITTEN_BLOCKS } else { 0 };
         Self {
@@ -105,32 +105,32 @@ impl RawExtent {
     }
 }
 
-/// Where a node is in its tree, as its parent says.
+/// A node's place in its tree, according to its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlace {
-    /// Its depth, 0 for a leaf; `None`: it is the root and says itself.
+    /// Its depth, 0 for a leaf; `None` for the root, which stores it.
     pub depth: Option<u16>,
-    /// The logical blocks that it is responsible for.
+    /// The logical blocks that it covers.
     pub range: Range<u64>,
 }
 
 impl NodePlace {
-    /// That of the root.
+    /// The place of the root.
     pub fn root() -> Self {
         Self { depth: None, range: 0..LOGICAL_BLOCKS }
     }
 }
 
-/// Where one has to go on looking.
+/// The result of a search in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Here it is.
+    /// The run.
     Run(Run),
-    /// In the node in this block.
+    /// The search continues in the node in this block.
     Child(u64, NodePlace),
 }
 
-/// A node that is sound: entries in order, within its range, pointing into the file system.
+/// A sound node: entries in order, within its range, pointing into the file system.
 #[derive(Debug)]
 pub struct Node<'a> {
     range: Range<u64>,
@@ -143,8 +143,8 @@ enum Entries<'a> {
     Leaf(&'a [RawExtent]),
 }
 
-/// Whether the checksum at the end of the node `bytes` is right; `None`: its header is so wrong
-/// that there is no place for one.
+/// Whether the checksum at the end of the node `bytes` is right; `None` if its header is too
+/// damaged to locate it.
 pub fn checksum_is_right(seed: u32, bytes: &[u8]) -> Option<bool> {
     let (header, _) = RawHeader::read_from_prefix(bytes).ok()?;
     let at = ENTRY_BYTES * (1 + usize::from(header.max.get()));
@@ -172,7 +172,7 @@ impl<'a> Node<'a> {
             && max > 0
             && max <= rest.len() / ENTRY_BYTES
             && count <= max
-            // Only a file that has nothing has a node with nothing in it.
+            // Only an empty file has an empty node.
             && (count > 0 || (place.depth.is_none() && depth == 0));
         if !sound {
             return Err(Defect::ExtentHeader);
@@ -188,7 +188,7 @@ impl<'a> Node<'a> {
             Entries::Index(depth, indexes)
         };
         let node = Self { range: place.range, entries };
-        // A parent names the very first block of its child.
+        // A parent stores the first block of its child.
         let first = match &node.entries {
             Entries::Leaf(extents) => extents.first().map(RawExtent::first),
             Entries::Index(_, indexes) => indexes.first().map(RawIndex::first),
@@ -232,7 +232,7 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// What is known of logical block `logical`, which is in the node's range.
+    /// Looks up logical block `logical`, which is in the node's range.
     pub fn find(&self, logical: u64) -> Found {
         match self.entries {
             Entries::Leaf(extents) => {
@@ -246,7 +246,7 @@ impl<'a> Node<'a> {
                 let after = indexes.partition_point(|index| index.first() <= logical);
                 match after.checked_sub(1).and_then(|before| self.children().nth(before)) {
                     Some((block, place)) => Found::Child(block, place),
-                    // Before everything there is: a hole.
+                    // Before the first entry: a hole.
                     None => {
                         let first = indexes.first().map_or(self.range.end, RawIndex::first);
                         Found::Run(Run::hole(first.saturating_sub(logical)))
@@ -256,8 +256,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The entry of an index that is nearest to block `logical` of the file, which may lie before
-    /// all of them: slot, block and place of the node that it leads to. `None` in a leaf.
+    /// The index entry nearest to logical block `logical`, which may precede all of them: its slot,
+    /// and the block and place of its node. `None` in a leaf.
     pub fn child_near(&self, logical: u64) -> Option<(usize, u64, NodePlace)> {
         let Entries::Index(_, indexes) = self.entries else { return None };
         let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
@@ -273,7 +273,7 @@ impl<'a> Node<'a> {
         extents.iter().map(RawExtent::mapped)
     }
 
-    /// The blocks of the nodes below, in order, and their places.
+    /// The blocks of the child nodes, in order, and their places.
     pub fn children(&self) -> impl Iterator<Item = (u64, NodePlace)> + '_ {
         let (depth, indexes): (u16, &[RawIndex]) = match self.entries {
             Entries::Leaf(_) => (1, &[]),
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(at(21), (201, 2, Unwritten));
         assert_eq!(at(23), (300, 1, Written));
         assert_eq!(at(24), (0, LOGICAL_BLOCKS - 24, Hole));
-        // The longest that is written, and the shortest that is not.
+        // The longest written extent, and the shortest unwritten one.
         let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
         let node = Node::parse(&superblock, &lengths, NodePlace::root()).unwrap();
         let found: Vec<_> =
@@ -361,7 +361,7 @@ mod tests {
             node.find(50),
             Found::Child(101, NodePlace { depth: Some(1), range: 50..LOGICAL_BLOCKS })
         );
-        // What a child may hold.
+        // The range of a child.
         assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
         assert_eq!(defect(&index(1, &[(6, 7)]), first.clone()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&index(1, &[(5, 7), (50, 8)]), first.clone()), Some(Defect::ExtentOrder));
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(defect(&leaf(&[(8, 2, 5), (9, 1, 9)]), root()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&leaf(&[(u32::MAX, 1, 5)]), root()), None);
         assert_eq!(defect(&leaf(&[(u32::MAX, 2, 5)]), root()), Some(Defect::ExtentOrder));
-        // The example has 65,536 blocks, and its first one is no file's.
+        // The example has 65,536 blocks, and its first one belongs to no file.
         assert_eq!(defect(&leaf(&[(0, 1, 65_535)]), root()), None);
         assert_eq!(defect(&leaf(&[(0, 2, 65_535)]), root()), Some(Defect::BlockPointer));
         assert_eq!(defect(&leaf(&[(0, 1, 1)]), root()), Some(Defect::BlockPointer));

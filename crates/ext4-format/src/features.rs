@@ -1,12 +1,12 @@
-//! Features, by which a file system differs from the first ext2 (e2fsprogs: `lib/e2p/feature.c` for
-//! the names).
+//! Features, in which file systems differ from the first ext2 (names from e2fsprogs:
+//! `lib/e2p/feature.c`).
 
 use crate::Unsupported;
 
-/// Names of the bits of one word, as `dumpe2fs` has them.
+/// Names of the bits of one word, as in `dumpe2fs`.
 type Names = &'static [(u32, &'static str)];
 
-/// The words of features, each bit with its name in `dumpe2fs`.
+/// The feature words, each bit with its name in `dumpe2fs`.
 macro_rules! features {
     ($(
         $(#[$meta:meta])*
@@ -23,8 +23,7 @@ macro_rules! features {
 }
 
 features! {
-    /// Features that do not hinder an implementation that does not know them
-    /// (`s_feature_compat`).
+    /// Features that an implementation need not know (`s_feature_compat`).
     compat, COMPAT_NAMES {
         0x1 DIR_PREALLOC "dir_prealloc",
         0x2 IMAGIC_INODES "imagic_inodes",
@@ -79,8 +78,8 @@ features! {
     }
 }
 
-/// What is read here. Encrypted and casefolded files are refused one by one, everything beside them
-/// can be read.
+/// The features supported for reading. Encrypted and casefolded files are refused individually; all
+/// others can be read.
 const INCOMPAT_SUPPORTED: u32 = incompat::FILETYPE
     | incompat::RECOVER
     | incompat::META_BG
@@ -95,7 +94,7 @@ const INCOMPAT_SUPPORTED: u32 = incompat::FILETYPE
     | incompat::ENCRYPT
     | incompat::CASEFOLD;
 
-/// The three words of features of a superblock.
+/// The three feature words of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// [`compat`].
@@ -106,8 +105,8 @@ pub struct Features {
     pub ro_compat: u32,
 }
 
-/// The names of the bits of `word`; an unknown one by its number, after `FEATURE_` and `kind`, as
-/// `dumpe2fs` says.
+/// The names of the bits of `word`; an unknown bit has its number, after `FEATURE_` and `kind`, as
+/// in `dumpe2fs`.
 fn names(word: u32, names: Names, kind: char) -> impl Iterator<Item = String> {
     (0..u32::BITS).map(|bit| (bit, 1 << bit)).filter(move |(_, mask)| word & mask != 0).map(
         move |(bit, mask)| match names.iter().find(|(known, _)| *known == mask) {
@@ -142,22 +141,21 @@ impl Features {
         words.into_iter()
     }
 
-    /// Whether there is one that has no name here.
+    /// Whether there is an unknown feature.
     pub fn has_unknown(&self) -> bool {
         self.words()
             .any(|(word, names, _)| names.iter().fold(word, |left, (known, _)| left & !known) != 0)
     }
 
-    /// The names of all, in the order of `dumpe2fs`.
+    /// The names of all features, in the order of `dumpe2fs`.
     pub fn names(&self) -> Vec<String> {
         self.words().flat_map(|(word, known, kind)| names(word, known, kind)).collect()
     }
 
-    /// Whether this implementation can read such a file system. An unknown bit of [`ro_compat`]
-    /// does not hinder reading.
+    /// Checks that such a file system can be read. An unknown bit of [`ro_compat`] is no obstacle.
     ///
     /// # Errors
-    /// The features that are not known, by name.
+    /// The unknown features, by name.
     pub fn check(&self) -> Result<(), Unsupported> {
         let unknown = self.incompat & !INCOMPAT_SUPPORTED;
         if unknown == 0 {

@@ -1,4 +1,4 @@
-//! Where things are: groups, backups, descriptors (kernel: `fs/ext4/balloc.c`; e2fsprogs:
+//! The places of groups, backups and descriptors (kernel: `fs/ext4/balloc.c`; e2fsprogs:
 //! `lib/ext2fs/closefs.c`, `openfs.c`).
 
 use super::features::{compat, incompat, ro_compat};
@@ -32,24 +32,25 @@ impl Superblock {
         u64::from(self.raw.first_data_block.get()) + u64::from(group) * self.blocks_per_group()
     }
 
-    /// The group that block `block` is in, which the file system has.
+    /// The group of block `block`, which must exist.
     pub fn group_of(&self, block: u64) -> u32 {
         let first = u64::from(self.raw.first_data_block.get());
-        // Groups were counted: there are no more than 2^32.
+        // The number of groups was checked: at most 2^32.
         (block.saturating_sub(first) / self.blocks_per_group()) as u32
     }
 
-    /// Blocks that are kept behind the descriptors for more of them (`s_reserved_gdt_blocks`).
+    /// Blocks reserved behind the descriptors for further ones (`s_reserved_gdt_blocks`).
     pub fn reserved_descriptor_blocks(&self) -> u64 {
         let kept = self.features.has_compat(compat::RESIZE_INODE);
         if kept { u64::from(self.raw.reserved_gdt_blocks.get()) } else { 0 }
     }
 
-    /// Groups that keep their bitmaps and inode tables together (`flex_bg`): 1 if each has its own.
+    /// The number of groups that keep their bitmaps and inode tables together (`flex_bg`): 1 if
+    /// each has its own.
     pub fn flex_groups(&self) -> u32 {
         let flex = self.features.has_incompat(incompat::FLEX_BG);
         let bits = if flex { u32::from(self.raw.log_groups_per_flex) } else { 0 };
-        // (The kernel takes no more than 2^31 for a number of groups either.)
+        // (The kernel accepts at most 2^31 groups either.)
         1u32.checked_shl(bits).unwrap_or(1)
     }
 
@@ -64,14 +65,14 @@ impl Superblock {
             .div_ceil(u64::from(self.block_bytes()))
     }
 
-    /// Whether `blocks` blocks from `start` on can hold a file's data or metadata: within the file
-    /// system, behind its first block.
+    /// Whether `blocks` blocks from `start` on may hold a file's data or metadata: inside the file
+    /// system, after its first block.
     pub fn holds(&self, start: u64, blocks: u64) -> bool {
         start > u64::from(self.raw.first_data_block.get())
             && start.checked_add(blocks).is_some_and(|end| end <= self.blocks)
     }
 
-    /// Whether `group` begins with a superblock, or a backup of it (`ext4_bg_has_super`).
+    /// Whether `group` begins with a superblock or a backup of it (`ext4_bg_has_super`).
     pub fn has_superblock(&self, group: u32) -> bool {
         if group == 0 {
             return true;
@@ -118,7 +119,7 @@ impl Superblock {
         u32::from(place == 0 || place == 1 || place == per_block - 1)
     }
 
-    /// Where descriptor block `index` is, seen from the superblock in block `superblock`
+    /// The block of descriptor block `index`, relative to the superblock in block `superblock`
     /// (`ext2fs_descriptor_block_loc2`).
     pub(super) fn descriptor_block(&self, index: u32, superblock: u64) -> u64 {
         let primary = superblock == self.primary_block();
@@ -126,7 +127,7 @@ impl Superblock {
             return superblock + 1 + u64::from(index);
         }
         let mut group = index * self.descriptors_per_block();
-        // Beside a backup the second group's copy is taken, as e2fsck does.
+        // For a backup the second group's copy is used, as by e2fsck.
         if !primary && group + 1 < self.groups {
             group += 1;
         }
@@ -134,7 +135,7 @@ impl Superblock {
         start + u64::from(self.has_superblock(group))
     }
 
-    /// The block that the primary superblock is in: with blocks of 1 KiB it is the second one.
+    /// The block of the primary superblock: with blocks of 1 KiB the second one.
     pub fn primary_block(&self) -> u64 {
         super::superblock::SUPERBLOCK_OFFSET >> self.block_bits
     }

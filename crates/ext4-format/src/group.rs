@@ -10,7 +10,7 @@ use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
 on_disk! {
-    /// The first 32 bytes of a descriptor: all of it without `64bit`.
+    /// The first 32 bytes of a descriptor: the whole of it without `64bit`.
     pub(super) struct RawGroup, 32, Copy {
         0x00 block_bitmap_lo: U32,
         0x04 inode_bitmap_lo: U32,
@@ -50,14 +50,14 @@ pub(super) const INODE_UNINIT: u16 = 1;
 /// `bg_flags`: the block bitmap was never written.
 pub(super) const BLOCK_UNINIT: u16 = 2;
 
-/// A group whose descriptor is sound.
+/// A sound group descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    /// Where its block bitmap is.
+    /// The block of its block bitmap.
     pub block_bitmap: u64,
-    /// Where its inode bitmap is.
+    /// The block of its inode bitmap.
     pub inode_bitmap: u64,
-    /// Where its inode table begins.
+    /// The first block of its inode table.
     pub inode_table: u64,
     /// Free clusters (blocks, without `bigalloc`).
     pub free_clusters: u32,
@@ -67,24 +67,24 @@ pub struct Group {
     pub directories: u32,
     /// Inodes at the end of the table that were never used.
     pub unused_inodes: u32,
-    /// Its inodes were never used, its inode bitmap was never written.
+    /// Its inodes were never used, and its inode bitmap was never written.
     pub inode_uninit: bool,
     /// Its block bitmap was never written.
     pub block_uninit: bool,
-    /// Checksum of the block bitmap, as far as [`checksum_mask`](Self::checksum_mask) goes.
+    /// Checksum of the block bitmap, limited by [`checksum_mask`](Self::checksum_mask).
     pub block_bitmap_checksum: u32,
-    /// Checksum of the inode bitmap, as far as [`checksum_mask`](Self::checksum_mask) goes.
+    /// Checksum of the inode bitmap, limited by [`checksum_mask`](Self::checksum_mask).
     pub inode_bitmap_checksum: u32,
-    /// Which bits of the bitmaps' checksums the descriptor has room for.
+    /// The bits of the bitmaps' checksums that the descriptor stores.
     pub checksum_mask: u32,
 }
 
-/// The checksum that `bytes`, a descriptor, should have; `None`: descriptors have none here.
+/// The correct checksum of `bytes`, a descriptor; `None` if descriptors have none.
 pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
         let state = crc32c(superblock.seed(), &number);
-        // As most are: in one piece, that takes half of the time.
+        // The usual size, in one piece, which takes half of the time.
         if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
             whole[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
             return Some(crc32c(state, &whole) as u16);
@@ -97,14 +97,14 @@ pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Op
 }
 
 impl Group {
-    /// Whether the checksum of descriptor `number`, `bytes`, is right; where there are none it is.
+    /// Whether the checksum of descriptor `number`, `bytes`, is right; true if there is none.
     pub fn checksum_is_right(superblock: &Superblock, number: u32, bytes: &[u8]) -> bool {
         let Ok((raw, _)) = RawGroup::read_from_prefix(bytes) else { return false };
         checksum(superblock, number, bytes).is_none_or(|checksum| checksum == raw.checksum.get())
     }
 
-    /// Reads descriptor `number` of `bytes`, as many as a descriptor has. Its checksum is
-    /// [something else](Self::checksum_is_right).
+    /// Parses descriptor `number` from `bytes`, which have a descriptor's size. Does not verify its
+    /// [checksum](Self::checksum_is_right).
     ///
     /// # Errors
     /// [`Defect::GroupPointer`].
@@ -116,7 +116,7 @@ impl Group {
         let high = high.unwrap_or_default();
         let block = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
         let count = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
-        // Flags and counts of unused inodes mean something only where a checksum guards them.
+        // Flags and counts of unused inodes are only valid where a checksum guards them.
         let guarded =
             superblock.features.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0;
         let flag = |flag| guarded && raw.flags.get() & flag != 0;

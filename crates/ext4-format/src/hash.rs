@@ -1,22 +1,22 @@
 //! Hashes of names in an indexed directory (kernel: `fs/ext4/hash.c`; e2fsprogs: `dirhash.c`).
 
-/// Which hash an index is sorted by (`DX_HASH_*`), with the way `char` was signed where the file
-/// system was made.
+/// The hash function of an index (`DX_HASH_*`), with the signedness of `char` where the file system
+/// was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashKind {
-    /// The one of ext2's first patches (version 0, or 3 with unsigned characters).
+    /// The hash of ext2's first patches (version 0, or 3 with unsigned characters).
     Legacy {
-        /// Bytes above 127 count as negative.
+        /// Whether bytes above 127 count as negative.
         signed: bool,
     },
-    /// Half of MD4 (version 1 or 4); what `mkfs` takes.
+    /// Half of MD4 (version 1 or 4); the default of `mkfs`.
     HalfMd4 {
-        /// Bytes above 127 count as negative.
+        /// Whether bytes above 127 count as negative.
         signed: bool,
     },
     /// The Tiny Encryption Algorithm (version 2 or 5).
     Tea {
-        /// Bytes above 127 count as negative.
+        /// Whether bytes above 127 count as negative.
         signed: bool,
     },
 }
@@ -25,9 +25,9 @@ pub enum HashKind {
 const END_OF_DIRECTORY: u32 = 0x7fff_ffff << 1;
 
 impl HashKind {
-    /// The hash that an index root's `hash_version` means, in a file system whose superblock says
-    /// of `char` that it is `signed`; `None` if it is none of these (version 6, SipHash, is of
-    /// encrypted directories with case folding).
+    /// The hash function for an index root's `hash_version`, in a file system whose superblock
+    /// marks `char` as `signed`. `None` for other versions (version 6, SipHash, is for encrypted
+    /// directories with case folding).
     pub fn from_version(version: u8, signed: bool) -> Option<Self> {
         match version {
             0 => Some(Self::Legacy { signed }),
@@ -37,12 +37,12 @@ impl HashKind {
         }
     }
 
-    /// The hash of `name`, lowest bit clear, with the superblock's `s_hash_seed`.
+    /// The hash of `name`, with the lowest bit clear; `seed` is the superblock's `s_hash_seed`.
     pub fn hash(self, name: &[u8], seed: &[u32; 4]) -> u32 {
         self.full_hash(name, seed).0
     }
 
-    /// The same, and the minor hash, which distinguishes names of the same hash.
+    /// The same with the minor hash, which distinguishes names of the same hash.
     pub fn full_hash(self, name: &[u8], seed: &[u32; 4]) -> (u32, u32) {
         let (hash, minor) = match self {
             Self::Legacy { signed } => (legacy(name, signed), 0),
@@ -66,22 +66,23 @@ impl HashKind {
     }
 }
 
-/// A seed of zeroes stands for MD4's own constants.
+/// A seed of zeroes selects MD4's own constants.
 fn initial(seed: &[u32; 4]) -> [u32; 4] {
     if *seed == [0; 4] { [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476] } else { *seed }
 }
 
-/// What is left of `name` at each multiple of `step`: the padding of each round counts all of it.
+/// The rest of `name` at each multiple of `step`: the padding of each round depends on the whole
+/// rest.
 fn chunks(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(step).map(move |at| &name[at..])
 }
 
-/// A byte as a `char` of 32 bits.
+/// A byte converted to a 32-bit `char`.
 fn widened(byte: u8, signed: bool) -> u32 {
     if signed { i32::from(byte.cast_signed()).cast_unsigned() } else { u32::from(byte) }
 }
 
-/// The first `4 N` bytes of `rest` as words, filled up with its length (`str2hashbuf`).
+/// The first `4 N` bytes of `rest` as words, padded with its length (`str2hashbuf`).
 fn words<const N: usize>(rest: &[u8], signed: bool) -> [u32; N] {
     // A name is at most 255 bytes.
     let length = rest.len() as u32;
@@ -107,7 +108,7 @@ fn legacy(name: &[u8], signed: bool) -> u32 {
     last << 1
 }
 
-/// MD4 cut down to eight words and 24 steps (RFC 1320 has the whole).
+/// MD4 reduced to eight words and 24 steps (full version: RFC 1320).
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
     type Function = fn(u32, u32, u32) -> u32;
     let rounds: [(Function, u32, [usize; 8], [u32; 4]); 3] = [
@@ -125,7 +126,7 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
         for (step, from) in order.into_iter().enumerate() {
             let sum =
                 a.wrapping_add(function(b, c, d)).wrapping_add(input[from]).wrapping_add(constant);
-            // The four words take turns: what was d is changed next.
+            // The four words rotate: the former d is changed next.
             (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
         }
     }
@@ -162,7 +163,7 @@ mod tests {
         u32::from_le_bytes([13, 14, 15, 16]),
     ];
 
-    /// What `debugfs -R "dx_hash -h KIND [-s SEED] NAME"` says.
+    /// Values of `debugfs -R "dx_hash -h KIND [-s SEED] NAME"`.
     #[test]
     fn hashes_are_those_of_debugfs() {
         let long = [b'x'; 255];

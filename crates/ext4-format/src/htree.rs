@@ -1,7 +1,7 @@
 //! Blocks of a directory's hash tree (kernel documentation: `filesystems/ext4/directory.rst`, "Hash
 //! Tree Directories"; `fs/ext4/namei.c`).
 //!
-//! To an implementation that does not know the tree, its blocks look like directory blocks without
+//! For an implementation that does not know the tree, its blocks look like directory blocks without
 //! names.
 
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::checksum::crc32c;
 use super::dirent::{DirectoryShape, record_bytes};
 use crate::error::Defect;
 
-/// Of an entry's block number, the bits that count (`dx_get_block`).
+/// The valid bits of an entry's block number (`dx_get_block`).
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
-/// Where the entries of a node begin: after one directory entry of the whole block.
+/// Offset of the entries of a node: after one directory entry of the whole block.
 pub(super) const NODE_START: usize = 8;
-/// Where the entries of the root begin: after `.`, `..` and the root's own header.
+/// Offset of the entries of the root: after `.`, `..` and the root's own header.
 pub(super) const ROOT_START: usize = 32;
-/// Reserved room and checksum behind the last entry.
+/// Size of the reserved room and checksum behind the last entry.
 pub(super) const TAIL_BYTES: usize = 8;
 
 on_disk! {
-    /// What a root says of its tree (`struct dx_root_info`).
+    /// The tree's properties in its root (`struct dx_root_info`).
     struct RootInfo, 8 {
         0 reserved_zero: U32,
         4 hash_version: u8,
@@ -31,19 +31,19 @@ on_disk! {
         6 indirect_levels: u8,
         7 unused_flags: u8,
     }
-    /// An entry (`struct dx_entry`); the first one's hash is not stored: there is a [`CountLimit`].
+    /// An entry (`struct dx_entry`); the first one has a [`CountLimit`] in place of its hash.
     struct RawEntry, 8 {
         0 hash: U32,
         4 block: U32,
     }
-    /// How many entries there are, and could be (`struct dx_countlimit`).
+    /// The number of entries, and the limit (`struct dx_countlimit`).
     struct CountLimit, 4 {
         0 limit: U16,
         2 count: U16,
     }
 }
 
-/// A node of the tree, checked: it has at least one entry, and no more than fit.
+/// A checked node of the tree: it has at least one entry, and no more than fit.
 #[derive(Debug, Clone)]
 pub struct IndexNode {
     block: Arc<[u8]>,
@@ -51,19 +51,19 @@ pub struct IndexNode {
     count: usize,
 }
 
-/// The root: a node, and what it says of the tree.
+/// The root: a node, and the tree's properties.
 #[derive(Debug, Clone)]
 pub struct IndexRoot {
     /// Its entries.
     pub node: IndexNode,
-    /// Which hash the tree is sorted by (`DX_HASH_*`, without the sign of `char`).
+    /// The hash function of the tree (`DX_HASH_*`, without the sign of `char`).
     pub hash_version: u8,
-    /// How many levels of nodes there are between root and leaves.
+    /// Levels of nodes between root and leaves.
     pub levels: usize,
 }
 
 impl IndexRoot {
-    /// Reads the first block of an indexed directory.
+    /// Parses the first block of an indexed directory.
     ///
     /// # Errors
     /// [`Defect::HashTree`].
@@ -94,14 +94,14 @@ fn record_at(block: &[u8], offset: usize, shape: DirectoryShape) -> Option<usize
     Some(record_bytes(u16::from_le_bytes(bytes.try_into().ok()?), shape.block_bytes))
 }
 
-/// Whether `block` of an indexed directory can be a node of the tree: it holds one unused entry of
-/// its whole length.
+/// Whether `block` of an indexed directory can be a node of the tree: it contains one unused entry
+/// of its whole length.
 pub(crate) fn looks_like_node(block: &[u8], shape: DirectoryShape) -> bool {
     block.get(..4) == Some(&[0; 4]) && record_at(block, 0, shape) == Some(shape.block_bytes)
 }
 
 impl IndexNode {
-    /// Reads a block that is a node and not the root.
+    /// Parses an inner node.
     ///
     /// # Errors
     /// [`Defect::HashTree`].
@@ -131,18 +131,18 @@ impl IndexNode {
     }
 
     fn entries(&self) -> &[RawEntry] {
-        // `at` has seen that they lie within the block.
+        // `at` has checked that they lie within the block.
         let bytes = self.block.get(self.start..self.start + self.count * 8).unwrap_or_default();
         <[RawEntry]>::ref_from_bytes(bytes).unwrap_or_default()
     }
 
-    /// How many entries there are; at least one.
+    /// The number of entries; at least one.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// From which hash on entry `index` leads to names; 0 for the first. The lowest bit is set if
-    /// names of that hash are in the block before, too.
+    /// The lowest hash of entry `index`; 0 for the first. The lowest bit is set if names of that
+    /// hash are in the previous block, too.
     pub fn hash(&self, index: usize) -> u32 {
         if index == 0 {
             0
@@ -151,25 +151,25 @@ impl IndexNode {
         }
     }
 
-    /// Which block of the directory entry `index` leads to.
+    /// The directory block of entry `index`.
     pub fn child(&self, index: usize) -> u32 {
         self.entries().get(index).map_or(BLOCK_MASK, |entry| entry.block.get() & BLOCK_MASK)
     }
 
-    /// Whether its entries are in order: a search leads nowhere if they are not.
+    /// Whether its entries are in order; otherwise searches fail.
     pub fn is_sorted(&self) -> bool {
         self.entries().get(1..).unwrap_or_default().is_sorted_by_key(|entry| entry.hash.get())
     }
 
-    /// The entry that leads to names with `hash`: the last whose own is not above it.
+    /// The entry for names with `hash`: the last whose own hash is not above it.
     pub fn find(&self, hash: u32) -> usize {
         let later = self.entries().get(1..).unwrap_or_default();
         later.partition_point(|entry| entry.hash.get() <= hash)
     }
 }
 
-/// Whether names with `hash` are looked for between two hashes of index entries; `high` is `None`
-/// behind the last.
+/// Whether names with `hash` are looked up between two hashes of index entries; `high` is `None`
+/// after the last.
 pub(crate) fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
     hash >= low & !1 && high.is_none_or(|high| hash < high & !1 || hash | 1 == high)
 }

@@ -22,20 +22,20 @@ fn system_data(body: &[u8]) -> Option<&[u8]> {
 }
 
 impl Inode {
-    /// The two parts of the room that inline data have: `i_block`, and the value of `system.data`.
-    /// In a directory each holds entries of its own.
+    /// The two parts of the room for inline data: `i_block`, and the value of `system.data`. In a
+    /// directory each holds separate entries.
     ///
     /// # Errors
-    /// [`Defect::InlineData`]: the attribute is not there.
+    /// [`Defect::InlineData`] if the attribute is missing.
     pub fn inline_parts(&self) -> Result<(&[u8], &[u8]), Corruption> {
         let rest = system_data(self.body_attributes()).ok_or_else(|| wrong(self))?;
         Ok((self.block_area(), rest))
     }
 
-    /// The content of an inode that holds it itself, as long as its size.
+    /// The content of an inode with inline data, cut to its size.
     ///
     /// # Errors
-    /// [`Defect::InlineData`]: it is not there, or longer than its room.
+    /// [`Defect::InlineData`] if it is missing, or longer than its room.
     pub fn inline_data(&self) -> Result<Vec<u8>, Corruption> {
         let (first, rest) = self.inline_parts()?;
         let size = usize::try_from(self.size()).unwrap_or(usize::MAX);

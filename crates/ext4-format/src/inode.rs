@@ -62,7 +62,7 @@ on_disk! {
         0x7C checksum_lo: U16,
         0x7E reserved: U16,
     }
-    /// What may follow, as far as `i_extra_isize` goes.
+    /// The optional part, as far as `i_extra_isize` extends.
     pub(super) struct RawInodeExtra, 32 {
         0x00 extra_isize: U16,
         0x02 checksum_hi: U16,
@@ -80,16 +80,16 @@ const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
 const EXTRA_BYTES: usize = size_of::<RawInodeExtra>();
 const CHECKSUM_LO_AT: usize = std::mem::offset_of!(RawInode, checksum_lo);
 const CHECKSUM_HI_AT: usize = GOOD_OLD_BYTES + std::mem::offset_of!(RawInodeExtra, checksum_hi);
-/// The size that mkfs gives inodes.
+/// The default size of inodes of mkfs.
 const USUAL_BYTES: usize = 256;
 
-/// An inode whose fields can be. It is a copy: nothing of the block it came from is held.
+/// An inode with valid fields. It is a copy, and holds no reference to its block.
 #[derive(Debug, Clone)]
 pub struct Inode {
     metadata: Metadata,
-    /// The file system's, of which its own is made when it is asked for.
+    /// The file system's seed, from which the inode's is computed on demand.
     seed: u32,
-    /// `i_mode` has no type: free inodes, and that of the bad blocks.
+    /// Whether `i_mode` has no type: free inodes, and the list of bad blocks.
     typeless: bool,
     fast_symlink: bool,
     dtime: u32,
@@ -98,7 +98,7 @@ pub struct Inode {
     body: Arc<[u8]>,
 }
 
-/// A time of `seconds`, and its `extra` word: two more bits of seconds, and nanoseconds
+/// Decodes a time from `seconds` and its `extra` word: two more bits of seconds, and nanoseconds
 /// (`ext4_decode_extra_time`).
 pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
     let extra = extra.get();
@@ -117,14 +117,14 @@ fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
     }
 }
 
-/// The checksum, in the form of `lo | hi << 16`, that `bytes` should have; `has_high`: there is
-/// room for its upper half.
+/// The correct checksum of `bytes`, as `lo | hi << 16`; `has_high`: there is room for its upper
+/// half.
 fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
     let fields = [CHECKSUM_LO_AT, CHECKSUM_HI_AT];
     if !has_high {
         return crc32c_without(seed, bytes, &fields[..1], 2) & 0xFFFF;
     }
-    // As most are: in one piece, that takes a third of the time.
+    // The usual size, in one piece, which takes a third of the time.
     if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
         fields.into_iter().for_each(|at| whole[at..at + 2].fill(0));
         return crc32c(seed, &whole);
@@ -133,8 +133,8 @@ fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
 }
 
 impl Inode {
-    /// The checksum that inode `ino`, `bytes`, should have, the one that it has, and whether there
-    /// is room for the upper half.
+    /// The correct checksum of inode `ino`, `bytes`, its stored checksum, and whether there is room
+    /// for the upper half.
     fn checksums(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Option<(u32, u32, bool)> {
         let (raw, rest) = RawInode::ref_from_prefix(bytes).ok()?;
         let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
@@ -146,8 +146,8 @@ impl Inode {
         Some((right, u32::from(raw.checksum_lo.get()) | high, extra.is_some()))
     }
 
-    /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that
-    /// is all zeroes was never used: right too.
+    /// Whether the checksum of inode `ino`, `bytes`, is right; true if there is none. An inode of
+    /// all zeroes was never used, which is right too.
     pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
         if !superblock.has_checksums() {
             return bytes.len() >= GOOD_OLD_BYTES;
@@ -157,7 +157,7 @@ impl Inode {
         })
     }
 
-    /// Gives inode `ino`, `bytes`, its right checksum, where there are any.
+    /// Sets the checksum of inode `ino`, `bytes`, if enabled.
     pub(super) fn set_checksum(superblock: &Superblock, ino: u32, bytes: &mut [u8]) {
         if !superblock.has_checksums() {
             return;
@@ -170,8 +170,8 @@ impl Inode {
         }
     }
 
-    /// Reads inode `ino` of `bytes`, as many as the file system's inodes have. Its checksum is
-    /// [something else](Self::checksum_is_right).
+    /// Parses inode `ino` from `bytes`, which have an inode's size. Does not verify its
+    /// [checksum](Self::checksum_is_right).
     ///
     /// # Errors
     /// [`Defect::InodeField`].
@@ -183,8 +183,8 @@ impl Inode {
         let found = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
         let extra_isize = found.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
         checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
-        // What lies behind `i_extra_isize` is not there, unless that is 0 (made by a kernel that
-        // knew none): then the kernel takes the fields as they are, zeroes.
+        // Fields behind `i_extra_isize` do not exist, unless that is 0 (an inode made by a kernel
+        // without such fields): then the kernel reads the fields as they are, zeroes.
         let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
         let fits = |end: usize| rest.len() >= end && reach >= end;
 
@@ -218,8 +218,8 @@ impl Inode {
             && if features.has_incompat(incompat::EA_INODE) {
                 size > 0 && size < BLOCK_AREA_BYTES as u64
             } else {
-                // A link without blocks other than those of attributes holds its target itself
-                // (`ext4_inode_is_fast_symlink`).
+                // A symbolic link without blocks other than those of attributes holds its target in
+                // the inode (`ext4_inode_is_fast_symlink`).
                 let cluster_512 =
                     u64::from(superblock.cluster_blocks()) << (superblock.block_bits() - 9);
                 blocks_512 == if attribute_block == 0 { 0 } else { cluster_512 }
@@ -267,7 +267,7 @@ impl Inode {
         self.metadata.ino
     }
 
-    /// What it is; one without a type (free, or that of the bad blocks) counts as a file.
+    /// Its type; one without a type (free, or the list of bad blocks) counts as a file.
     pub fn file_type(&self) -> FileType {
         self.metadata.file_type
     }
@@ -292,20 +292,19 @@ impl Inode {
         self.metadata.flags & flag != 0
     }
 
-    /// What `stat` returns, without the size of inline data:
-    /// [`Volume::metadata`](super::Volume::metadata) adds that.
+    /// The result of `stat`, without the size of inline data, which
+    /// [`Volume::metadata`](super::Volume::metadata) adds.
     pub fn metadata(&self) -> Metadata {
         self.metadata
     }
 
-    /// What the checksums of its blocks start from: of extent nodes, directory blocks and htree
-    /// nodes.
+    /// The initial state of the checksums of its blocks: of extent nodes, directory blocks and
+    /// htree nodes.
     pub fn checksum_seed(&self) -> u32 {
         inode_seed(self.seed, self.metadata.ino, self.metadata.generation)
     }
 
-    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next inode in the list of
-    /// orphans.
+    /// `i_dtime`: the deletion time, in seconds since 1970, or the next inode in the orphan list.
     pub fn deletion_time(&self) -> u32 {
         self.dtime
     }
@@ -315,8 +314,8 @@ impl Inode {
         self.fast_symlink
     }
 
-    /// Whether its content is in the inode, behind `i_block`'s first 60 bytes in the attribute
-    /// `system.data`.
+    /// Whether its content is in the inode: the first 60 bytes in `i_block`, the rest in the
+    /// attribute `system.data`.
     pub fn is_inline(&self) -> bool {
         self.has(flags::INLINE_DATA)
     }
@@ -332,14 +331,14 @@ impl Inode {
         &self.block
     }
 
-    /// What follows the inode's fields in its room on the disk, if it begins with the magic number
-    /// of extended attributes (which is part of it): those in the inode. Nothing otherwise.
+    /// The extended attributes in the inode: the part behind its fields, if it begins with the
+    /// magic number of attributes (which is included); otherwise empty.
     pub fn body_attributes(&self) -> &[u8] {
         &self.body
     }
 
-    /// Whether it has content in blocks: files, directories, links that are not fast; not devices,
-    /// pipes, sockets.
+    /// Whether its content is in blocks: files, directories, links with blocks; not devices, pipes,
+    /// sockets.
     pub fn has_blocks(&self) -> bool {
         !self.is_inline()
             && match self.metadata.file_type {
@@ -349,10 +348,10 @@ impl Inode {
             }
     }
 
-    /// Whether its content can be read here.
+    /// Checks that its content can be read.
     ///
     /// # Errors
-    /// It is encrypted, protected by verity, or a directory that ignores the case of names.
+    /// If it is encrypted, protected by verity, or a directory that ignores the case of names.
     pub fn check_supported(&self) -> Result<(), Unsupported> {
         let refuse = |what: &str, advice| {
             Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice })

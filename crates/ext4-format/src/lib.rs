@@ -2,20 +2,20 @@
 //! without a device.
 //!
 //! # What it is for
-//! It reads, checks and edits the structures of ext2, ext3 and ext4, and makes new file systems.
-//! It does no I/O: bytes come from a [`Source`], and edits are made in bytes that the caller has.
+//! It reads, checks and edits the structures of ext2, ext3 and ext4, and makes new file systems. It
+//! does no I/O: bytes come from a [`Source`], and edits are made in the caller's bytes.
 //!
 //! # What it owns
-//! Nothing but what it parsed. It has no cache, no lock, no thread.
+//! Only what it has parsed. It has no cache, no lock, no thread.
 //!
 //! # What it promises
-//! - Nothing read is trusted. Unchecked structures have types of their own
-//!   ([`RawSuperblock`], [`Superblock`]). [`Volume`] is the one place that reads structures, and
-//!   checks every checksum, range and order.
-//! - Every walk ends, whatever is on the disk: depths and counts are bounded by what a sound file
-//!   system can hold.
+//! - No data from the disk is trusted. Unchecked structures have separate types ([`RawSuperblock`],
+//!   [`Superblock`]). [`Volume`] is the only place that reads structures, and checks every
+//!   checksum, range and order.
+//! - Every walk ends, whatever is on the disk: depths and counts are bounded by those of a sound
+//!   file system.
 //! - An error names the defect, the inode and the block ([`Corruption`]).
-//! - Names, hashes, orders and cookies of directories are the kernel's.
+//! - Names, hashes, orders and cookies of directories are those of the kernel.
 //! - Safe Rust only, and no panic on any input: `tests/images/mutations.rs` and the fuzzer `ext4`
 //!   check this.
 //!

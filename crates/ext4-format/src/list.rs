@@ -1,10 +1,10 @@
-//! Directories listed in the order of their names' hashes, where the kernel does so
+//! Lists directories in the order of their names' hashes, where the kernel does so
 //! (`fs/ext4/dir.c`: `is_dx_dir`, `ext4_dx_readdir`; `fs/ext4/namei.c`: `ext4_htree_fill_tree`).
 //!
-//! A place in a block means nothing once a leaf was split: its names are elsewhere. A full hash is
-//! where its names are for as long as the directory lives, in whatever block. So places are full
-//! hashes, from before there is an index: in a directory of one block, too, which may get one any
-//! time, and in one that is in its inode.
+//! A byte position is invalid once a leaf was split, which moves its names. A full hash stays valid
+//! for as long as the directory exists, in whatever block its names are. So cookies are full hashes
+//! even before there is an index: also in a directory of one block, which may get one any time, and
+//! in an inline directory.
 
 use std::collections::HashSet;
 
@@ -16,22 +16,22 @@ use super::source::Source;
 use super::volume::Volume;
 use crate::error::Result;
 
-/// The place behind all names (`EXT4_HTREE_EOF_64BIT`).
+/// The cookie behind all names (`EXT4_HTREE_EOF_64BIT`).
 const END: u64 = i64::MAX as u64;
-/// From this place on, bytes of a directory are not meant.
+/// Cookies from here on are hashes; lower ones are bytes of a directory.
 const HASHES: u64 = 1 << 32;
 
-/// The place of names with a hash and a minor hash (`hash2pos`).
+/// The cookie of a hash and a minor hash (`hash2pos`).
 fn place((hash, minor): (u32, u32)) -> u64 {
     u64::from(hash >> 1) << 32 | u64::from(minor)
 }
 
-/// The hash of names from `place` on.
+/// The hash in the cookie `place`.
 fn hash_of(place: u64) -> u32 {
     ((place >> 32) as u32) << 1
 }
 
-/// Names between two places, in no order. For now each one's `cookie` is its own place.
+/// Names between two cookies, unordered. Here each one's `cookie` is its own position.
 struct Stretch {
     kind: HashKind,
     names: Vec<DirectoryEntry>,
@@ -39,21 +39,20 @@ struct Stretch {
 }
 
 impl<S: Source> Volume<S> {
-    /// Names in directory `dir` from `cookie` on (0, or an entry's), about as many as there are in
-    /// one block; none at the end.
+    /// Names in directory `dir` from `cookie` on (0, or an entry's), about as many as in one block;
+    /// none at the end.
     ///
-    /// Where the kernel goes by hashes it is done here, too, with the same cookies: with the
-    /// feature `dir_index`, in directories that have an index, or one block, or are in their
-    /// inodes. A name that is there from the first call to the last comes once then, whatever is
-    /// added, removed and renamed meanwhile. Names of one full hash have one place: their cookies,
-    /// but for the last one's, lead back to the first of them. `.` and `..` come first. Any other
-    /// directory is read block after block, as [`entries`](Self::entries) does; so is one with an
-    /// index that cannot be made out.
+    /// Where the kernel lists by hashes this does too, with the same cookies: with the feature
+    /// `dir_index`, in directories that have an index, or one block, or are inline. Then a name
+    /// that exists throughout is returned exactly once, whatever is added, removed and renamed
+    /// meanwhile. Names with the same full hash share a position: their cookies, except for the
+    /// last one's, lead back to the first of them. `.` and `..` come first. Any other directory is
+    /// read block by block, as by [`entries`](Self::entries); so is one with a malformed index.
     ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or the device.
-    /// [`Defect::HashTree`](crate::Defect::HashTree) if the index was good for a beginning,
-    /// and then leads nowhere, or to names that belong elsewhere.
+    /// [`Defect::HashTree`](crate::Defect::HashTree) if the index is valid at the start but leads
+    /// nowhere later, or to names that belong elsewhere.
     pub fn list(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let dir = Directory::open(self, dir)?;
         let changed = self.replayed().names(dir.inode.ino());
@@ -86,7 +85,7 @@ impl<S: Source> Volume<S> {
 }
 
 impl<S: Source> Directory<'_, S> {
-    /// Where `name` is in the order of hashes.
+    /// The position of `name` in hash order.
     fn place_of(&self, kind: HashKind, name: &[u8]) -> u64 {
         match name {
             b"." => place((0, 0)),
@@ -95,21 +94,21 @@ impl<S: Source> Directory<'_, S> {
         }
     }
 
-    /// Replaces the cookies of `names` by their own places.
+    /// Replaces the cookies of `names` by their own positions.
     fn put_in_places(&self, kind: HashKind, names: &mut [DirectoryEntry]) {
         for entry in names {
             entry.cookie = self.place_of(kind, &entry.name);
         }
     }
 
-    /// The names from place `from` on; `None`: the directory is not listed by hashes, and a cookie
-    /// is a byte.
+    /// The names from `from` on; `None` if the directory is not listed by hashes, and a cookie is a
+    /// byte.
     fn stretch(&self, from: u64) -> Result<Option<Stretch>> {
         if self.is_indexed {
             return match self.stretch_of_tree(from) {
                 Ok(stretch) => Ok(Some(stretch)),
-                // All cookies that are bytes lead to the same leaf, the first, so that this comes
-                // out the same for each. No caller has a cookie of a hash then.
+                // All byte cookies lead to the first leaf, so the result is the same for each. No
+                // caller has a hash cookie then.
                 Err(Miss::Malformed) if from < HASHES => Ok(None),
                 Err(miss) => Err(self.no_way_around(miss)),
             };
@@ -131,14 +130,14 @@ impl<S: Source> Directory<'_, S> {
         Ok(Some(Stretch { kind, names, end: END }))
     }
 
-    /// The names of the leaf that place `from` is in, and of those after it in which its last hash
-    /// goes on.
+    /// The names of the leaf that contains `from`, and of the following leaves that continue its
+    /// last hash.
     fn stretch_of_tree(&self, from: u64) -> Result<Stretch, Miss> {
         let mut path = self.descend(|_| hash_of(from))?;
         let kind = path.kind;
         let mut names = Vec::new();
         if from <= place((2, 0)) {
-            // `.` and `..` are with the root.
+            // `.` and `..` are in the root.
             let root = self.block(0)?.map_err(|_| Miss::Malformed)?;
             self.collect(&root.bytes, 0, Some(root.number), 0, &mut names)?;
             if !names.iter().map(|entry| entry.name.as_slice()).eq([&b"."[..], b".."]) {
@@ -146,8 +145,8 @@ impl<S: Source> Directory<'_, S> {
             }
             self.put_in_places(kind, &mut names);
         }
-        // Each block is one leaf at most: a tree that leads to the same one again and again would
-        // have no end, and names without number.
+        // Each block is at most one leaf: a tree that refers to the same leaf repeatedly would
+        // never end.
         let mut leaves = HashSet::new();
         loop {
             let leaf = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;

@@ -1,4 +1,4 @@
-//! Where a file's blocks are: extent trees and block maps alike.
+//! The mapping of a file's blocks, by extent trees or block maps.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use super::source::Source;
 use super::volume::Volume;
 use crate::{Corruption, Defect, Error, Result};
 
-/// The most extents of a file that are held at once: 24 MiB.
+/// The most extents of a file held at once: 24 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
-/// The most nodes that are read for one [`ExtentMap`]: more than a tree of [`MAX_EXTENTS`] extents
-/// needs whose nodes are a quarter full.
+/// The most nodes read for one [`ExtentMap`]: more than a tree of [`MAX_EXTENTS`] extents needs
+/// with nodes that are a quarter full.
 const MAX_NODES: usize = 16 << 10;
 
-/// What a stretch of a file is.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunState {
     /// Data.
     Written,
-    /// Room that was set aside: reads as zeroes.
+    /// Preallocated: reads as zeroes.
     Unwritten,
-    /// Nothing: reads as zeroes.
+    /// Hole: reads as zeroes.
     Hole,
 }
 
-/// A stretch of a file's blocks that are of one kind and, if they are anywhere, one after another.
+/// A run of a file's blocks with the same state and, if mapped, at consecutive places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Where the first one is, in blocks of the file system; 0 for a hole.
+    /// The first block in the file system; 0 for a hole.
     pub physical: u64,
-    /// How many blocks, at least 1; it may reach beyond the file's size.
+    /// Number of blocks, at least 1; may extend beyond the file's size.
     pub blocks: u64,
-    /// What they are.
+    /// Their state.
     pub state: RunState,
 }
 
@@ -45,26 +45,26 @@ impl Run {
     }
 }
 
-/// An extent of a file, checked.
+/// A checked extent of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappedExtent {
-    /// The first block in the file.
+    /// First logical block.
     pub logical: u32,
-    /// How many blocks, at least 1.
+    /// Number of blocks, at least 1.
     pub blocks: u32,
-    /// The first block in the file system.
+    /// First block in the file system.
     pub physical: u64,
-    /// Room that was set aside: reads as zeroes.
+    /// Whether it is preallocated: reads as zeroes.
     pub unwritten: bool,
 }
 
 impl MappedExtent {
-    /// The first block in the file behind it.
+    /// The logical block behind it.
     pub fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.blocks)
     }
 
-    /// The part of it from `logical` on, if that is in it.
+    /// The part from `logical` on, if that is inside.
     pub fn run_at(&self, logical: u64) -> Option<Run> {
         let into = logical.checked_sub(u64::from(self.logical))?;
         let blocks = u64::from(self.blocks).checked_sub(into).filter(|left| *left > 0)?;
@@ -72,7 +72,7 @@ impl MappedExtent {
         Some(Run { physical: self.physical + into, blocks, state })
     }
 
-    /// Both as one, if `next` goes on where this one ends, in the file and on the disk.
+    /// Both merged, if `next` continues this one in the file and on the disk.
     pub(super) fn joined(&self, next: &Self) -> Option<Self> {
         let follows = self.end() == u64::from(next.logical)
             && self.physical + u64::from(self.blocks) == next.physical
@@ -82,7 +82,7 @@ impl MappedExtent {
     }
 }
 
-/// All extents of a file, adjacent ones merged; of a file with very many, the first ones.
+/// All extents of a file, adjacent ones merged; only the first ones if there are too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentMap {
     extents: Vec<MappedExtent>,
@@ -90,13 +90,13 @@ pub struct ExtentMap {
 }
 
 impl ExtentMap {
-    /// The map of a file that has these extents, in order, and no others.
+    /// The complete map of a file with these extents, in order.
     pub(super) fn whole(extents: impl Iterator<Item = MappedExtent>) -> Self {
         Self { extents: extents.collect(), known: u64::MAX }
     }
 
-    /// What is known of logical block `logical`; `None`: it is beyond what the map holds,
-    /// [`Volume::run_at`] knows.
+    /// The run at logical block `logical`; `None` if it is beyond the map's content:
+    /// [`Volume::run_at`] finds it.
     pub fn run_at(&self, logical: u64) -> Option<Run> {
         let after = self.extents.partition_point(|extent| u64::from(extent.logical) <= logical);
         let before = after.checked_sub(1).and_then(|before| self.extents.get(before));
@@ -107,26 +107,26 @@ impl ExtentMap {
         end.checked_sub(logical).filter(|blocks| *blocks > 0).map(Run::hole)
     }
 
-    /// The extents, in order; what is between them is a hole.
+    /// The extents, in order, with holes between them.
     pub fn extents(&self) -> &[MappedExtent] {
         &self.extents
     }
 
-    /// The logical block up to which the map knows all; `u64::MAX`: up to the end.
+    /// The logical block up to which the map is complete; `u64::MAX`: to the end.
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// Whether it holds the whole file.
+    /// Whether it covers the whole file.
     pub fn is_complete(&self) -> bool {
         self.known == u64::MAX
     }
 }
 
-/// An extent map that grows.
+/// An extent map under construction.
 struct Builder {
     extents: Vec<MappedExtent>,
-    /// Everything before this block was seen.
+    /// All blocks before this one were seen.
     seen: u64,
     nodes_left: usize,
 }
@@ -136,7 +136,7 @@ impl Builder {
         Self { extents: Vec::new(), seen: 0, nodes_left: MAX_NODES }
     }
 
-    /// Whether there is room for one more extent.
+    /// Appends an extent. Breaks if there is no room for one more.
     fn push(&mut self, next: &MappedExtent) -> ControlFlow<()> {
         if let Some(last) = self.extents.last_mut()
             && let Some(joined) = last.joined(next)
@@ -160,11 +160,11 @@ impl Builder {
     }
 }
 
-/// Receives blocks.
+/// A callback for blocks.
 type Visit<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
-/// The tables of pointers on the way to the block that was looked for last, by level: the next
-/// one's are mostly the same.
+/// The pointer tables on the path to the last block looked up, by level: the next path is mostly
+/// the same.
 #[derive(Default)]
 struct Tables {
     held: [Option<(u64, Arc<[u8]>)>; 3],
@@ -172,8 +172,8 @@ struct Tables {
 }
 
 impl<S: Source> Volume<S> {
-    /// What the file's logical block `logical` is, and how many behind it continue in the same way,
-    /// as far as the same node goes: a run may end though the next one continues it.
+    /// The run at the file's logical block `logical`, within one node: the following run may
+    /// continue it.
     ///
     /// # Errors
     /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
@@ -193,8 +193,8 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The extents of the whole file; of one with more than a million of them (or nodes beyond
-    /// reason) the first ones: [`ExtentMap::known`].
+    /// The extents of the whole file; if there are more than a million (or too many nodes) only the
+    /// first ones: [`ExtentMap::known`].
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
@@ -206,7 +206,7 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The same, without what fast commits made of it.
+    /// The same, without the changes of fast commits.
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
@@ -221,16 +221,15 @@ impl<S: Source> Volume<S> {
         Ok(builder.finish(ended))
     }
 
-    /// Calls `visit` with the blocks that hold the extent tree's nodes or the block map's pointers
-    /// of `inode`, in order.
+    /// Calls `visit` with the blocks of `inode`'s extent tree nodes or block map pointers, in
+    /// order.
     ///
     /// # Errors
-    /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit`
-    /// says.
+    /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if the map is circular, and errors of
+    /// `visit`.
     pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<()> {
         let mapped = Mapped::of(self, inode)?;
-        // A block can occur only once: a walk that meets more blocks than there are goes in
-        // circles.
+        // A block can occur only once: a walk over more blocks than exist is circular.
         let mut left = self.block_count();
         let mut visit = |block| {
             let shared = Corruption::new(Defect::BlockShared).in_inode(inode.ino()).in_block(block);
@@ -247,8 +246,8 @@ impl<S: Source> Volume<S> {
         Ok(())
     }
 
-    /// The node in `bytes` of the inode with this number and seed of its checksums; it came from
-    /// `block` or from the inode.
+    /// Checks the node in `bytes`, from `block` or from the inode with this number and checksum
+    /// seed.
     ///
     /// # Errors
     /// [`Defect::ExtentHeader`], [`Defect::ExtentChecksum`], [`Defect::ExtentOrder`],
@@ -262,8 +261,8 @@ impl<S: Source> Volume<S> {
     ) -> Result<Node<'a>> {
         let wrong = |defect| Corruption::at(defect, ino, block);
         if block.is_some() && self.superblock().has_checksums() {
-            // Without a place for one the header is wrong, and says so below unless it merely
-            // leaves no room.
+            // If the checksum cannot be located, the header is wrong, which is detected below, or
+            // merely leaves no room for a checksum.
             let right = extents::checksum_is_right(seed, bytes);
             let defect =
                 if right.is_none() { Defect::ExtentHeader } else { Defect::ExtentChecksum };
@@ -280,7 +279,7 @@ struct Mapped<'a, S> {
 }
 
 impl<'a, S: Source> Mapped<'a, S> {
-    /// That of `inode`, unless its blocks cannot be looked for.
+    /// Wraps `inode`, unless its blocks cannot be looked up.
     fn of(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self> {
         inode.check_supported()?;
         if inode.has_blocks() {
@@ -327,7 +326,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         Ok(())
     }
 
-    /// The node in `bytes`, which came from `block` or from the inode.
+    /// Parses the node in `bytes`, which came from `block` or from the inode.
     fn extent_node<'b>(
         &self,
         bytes: &'b [u8],
@@ -342,7 +341,7 @@ impl<'a, S: Source> Mapped<'a, S> {
     fn extent_run(&self, logical: u64) -> Result<Run> {
         let mut held: Option<(u64, Arc<[u8]>)> = None;
         let mut place = NodePlace::root();
-        // Each step is one level down, and the root is at most at level 5.
+        // Each step goes one level down, and the root is at most at level 5.
         loop {
             let (block, bytes) = match &held {
                 None => (None, &self.inode.block_area()[..]),
@@ -358,7 +357,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         }
     }
 
-    /// Takes in what `node` and those below hold, in order: at most six deep.
+    /// Collects the extents of `node` and those below, in order: at most six levels.
     fn collect(&self, node: &Node<'_>, builder: &mut Builder) -> Result<ControlFlow<()>> {
         if node.extents().any(|extent| builder.push(&extent).is_break()) {
             return Ok(ControlFlow::Break(()));
@@ -385,7 +384,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         }
     }
 
-    /// The table of pointers in `block`, on level `level` of the way.
+    /// The pointer table in `block`, on level `level` of the path.
     fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>> {
         if let Some((number, table)) = &tables.held[level]
             && *number == block
@@ -407,8 +406,8 @@ impl<'a, S: Source> Mapped<'a, S> {
             let below = path.depth - 1 - at;
             let last = below == 0;
             let slots = match &table {
-                // The first twelve pointers of the inode lead to data, the other three do not go on
-                // from them, nor from one another.
+                // The first twelve pointers of the inode lead to data; the other three continue
+                // neither them nor one another.
                 None if last => &self.inode.block_area()[..4 * block_map::DIRECT],
                 None => &self.inode.block_area()[4 * *slot..][..4],
                 Some(table) => &table[..],
@@ -425,7 +424,7 @@ impl<'a, S: Source> Mapped<'a, S> {
                 return Ok(Run::hole((count * span - into).min(to_end)));
             }
             if last {
-                // Where the whole run does not fit, its first block may.
+                // If the whole run is out of bounds, its first block may not be.
                 let blocks = if self.volume.superblock().holds(pointer, count) { count } else { 1 };
                 self.check_pointer(pointer, blocks, from)?;
                 return Ok(Run {
@@ -438,11 +437,11 @@ impl<'a, S: Source> Mapped<'a, S> {
             table = Some(self.table(tables, at, pointer)?);
             from = Some(pointer);
         }
-        // Not reached: the last step returned.
+        // Unreachable: the last step returned.
         Ok(Run::hole(1))
     }
 
-    /// A block map holds nothing beyond the file's size.
+    /// A block map has no blocks beyond the file's size.
     fn collect_block_map(&self, builder: &mut Builder) -> Result<ControlFlow<()>> {
         let end = self
             .inode

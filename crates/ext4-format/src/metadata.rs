@@ -1,6 +1,6 @@
-//! What is known of a file, and of a file system.
+//! The metadata of a file, and of a file system.
 
-/// What kind of thing an inode is; as a number, the highest four bits of `st_mode`.
+/// The type of an inode; as a number, the highest four bits of `st_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A file.
@@ -13,14 +13,14 @@ pub enum FileType {
     Character = 0x2,
     /// A block device.
     Block = 0x6,
-    /// A pipe with a name.
+    /// A named pipe.
     Fifo = 0x1,
     /// A socket.
     Socket = 0xC,
 }
 
 impl FileType {
-    /// In the order of their numbers in directories (`EXT4_FT_*`), which begin with 1.
+    /// In the order of their directory numbers (`EXT4_FT_*`), which start with 1.
     const IN_DIRECTORIES: [Self; 7] = [
         Self::Regular,
         Self::Directory,
@@ -31,17 +31,17 @@ impl FileType {
         Self::Symlink,
     ];
 
-    /// The type that `mode` (`st_mode`) has.
+    /// The type in `mode` (`st_mode`).
     pub(crate) fn of_mode(mode: u16) -> Option<Self> {
         Self::IN_DIRECTORIES.into_iter().find(|file_type| *file_type as u16 == mode >> 12)
     }
 
-    /// The type that has `number` in directories.
+    /// The type with directory number `number`.
     pub(crate) fn of_number(number: u8) -> Option<Self> {
         Self::IN_DIRECTORIES.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Its number in directories.
+    /// Its directory number.
     pub(crate) fn number(self) -> u8 {
         (1..).zip(Self::IN_DIRECTORIES).find(|(_, known)| *known == self).map_or(0, |(at, _)| at)
     }
@@ -52,20 +52,20 @@ impl FileType {
 pub struct Timestamp {
     /// Seconds since 1970, UTC.
     pub seconds: i64,
-    /// And nanoseconds, below 10⁹.
+    /// Nanoseconds, below 10⁹.
     pub nanoseconds: u32,
 }
 
-/// What `stat` returns for a file.
+/// The result of `stat` for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
     /// Inode number.
     pub ino: u32,
     /// The inode's generation.
     pub generation: u32,
-    /// What it is.
+    /// Its type.
     pub file_type: FileType,
-    /// Type and permissions, as `st_mode` has them.
+    /// Type and permissions, as in `st_mode`.
     pub mode: u16,
     /// Links to it; 1 for a directory with more than 65,000.
     pub links: u32,
@@ -75,7 +75,7 @@ pub struct Metadata {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Room it takes on the disk, in units of 512 bytes, with extent and attribute blocks.
+    /// Room on the disk, in units of 512 bytes, including extent and attribute blocks.
     pub blocks_512: u64,
     /// Block size of the file system, in bytes.
     pub block_bytes: u32,
@@ -95,12 +95,12 @@ pub struct Metadata {
     pub project: u32,
 }
 
-/// What `statfs` returns.
+/// The result of `statfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Block size, in bytes.
     pub block_bytes: u32,
-    /// Blocks without the file system's own (as `statfs` with minixdf off).
+    /// Blocks without the file system's own (as in `statfs` with minixdf off).
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
@@ -110,20 +110,20 @@ pub struct Usage {
     pub inodes: u64,
     /// Free inodes.
     pub free_inodes: u64,
-    /// `f_fsid`, as the kernel makes it of the UUID.
+    /// `f_fsid`, as the kernel computes it from the UUID.
     pub fsid: u64,
 }
 
-/// What the superblock says.
+/// Information from the superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Its UUID.
     pub uuid: [u8; 16],
     /// Its label, up to 16 bytes.
     pub label: Vec<u8>,
-    /// Where it was last mounted.
+    /// Its last mount point.
     pub last_mounted: Vec<u8>,
-    /// Names of its features, as `dumpe2fs` has them.
+    /// Names of its features, as in `dumpe2fs`.
     pub features: Vec<String>,
     /// Block size, in bytes.
     pub block_bytes: u32,
@@ -135,19 +135,19 @@ pub struct VolumeInfo {
     pub inodes: u32,
     /// Block groups.
     pub groups: u32,
-    /// Whether the superblock says that errors were seen.
+    /// Whether the superblock records errors.
     pub errors: bool,
-    /// Whether the superblock says that it was unmounted cleanly.
+    /// Whether the superblock records a clean unmount.
     pub clean: bool,
-    /// What replaying the journal found; `None`: there was nothing to replay.
+    /// The result of replaying the journal; `None` if there was nothing to replay.
     pub recovered: Option<Recovered>,
-    /// When it was made.
+    /// Creation time.
     pub created: Timestamp,
-    /// When it was last written to.
+    /// Time of the last write.
     pub written: Timestamp,
 }
 
-/// The contents of a journal that were not in their places yet.
+/// The contents of a journal that were not in place yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Committed transactions.

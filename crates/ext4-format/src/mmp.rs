@@ -8,7 +8,7 @@ use super::checksum::crc32c;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
-/// Size of the structure, in bytes: the rest of its block is not used.
+/// Size of the structure, in bytes: the rest of its block is unused.
 pub const MMP_BYTES: usize = size_of::<RawMmp>();
 /// `mmp_magic`.
 const MAGIC: u32 = 0x004D_4D50;
@@ -19,8 +19,7 @@ const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
 /// The last sequence number of a mount.
 const SEQUENCE_LAST: u32 = 0xE24D_4D4F;
 
-/// The interval of updates, if the superblock does not set one, in seconds
-/// (`EXT4_MMP_UPDATE_INTERVAL`).
+/// The default update interval, in seconds (`EXT4_MMP_UPDATE_INTERVAL`).
 const UPDATE_INTERVAL_S: u16 = 5;
 /// The limits of the check interval that is written for others, in seconds
 /// (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and its ratio to the interval of
@@ -46,18 +45,18 @@ on_disk! {
     }
 }
 
-/// What the block says about the file system's use.
+/// The state of use according to the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmpState {
     /// Not in use.
     Clean,
-    /// e2fsck.
+    /// In use by e2fsck.
     Checking,
     /// Mounted, or left so by a crash; a live mount changes the number.
     InUse(u32),
 }
 
-/// What the block says, checked.
+/// The block's content, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmp {
     /// Whether the file system is in use.
@@ -76,7 +75,7 @@ fn until_zero(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().take_while(|byte| *byte != 0).collect()
 }
 
-/// `bytes`, cut off so that there is a zero behind it.
+/// `bytes`, truncated so that a zero follows.
 fn name<const BYTES: usize>(bytes: &[u8]) -> [u8; BYTES] {
     let mut name = [0; BYTES];
     let bytes = &bytes[..bytes.len().min(BYTES - 1)];
@@ -84,7 +83,7 @@ fn name<const BYTES: usize>(bytes: &[u8]) -> [u8; BYTES] {
     name
 }
 
-/// The checksum of `raw`, from the file system's `seed` on.
+/// The checksum of `raw`, starting from the file system's `seed`.
 fn checksum(seed: u32, raw: &RawMmp) -> u32 {
     crc32c(seed, &raw.as_bytes()[..MMP_BYTES - 4])
 }
@@ -95,7 +94,7 @@ impl MmpState {
         Self::InUse(if sequence >= SEQUENCE_LAST { 1 } else { sequence + 1 })
     }
 
-    /// A number to begin with, made of `random`.
+    /// A first number, derived from `random`.
     pub fn random(random: u64) -> Self {
         Self::InUse((random % (u64::from(SEQUENCE_LAST) + 1)) as u32)
     }
@@ -110,7 +109,7 @@ impl MmpState {
 }
 
 impl Mmp {
-    /// What `block` says, the content of block `number`, where `superblock` has it.
+    /// Parses `block`, the content of block `number`.
     ///
     /// # Errors
     /// [`Defect::MmpMagic`], [`Defect::MmpChecksum`], [`Defect::MmpField`].
@@ -126,12 +125,12 @@ impl Mmp {
             SEQUENCE_CLEAN => MmpState::Clean,
             SEQUENCE_FSCK => MmpState::Checking,
             sequence @ ..=SEQUENCE_LAST => MmpState::InUse(sequence),
-            // (e2fsprogs does not take it either: EXT2_ET_MMP_UNKNOWN_SEQ.)
+            // (e2fsprogs rejects it as well: EXT2_ET_MMP_UNKNOWN_SEQ.)
             _ => return Err(wrong(Defect::MmpField("sequence"))),
         };
         let check_interval_s = raw.check_interval.get();
-        // What Linux begins with at the longest interval of updates. More would have others wait
-        // for hours.
+        // Linux's initial value for the longest update interval. A greater one would make others
+        // wait for hours.
         if check_interval_s > CHECK_TIMES * CHECK_INTERVAL_MOST_S {
             return Err(wrong(Defect::MmpField("check interval")));
         }
@@ -147,7 +146,7 @@ impl Mmp {
     /// Writes it into `block`, the content of its block, with its checksum.
     ///
     /// # Errors
-    /// [`Defect::MmpMagic`]: the block is too small.
+    /// [`Defect::MmpMagic`] if the block is too small.
     pub fn write(&self, superblock: &Superblock, block: &mut [u8]) -> Result<(), Corruption> {
         let bytes = block.get_mut(..MMP_BYTES).ok_or(Corruption::new(Defect::MmpMagic))?;
         let mut raw = RawMmp {
@@ -166,8 +165,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// How long to wait before looking whether a block that is [in use](MmpState::InUse) has
-    /// changed, in seconds; `update_interval_s`: the interval of updates in the superblock.
+    /// Time to wait before checking whether a block that is [in use](MmpState::InUse) has changed,
+    /// in seconds; `update_interval_s`: the superblock's update interval.
     pub fn wait_s(&self, update_interval_s: u16) -> u64 {
         let interval = self.check_interval_s.max(update_interval_s).max(CHECK_INTERVAL_LEAST_S);
         let interval = u64::from(interval);
@@ -175,25 +174,25 @@ impl Mmp {
     }
 }
 
-/// The check interval to write for others, in seconds, when updates are `seconds` apart.
+/// The check interval to write for others, in seconds, for an update interval of `seconds`.
 pub fn check_interval_s(seconds: u64) -> u16 {
     let seconds = seconds.saturating_mul(u64::from(CHECK_TIMES));
     seconds.clamp(u64::from(CHECK_INTERVAL_LEAST_S), u64::from(CHECK_INTERVAL_MOST_S)) as u16
 }
 
 impl Superblock {
-    /// The block of multiple mount protection; `None`: without the feature `mmp`.
+    /// The MMP block; `None` without the feature `mmp`.
     pub fn mmp_block(&self) -> Option<u64> {
         self.features()
             .has_incompat(super::features::incompat::MMP)
             .then_some(self.raw.mmp_block.get())
     }
 
-    /// The interval at which a mount updates that block, in seconds.
+    /// The interval at which a mount updates the MMP block, in seconds.
     pub fn mmp_update_interval_s(&self) -> u16 {
         match self.raw.mmp_interval.get() {
             0 => UPDATE_INTERVAL_S,
-            // mke2fs makes none that is longer.
+            // mke2fs allows no longer interval.
             seconds => seconds.min(CHECK_INTERVAL_MOST_S),
         }
     }
@@ -248,7 +247,7 @@ mod tests {
             let wrong = Mmp::parse(&superblock, 9, &block).unwrap_err();
             assert_eq!(wrong.defect, Defect::MmpField("sequence"));
         }
-        // Names that are too long end with a zero all the same.
+        // Names that are too long still end with a zero.
         let long = Mmp { node: vec![b'x'; 100], device: vec![b'y'; 100], ..some(MmpState::Clean) };
         long.write(&superblock, &mut block).unwrap();
         let read = Mmp::parse(&superblock, 9, &block).unwrap();

@@ -1,4 +1,4 @@
-//! Finding the file system: the superblock, one of its backups, or what is there instead.
+//! Finding the file system: the superblock, a backup, or a foreign format.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -14,13 +14,13 @@ use crate::{Corruption, Defect, Error, Result, Unsupported};
 /// Why a volume could not be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenFailure {
-    /// There is no ext4, but this.
+    /// The device holds no ext4, but this.
     NotExt4(String),
     /// The primary superblock is damaged; block `block` of the file system has an intact backup.
     Backup {
-        /// What is wrong.
+        /// The defect.
         corruption: Corruption,
-        /// Where the backup is.
+        /// The backup's block.
         block: u64,
     },
     /// The device is smaller than the file system.
@@ -28,9 +28,9 @@ pub enum OpenFailure {
         /// Size of the file system, in bytes.
         fs_bytes: u64,
     },
-    /// A feature that is not known.
+    /// An unknown feature.
     Unsupported(Unsupported),
-    /// Damage, or the source.
+    /// Damage, or an error of the source.
     Failed(Error),
 }
 
@@ -49,7 +49,7 @@ impl From<Error> for OpenFailure {
     }
 }
 
-/// Magic numbers of others: at which byte, what, and whose it is.
+/// Magic numbers of other formats: offset, bytes, and name.
 const OTHERS: &[(u64, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS file system"),
     (65_536 + 64, b"_BHRfS_M", "a btrfs file system"),
@@ -83,7 +83,7 @@ struct Disk<'a, S> {
 }
 
 impl<S: Source> Disk<'_, S> {
-    /// What something that is no ext4 looks like, if it looks like anything.
+    /// The name of a recognised foreign format.
     fn looks_like(&self) -> Option<&'static str> {
         OTHERS.iter().find_map(|(at, magic, what)| {
             let fits = at.checked_add(magic.len() as u64).is_some_and(|end| end <= self.bytes);
@@ -92,7 +92,7 @@ impl<S: Source> Disk<'_, S> {
         })
     }
 
-    /// What to say of something that has no magic number at all.
+    /// A description of a device without a known magic number.
     fn looks_like_nothing(&self) -> String {
         let head = usize::try_from(self.bytes.min(65_536)).unwrap_or(0);
         match self.source.read(0, head) {
@@ -111,7 +111,7 @@ impl<S: Source> Disk<'_, S> {
         Ok(RawSuperblock::read_from_bytes(&bytes).ok())
     }
 
-    /// The superblock in block `block` of a file system whose blocks have `1 << block_bits` bytes.
+    /// The superblock in block `block` of a file system with blocks of `1 << block_bits` bytes.
     fn superblock_in(
         &self,
         block: u64,
@@ -128,13 +128,13 @@ impl<S: Source> Disk<'_, S> {
         })
     }
 
-    /// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is
-    /// one. `hint`: blocks per group by the damaged one.
+    /// Searches for the first intact backup at the places of mke2fs; `s_block_group_nr` has to
+    /// confirm it. `hint`: blocks per group according to the damaged superblock.
     fn find_backup(&self, hint: u64) -> Result<Option<u64>> {
         for group in [1, 3, 5, 7, 9, 25, 27, 49] {
             for block_bits in 10..=16u32 {
                 let per_group = (8u64 << block_bits).min(65_528);
-                // Clusters of `bigalloc` are 16 blocks unless mke2fs was given another size.
+                // Clusters of `bigalloc` have 16 blocks by default.
                 let mut candidates = vec![
                     8u64 << block_bits,
                     per_group,
@@ -165,7 +165,7 @@ impl<S: Source> Disk<'_, S> {
         Ok(None)
     }
 
-    /// The primary superblock.
+    /// Opens the primary superblock.
     fn open_primary(&self, ignore: bool) -> Result<(Superblock, u64), OpenFailure> {
         let Some(raw) = self.read_superblock(SUPERBLOCK_OFFSET)? else {
             return Err(OpenFailure::NotExt4(format!("it has only {} bytes", self.bytes)));
@@ -176,7 +176,7 @@ impl<S: Source> Disk<'_, S> {
                 Ok((superblock, block))
             }
             Err(Error::Corrupt(corruption)) => {
-                // Behind the boot sector: in block 1 if blocks are that small.
+                // After the boot sector: in block 1 if blocks are that small.
                 let corruption = corruption.in_block(u64::from(raw.log_block_size.get() == 0));
                 let no_magic = corruption.defect == Defect::SuperblockMagic;
                 if no_magic && let Some(what) = self.looks_like() {
@@ -193,7 +193,7 @@ impl<S: Source> Disk<'_, S> {
         }
     }
 
-    /// The superblock in block `block`, of whatever block size it says.
+    /// Opens the superblock in block `block`, for each possible block size.
     fn open_backup(&self, block: u64, ignore: bool) -> Result<(Superblock, u64), OpenFailure> {
         let mut why: OpenFailure = Corruption::new(Defect::SuperblockMagic).in_block(block).into();
         for block_bits in 10..=16 {
@@ -212,7 +212,7 @@ impl<S: Source> Disk<'_, S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// Opens the file system that `source`, a device of `device_bytes` bytes, holds.
+    /// Opens the file system on `source`, a device of `device_bytes` bytes.
     ///
     /// # Errors
     /// [`OpenFailure`].

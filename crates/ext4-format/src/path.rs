@@ -9,21 +9,22 @@ use crate::error::{Error, Result};
 
 /// The longest path, in bytes (`PATH_MAX` without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
-/// How many symbolic links a path may lead through (`MAXSYMLINKS`).
+/// The most symbolic links in a path (`MAXSYMLINKS`).
 pub const LINKS_MAX: usize = 40;
 
-/// A tree of names, as far as paths need it.
+/// A directory tree, as far as path resolution needs it.
 pub trait Names {
-    /// Why a look-up fails.
+    /// The error of a look-up.
     type Error: From<Error>;
 
     /// The root directory's inode number.
     fn root(&self) -> u32;
 
-    /// The inode that `name` in directory `dir` is, and its type.
+    /// The inode of `name` in directory `dir`, and its type.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::NotDirectory`] if `dir` is none; damage, or the device.
+    /// [`Error::NotFound`]; [`Error::NotDirectory`] if `dir` is not a directory; damage, or the
+    /// device.
     fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Self::Error>;
 
     /// Whether inode `ino` is a directory.
@@ -32,15 +33,15 @@ pub trait Names {
     /// Damage, or the device.
     fn is_directory(&self, ino: u32) -> Result<bool, Self::Error>;
 
-    /// The text of symbolic link `ino`.
+    /// The target of symbolic link `ino`.
     ///
     /// # Errors
     /// Damage, or the device.
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Self::Error>;
 }
 
-/// The inode that `path` leads to, from directory `from` on, or from the root if it begins with a
-/// slash. A link at its end is followed if `follow` says so, or a slash comes after it.
+/// Resolves `path` to an inode, from directory `from` on, or from the root if it begins with a
+/// slash. Follows a link at its end if `follow` is set, or a slash comes after it.
 ///
 /// # Errors
 /// As `stat(2)`.
@@ -56,7 +57,7 @@ pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Res
     }
     let mut links = 0;
     let mut current = if path[0] == b'/' { names.root() } else { from };
-    // What is left of the path, each link on the way replaced by its text.
+    // The rest of the path, with each link replaced by its target.
     let mut rest = path.to_vec();
     loop {
         let begin = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
@@ -70,7 +71,7 @@ pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Res
             return Err(Error::NameTooLong.into());
         }
         let next = if name.is_empty() || name == b"." {
-            // A slash at the end, or a dot, is only right after a directory.
+            // A trailing slash or dot requires a directory.
             if !names.is_directory(current)? {
                 return Err(Error::NotDirectory.into());
             }
@@ -145,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// Names by directory and name; texts of links.
+    /// Names by directory and name; link targets.
     #[derive(Default)]
     struct Tree {
         names: HashMap<(u32, &'static str), (u32, FileType)>,

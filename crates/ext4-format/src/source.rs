@@ -1,21 +1,21 @@
-//! Where the bytes of a file system come from.
+//! The source of a file system's bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::{Corruption, Defect, Error};
 
-/// Where metadata come from. The same bytes can be read again: after [`SourceError::NotHere`] the
-/// caller repeats the operation later.
+/// A source of metadata. Reads are repeatable: after [`SourceError::NotHere`] the caller repeats
+/// the operation later.
 pub trait Source {
-    /// The `bytes` bytes from byte `offset` of the device on.
+    /// Reads `bytes` bytes from byte `offset` of the device.
     ///
     /// # Errors
     /// [`SourceError`].
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
 
-    /// The same for a part of a table, which goes on up to byte `end` of the device: a source with
-    /// a cache may read ahead.
+    /// The same for a part of a table that ends at byte `end` of the device: a source with a cache
+    /// may read ahead.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -23,8 +23,8 @@ pub trait Source {
         self.read(offset, bytes)
     }
 
-    /// The same for a whole block, and whether it is right as far as its own checksum goes: it was
-    /// changed in memory, by who had checked it before and gave it its checksum.
+    /// The same for a whole block. Also returns whether its checksum is known to be right, because
+    /// it was changed in memory after a check, and sealed.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -57,11 +57,11 @@ impl<P: Deref<Target: Source>> Source for P {
     }
 }
 
-/// Why there are no bytes.
+/// Why a read failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Not in memory, and the caller does not wait: they are being fetched, and the operation has
-    /// to be repeated.
+    /// Not in memory, and the caller does not wait: the bytes are being fetched, and the operation
+    /// has to be repeated.
     #[error("not in memory")]
     NotHere,
     /// Beyond the end of the device.
@@ -70,7 +70,7 @@ pub enum SourceError {
     /// The device failed.
     #[error(transparent)]
     Io(IoFailure),
-    /// No memory or queue.
+    /// No memory or no queue is available.
     #[error("{0}")]
     Resources(String),
 }
@@ -78,7 +78,8 @@ pub enum SourceError {
 impl From<SourceError> for Error {
     fn from(error: SourceError) -> Self {
         match error {
-            // Every pointer is checked against the file system, and that against the device.
+            // Every pointer is checked against the file system's size, and that against the
+            // device's.
             SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
             error => Self::Source(error),
         }
@@ -86,12 +87,12 @@ impl From<SourceError> for Error {
 }
 
 /// A source's own error. This crate knows no device: [`downcast_ref`](Self::downcast_ref) returns
-/// the error that the [`Source`] gave.
+/// the original error of the [`Source`].
 #[derive(Debug, Clone)]
 pub struct IoFailure(Arc<dyn std::error::Error + Send + Sync>);
 
 impl IoFailure {
-    /// Of `error`.
+    /// Wraps `error`.
     pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(error))
     }
@@ -102,7 +103,7 @@ impl IoFailure {
     }
 }
 
-/// Two failures are equal if they are one.
+/// Two failures are equal if they share one error.
 impl PartialEq for IoFailure {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

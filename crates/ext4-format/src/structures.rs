@@ -1,11 +1,11 @@
-//! Structures as they are on the disk.
+//! On-disk structures.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-/// Structures on the disk: `struct Name, size {` (or `size, Copy {`), each field after its offset,
-/// both in bytes. Both are asserted. Fields are as visible as their structure. [`Default`] is all
-/// zeroes.
+/// Defines on-disk structures: `struct Name, size {` (or `size, Copy {`), each field after its
+/// offset, both in bytes. Both are asserted. Fields have the structure's visibility. [`Default`] is
+/// all zeroes.
 macro_rules! on_disk {
     ($(
         $(#[$meta:meta])*
@@ -36,10 +36,10 @@ macro_rules! on_disk {
     )*};
 }
 
-/// At the end of each block of an orphan file (`EXT4_ORPHAN_BLOCK_MAGIC`).
+/// The magic number at the end of each block of an orphan file (`EXT4_ORPHAN_BLOCK_MAGIC`).
 pub(crate) const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
-/// The words of `bytes`: as many as are whole.
+/// The complete words of `bytes`.
 pub(crate) fn words(bytes: &[u8]) -> &[U32] {
     <[U32]>::ref_from_bytes(&bytes[..bytes.len() & !3]).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use super::checksum::crc32c;
 use super::features::{Features, incompat, ro_compat};
 use crate::{Corruption, Defect, Result, Timestamp, VolumeInfo};
 
-/// Where the primary superblock is, in bytes from the beginning of the device.
+/// Offset of the primary superblock on the device, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Size of a superblock, in bytes.
 pub const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
@@ -19,7 +19,7 @@ pub const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
 pub const SUPERBLOCK_MAGIC: u16 = 0xEF53;
 
 on_disk! {
-    /// A superblock as it is on the disk, unchecked.
+    /// An unchecked on-disk superblock.
     #[expect(missing_docs, reason = "named as in the kernel's documentation, without s_")]
     pub struct RawSuperblock, 1024 {
         0x00 inodes_count: U32,
@@ -121,25 +121,25 @@ pub const STATE_VALID: u16 = 1;
 pub(super) const STATE_ERROR: u16 = 2;
 /// The inode of the root directory.
 pub const ROOT_INO: u32 = 2;
-/// The inode that keeps blocks for more group descriptors (the resize inode).
+/// The resize inode, which reserves blocks for further group descriptors.
 pub(super) const RESIZE_INO: u32 = 7;
-/// The first inode number that is not reserved, in the first revision.
+/// The first unreserved inode number, in the first revision.
 const GOOD_OLD_FIRST_INO: u32 = 11;
 
 impl RawSuperblock {
-    /// The primary superblock in `block`, the whole block that it is in.
+    /// The primary superblock in `block`, which is its whole block.
     pub(super) fn in_block(block: &[u8]) -> Option<Self> {
         let at = SUPERBLOCK_OFFSET as usize % block.len().max(1);
         Self::read_from_bytes(block.get(at..at + SUPERBLOCK_BYTES)?).ok()
     }
 
-    /// The checksum that it should have.
+    /// Its correct checksum.
     pub(super) fn right_checksum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..SUPERBLOCK_BYTES - 4])
     }
 }
 
-/// A superblock whose values fit together.
+/// A superblock with consistent values.
 #[derive(Debug, Clone)]
 pub struct Superblock {
     pub(super) raw: Box<RawSuperblock>,
@@ -152,17 +152,17 @@ pub struct Superblock {
     pub(super) inode_bytes: u16,
     pub(super) descriptor_bytes: u16,
     pub(super) seed: u32,
-    /// The checksum was wrong, and was to be ignored.
+    /// Whether the checksum was wrong, and ignored.
     pub(super) wrong_checksum: bool,
 }
 
-/// Field `name` can be, if `ok`.
+/// Checks field `name` by `ok`.
 fn field(ok: bool, name: &'static str) -> Result<(), Corruption> {
     if ok { Ok(()) } else { Err(Corruption::new(Defect::SuperblockField(name))) }
 }
 
 impl Superblock {
-    /// Checks `raw` for itself: whether the device is large enough is not known here.
+    /// Checks `raw` by itself, without the size of the device.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt),
@@ -184,7 +184,7 @@ impl Superblock {
             return Err(Corruption::new(Defect::SuperblockChecksum).into());
         }
         features.check()?;
-        // 1: CRC-32C, the only one there is.
+        // 1: CRC-32C, the only type.
         field(!metadata_csum || raw.checksum_type == 1 || ignore_checksum, "checksum type")?;
 
         let log_block_size = raw.log_block_size.get();
@@ -208,7 +208,7 @@ impl Superblock {
         let bytes = blocks.checked_mul(u64::from(block_bytes));
         let fits = bytes.is_some_and(|bytes| bytes <= i64::MAX as u64);
         field(blocks > 0 && fits, "block count")?;
-        // The superblock is in block 1 if a block is no larger than what is before it.
+        // The superblock is in block 1 if blocks are no larger than its offset.
         let first = u64::from(raw.first_data_block.get());
         let right_first = u64::from(log_block_size == 0 && cluster_bits == 0);
         field(first == right_first && first < blocks, "first data block")?;
@@ -263,13 +263,13 @@ impl Superblock {
         let meta = !features.has_incompat(incompat::META_BG)
             || found.raw.first_meta_bg.get() <= found.descriptor_blocks();
         field(meta, "first meta block group")?;
-        // The descriptors lie behind the superblock, in its group.
+        // The descriptors follow the superblock, in its group.
         let table = u64::from(found.plain_descriptor_blocks()) + u64::from(reserved);
         field(table < blocks_per_group.min(blocks), "group descriptor table")?;
         Ok(found)
     }
 
-    /// As it is on the disk.
+    /// The on-disk form.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
@@ -299,7 +299,7 @@ impl Superblock {
         self.blocks << self.block_bits
     }
 
-    /// Blocks that are given or taken at once: 1 without `bigalloc`.
+    /// Blocks per allocation unit: 1 without `bigalloc`.
     pub fn cluster_blocks(&self) -> u32 {
         1 << self.cluster_bits
     }
@@ -324,13 +324,13 @@ impl Superblock {
         self.raw.inodes_per_group.get()
     }
 
-    /// The first inode number that is not reserved.
+    /// The first unreserved inode number.
     pub fn first_ino(&self) -> u32 {
         if self.raw.rev_level.get() == 0 { GOOD_OLD_FIRST_INO } else { self.raw.first_ino.get() }
     }
 
-    /// Whether `ino` belongs to the file system itself: no directory leads to it. (The root
-    /// directory is no such one.)
+    /// Whether `ino` belongs to the file system itself, without a name in a directory. (The root
+    /// directory does not count.)
     pub fn is_reserved(&self, ino: u32) -> bool {
         let raw = &self.raw;
         let own = [
@@ -344,12 +344,12 @@ impl Superblock {
             || own.iter().any(|own| own.get() == ino && ino != 0)
     }
 
-    /// What the checksums of metadata start from.
+    /// The initial state of metadata checksums.
     pub fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Whether metadata have checksums.
+    /// Whether metadata has checksums.
     pub fn has_checksums(&self) -> bool {
         self.features.has_ro_compat(ro_compat::METADATA_CSUM)
     }
@@ -359,34 +359,34 @@ impl Superblock {
         self.features.has_incompat(incompat::RECOVER)
     }
 
-    /// The journal's inode; 0: it is elsewhere, or there is none.
+    /// The journal's inode; 0: it is on another device, or there is none.
     pub fn journal_ino(&self) -> u32 {
         self.raw.journal_inum.get()
     }
 
-    /// The journal's UUID, if it is on a device of its own.
+    /// The journal's UUID, if it is on another device.
     pub fn external_journal(&self) -> Option<[u8; 16]> {
         let journal = self.features.has_compat(super::features::compat::HAS_JOURNAL);
         (journal && self.journal_ino() == 0).then_some(self.raw.journal_uuid)
     }
 
-    /// `s_hash_seed`, of directories' hashes; all zeroes: the default one.
+    /// `s_hash_seed`, for directory hashes; all zeroes: the default.
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.hash_seed.map(U32::get)
     }
 
-    /// `s_def_hash_version`: which hash new indices are sorted by (`DX_HASH_*`, without the sign of
+    /// `s_def_hash_version`: the hash function of new indices (`DX_HASH_*`, without the sign of
     /// `char`).
     pub fn default_hash_version(&self) -> u8 {
         self.raw.def_hash_version
     }
 
-    /// `s_flags`: bit 0 for signed, bit 1 for unsigned characters in directories' hashes.
+    /// `s_flags`: bit 0 for signed, bit 1 for unsigned characters in directory hashes.
     pub fn flags(&self) -> u32 {
         self.raw.flags.get()
     }
 
-    /// What it says of the file system, for people.
+    /// Information for display.
     pub fn info(&self) -> VolumeInfo {
         let until_zero =
             |bytes: &[u8]| bytes.iter().copied().take_while(|byte| *byte != 0).collect::<Vec<_>>();

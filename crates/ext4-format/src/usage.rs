@@ -1,4 +1,4 @@
-//! What `statfs` returns, computed as in Linux (kernel: `fs/ext4/super.c`, `ext4_statfs`,
+//! The result of `statfs`, computed as in Linux (kernel: `fs/ext4/super.c`, `ext4_statfs`,
 //! `ext4_calculate_overhead`).
 
 use super::features::{compat, incompat, ro_compat};
@@ -9,7 +9,7 @@ use super::volume::Volume;
 use crate::{Result, Usage};
 
 impl Superblock {
-    /// Clusters that the structures at the beginning of `group` take, without those of `bigalloc`.
+    /// Clusters of the structures at the start of `group`, without `bigalloc`.
     fn overhead_blocks(&self, group: u32) -> u64 {
         let backup = u64::from(self.has_superblock(group));
         let reserved = backup * u64::from(self.raw.reserved_gdt_blocks.get());
@@ -20,8 +20,8 @@ impl Superblock {
             + 2
     }
 
-    /// Clusters that only an allocation in need may take
-    /// (`ext4_set_resv_clusters`): 2 %, at most 4,096.
+    /// Clusters reserved for allocations that must not fail (`ext4_set_resv_clusters`): 2 %, at
+    /// most 4,096.
     pub fn reserved_clusters(&self) -> u64 {
         if !self.features.has_incompat(incompat::EXTENTS) {
             return 0;
@@ -29,12 +29,12 @@ impl Superblock {
         ((self.blocks >> self.cluster_bits) / 50).min(4096)
     }
 
-    /// The user and the group that root's blocks are kept for.
+    /// The user and the group for whom root's blocks are reserved.
     pub fn reserved_for(&self) -> (u32, u32) {
         (u32::from(self.raw.def_resuid.get()), u32::from(self.raw.def_resgid.get()))
     }
 
-    /// Blocks that only root gets (`s_r_blocks_count`).
+    /// Blocks reserved for root (`s_r_blocks_count`).
     pub fn root_blocks(&self) -> u64 {
         let high = u64::from(self.raw.r_blocks_count_hi.get()) << 32;
         let bit64 = self.features.has_incompat(incompat::BIT64);
@@ -48,8 +48,8 @@ impl Superblock {
     }
 }
 
-/// Clusters with structures of the file system in them, each counted once (`count_overhead`): with
-/// `bigalloc` several share one.
+/// Clusters with structures of the file system, each counted once (`count_overhead`): with
+/// `bigalloc` several structures share one.
 fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
     let bits = superblock.cluster_bits;
     let table = superblock.inode_table_blocks();
@@ -78,10 +78,10 @@ fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
 }
 
 impl<S: Source> Volume<S> {
-    /// What `statfs` returns.
+    /// The result of `statfs`.
     ///
     /// # Errors
-    /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose room is not
+    /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose size is not
     /// counted.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
@@ -89,7 +89,7 @@ impl<S: Source> Volume<S> {
         let (mut free_clusters, mut free_inodes) = (0, 0);
         let (mut overhead, mut groups) = (0, Vec::new());
         let stored = u64::from(superblock.raw.overhead_clusters.get());
-        // The stored overhead counts only where computing it would take long.
+        // The stored overhead is used only where computing it would take long.
         let reckoned = !bigalloc || stored == 0 || stored > superblock.blocks;
         self.visit_groups(|number, group| {
             free_clusters += u64::from(group.free_clusters);

@@ -1,4 +1,4 @@
-//! The one place that reads structures, and checks them.
+//! The only place that reads structures, and checks them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::source::Source;
 use super::superblock::{RawSuperblock, Superblock};
 use crate::{Corruption, Defect, Error, FileType, Metadata, Result, VolumeInfo};
 
-/// How a volume is opened.
+/// The options of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeOptions {
-    /// Wrong checksums are counted, not refused.
+    /// Whether wrong checksums are counted instead of refused.
     pub ignore_checksums: bool,
-    /// Take the superblock in this block (of the file system), and the descriptors behind it.
+    /// Use the superblock in this block (of the file system), and the descriptors after it.
     pub superblock: Option<u64>,
 }
 
-/// A file system's structures. Cloning is cheap, and [`with_source`](Self::with_source) shares it
+/// A file system's structures. Cloning is cheap; [`with_source`](Self::with_source) shares them
 /// with another source of the same bytes.
 #[derive(Debug, Clone)]
 pub struct Volume<S> {
@@ -29,27 +29,27 @@ pub struct Volume<S> {
     shared: Arc<Shared>,
 }
 
-/// What all clones of a volume share.
+/// The state shared by all clones of a volume.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) superblock: Superblock,
-    /// The block that the superblock, and so the descriptors, were found by.
+    /// The block of the superblock used, from which the descriptors' places follow.
     pub(super) superblock_block: u64,
     pub(super) device_bytes: u64,
     pub(super) ignore_checksums: bool,
     pub(super) ignored: AtomicU64,
     pub(super) overlay: BTreeMap<u64, Arc<[u8]>>,
-    /// What fast commits say besides.
+    /// Further changes of fast commits.
     pub(super) replayed: Replayed,
     pub(super) inode_tables: InodeTables,
 }
 
-/// Where the inodes of each group begin, as far as it was looked for: those never move.
+/// The first inode table block of each group, as far as looked up: these never move.
 #[derive(Debug)]
 pub(super) struct InodeTables(Box<[AtomicU64]>);
 
 impl InodeTables {
-    /// For `groups` groups; nothing is known yet.
+    /// For `groups` groups, all unknown.
     pub(super) fn new(groups: u32) -> Self {
         Self((0..groups).map(|_| AtomicU64::new(0)).collect())
     }
@@ -60,17 +60,17 @@ impl<S> Volume<S> {
         Self { source, shared: Arc::new(shared) }
     }
 
-    /// The same volume by another way to its bytes.
+    /// The same volume with another source of its bytes.
     pub fn with_source<T>(&self, source: T) -> Volume<T> {
         Volume { source, shared: Arc::clone(&self.shared) }
     }
 
-    /// Where its bytes come from.
+    /// The source of its bytes.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// The superblock; after a [replay](Self::set_overlay), as it is then.
+    /// The superblock; after a [replay](Self::set_overlay), the replayed one.
     pub fn superblock(&self) -> &Superblock {
         &self.shared.superblock
     }
@@ -90,7 +90,7 @@ impl<S> Volume<S> {
         self.superblock().blocks()
     }
 
-    /// Whether a backup of the superblock was taken: it does not say whether the journal was
+    /// Whether a backup of the superblock is used, which does not record whether the journal was
     /// replayed.
     pub fn is_from_backup(&self) -> bool {
         self.shared.superblock_block != self.superblock().primary_block()
@@ -119,22 +119,22 @@ impl<S> Volume<S> {
         Ok(())
     }
 
-    /// What the journal has newer for block `block`.
+    /// The newer content of block `block` in the journal.
     pub fn overlaid(&self, block: u64) -> Option<Arc<[u8]>> {
         self.shared.overlay.get(&block).cloned()
     }
 
-    /// Whether the journal has anything newer for the `blocks` blocks from `start` on.
+    /// Whether the journal has newer content for any of the `blocks` blocks from `start` on.
     pub fn is_overlaid(&self, start: u64, blocks: u64) -> bool {
         self.shared.overlay.range(start..start.saturating_add(blocks)).next().is_some()
     }
 
-    /// Blocks that a replayed journal has newer than the device: from now on they count, for
-    /// everything that is read by this volume and what is made of it. A superblock among them is
-    /// read anew (unless a backup was asked for).
+    /// Sets the newer blocks of a replayed journal. From now on they replace those of the device,
+    /// for all reads by this volume and its clones. A superblock among them is read again (unless a
+    /// backup was requested).
     ///
     /// # Errors
-    /// The superblock cannot be.
+    /// If the superblock is invalid.
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) -> Result<(), OpenFailure> {
         let bytes = self.block_bytes();
         if overlay.values().any(|block| block.len() != bytes) {
@@ -188,19 +188,19 @@ impl<S> Volume<S> {
         });
     }
 
-    /// What fast commits made of it, beyond [blocks](Self::overlaid).
+    /// The changes of fast commits, other than [blocks](Self::overlaid).
     pub fn replayed(&self) -> &Replayed {
         &self.shared.replayed
     }
 
-    /// Has `replayed` count, too, and `newer` contents of some blocks.
+    /// Adds `replayed`, and `newer` contents of some blocks.
     pub(super) fn set_replayed(&mut self, newer: BTreeMap<u64, Arc<[u8]>>, replayed: Replayed) {
         let mut overlay = self.shared.overlay.clone();
         overlay.extend(newer);
         self.replace(self.superblock().clone(), overlay, replayed);
     }
 
-    /// Where the descriptor of group `number` is: block, and byte in it.
+    /// The place of group `number`'s descriptor: its block, and the byte offset in it.
     pub fn descriptor_place(&self, number: u32) -> (u64, usize) {
         let superblock = self.superblock();
         let per_block = superblock.descriptors_per_block();
@@ -208,7 +208,7 @@ impl<S> Volume<S> {
         (block, (number % per_block) as usize * usize::from(superblock.descriptor_bytes))
     }
 
-    /// Block `block` by another `source` than the volume's own: as [`block`](Self::block).
+    /// Reads block `block` from another `source` than the volume's own, as [`block`](Self::block).
     ///
     /// # Errors
     /// As [`block`](Self::block).
@@ -236,7 +236,7 @@ impl<S> Volume<S> {
         if found.0.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
-    /// Group `number` by another `source` than the volume's own: as [`group`](Self::group).
+    /// Reads group `number` from another `source` than the volume's own, as [`group`](Self::group).
     ///
     /// # Errors
     /// As [`group`](Self::group).
@@ -260,29 +260,29 @@ impl<S> Volume<S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// Block `block`, the whole of it, as it is after a replay.
+    /// Reads the whole block `block`, as it is after a replay.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`] if the file system has no such block, or the source.
+    /// [`Defect::BlockPointer`] if the file system has no such block; errors of the source.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>> {
         self.table_block(block, block)
     }
 
-    /// The same, of a table that goes on up to block `end`.
+    /// The same for a table that ends at block `end`.
     fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>> {
         Ok(self.checked_block(block, end)?.0)
     }
 
-    /// The same, and whether its [checksum](Source::read_checked) needs no look.
+    /// The same, and whether its [checksum](Source::read_checked) need not be verified.
     pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<(Arc<[u8]>, bool)> {
         self.checked_block_of(&self.source, block, end)
     }
 
-    /// Group `number`.
+    /// Reads group `number`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`],
-    /// [`Defect::GroupPointer`] (with the group for a block), or the source.
+    /// [`Defect::GroupPointer`] (with the group in place of a block); errors of the source.
     pub fn group(&self, number: u32) -> Result<Group> {
         self.group_of(&self.source, number)
     }
@@ -305,8 +305,8 @@ impl<S: Source> Volume<S> {
         Ok(())
     }
 
-    /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is
-    /// `checksum`, as far as `mask` goes.
+    /// Verifies that the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`,
+    /// is `checksum`, within `mask`.
     pub fn verify_bitmap(
         &self,
         bytes: &[u8],
@@ -323,8 +323,8 @@ impl<S: Source> Volume<S> {
         self.verify(right, wrong)
     }
 
-    /// The bitmap of the clusters of group `number` that are in use; `None`: it was never written,
-    /// only the group's own are.
+    /// The bitmap of used clusters of group `number`; `None` if it was never written: only the
+    /// group's own clusters are in use.
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
@@ -337,8 +337,8 @@ impl<S: Source> Volume<S> {
         self.bitmap(group.block_bitmap, bits, group.block_bitmap_checksum, &group).map(Some)
     }
 
-    /// The bitmap of the inodes of group `number` that are in use; `None`: it was never written,
-    /// none is.
+    /// The bitmap of used inodes of group `number`; `None` if it was never written: no inode is in
+    /// use.
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
@@ -357,12 +357,12 @@ impl<S: Source> Volume<S> {
         Ok(bytes)
     }
 
-    /// The first block of the inodes of group `number`.
+    /// The first block of the inode table of group `number`.
     fn inode_table(&self, number: u32) -> Result<u64> {
         let Some(known) = self.shared.inode_tables.0.get(number as usize) else {
             return Ok(self.group(number)?.inode_table);
         };
-        // Relaxed: it is a number, and always the same one.
+        // Relaxed: it is a number that never changes.
         match known.load(Ordering::Relaxed) {
             0 => {
                 let found = self.group(number)?.inode_table;
@@ -373,7 +373,7 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// Where inode `ino` is: block, and byte in it.
+    /// The place of inode `ino`: its block, and the byte offset in it.
     ///
     /// # Errors
     /// [`Defect::InodeNumber`]; as [`group`](Self::group).
@@ -388,7 +388,7 @@ impl<S: Source> Volume<S> {
         Ok((table + at / block_bytes, (at % block_bytes) as usize))
     }
 
-    /// Inode `ino`, in use or not.
+    /// Reads inode `ino`, in use or not.
     ///
     /// # Errors
     /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as
@@ -397,7 +397,7 @@ impl<S: Source> Volume<S> {
         self.inode_in_table(ino).map(|(inode, ..)| inode)
     }
 
-    /// The same, and the block of the table that it is in, and where.
+    /// The same, with its block of the table and the byte offset there.
     ///
     /// # Errors
     /// As [`inode`](Self::inode).
@@ -417,7 +417,7 @@ impl<S: Source> Volume<S> {
         Ok((inode, table, at))
     }
 
-    /// Inode `ino`, which a directory leads to: it has to be in use, and not reserved.
+    /// Reads inode `ino`, to which a directory refers: it has to be in use, and not reserved.
     ///
     /// # Errors
     /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as
@@ -437,7 +437,7 @@ impl<S: Source> Volume<S> {
         Ok(inode)
     }
 
-    /// The content of an inode that holds it itself; `None`: it does not.
+    /// The inline content of an inode; `None` if it has none.
     ///
     /// # Errors
     /// [`Defect::InlineData`]; [`Error::Unsupported`].
@@ -446,11 +446,11 @@ impl<S: Source> Volume<S> {
         Ok(inode.is_inline().then(|| inode.inline_data()).transpose()?)
     }
 
-    /// What Linux's `stat` returns for `inode`.
+    /// The result of Linux's `stat` for `inode`.
     pub fn metadata(&self, inode: &Inode) -> Metadata {
         let mut metadata = inode.metadata();
         if inode.is_inline() && metadata.file_type == FileType::Regular {
-            // A file that takes no blocks would seem to be all hole (`ext4_file_getattr`).
+            // A file without blocks would look like a hole (`ext4_file_getattr`).
             metadata.blocks_512 = metadata.blocks_512.saturating_add(metadata.size.div_ceil(512));
         }
         metadata

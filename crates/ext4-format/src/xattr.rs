@@ -7,13 +7,13 @@ use zerocopy::little_endian::{U16, U32};
 use super::checksum::{crc32c, crc32c_without};
 use crate::error::Defect;
 
-/// What attributes begin with, in an inode and in a block (`EXT4_XATTR_MAGIC`).
+/// The magic number of attributes, in an inode and in a block (`EXT4_XATTR_MAGIC`).
 pub(super) const MAGIC: u32 = 0xea02_0000;
-/// The longest value there can be (`XATTR_SIZE_MAX` of the kernel), in bytes.
+/// The longest value (`XATTR_SIZE_MAX` of the kernel), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 on_disk! {
-    /// The beginning of a block of attributes (`struct ext4_xattr_header`).
+    /// The header of a block of attributes (`struct ext4_xattr_header`).
     pub(super) struct BlockHeader, 32 {
         0 magic: U32,
         4 refcount: U32,
@@ -22,7 +22,7 @@ on_disk! {
         16 checksum: U32,
         20 reserved: [U32; 3],
     }
-    /// What comes before an attribute's name (`struct ext4_xattr_entry`).
+    /// The part before an attribute's name (`struct ext4_xattr_entry`).
     pub(super) struct RawEntry, 16 {
         0 name_len: u8,
         1 name_index: u8,
@@ -35,16 +35,16 @@ on_disk! {
 
 pub(super) const BLOCK_HEADER_BYTES: usize = size_of::<BlockHeader>();
 pub(super) const ENTRY_BYTES: usize = size_of::<RawEntry>();
-/// Where a value is.
+/// The place of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<B> {
-    /// Beside its name.
+    /// In the same block or inode.
     Here(B),
-    /// In an inode of its own (feature `ea_inode`).
+    /// In a separate inode (feature `ea_inode`).
     Inode {
-        /// Which.
+        /// Its number.
         ino: u32,
-        /// How long it is, in bytes.
+        /// Length of the value, in bytes.
         bytes: usize,
     },
 }
@@ -52,22 +52,22 @@ pub enum Value<B> {
 /// An attribute, its bytes held by `B`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<B> {
-    /// What its name begins with (`EXT4_XATTR_INDEX_*`).
+    /// The prefix of its name (`EXT4_XATTR_INDEX_*`).
     pub index: u8,
     /// The rest of its name.
     pub name: B,
     /// Its value.
     pub value: Value<B>,
-    /// The hash of name and value (`e_hash`); 0: none was made, as in inodes.
+    /// The hash of name and value (`e_hash`); 0 if absent, as in inodes.
     pub hash: u32,
 }
 
-/// An attribute, checked: name and value lie within their block or inode.
+/// A checked attribute: name and value lie within their block or inode.
 pub type RawAttribute<'a> = Attribute<&'a [u8]>;
 
 impl RawAttribute<'_> {
-    /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data,
-    /// encryption contexts).
+    /// Its full name as returned by `listxattr`; `None` for hidden ones (inline data, encryption
+    /// contexts).
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let prefix: &[u8] = match self.index {
             1 => b"user.",
@@ -79,18 +79,18 @@ impl RawAttribute<'_> {
             8 => b"system.richacl",
             _ => return None,
         };
-        // The ACLs are their prefix, whatever follows.
+        // The name of an ACL is its prefix; any rest is ignored.
         let rest = if matches!(self.index, 2 | 3 | 8) { &[][..] } else { self.name };
         Some([prefix, rest].concat())
     }
 
-    /// Whether the value is an ACL, which is not stored as `getxattr` gives it.
+    /// Whether the value is an ACL, which `getxattr` returns in another format.
     pub fn is_acl(&self) -> bool {
         matches!(self.index, 2 | 3)
     }
 }
 
-/// The attributes in what follows an inode's fields; none if it does not begin like some.
+/// The attributes behind an inode's fields; empty if there is no magic number.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -113,25 +113,25 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
     list(block, BLOCK_HEADER_BYTES)
 }
 
-/// How many inodes have this block of attributes.
+/// The reference count of this attribute block.
 pub(super) fn references(block: &[u8]) -> Option<u32> {
     BlockHeader::ref_from_prefix(block).ok().map(|(header, _)| header.refcount.get())
 }
 
-/// Whether the checksum of a block of attributes is right; `seed` is the file system's
+/// Whether the checksum of an attribute block is right; `seed` is the file system's
 /// (`ext4_xattr_block_csum_verify`).
 pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
     let Ok((header, _)) = BlockHeader::ref_from_prefix(block) else { return false };
     block_checksum(block, number, seed) == header.checksum.get()
 }
 
-/// The checksum that block `number` of attributes, as long as a header at least, should have.
+/// The correct checksum of attribute block `number`, which has at least a header.
 pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
     crc32c_without(crc32c(seed, &number.to_le_bytes()), block, &[16], 4)
 }
 
 /// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets
-/// of values count from the area's beginning.
+/// of values count from the start of the area.
 fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     let mut raw = Vec::new();
     let names_end = loop {
@@ -148,8 +148,8 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
         raw.push((entry, name));
         at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
     };
-    // Values do not overlap: together they are no longer than what is left. A malformed list cannot
-    // take more memory.
+    // Values do not overlap, so their total length is bounded. A malformed list cannot use more
+    // memory.
     let mut left_bytes = area.len() - names_end;
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
         let bytes = usize::try_from(entry.value_size.get()).ok()?;
@@ -171,15 +171,15 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     raw.into_iter().map(attribute).collect()
 }
 
-/// The hash of a value that has an inode, which is in that inode's access time
+/// The hash of a value in a separate inode, which is stored in that inode's access time
 /// (`ext4_xattr_inode_hash`).
 pub fn value_hash(value: &[u8], seed: u32) -> u32 {
     crc32c(seed, value)
 }
 
-/// An ACL as `getxattr` gives it (`linux/posix_acl_xattr.h`) from one as ext4 stores it
-/// (`fs/ext4/acl.h`), where only entries of named users and groups have an identifier. `None`: it
-/// has no entries, and does not count as one.
+/// Converts an ACL from ext4's format (`fs/ext4/acl.h`), where only entries of named users and
+/// groups have an identifier, to that of `getxattr` (`linux/posix_acl_xattr.h`). `None` if it has
+/// no entries, and counts as absent.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn invalid_attributes_are_refused() {
-        // A name's NUL; a value before the end of the names, beyond the area, too long; no end of
-        // the list.
+        // A name with a NUL; a value before the end of the names, beyond the area, too long; a list
+        // without an end.
         for (at, bytes) in [
             (22, &[0][..]),
             (6, &[8, 0]),
@@ -272,7 +272,7 @@ mod tests {
         let body = body();
         assert_eq!(in_inode(&body[..40]), Err(Defect::Attribute));
         assert_eq!(in_inode(&body[..5]), Err(Defect::Attribute));
-        // Overlapping values, each within bounds, that would be more than the block together.
+        // Overlapping values, each within bounds, with a total length beyond the block.
         let mut block = vec![0; 32];
         block[..4].copy_from_slice(&MAGIC.to_le_bytes());
         block[8] = 1;

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::event::EventFd;
 
-/// A source of monotonic nanoseconds, with waits by the same time.
+/// A source of monotonic nanoseconds, with waits on the same clock.
 ///
 /// Cloning is cheap. All real-time clocks of a process share one origin.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ struct Tsc {
 impl Tsc {
     #[inline(always)]
     fn now_ns(&self) -> u64 {
-        // A reading on another CPU may be slightly before the base.
+        // The base may come from another CPU, whose reading was slightly later.
         let delta = rdtsc().saturating_sub(self.base_tsc);
         self.base_ns + ((u128::from(delta) * u128::from(self.mult)) >> 32) as u64
     }
@@ -71,7 +71,7 @@ fn fence_instructions() {
 }
 
 /// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID
-/// Fn8000_0007_EDX bit 8) and the kernel still believes so.
+/// Fn8000_0007_EDX bit 8) and the kernel still trusts it.
 fn tsc_is_invariant() -> bool {
     use core::arch::x86_64::__cpuid;
     // `__cpuid` is unsafe in older toolchains; every x86-64 CPU has it.
@@ -89,7 +89,7 @@ fn tsc_is_invariant() -> bool {
     invariant && trusted
 }
 
-/// The reading of a kernel clock, in ns.
+/// Reads a kernel clock, in ns.
 pub(crate) fn kernel_ns(id: ClockId) -> u64 {
     let time = clock_gettime(id);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -99,7 +99,7 @@ fn monotonic_ns() -> u64 {
     kernel_ns(ClockId::Monotonic)
 }
 
-/// `ns` as the kernel takes a time.
+/// Converts `ns` to the kernel's time structure.
 pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
@@ -164,10 +164,10 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::now_ns`], but what comes before in the program has been done when the clock is
-    /// read (stores that a fence follows have been seen by every core), and what comes after has
-    /// not been begun. Without that, a core reads the counter some 100 instructions early. For
-    /// taking an I/O apart; costs about 20 ns more.
+    /// As [`Clock::now_ns`], but ordered: everything earlier in the program has been done when the
+    /// clock is read (stores followed by a fence have been seen by every core), and nothing later
+    /// has begun. Otherwise a core reads the counter some 100 instructions early. For measuring the
+    /// parts of an I/O; costs about 20 ns more.
     #[inline(always)]
     pub fn now_ns_in_order(&self) -> u64 {
         fence_instructions();
@@ -176,7 +176,7 @@ impl Clock {
         now_ns
     }
 
-    /// What this clock is.
+    /// The name of this clock.
     pub fn name(&self) -> &'static str {
         match self.0 {
             Source::Tsc(_) => "tsc",
@@ -185,8 +185,7 @@ impl Clock {
         }
     }
 
-    /// Ticks of the time stamp counter in a nanosecond, times 2³²; `None` of a clock that is not
-    /// made from it.
+    /// Ticks of the time stamp counter per ns, times 2³²; `None` for a clock that does not use it.
     pub(crate) fn ticks_per_ns(&self) -> Option<u64> {
         match &self.0 {
             // `mult` is ns per tick, times 2³².
@@ -195,13 +194,13 @@ impl Clock {
         }
     }
 
-    /// Whether time passes by itself.
+    /// Whether it is a real-time clock, not a virtual one.
     pub fn is_real(&self) -> bool {
         !matches!(self.0, Source::Virtual(_))
     }
 
-    /// Lets `duration_ns` pass, asleep. May be late by the machine's wake cost; a signal ends it
-    /// early. The first call of a thread sets its timer slack to 1 ns.
+    /// Sleeps for `duration_ns`. May be late by the machine's wake cost; a signal ends it early.
+    /// The first call of a thread sets its timer slack to 1 ns.
     pub fn sleep_ns(&self, duration_ns: u64) {
         match &self.0 {
             Source::Virtual(clock) => clock.advance(duration_ns),
@@ -222,8 +221,8 @@ impl Clock {
                     if clock.now_ns() >= deadline_ns {
                         return false;
                     }
-                    // Interrupts matter to the microsecond at most; a finer step would only cost
-                    // test time.
+                    // Interrupts matter to the microsecond at most; a finer step would only make
+                    // tests slower.
                     clock.advance(200);
                 }
             }
@@ -262,8 +261,8 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// `2us`, `1500ns`, `0.5ms`, `1s` in ns; a bare number is µs. `None` if it is no time, or longer
-/// than 30 years.
+/// Parses `2us`, `1500ns`, `0.5ms`, `1s` to ns; a bare number is in µs. `None` if it is no time, or
+/// longer than 30 years.
 pub fn parse_time_ns(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -282,11 +281,11 @@ fn real_sleep(duration_ns: u64) {
     thread_local! {
         static SLACK_SET: Cell<bool> = const { Cell::new(false) };
     }
-    // Once a thread: a system call against the 50 µs by which every sleep would be late.
+    // Once per thread: one system call, without which every sleep would be 50 µs late.
     if !SLACK_SET.replace(true) {
         tighten_timer_slack();
     }
-    // Interrupted sleeps are not resumed: the caller looks at the queue after any wake-up.
+    // Interrupted sleeps are not resumed: the caller checks its queue after any wake-up.
     let _ = rustix::thread::nanosleep(&timespec(duration_ns));
 }
 
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn agrees_with_the_kernel() {
         let clock = Clock::real();
-        // Ours between two of the kernel's: the thread may stand still anywhere.
+        // Our reading between two of the kernel's: the thread may be descheduled anywhere.
         let reading = || {
             let before_ns = monotonic_ns();
             let ours_ns = clock.now_ns();

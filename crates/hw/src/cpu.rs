@@ -1,4 +1,4 @@
-//! CPUs: which this thread may use, and binding it to one.
+//! CPU affinity of a thread.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -13,7 +13,7 @@ pub fn allowed() -> Vec<usize> {
 /// Binds the calling thread to `cpus`.
 ///
 /// # Errors
-/// If none of them exists, or this process may not use them.
+/// If none of them exists, or this process may not use any.
 pub fn bind(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {

@@ -2,7 +2,7 @@
 //!
 //! A heap grows by chunks of huge pages, each mapped into the controller's address space once.
 //! Buffers are ranges of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation
-//! takes a lock and is not for the path of an I/O, which reuses its buffers.
+//! takes a lock and is not for the hot path, which reuses its buffers.
 
 #![expect(unsafe_code)]
 
@@ -85,7 +85,7 @@ impl DmaHeap {
     /// A zeroed buffer of `bytes`.
     ///
     /// # Errors
-    /// Without memory, for more than 1 GiB, or when the transport cannot map more.
+    /// If there is no memory, for more than 1 GiB, or when the transport cannot map more.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
         if bytes == 0 || bytes > MAX_BUFFER {
             return Err(HwError::TooLarge { bytes, limit: MAX_BUFFER });
@@ -146,7 +146,7 @@ impl DmaHeap {
         self.alloc(bytes).map(drop)
     }
 
-    /// How much is allocated, in bytes.
+    /// Bytes allocated.
     pub fn allocated_bytes(&self) -> usize {
         let state = self.0.lock();
         state
@@ -156,7 +156,7 @@ impl DmaHeap {
             .sum()
     }
 
-    /// Bytes that are never reused, because a device that is gone might still write to them.
+    /// Bytes that are never reused, because a device that is gone may still write to them.
     pub fn quarantined_bytes(&self) -> usize {
         self.0.quarantined_bytes.load(Ordering::Relaxed)
     }
@@ -166,8 +166,8 @@ impl DmaHeap {
         self.0.lock().chunks.first().map(|chunk| chunk.pages.kind())
     }
 
-    /// Unmaps everything from the controller; true if it will touch none of the memory again. For a
-    /// device that is gone: buffers stay valid for the host, but no I/O can use them.
+    /// Unmaps everything from the controller. True if the controller will not access the memory
+    /// again. For a device that is gone: buffers stay valid for the host, but no I/O can use them.
     ///
     /// # Safety
     /// The controller has no command that names this memory, and gets none: another heap may use
@@ -182,7 +182,7 @@ impl DmaHeap {
 }
 
 impl Inner {
-    /// Counts `bytes` as never to be reused: a device that is gone might still write to them.
+    /// Counts `bytes` as quarantined: a device that is gone may still write to them.
     pub(super) fn note_quarantined(&self, bytes: usize) {
         self.quarantined_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -217,7 +217,7 @@ impl Inner {
             return Err(refused("beyond the addresses that the device can reach"));
         }
         self.map.map_dma(iova, &pages)?;
-        // A page between chunks stays unmapped, so that an access beyond the end of a chunk faults.
+        // A page between chunks stays unmapped, so an access beyond the end of a chunk faults.
         state.next_iova = iova + pages.len() as u64 + (2 << 20);
         let free = BTreeMap::from([(0, pages.len())]);
         state.chunks.push(Chunk { pages, iova, mapped: true, free });
@@ -260,7 +260,7 @@ impl HeapState {
     }
 
     fn give_back(&mut self, iova: Iova, mut len: usize) {
-        // A linear search: chunks are few and large, and this is not on the path of an I/O.
+        // A linear search: chunks are few and large, and this is not on the hot path.
         let holds = |chunk: &&mut Chunk| {
             (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0)
         };
@@ -319,18 +319,18 @@ impl DmaBuf {
     /// Sets the length, within the capacity (the next multiple of 4 KiB of what was asked for).
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// If `len` is beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes do not fit a DMA buffer of {}", self.capacity);
         self.len = len as u32;
     }
 
     /// Sets the length to `len`, and brings the bytes into this CPU's cache for writing, with
-    /// undefined contents. A thread that then fills them does not wait for cache lines that a
-    /// device, or another CPU, wrote last. Work for the gap: 4 KiB may take half a microsecond.
+    /// undefined contents. A thread that then fills them does not wait for cache lines last written
+    /// by a device or another CPU. Work for the gap: 4 KiB may take half a microsecond.
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// If `len` is beyond the capacity.
     pub fn warm(&mut self, len: usize) {
         self.set_len(len);
         self.chunks_mut(LINE_BYTES).for_each(|line| line[0] = 0);
@@ -358,7 +358,7 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// Leaks this memory: a device that is gone, and cannot be cut off, might still write to it.
+    /// Leaks this memory: a device that is gone, and cannot be cut off, may still write to it.
     pub fn quarantine(self) {
         if self.is_scattered() {
             return self.quarantine_list();
@@ -442,8 +442,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated and freed in whatever order: no overlap, and everything comes
-        /// back.
+        /// In any order of allocating and freeing: no overlap, and everything is returned.
         #[test]
         fn never_overlaps(
             steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200),

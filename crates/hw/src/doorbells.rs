@@ -1,4 +1,4 @@
-//! The doorbells of a device or server, mapped.
+//! Mappings of a device's or server's doorbells.
 
 #![expect(unsafe_code)]
 
@@ -13,15 +13,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::event::EventFd;
 use super::sigbus::{self, Guard};
 
-/// A mapped part of BAR0 that holds doorbells. Registers are not accessed through it: where a read
-/// of the file fails, a load would end in SIGBUS.
+/// A mapped part of BAR0 that holds doorbells. Registers are not accessed through it: a load would
+/// raise SIGBUS where a read of the file fails.
 #[derive(Debug)]
 pub(crate) struct Window {
     start: NonNull<c_void>,
     bytes: usize,
-    /// Where in BAR0 it begins.
+    /// Its offset in BAR0.
     offset: u64,
-    /// Answers for stores to memory that is gone. `None` only while it is dropped.
+    /// Handles stores to memory that is gone. `None` only during the drop.
     guard: Option<Guard>,
 }
 
@@ -31,8 +31,8 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Maps `bytes` from byte `from` of `file` on, which are at `offset` of BAR0. `lost` is
-    /// signalled when they are not there any more.
+    /// Maps `bytes` bytes of `file` at offset `from`, which are at `offset` of BAR0. `lost` is
+    /// signalled when they no longer exist.
     pub(crate) fn map(
         file: impl AsFd,
         from: u64,
@@ -45,7 +45,7 @@ impl Window {
         let start =
             unsafe { mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, from) }?;
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        // A forked child would ring them as well.
+        // A forked child could ring them as well.
         // SAFETY: our own mapping, which the advice does not change.
         let _ = unsafe { madvise(start.as_ptr(), bytes, Advice::LinuxDontFork) };
         let mut window = Self { start, bytes, offset, guard: None };
@@ -64,13 +64,12 @@ impl Window {
         inside.then(|| unsafe { self.start.byte_add(at) }.cast())
     }
 
-    /// Whether a store found nothing there.
+    /// Whether a store has faulted.
     pub(crate) fn is_lost(&self) -> bool {
         self.guard.as_ref().is_none_or(Guard::is_lost)
     }
 
-    /// Lets go of the file: doorbells rung from now on have no effect, and the file is not held any
-    /// more.
+    /// Detaches from the file: later doorbell rings have no effect, and the file is no longer held.
     pub(crate) fn detach(&self) -> io::Result<()> {
         // SAFETY: our own mapping, which is never read.
         unsafe { sigbus::replace(self.start, self.bytes) }
@@ -79,7 +78,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // First: after what follows it is no longer our mapping.
+        // First, because after the unmapping the range is no longer ours.
         self.guard = None;
         // SAFETY: the mapping is ours, and reaching it takes a reference to `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.bytes) };

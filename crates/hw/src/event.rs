@@ -1,5 +1,5 @@
-//! What an interrupt vector signals: an eventfd, or a word of memory if the device is in this
-//! process.
+//! The event that an interrupt vector signals: an eventfd, or a memory word if the device is in
+//! this process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -14,11 +14,11 @@ use super::clock::timespec;
 use super::futex::Futex;
 use super::{HwError, Result};
 
-/// A counter that one side adds to and the other takes from. A signal before the wait is kept.
+/// A counter that one side increments and the other takes. A signal before the wait is kept.
 ///
 /// A device in another process or in the kernel signals an eventfd. A device in this process needs
-/// none: a descriptor would take a number that the program may want, and costs two system calls
-/// where a wait takes one. It gets one when an event loop asks for it.
+/// none: a descriptor would use a number that the program may want, and a wait takes two system
+/// calls instead of one. It gets one when an event loop asks for it.
 #[derive(Debug, Clone)]
 pub struct EventFd(Arc<Event>);
 
@@ -35,12 +35,12 @@ impl EventFd {
         Ok(Self(Arc::new(Event { local: None, fd: OnceLock::from(Arc::new(open()?)) })))
     }
 
-    /// For a device in this process, without a descriptor.
+    /// An event for a device in this process, without a descriptor.
     pub fn local() -> Self {
         Self(Arc::new(Event { local: Some(Futex::default()), fd: OnceLock::new() }))
     }
 
-    /// What a device in this process, or one that takes a descriptor, signals.
+    /// The interrupt that a device in this process, or one that takes a descriptor, signals.
     pub fn interrupt(&self) -> Interrupt {
         match (&self.0.local, self.0.fd.get()) {
             (None, Some(fd)) => Interrupt::EventFd(Arc::clone(fd)),
@@ -51,9 +51,10 @@ impl EventFd {
     /// Creates the descriptor, for event loops, if there is none yet.
     pub fn with_descriptor(&self) -> Result<&Self> {
         if self.0.fd.get().is_none() {
-            // If another thread made one meanwhile, use that.
+            // If another thread has made one meanwhile, that one is used.
             let _ = self.0.fd.set(Arc::new(open()?));
-            // Each side writes, then reads: a signal finds the descriptor, or is found here.
+            // Each side writes, then reads: either the signal finds the descriptor, or this finds
+            // the signal.
             fence(Ordering::SeqCst);
             if self.0.local.as_ref().is_some_and(|local| local.get() != 0) {
                 self.0.ring();
@@ -62,17 +63,17 @@ impl EventFd {
         Ok(self)
     }
 
-    /// The descriptor, to hand to the side that signals; `None`: it has none.
+    /// The descriptor for the signalling side; `None` if there is none.
     pub fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.0.fd.get().cloned()
     }
 
-    /// Adds one to the counter.
+    /// Increments the counter.
     pub fn signal(&self) {
         self.0.signal();
     }
 
-    /// Takes the counter if it is not zero, without waiting.
+    /// Takes the counter if it is not zero, without blocking.
     pub fn take(&self) -> bool {
         let local = self.0.local.as_ref().is_some_and(|local| local.take() != 0);
         let mut counter = [0; 8];
@@ -84,14 +85,14 @@ impl EventFd {
     /// signal.
     pub fn wait(&self, timeout_ns: u64) -> bool {
         if let Some(local) = &self.0.local {
-            // Without a signal since: sleeps. Otherwise, or after a signal handler, ends at once.
+            // Sleeps if there was no signal since the check; otherwise, or after a signal handler,
+            // returns at once.
             local.wait(0, timeout_ns);
             return self.take();
         }
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, Some(&timespec(timeout_ns))) {
-            // A signal handler ran: the caller looks at its queue and at its deadline, and comes
-            // back.
+            // A signal handler ran: the caller checks its queue and its deadline, and waits again.
             Ok(0) | Err(Errno::INTR) => false,
             _ => self.take(),
         }
@@ -110,7 +111,7 @@ impl Event {
     /// Signals the descriptor, if there is one.
     fn ring(&self) {
         if let Some(fd) = self.fd.get() {
-            // EAGAIN means that the counter is at its maximum: signalled all the same.
+            // EAGAIN means that the counter is at its maximum, which counts as signalled.
             let _ = write(fd, &1u64.to_ne_bytes());
         }
     }
@@ -171,7 +172,7 @@ mod tests {
             for _ in 0..200 {
                 let other = event.clone();
                 let signaller = std::thread::spawn(move || other.signal());
-                // Would be an hour; a wait may end early.
+                // This would be an hour; a wait may end early.
                 while !event.wait(3_600_000_000_000) {}
                 signaller.join().unwrap();
             }
@@ -191,7 +192,7 @@ mod tests {
         assert!(is_readable(&event) && event.take() && !is_readable(&event) && !event.take());
         event.signal();
         assert!(is_readable(&event) && event.wait(0) && !is_readable(&event));
-        // However late it is made, no signal is missed.
+        // No signal is missed, however late the descriptor is made.
         for _ in 0..200 {
             let event = EventFd::local();
             let other = event.clone();

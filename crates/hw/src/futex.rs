@@ -16,7 +16,7 @@ impl Futex {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes what it holds, and leaves 0.
+    /// Takes its value, and leaves 0.
     pub fn take(&self) -> u32 {
         self.0.swap(0, Ordering::AcqRel)
     }
@@ -24,7 +24,7 @@ impl Futex {
     /// Sets the word and wakes a thread that sleeps on it.
     pub fn set(&self, value: u32) {
         self.0.store(value, Ordering::Release);
-        // No thread sleeps on it.
+        // Fails if no thread sleeps on it.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
@@ -32,15 +32,15 @@ impl Futex {
     /// on it.
     pub fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
-        // No thread sleeps on it.
+        // Fails if no thread sleeps on it.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for
-    /// one: look again.
+    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, for example by a
+    /// signal: the caller checks again.
     pub fn wait(&self, value: u32, timeout_ns: u64) {
         let timeout = timespec(timeout_ns);
-        // Timed out, interrupted, or the word had changed: the caller checks the word in each case.
+        // Timed out, interrupted, or the word has changed: the caller checks the word in each case.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&timeout));
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     fn a_change_before_the_sleep_is_not_missed() {
         let futex = Futex::default();
         futex.set(1);
-        // Would be an hour.
+        // This would be an hour.
         futex.wait(0, 3_600_000_000_000);
         std::thread::scope(|scope| {
             scope.spawn(|| futex.set(2));

@@ -1,5 +1,5 @@
-//! A thread's I/O priority (`ioprio_set(2)`): what the kernel's schedulers go by, and here the
-//! queues' classes.
+//! A thread's I/O priority (`ioprio_set(2)`), which the kernel's I/O schedulers use, and here the
+//! choice of a queue's class.
 
 #![expect(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::io;
 /// `IOPRIO_CLASS_…` of linux/ioprio.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoPriority {
-    /// None was set.
+    /// No priority was set.
     None,
     /// Real time, at a level from 0 (the most urgent) to 7.
     RealTime(u8),
@@ -26,8 +26,8 @@ const WHO_PROCESS: libc::c_long = 1;
 const LEVELS: u16 = 8;
 
 impl IoPriority {
-    /// As the kernel has it: the class in bits 15:13, the level in bits 2:0. Of a class that is not
-    /// known, [`IoPriority::None`].
+    /// Decodes the kernel's format: the class in bits 15:13, the level in bits 2:0. An unknown
+    /// class gives [`IoPriority::None`].
     fn of_bits(bits: u16) -> Self {
         // Bits 12:3 are a hint (Linux 6.5).
         let level = (bits % LEVELS) as u8;
@@ -39,7 +39,7 @@ impl IoPriority {
         }
     }
 
-    /// As the kernel has it.
+    /// Encodes the kernel's format.
     pub fn bits(self) -> u16 {
         let (class, level) = match self {
             Self::None => (0, 0),
@@ -50,18 +50,19 @@ impl IoPriority {
         (class << CLASS_SHIFT) | (u16::from(level) % LEVELS)
     }
 
-    /// That of the calling thread.
+    /// The priority of the calling thread.
     pub fn of_this_thread() -> Self {
         // SAFETY: takes two integers, and touches no memory of ours.
         let bits = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0) };
-        // It can be forbidden by a filter, and fails for nothing else with these arguments.
+        // A filter can forbid the call; with these arguments it fails for no other reason.
         u16::try_from(bits).map_or(Self::None, Self::of_bits)
     }
 
-    /// Gives it to the calling thread.
+    /// Sets the priority of the calling thread.
     ///
     /// # Errors
-    /// Real time and, on some kernels, idle need a right (CAP_SYS_NICE or CAP_SYS_ADMIN).
+    /// If a capability is missing: real time and, on some kernels, idle require CAP_SYS_NICE or
+    /// CAP_SYS_ADMIN.
     pub fn set_for_this_thread(self) -> io::Result<()> {
         let bits = libc::c_long::from(self.bits());
         // SAFETY: takes three integers, and touches no memory of ours.
@@ -85,7 +86,7 @@ mod tests {
         ] {
             assert_eq!((IoPriority::of_bits(bits), priority.bits()), (priority, bits));
         }
-        // A hint between, and a class that is not there yet.
+        // Hint bits between, and an unknown class.
         assert_eq!(IoPriority::of_bits(2 * 8192 + (5 << 3) + 1), IoPriority::BestEffort(1));
         assert_eq!(IoPriority::of_bits(7 * 8192), IoPriority::None);
     }

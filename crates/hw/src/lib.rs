@@ -1,19 +1,19 @@
-//! Hardware, and the kernel where it stands between: memory, doorbells, clocks, interrupts, and
-//! the transports that reach a controller.
+//! Hardware, and the kernel's interfaces to it: memory, doorbells, clocks, interrupts, and the
+//! transports that reach a controller.
 //!
 //! # What it is for
 //! The layers above are safe code over this crate's bounds-checked interfaces. It knows registers
-//! and addresses, and no NVMe command.
+//! and addresses, and no NVMe commands.
 //!
 //! # What it owns
 //! - Memory that a device may reach. A [`DmaBuf`] is a range of a [`DmaHeap`] and goes back to it
 //!   when it is dropped. Arenas outlive their users by reference count.
 //! - The mapping of a device's doorbells, and its interrupts.
-//! - Which driver a controller has: a [`Claim`].
+//! - The exclusive use of a controller by one driver: a [`Claim`].
 //!
 //! # What it promises
-//! - Safe code cannot write a register or a doorbell, because they say which memory the controller
-//!   accesses. A map refuses addresses that are mapped already.
+//! - Safe code cannot write a register or a doorbell, because these name the memory that the
+//!   controller accesses. A map refuses addresses that are mapped already.
 //! - A doorbell is stored with Release (`mmio`). A doorbell whose device vanished does not crash
 //!   the program: the SIGBUS handler makes the mapping ordinary memory, and registers read all
 //!   ones.
@@ -39,23 +39,23 @@
 //!
 //! # PCIe devices
 //! Registers are accessed by `pread` and `pwrite` on the device's file, which fail where a load
-//! from a mapping would raise SIGBUS. Only doorbells are mapped. Each device has an IOMMU
-//! container of its own. MSI-X is enabled once with all vectors. The kernel resets the function
-//! when its file is first opened and when it is closed, whichever way the process ends.
+//! from a mapping would raise SIGBUS. Only doorbells are mapped. Each device has its own IOMMU
+//! container. MSI-X is enabled once with all vectors. The kernel resets the function when its file
+//! is first opened and when it is closed, however the process ends.
 //!
-//! `pci` writes a record of what it is about to change (`/run/meantime/pci/ADDRESS`, by rename,
-//! with pid, start time and boot) before it changes anything. An unfinished record that is seen
-//! under the lock is abandoned, because what is begun is finished under the lock. The disks are
-//! held exclusively until the kernel's driver is gone. Giving back is one procedure for unbind,
-//! drop, roll-back and repair, which can start from any point. It refuses while the group is open,
-//! because the kernel would block.
+//! `pci` writes a record of each change before it makes it (`/run/meantime/pci/ADDRESS`, by rename,
+//! with pid, start time and boot). An unfinished record seen under the lock is abandoned, because a
+//! living process finishes its work under the lock. The disks are held exclusively until the
+//! kernel's driver is gone. Giving back is one procedure for unbind, drop, roll-back and repair,
+//! which can start from any point. It refuses while the group is open, because the kernel would
+//! block.
 //!
-//! `pci::in_use` is asked wherever a `file:` or `kernel:` device is opened for writing: mounts of
-//! every mount namespace that can be seen, swap, holders, the partitions, and the same of each
-//! loop device whose file it is. A loop device names that file by device and inode number
-//! (LOOP_GET_STATUS64); only if it cannot be opened, its file's name is compared. For a partition
-//! the whole disk counts, but not the partitions beside it; for a loop device, others with the
-//! same bytes. A loop device that nothing uses forbids nothing.
+//! `pci::in_use` is called wherever a `file:` or `kernel:` device is opened for writing. It checks
+//! mounts of every visible mount namespace, swap, holders, the partitions, and the same for each
+//! loop device backed by the file. A loop device identifies that file by device and inode number
+//! (LOOP_GET_STATUS64); only if it cannot be opened, the file's name is compared. For a partition
+//! the whole disk is checked, but not the other partitions; for a loop device, other devices with
+//! the same bytes. An unused loop device forbids nothing.
 
 #![deny(unsafe_code)]
 
@@ -112,14 +112,14 @@ pub use view::PageCell;
 
 use std::io;
 
-/// Why something below the NVMe protocol failed.
+/// An error below the NVMe protocol.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HwError {
-    /// The kernel gave no memory.
+    /// The kernel could not allocate memory.
     #[error("cannot map {bytes} bytes of memory for DMA: {source}; free memory, or ask for less")]
     Map {
-        /// How much was asked for.
+        /// The size requested.
         bytes: usize,
         /// The error of `mmap`.
         source: io::Error,
@@ -131,19 +131,19 @@ pub enum HwError {
          grant CAP_IPC_LOCK"
     )]
     Lock {
-        /// How much was to be locked.
+        /// The size to lock.
         bytes: usize,
-        /// The soft limit in force, readable.
+        /// The soft limit in force, for display.
         limit: String,
         /// The error of `mlock`.
         source: io::Error,
     },
-    /// A single allocation beyond what the heap can hold.
+    /// An allocation larger than the heap supports.
     #[error("a DMA buffer of {bytes} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
-        /// How much was asked for.
+        /// The size requested.
         bytes: usize,
-        /// The largest that is possible.
+        /// The largest possible.
         limit: usize,
     },
     /// The transport refused a DMA mapping.
@@ -153,13 +153,13 @@ pub enum HwError {
         iova: u64,
         /// Length of the mapping.
         bytes: usize,
-        /// The transport's own words.
+        /// The transport's message.
         what: String,
     },
     /// There is no such doorbell or vector.
     #[error("the controller has no {what}")]
     Missing {
-        /// What was looked for.
+        /// The missing object.
         what: String,
     },
     /// A controller behind vfio-user cannot be reached or used.
@@ -181,7 +181,7 @@ pub enum HwError {
     Vfio {
         /// The device.
         address: PciAddress,
-        /// What is in the way, and what to do.
+        /// The obstacle, and a remedy.
         why: Box<VfioError>,
     },
     /// The device is no longer there.

@@ -1,4 +1,4 @@
-//! Doorbells: the only registers on the path of an I/O.
+//! Doorbells: the only registers on the hot path.
 
 #![expect(unsafe_code)]
 
@@ -16,9 +16,9 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 /// It is mapped device memory, memory shared with a software SSD (an aligned 32-bit store reaches
 /// both), or a message to the process that serves the device.
 pub struct Doorbell {
-    /// Where values are stored: the register, or its shadow.
+    /// The cell that values are stored to: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    /// Not 0 when a new tail needs more than the store; `None`: it never does.
+    /// A cell that is not 0 when a new tail needs more than the store; `None`: never.
     watched: Option<NonNull<DoorbellCell>>,
     more: More,
     /// Keeps every cell mapped.
@@ -31,15 +31,15 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// Writes a doorbell that is not memory. Slow: used only where there is no other way.
+/// Writes a doorbell that is not memory. Slow: used only without an alternative.
 pub(crate) trait WriteDoorbell: Send + Sync {
     /// Writes `value`; the controller sees it later.
     fn write(&self, value: u32);
 }
 
-/// What a store may need in addition.
+/// The additional work of a store.
 enum More {
-    /// Nothing: a device sees its registers.
+    /// None: the device sees its registers.
     Nothing,
     /// Waking a software SSD that has parked.
     Wake(Arc<dyn Wake>),
@@ -52,9 +52,9 @@ enum More {
 /// A register behind its shadow (NVMe Base 1.4 §5.7 and §7.13).
 struct Shadowed {
     register: NonNull<DoorbellCell>,
-    /// How the register is written, if it is not memory.
+    /// Writes the register, if it is not memory.
     message: Option<Arc<dyn WriteDoorbell>>,
-    /// Wakes the software SSD after that: one that wants the register written may have parked.
+    /// Wakes the software SSD afterwards: one that asks for register writes may have parked.
     waker: Option<Arc<dyn Wake>>,
     /// The value beyond which the controller wants the register written.
     event_idx: NonNull<DoorbellCell>,
@@ -64,7 +64,7 @@ struct Shadowed {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// What a shadowed doorbell watches: its store always needs more.
+/// The cell that a shadowed doorbell watches: its store always needs more.
 #[cfg(not(loom))]
 static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
@@ -81,8 +81,7 @@ impl Wake for PortWaker {
 }
 
 impl Doorbell {
-    /// The doorbell at `index` of a software SSD in this process; `None` if it has no such
-    /// doorbell.
+    /// The doorbell at `index` of a software SSD in this process; `None` if it does not exist.
     pub fn soft(
         doorbells: &Arc<Doorbells>,
         index: usize,
@@ -95,7 +94,7 @@ impl Doorbell {
         Some(Self { cell, watched: Some(parked), more, _owner: owner })
     }
 
-    /// The doorbell register at `cell`, which a device sees written.
+    /// The doorbell register at `cell`, whose writes the device sees.
     ///
     /// # Safety
     /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
@@ -116,9 +115,9 @@ impl Doorbell {
         Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
     }
 
-    /// A doorbell that `message` writes.
+    /// A doorbell that is written by `message`.
     pub(crate) fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
-        // A cell that no device reads, and one for which the store always needs more.
+        // A cell that no device reads, and one that says that every store needs more.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
         Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
@@ -173,8 +172,8 @@ impl Doorbell {
         }
     }
 
-    /// Announces a new completion queue head. No wake-up: a software SSD that waits for room in a
-    /// completion queue looks again within a millisecond.
+    /// Announces a new completion queue head. Wakes no thread: a software SSD that waits for room
+    /// in a completion queue checks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
         self.store(head);
@@ -185,7 +184,7 @@ impl Doorbell {
         }
     }
 
-    /// Does what a store of `value` needs in addition, after a full fence.
+    /// Does the additional work of a store of `value`, after a full fence.
     #[cold]
     #[inline(never)]
     fn do_more(&self, value: u16) {

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it in a process's `mountinfo` (proc_pid_mountinfo(5)).
+//! Mounts, from a process's `mountinfo` (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,12 +13,11 @@ pub struct MountEntry {
     pub dir: PathBuf,
     /// The type of the file system, `ext4` or `fuse.meantime` for example.
     pub kind: String,
-    /// What is mounted: mostly the path of a block device.
+    /// The mounted source, usually the path of a block device.
     pub source: PathBuf,
 }
 
-/// What `text` lists, in its order: what is mounted over something else comes after it. A line that
-/// cannot be read is left out.
+/// Parses `text`, in its order: a mount over another comes after it. Skips invalid lines.
 pub fn parse(text: &str) -> impl DoubleEndedIterator<Item = MountEntry> {
     text.lines().filter_map(|line| {
         let (front, back) = line.split_once(" - ")?;
@@ -32,7 +31,7 @@ pub fn parse(text: &str) -> impl DoubleEndedIterator<Item = MountEntry> {
     })
 }
 
-/// The path that `text` stands for: the kernel writes a blank as `\040`, and so on.
+/// Decodes a path in `text`: the kernel writes a blank as `\040`, for example.
 pub(crate) fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

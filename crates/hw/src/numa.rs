@@ -1,26 +1,26 @@
-//! Nodes of a NUMA machine: their CPUs, and which of them memory comes from.
+//! NUMA nodes: their CPUs, and memory policies.
 
 #![expect(unsafe_code)]
 
 use std::io;
 use std::path::Path;
 
-/// The kernel's directory of them.
+/// The kernel's directory of nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// The most nodes that a kernel can be configured for.
+/// The most nodes in any kernel configuration.
 const NODES_MAX: usize = 1024;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 type Mask = [libc::c_ulong; NODES_MAX / WORD_BITS];
 
-/// Where a thread's memory comes from (`set_mempolicy(2)`).
+/// The nodes that a thread's memory comes from (`set_mempolicy(2)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemPolicy {
-    /// As the process's is.
+    /// The process's policy.
     Default,
     /// From the node whose CPU the thread runs on.
     Local,
-    /// From this node, while it has any.
+    /// From this node, while it has free memory.
     Prefer(u32),
     /// From these nodes only.
     Bind(Vec<u32>),
@@ -29,7 +29,7 @@ pub enum MemPolicy {
 }
 
 impl MemPolicy {
-    /// The nodes it names.
+    /// The nodes that it names.
     pub fn nodes(&self) -> &[u32] {
         match self {
             Self::Default | Self::Local => &[],
@@ -38,10 +38,10 @@ impl MemPolicy {
         }
     }
 
-    /// Gives it to the calling thread: memory that it touches first comes from there.
+    /// Sets the policy of the calling thread for memory that it touches first.
     ///
     /// # Errors
-    /// A node is none of this machine's, or has no memory, or is not of this process's cpuset.
+    /// A node does not exist, has no memory, or is not in this process's cpuset.
     pub fn set_for_this_thread(&self) -> io::Result<()> {
         let mode = match self {
             Self::Default => libc::MPOL_DEFAULT,
@@ -61,7 +61,7 @@ impl MemPolicy {
         set(mode, &mask)
     }
 
-    /// Gives it to the calling thread until what this returns is dropped.
+    /// Sets the policy of the calling thread until the result is dropped.
     ///
     /// # Errors
     /// As [`MemPolicy::set_for_this_thread`].
@@ -87,12 +87,12 @@ impl MemPolicy {
     }
 }
 
-/// A policy that is held; gives the former one back.
+/// A policy in force; dropping it restores the former one.
 #[derive(Debug)]
 pub struct MemPolicyHeld {
     mode: libc::c_int,
     mask: Mask,
-    /// It must be dropped where it was made.
+    /// It must be dropped on its own thread.
     _of_this_thread: std::marker::PhantomData<*const ()>,
 }
 
@@ -122,13 +122,13 @@ fn list(text: &str) -> Vec<usize> {
     parts.flatten().collect()
 }
 
-/// The nodes that are online. A kernel without NUMA has one, 0.
+/// The nodes that are online. A kernel without NUMA has only node 0.
 pub fn nodes() -> Vec<usize> {
     std::fs::read_to_string(Path::new(NODES).join("online"))
         .map_or_else(|_| vec![0], |text| list(&text))
 }
 
-/// The CPUs of `node`; `None` if there is no such node.
+/// The CPUs of `node`; `None` if the node does not exist.
 pub fn cpus_of(node: usize) -> Option<Vec<usize>> {
     match std::fs::read_to_string(Path::new(NODES).join(format!("node{node}/cpulist"))) {
         Ok(text) => Some(list(&text)),
@@ -158,11 +158,11 @@ mod tests {
         assert_eq!(cpus_of(NODES_MAX), None);
     }
 
-    /// What this thread's policy is, as the kernel tells it.
+    /// This thread's policy as reported by the kernel.
     fn told() -> String {
         let maps =
             std::fs::read_to_string("/proc/thread-self/numa_maps").expect("a kernel with NUMA");
-        // A mapping without a policy of its own has the thread's.
+        // A mapping without its own policy has the thread's.
         maps.lines().find_map(|line| line.split(' ').nth(1)).expect("a mapping").to_owned()
     }
 

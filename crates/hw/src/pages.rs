@@ -1,5 +1,5 @@
-//! Memory for DMA: huge pages when there are any, ordinary pages when not; anonymous, or of a file
-//! that another process can map as well.
+//! Memory for DMA: huge pages if available, otherwise ordinary pages; anonymous, or of a file that
+//! another process can map as well.
 
 #![expect(unsafe_code)]
 
@@ -21,17 +21,17 @@ use super::{HwError, Result};
 /// The size of a huge page on x86-64, and the granularity of [`Pages`].
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// What the memory is made of.
+/// The kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
     /// 2 MiB pages from the kernel's reserved pool.
     Huge,
-    /// Ordinary memory that the kernel was advised to back with 2 MiB pages, and may.
+    /// Ordinary memory that the kernel was advised to back with 2 MiB pages.
     Advised,
 }
 
 impl PageKind {
-    /// In words, for reports.
+    /// A description, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Huge => "2 MiB pages (reserved)",
@@ -47,7 +47,7 @@ pub struct Pages {
     addr: NonNull<c_void>,
     len: usize,
     kind: PageKind,
-    /// What it is a mapping of, from offset 0; `None`: anonymous.
+    /// The file that it maps, from offset 0; `None`: anonymous.
     file: Option<Arc<OwnedFd>>,
     /// Whether to unmap it on drop; a caller's memory is not unmapped.
     owned: bool,
@@ -59,11 +59,11 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps at least `bytes` (rounded up to 2 MiB), such as `limits` asks for.
+    /// Maps at least `bytes` (rounded up to 2 MiB), as `limits` requires.
     ///
     /// # Errors
-    /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is
-    /// refused.
+    /// [`HwError::Map`] if there is no memory, [`HwError::Lock`] (which names the limit) if locking
+    /// is refused.
     pub fn map(bytes: usize, limits: &DmaLimits) -> Result<Self> {
         let len = bytes
             .checked_next_multiple_of(HUGE_PAGE)
@@ -94,8 +94,8 @@ impl Pages {
 
     fn map_huge(len: usize, shared: bool) -> Option<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too
-        // small. (So does mapping a file of huge pages.)
+        // MAP_HUGETLB reserves at once: if the pool is too small it fails here, not at the first
+        // access. (So does mapping a file of huge pages.)
         let (addr, file) = if shared {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let file = file_of(len, flags).ok()?;
@@ -151,11 +151,11 @@ impl Pages {
         }
         // SAFETY: the range is our own mapping; the advice does not change its contents.
         let _ = unsafe { madvise(addr, len, Advice::LinuxHugepage) };
-        // Faulted in now, not in the middle of an I/O.
+        // Faults pages in now, not in the middle of an I/O.
         // SAFETY: as above; populating only faults pages in.
         match unsafe { madvise(addr, len, Advice::LinuxPopulateWrite) } {
             Ok(()) => {}
-            // Touching a page that cannot be allocated would end the process.
+            // Accessing a page that cannot be allocated would end the process.
             Err(errno @ (Errno::NOMEM | Errno::FAULT)) => return Err(failed(errno.into())),
             // Kernels before 5.14: touch each page.
             Err(_) => {
@@ -168,7 +168,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The file that this is a mapping of, from offset 0; only if it was to be shared.
+    /// The mapped file, from offset 0; only if sharing was requested.
     pub fn file(&self) -> Option<&Arc<OwnedFd>> {
         self.file.as_ref()
     }
@@ -189,7 +189,7 @@ impl Pages {
         self.len
     }
 
-    /// What the memory is made of.
+    /// The kind of memory.
     pub fn kind(&self) -> PageKind {
         self.kind
     }
@@ -205,8 +205,8 @@ impl Drop for Pages {
     }
 }
 
-/// A file of `len` bytes in memory whose size is sealed: a process that gets it could otherwise
-/// make it shorter, and touching our buffers would end this process (SIGBUS).
+/// Creates a memory file of `len` bytes with a sealed size: otherwise a process that gets it could
+/// truncate it, and accessing our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
     let file = shelter(memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?)?;
     ftruncate(&file, len as u64)?;
@@ -214,7 +214,7 @@ fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// RLIMIT_MEMLOCK in words, for an error.
+/// RLIMIT_MEMLOCK, for an error message.
 pub(crate) fn memlock_limit() -> String {
     match getrlimit(Resource::Memlock).current {
         None => "unlimited (so a container or cgroup limit is in the way)".into(),
@@ -259,7 +259,7 @@ mod tests {
         rustix::io::pread(pages.file().unwrap(), &mut byte, 5000).unwrap();
         assert_eq!(byte, [7]);
         assert!(Pages::map(1, &DmaLimits::default()).unwrap().file().is_none());
-        // A process that has the file cannot take our memory away.
+        // A process that has the file cannot truncate our memory.
         for len in [0, 4096, 2 * HUGE_PAGE as u64] {
             assert!(ftruncate(pages.file().unwrap(), len).is_err(), "{len}");
         }

@@ -1,19 +1,19 @@
-//! Waiting within user mode for a time, with the core in a lighter state than spinning: no system
-//! call, no switch, and the core's other hardware thread has the execution units meanwhile. Not
-//! every CPU can.
+//! Timed waits in user mode, with the core in a lighter state than spinning: no system call, no
+//! context switch, and the other hardware thread of the core gets the execution units. Only some
+//! CPUs support it.
 //!
 //! - Intel: TPAUSE (WAITPKG; SDM vol. 2B, "TPAUSE", and vol. 3, IA32_UMWAIT_CONTROL).
 //! - AMD: MONITORX and MWAITX with its timer (APM vol. 3, "MONITORX", "MWAITX").
 //!
 //! Either may end early: by an interrupt, by the operating system's limit
-//! (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a hypervisor makes nothing
-//! of it. So each is repeated until the counter has reached the deadline, and at worst this spins.
+//! (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a hypervisor ignores it. So
+//! each is repeated until the counter has reached the deadline, and in the worst case this spins.
 
 #![expect(unsafe_code)]
 
 use super::clock::{Clock, rdtsc};
 
-/// A way to wait within user mode that this CPU has.
+/// This CPU's instruction for waiting in user mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UserWait {
     instruction: Instruction,
@@ -31,15 +31,13 @@ enum Instruction {
 const MWAITX_TICKS_MAX: u64 = u32::MAX as u64;
 
 impl UserWait {
-    /// What this CPU has; `None` if it has nothing of the kind, or no time stamp counter to wait
-    /// by.
+    /// Detects this CPU's support; `None` if there is none, or no time stamp counter to wait by.
     pub(crate) fn detect() -> Option<Self> {
         let instruction = x86::instruction()?;
         Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
     }
 
-    /// Waits until the time stamp counter has reached `deadline_tsc`; at once if it has. Never
-    /// returns before.
+    /// Waits until the time stamp counter has reached `deadline_tsc`. Never returns before.
     #[inline]
     pub(crate) fn pause_until(&self, deadline_tsc: u64) {
         loop {
@@ -62,7 +60,7 @@ impl UserWait {
         self.pause_until(rdtsc().saturating_add(self.ticks(duration_ns)));
     }
 
-    /// In ticks of the time stamp counter.
+    /// Converts to ticks of the time stamp counter.
     fn ticks(&self, duration_ns: u64) -> u64 {
         let ticks = (u128::from(duration_ns) * u128::from(self.ticks_per_ns)) >> 32;
         u64::try_from(ticks).unwrap_or(u64::MAX)
@@ -94,7 +92,7 @@ mod x86 {
         }
     }
 
-    /// Until the counter reaches `deadline_tsc`, or earlier.
+    /// Waits until the counter reaches `deadline_tsc`, or less.
     #[inline(always)]
     pub(super) fn tpause(deadline_tsc: u64) {
         // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then,
@@ -112,11 +110,10 @@ mod x86 {
         }
     }
 
-    /// For `ticks` of the counter, or shorter.
+    /// Waits for `ticks` of the counter, or less.
     #[inline(always)]
     pub(super) fn mwaitx(ticks: u32) {
-        // On a cache line of its own, so that only a store to a neighbour on the stack wakes us
-        // early.
+        // On its own cache line, so that only a store to that line can wake us early.
         #[repr(align(64))]
         struct Line(#[allow(dead_code)] [u8; 64]);
         let line = Line([0; 64]);
@@ -156,8 +153,8 @@ mod tests {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-        // Linux clears `waitpkg` and `mwaitx` for itself only, if told to; and a CPU without them
-        // has none.
+        // Linux clears `waitpkg` and `mwaitx` only in its own list, if told to; a CPU without the
+        // instructions has none.
         match x86::instruction() {
             Some(Instruction::Tpause) => assert!(has("waitpkg") || !has("mwaitx")),
             Some(Instruction::Mwaitx) => assert!(!has("waitpkg")),

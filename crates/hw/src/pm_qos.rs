@@ -1,20 +1,20 @@
-//! The kernel's CPU latency limit: how deep an idle CPU may fall asleep.
+//! The kernel's CPU latency limit, which bounds the idle states of CPUs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-/// Where the kernel takes such limits.
+/// The kernel's file for such limits.
 pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
 /// The kernel's value when there is none: 2,000 s.
 const NO_LIMIT_US: i32 = 2_000_000_000;
 
-/// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is
+/// A limit, in force on every CPU until it is dropped: the kernel removes it when the file is
 /// closed, however the process ends.
 ///
-/// With 0 an idle CPU enters no C-state that takes time to leave; on most machines it polls. That
-/// costs power.
+/// With 0 an idle CPU enters no C-state with an exit latency; on most machines it polls. That costs
+/// power.
 #[derive(Debug)]
 pub struct PmQos {
     _open: File,
@@ -22,16 +22,16 @@ pub struct PmQos {
 }
 
 impl PmQos {
-    /// Has every CPU be back from idling within `latency_us`.
+    /// Limits the exit latency of every CPU's idle state to `latency_us`.
     ///
     /// # Errors
-    /// If there is no such file (a kernel without CPU idle management), or this user may not write
+    /// If there is no such file (a kernel without CPU idle management), or no permission to write
     /// to it.
     pub fn hold(latency_us: i32) -> io::Result<Self> {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
     }
 
-    /// The limit in force, set by any process; `None`: none.
+    /// The limit in force, set by any process; `None` if there is none.
     ///
     /// # Errors
     /// As [`PmQos::hold`].
@@ -43,7 +43,7 @@ impl PmQos {
 
     fn hold_by(path: &Path, latency_us: i32) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).open(path)?;
-        // Four bytes are a number in binary; other lengths the kernel takes for hexadecimal text.
+        // Four bytes are a binary number; the kernel parses other lengths as hexadecimal text.
         file.write_all(&latency_us.to_ne_bytes())?;
         Ok(Self { _open: file, latency_us })
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_held_limit_is_in_force() {
-        // Not every process may.
+        // Not every process has permission.
         if let Ok(_held) = PmQos::hold(0) {
             assert_eq!(PmQos::in_force_us().unwrap(), Some(0));
         }

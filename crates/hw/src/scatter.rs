@@ -1,10 +1,9 @@
 //! A transfer to or from pages that lie anywhere: one request, one command, many buffers.
 //!
-//! [`DmaPages`] collects pages, each a [`DmaBuf`] of its own, and goes into a request as if it were
-//! one: [`DmaPages::into_buf`]. Beneath, it brings its own list of physical region pages (NVMe Base
-//! 1.4 §4.3), in memory of the heap, so that a command only has to point there. When the request is
-//! done the pages are taken out again, and the list serves the next one: nothing is allocated on
-//! the way.
+//! [`DmaPages`] collects pages, each a separate [`DmaBuf`], and goes into a request as a single
+//! buffer: [`DmaPages::into_buf`]. It brings its own list of physical region pages (NVMe Base 1.4
+//! §4.3), in memory of the heap, so a command only has to point there. After the request the pages
+//! are taken out again, and the list serves the next one: nothing is allocated on the way.
 
 #![expect(unsafe_code)]
 
@@ -14,29 +13,29 @@ use std::sync::Arc;
 use super::Result;
 use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova, SCATTERED};
 
-/// The most pages of one request: with them, one page of list is enough wherever a command begins.
+/// The most pages of one request: for these, one list page suffices wherever a command begins.
 pub const PAGES_MAX: usize = DMA_PAGE / ENTRY_BYTES;
 
 /// An entry of a list: the address of a page.
 const ENTRY_BYTES: usize = 8;
 
-/// Pages that one request transfers to or from, in this order.
+/// Pages that one request transfers to or from, in order.
 #[derive(Debug)]
 pub struct DmaPages(DmaBuf);
 
-/// What a scattered [`DmaBuf`] leads to. Boxed: it stays where it is while a request moves.
+/// The content of a scattered [`DmaBuf`]. Boxed, so that it stays in place while a request moves.
 pub(super) struct List {
     pages: Vec<DmaBuf>,
-    /// The addresses of all pages but the first, as a command's list has them.
+    /// The addresses of all pages but the first, in the format of a command's list.
     entries: DmaBuf,
-    /// The same for the kernel, as far as it was asked for.
+    /// The same for the kernel, as far as requested.
     vectors: Vec<libc::iovec>,
-    /// Where in the first page the data begin, in bytes.
+    /// Offset of the data in the first page, in bytes.
     offset_bytes: u32,
     data_bytes: u32,
 }
 
-/// Where memory is for a system call: `struct iovec`s that stay as long as the buffer they are of.
+/// Memory for a system call: `struct iovec`s that live as long as their buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vectors {
     pub(super) first: *const libc::iovec,
@@ -49,24 +48,24 @@ unsafe impl Send for Vectors {}
 // SAFETY: as above; shared access only copies.
 unsafe impl Sync for Vectors {}
 
-/// Where a command finds its data.
+/// The data pointers of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first byte.
     pub data: Iova,
-    /// The second page, if there are two, or a list of all but the first: what PRP2 is to be. 0:
-    /// all are contiguous.
+    /// PRP2: the second page, if there are two, or a list of all but the first. 0: the data is
+    /// contiguous.
     pub second: Iova,
 }
 
 impl DmaPages {
-    /// None yet; room for up to `pages` without allocating.
+    /// An empty collection, with room for `pages` without allocating.
     ///
     /// # Errors
-    /// Without memory.
+    /// If there is no memory.
     ///
     /// # Panics
-    /// Beyond [`PAGES_MAX`].
+    /// If `pages` exceeds [`PAGES_MAX`].
     pub fn with_capacity(heap: &DmaHeap, pages: usize) -> Result<Self> {
         assert!(pages <= PAGES_MAX, "{pages} pages are more than one list names");
         let list = Box::new(List {
@@ -81,11 +80,10 @@ impl DmaPages {
         Ok(Self(DmaBuf { heap: inner, ptr: list, iova, len: 0, capacity: SCATTERED }))
     }
 
-    /// Adds `page`; the data are all of all pages from now on.
+    /// Adds `page`. The data range becomes all bytes of all pages.
     ///
     /// # Errors
-    /// The page, if there are [`PAGES_MAX`] already, or if it is none of this heap, or has not 4
-    /// KiB.
+    /// The page, if there are [`PAGES_MAX`] already, or if it is of another heap, or not of 4 KiB.
     pub fn push(&mut self, mut page: DmaBuf) -> std::result::Result<(), DmaBuf> {
         let fits = page.capacity() == DMA_PAGE && Arc::ptr_eq(&page.heap, &self.0.heap);
         let list = self.list_mut();
@@ -97,18 +95,18 @@ impl DmaPages {
             let at = before * ENTRY_BYTES;
             list.entries[at..at + ENTRY_BYTES].copy_from_slice(&page.iova().0.to_le_bytes());
         }
-        // All of it counts.
+        // Every byte of the page counts.
         page.set_len(DMA_PAGE);
         list.pages.push(page);
         (list.offset_bytes, list.data_bytes) = (0, ((count + 1) * DMA_PAGE) as u32);
         Ok(())
     }
 
-    /// Narrows the data down to `bytes` from byte `offset_bytes` of the first page on.
+    /// Restricts the data to `bytes` bytes from `offset_bytes` of the first page on.
     ///
     /// # Panics
-    /// If that is not on the pages, or does not begin on the first, or at no multiple of 4 bytes
-    /// (as a command has to).
+    /// If that exceeds the pages, or does not begin on the first one, at a multiple of 4 bytes (as
+    /// a command requires).
     pub fn set_range(&mut self, offset_bytes: usize, bytes: usize) {
         let list = self.list_mut();
         let whole = list.pages.len() * DMA_PAGE;
@@ -121,17 +119,17 @@ impl DmaPages {
         (list.offset_bytes, list.data_bytes) = (offset_bytes as u32, bytes as u32);
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub fn len(&self) -> usize {
         self.list().pages.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no pages.
     pub fn is_empty(&self) -> bool {
         self.list().pages.is_empty()
     }
 
-    /// How much a request transfers, in bytes.
+    /// Bytes that a request transfers.
     pub fn data_bytes(&self) -> usize {
         self.list().data_bytes as usize
     }
@@ -141,29 +139,29 @@ impl DmaPages {
         &self.list().pages
     }
 
-    /// The pages, to be written.
+    /// The pages, for writing.
     pub fn pages_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.list_mut().pages.iter_mut().map(|page| &mut **page)
     }
 
-    /// Takes all pages out, the first one first; those that the iterator has not given when it is
-    /// dropped go back to the heap.
+    /// Takes all pages out, in order. Those left in the iterator when it is dropped go back to the
+    /// heap.
     pub fn drain(&mut self) -> impl DoubleEndedIterator<Item = DmaBuf> + ExactSizeIterator {
         let list = self.list_mut();
         (list.offset_bytes, list.data_bytes) = (0, 0);
         list.pages.drain(..)
     }
 
-    /// As a request's buffer. Its slice is empty; how much it transfers is
-    /// [`DmaBuf::transfer_bytes`].
+    /// Converts to a request's buffer. Its slice is empty; [`DmaBuf::transfer_bytes`] is the size
+    /// of the transfer.
     pub fn into_buf(self) -> DmaBuf {
         self.0
     }
 
-    /// From a request's buffer.
+    /// Converts from a request's buffer.
     ///
     /// # Errors
-    /// The buffer, if it is an ordinary one.
+    /// The buffer, if it is not scattered.
     pub fn from_buf(buf: DmaBuf) -> std::result::Result<Self, DmaBuf> {
         if buf.is_scattered() { Ok(Self(buf)) } else { Err(buf) }
     }
@@ -178,7 +176,7 @@ impl DmaPages {
 }
 
 impl List {
-    /// The page of byte `at` of the data, and which byte of it that is.
+    /// The page of byte `at` of the data, and the offset in that page.
     fn place(&self, at_bytes: usize) -> (usize, usize) {
         let at_bytes = self.offset_bytes as usize + at_bytes;
         (at_bytes / DMA_PAGE, at_bytes % DMA_PAGE)
@@ -195,7 +193,7 @@ impl List {
         let second = match (bytes as usize).saturating_sub(on_first) {
             0 => Iova(0),
             1..=DMA_PAGE => self.pages[page + 1].iova(),
-            // The list leaves the first page of all out.
+            // The list does not contain the first page.
             _ => Iova(self.entries.iova().0 + (page * ENTRY_BYTES) as u64),
         };
         Span { data, second }
@@ -203,14 +201,14 @@ impl List {
 }
 
 impl DmaBuf {
-    /// Whether this is [`DmaPages`] on its way.
+    /// Whether this is a converted [`DmaPages`].
     #[inline(always)]
     pub fn is_scattered(&self) -> bool {
         self.capacity & SCATTERED != 0
     }
 
-    /// How much a request with this buffer transfers, in bytes: its length, or that of its pages'
-    /// data, or of what was lent.
+    /// Bytes that a request with this buffer transfers: its length, or that of its pages' data, or
+    /// of the lent memory.
     #[inline]
     pub fn transfer_bytes(&self) -> usize {
         match self.list() {
@@ -232,7 +230,7 @@ impl DmaBuf {
         self.is_scattered().then(|| unsafe { self.ptr.cast().as_mut() })
     }
 
-    /// Where a command finds `bytes` of the transfer from byte `at_bytes` on.
+    /// The data pointers for `bytes` of the transfer from byte `at_bytes` on.
     pub fn span(&self, at_bytes: u32, bytes: u32) -> Span {
         match self.list() {
             Some(list) => list.span(at_bytes, bytes),
@@ -240,7 +238,7 @@ impl DmaBuf {
         }
     }
 
-    /// As much of the transfer from byte `at_bytes` on as is contiguous.
+    /// The contiguous part of the transfer from byte `at_bytes` on.
     pub fn stretch_mut(&mut self, at_bytes: usize) -> &mut [u8] {
         if !self.is_scattered() {
             return &mut self[at_bytes..];
@@ -270,21 +268,21 @@ impl DmaBuf {
         Some(Vectors { first: list.vectors.as_ptr(), count: list.vectors.len() as u32 })
     }
 
-    /// The end of a scattered buffer: the pages go back, each to where it is from.
+    /// Drops a scattered buffer: each page goes back to its heap.
     #[cold]
     pub(super) fn drop_list(&mut self) {
         // SAFETY: `ptr` is a leaked `Box<List>`, taken back once: by the drop of its only owner.
         drop(unsafe { Box::<List>::from_raw(self.ptr.cast().as_ptr()) });
     }
 
-    /// Drops a scattered buffer that a device may still write to: all its memory is leaked, the
-    /// list included.
+    /// Drops a scattered buffer that a device may still write to: leaks all its memory, including
+    /// the list.
     #[cold]
     pub(super) fn quarantine_list(mut self) {
         if let Some(list) = self.list_mut() {
             list.pages.drain(..).for_each(DmaBuf::quarantine);
         }
-        // The list, whose memory is a page as well, is given up with its owner.
+        // The list's page is leaked with its owner.
         self.heap.note_quarantined(DMA_PAGE);
         std::mem::forget(self);
     }
@@ -302,7 +300,7 @@ mod tests {
     fn pages(heap: &DmaHeap, count: usize) -> DmaPages {
         let mut pages = DmaPages::with_capacity(heap, count).unwrap();
         let mut all = heap.alloc_pages(count).unwrap();
-        // Not contiguous: every second one first.
+        // Every second page first, so that they are not contiguous.
         let second: Vec<DmaBuf> = (0..count / 2).map(|at| all.remove(at)).collect();
         second.into_iter().chain(all).for_each(|page| pages.push(page).unwrap());
         pages

@@ -1,9 +1,8 @@
-//! The scheduler's classes: how the kernel shares a CPU between a thread that does I/O and the
-//! others that want it.
+//! Scheduling classes: how the kernel shares a CPU between an I/O thread and competing threads.
 //!
-//! A thread that polls looks like a CPU hog to the scheduler, which then prefers its competitors:
-//! of Le Moal's I/Os (Vault 2017) one in 5,000 was very late. A real-time class cures that, and so,
-//! in part, does a shorter slice.
+//! A polling thread looks like a CPU hog to the scheduler, which then prefers its competitors: of
+//! Le Moal's I/Os (Vault 2017) one in 5,000 was very late. A real-time class avoids that, as does,
+//! in part, a shorter slice.
 
 #![expect(unsafe_code)]
 
@@ -17,20 +16,20 @@ use super::clock::{Nanos, parse_time_ns};
 /// Real-time priorities, the same for both classes (sched(7)).
 const PRIORITY_MAX: u32 = 99;
 
-/// What the kernel makes of a slice that is shorter or longer (`__setparam_fair`, Linux 6.12).
+/// The range to which the kernel clamps slices (`__setparam_fair`, Linux 6.12).
 const SLICE_MIN_NS: u64 = 100_000;
 const SLICE_MAX_NS: u64 = 100_000_000;
 
-/// How the scheduler treats a thread.
+/// A scheduling class with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SchedClass {
-    /// `SCHED_OTHER`, with the kernel's own slice: a fair share of the CPU.
+    /// `SCHED_OTHER`, with the kernel's default slice: a fair share of the CPU.
     Other,
-    /// `SCHED_RR` at a priority from 1 to 99: before all that is fair; those of one priority take
+    /// `SCHED_RR` at a priority from 1 to 99: before all fair threads; threads of one priority take
     /// turns.
     RoundRobin(u32),
-    /// `SCHED_FIFO` at a priority from 1 to 99: before all that is fair, and until it sleeps.
+    /// `SCHED_FIFO` at a priority from 1 to 99: before all fair threads, until it sleeps.
     Fifo(u32),
     /// `SCHED_OTHER` with this slice in ns, from 0.1 to 100 ms: the same share of the CPU, but
     /// sooner (or later) after a wake-up. EEVDF with custom slices: Linux 6.12 or later.
@@ -48,7 +47,7 @@ impl fmt::Display for SchedClass {
     }
 }
 
-/// A text that names no class.
+/// The text names no class.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no scheduling class{reason}: use other, rr:N, fifo:N (N from 1 to 99) or slice:T \
@@ -63,7 +62,7 @@ impl FromStr for SchedClass {
     type Err = ParseSchedClassError;
 
     fn from_str(text: &str) -> Result<Self, ParseSchedClassError> {
-        // Long texts are cut in messages.
+        // Long texts are truncated in messages.
         let error = |reason| ParseSchedClassError { text: text.chars().take(40).collect(), reason };
         let priority = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -89,7 +88,7 @@ impl FromStr for SchedClass {
     }
 }
 
-/// As other times, but without a unit it would be a guess.
+/// Parses a slice like other times, but requires a unit.
 fn parse_slice_ns(text: &str) -> Option<u64> {
     if text.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
         None
@@ -102,7 +101,7 @@ fn parse_slice_ns(text: &str) -> Option<u64> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedError {
-    /// A priority or slice beyond what there is.
+    /// A priority or slice out of range.
     #[error(
         "there is no scheduling class {0}: priorities are from 1 to 99, slices from 0.1 to 100 ms"
     )]
@@ -113,12 +112,12 @@ pub enum SchedError {
         what_to_do(*class, source)
     )]
     Refused {
-        /// What was asked for.
+        /// The class requested.
         class: SchedClass,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel accepted the request, and did something else.
+    /// The kernel accepted the request but did not follow it.
     #[error(
         "the kernel accepted the scheduling class {class}, but {in_force} is in force{}",
         match class {
@@ -127,12 +126,12 @@ pub enum SchedError {
         }
     )]
     Ignored {
-        /// What was asked for.
+        /// The class requested.
         class: SchedClass,
-        /// What is in force.
+        /// The class in force.
         in_force: InForce,
     },
-    /// What is in force cannot be read.
+    /// The class in force cannot be read.
     #[error(
         "cannot read the scheduling class of this thread: {0}; is sched_getattr forbidden by a \
          seccomp filter?"
@@ -159,14 +158,14 @@ fn what_to_do(class: SchedClass, error: &io::Error) -> String {
     }
 }
 
-/// The soft limit, readable.
+/// The soft limit, for display.
 fn rtprio_limit() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
     limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
 }
 
-/// `struct sched_attr` of its first version (sched_setattr(2)), which every kernel takes that has
-/// the call.
+/// `struct sched_attr` in its first version (sched_setattr(2)), which every kernel with the call
+/// accepts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SchedAttr {
@@ -207,23 +206,23 @@ impl SchedAttr {
     }
 }
 
-/// What is in force for a thread, as the kernel reports it.
+/// The class in force for a thread, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InForce(SchedAttr);
 
 impl InForce {
-    /// The real-time priority, from 1 to 99; 0 of a class without.
+    /// The real-time priority, from 1 to 99; 0 for other classes.
     pub fn priority(&self) -> u32 {
         self.0.sched_priority
     }
 
-    /// The slice in ns, the kernel's own or not; `None` of a real-time class and of kernels before
-    /// 6.12, which do not say.
+    /// The slice in ns, custom or default; `None` for a real-time class and for kernels before
+    /// 6.12, which do not report it.
     pub fn slice_ns(&self) -> Option<u64> {
         Some(self.0.sched_runtime).filter(|ns| self.0.is_fair() && *ns > 0)
     }
 
-    /// Whether this is what `class` asks for. [`SchedClass::Other`] is, whatever the slice.
+    /// Whether this is what `class` requests. For [`SchedClass::Other`] any slice matches.
     pub fn is(&self, class: SchedClass) -> bool {
         let SchedAttr { sched_policy, sched_priority, .. } = self.0;
         match class {
@@ -263,7 +262,7 @@ impl fmt::Display for InForce {
 }
 
 impl SchedClass {
-    /// What is in force for the calling thread.
+    /// The class in force for the calling thread.
     ///
     /// # Errors
     /// If the kernel does not report it.
@@ -271,21 +270,19 @@ impl SchedClass {
         SchedAttr::of_this_thread().map(InForce).map_err(SchedError::Unreadable)
     }
 
-    /// Whether threads of this class run before all that are fair, so that one that spins keeps
-    /// them from the CPU. (All but 5 % of it: `sched_rt_runtime_us`, since Linux 6.12 the fair
-    /// server.)
+    /// Whether threads of this class run before all fair ones, so that a spinning one keeps them
+    /// from the CPU. (Except for 5 %: `sched_rt_runtime_us`, since Linux 6.12 the fair server.)
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::RoundRobin(_) | Self::Fifo(_))
     }
 
-    /// Puts the calling thread into this class, and reads back whether it is. What was in force
-    /// before is again when the guard is dropped; [`SchedGuard::keep`] leaves it so. Threads that
-    /// this one starts meanwhile inherit the class.
+    /// Puts the calling thread into this class, and verifies it. Dropping the guard restores the
+    /// former class; [`SchedGuard::keep`] leaves the new one. Threads started meanwhile inherit the
+    /// class.
     ///
     /// # Errors
-    /// If the right or the kernel for it is missing: the error says which, and what to do. A kernel
-    /// that takes the request and ignores it is an error, too. What was in force before is then
-    /// again.
+    /// If permission or kernel support is missing: the error says which, with a remedy. A kernel
+    /// that accepts the request and ignores it is an error, too. The former class is then restored.
     pub fn apply_to_this_thread(self) -> Result<SchedGuard, SchedError> {
         let before = SchedAttr::of_this_thread().map_err(SchedError::Unreadable)?;
         let attr = self.attr(&before).ok_or(SchedError::Range(self))?;
@@ -300,10 +297,10 @@ impl SchedClass {
         }
     }
 
-    /// Of a thread for which `before` was in force; `None` beyond the kernel's range.
+    /// The attributes for a thread with `before` in force; `None` out of the kernel's range.
     fn attr(self, before: &SchedAttr) -> Option<SchedAttr> {
-        // Keep the flag that children do not inherit the class, since not every process may clear
-        // it. The other flags request something else.
+        // Keeps the flag that children do not inherit the class, since not every process may clear
+        // it. The other flags request other things.
         let sched_flags = before.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64;
         let fair = |sched_runtime| SchedAttr {
             sched_policy: libc::SCHED_OTHER as u32,
@@ -319,7 +316,7 @@ impl SchedClass {
             ..SchedAttr::default()
         };
         match self {
-            // With 0 the kernel's own slice is in force again.
+            // 0 selects the kernel's default slice.
             Self::Other => Some(fair(0)),
             Self::Slice(ns) => (SLICE_MIN_NS..=SLICE_MAX_NS).contains(&ns).then(|| fair(ns)),
             Self::RoundRobin(priority) | Self::Fifo(priority)
@@ -333,12 +330,12 @@ impl SchedClass {
     }
 }
 
-/// A class in force for the thread that has this; when it is dropped, what was before is again.
+/// A class in force for this thread; dropping it restores the former one.
 #[derive(Debug)]
 #[must_use = "when it is dropped, the class is what it was"]
 pub struct SchedGuard {
     before: SchedAttr,
-    /// Another thread would get a class that it never had.
+    /// On another thread, the drop would set a class that the thread never had.
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -352,8 +349,8 @@ impl SchedGuard {
         if !self.before.is_fair() {
             return self.before.apply_to_this_thread();
         }
-        // The kernel does not say whether a slice was its own. If it was not, it differs from what
-        // 0 asks for.
+        // The kernel does not report whether a slice is its default. A custom one differs from what
+        // 0 selects.
         SchedAttr { sched_runtime: 0, ..self.before }.apply_to_this_thread()?;
         match SchedAttr::of_this_thread()?.sched_runtime == self.before.sched_runtime {
             true => Ok(()),
@@ -375,7 +372,7 @@ impl Drop for SchedGuard {
 mod tests {
     use super::*;
 
-    /// On a thread of its own: other tests are not to run under what this leaves behind.
+    /// Runs `body` on a separate thread, so that other tests do not run under its class.
     fn apart<T: Send>(body: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(body).join().unwrap())
     }
@@ -433,7 +430,7 @@ mod tests {
         }
     }
 
-    /// The kernel may clamp, ignore or refuse: whatever it does, what is said to be in force is.
+    /// The kernel may clamp, ignore or refuse: in each case the reported class is the one in force.
     #[test]
     fn a_class_is_in_force_until_its_guard_is_dropped() {
         for class in [
@@ -455,10 +452,10 @@ mod tests {
                         );
                         drop(guard);
                     }
-                    // Not every process may.
+                    // Not every process has permission.
                     Err(SchedError::Refused { source, .. })
                         if source.raw_os_error() == Some(libc::EPERM) => {}
-                    // A kernel that says how long slices are has them.
+                    // A kernel that reports slices supports them.
                     Err(SchedError::Ignored { class: SchedClass::Slice(_), .. })
                         if before.slice_ns().is_none() => {}
                     Err(error) => panic!("{error}"),

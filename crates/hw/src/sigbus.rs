@@ -1,14 +1,14 @@
 //! Stores to device memory that is no longer there.
 //!
 //! Doorbells are stored to through a mapping of the device's BAR. While the device's memory
-//! decoding is off, during a reset, or once it was removed, such a store ends in SIGBUS, which
-//! would end the process. The handler here replaces one of *our* mappings by ordinary memory, so
-//! that the store has no effect, and marks the mapping as lost. A thread that polls for a
-//! completion finds out by its deadline, or at once if it watches the mapping's event. Every other
-//! SIGBUS goes to the handler that was there before.
+//! decoding is off, during a reset, or after its removal, such a store raises SIGBUS, which would
+//! end the process. The handler here replaces one of *our* mappings by ordinary memory, so that the
+//! store has no effect, and marks the mapping as lost. A thread that polls for a completion finds
+//! out by its deadline, or at once if it watches the mapping's event. Every other SIGBUS goes to
+//! the previous handler.
 //!
-//! A program that installs a SIGBUS handler after the first device was opened should pass on what
-//! it does not know, as we do.
+//! A program that installs a SIGBUS handler after the first device was opened should pass on faults
+//! that it does not know, as this one does.
 
 #![expect(unsafe_code)]
 
@@ -25,11 +25,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use super::event::EventFd;
 use super::{HwError, Result};
 
-/// How many mappings can be guarded at once: a device has one.
+/// The most mappings guarded at once: a device has one.
 pub const MAX_GUARDED: usize = 256;
 
-/// One guarded mapping. The handler reads it at any moment, so it is atomics, and `start` is what
-/// counts: 0 while the slot is free.
+/// One guarded mapping. The handler reads it at any moment, so it consists of atomics. `start`
+/// decides: 0 while the slot is free.
 struct GuardedSlot {
     start: AtomicUsize,
     len: AtomicUsize,
@@ -47,10 +47,10 @@ static SLOTS: [GuardedSlot; MAX_GUARDED] = [const {
     }
 }; MAX_GUARDED];
 
-/// Taken to claim and to free slots, never by the handler.
+/// Locked to claim and to free slots, never by the handler.
 static CLAIM: Mutex<()> = Mutex::new(());
 
-/// The handler that was there before ours: its address (or SIG_DFL, SIG_IGN) and its flags.
+/// The previous handler: its address (or SIG_DFL, SIG_IGN) and its flags.
 static PREVIOUS: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static PREVIOUS_FLAGS: AtomicI32 = AtomicI32::new(0);
 
@@ -62,7 +62,7 @@ pub struct Guard {
     _event: Option<EventFd>,
 }
 
-/// Guards the mapping of `len` bytes at `start`, both multiples of the page size; installs the
+/// Guards the mapping of `len` bytes at `start`, both multiples of the page size. Installs the
 /// handler the first time. `event` is signalled when the mapping is lost.
 ///
 /// # Safety
@@ -137,7 +137,7 @@ fn install() -> io::Result<()> {
 
 fn install_now() -> io::Result<()> {
     let old = sigaction(None)?;
-    // Known before ours is in force, so that it is never without a successor.
+    // Stored before our handler is in force, so it always has a successor.
     PREVIOUS.store(old.sa_sigaction, Ordering::Relaxed);
     PREVIOUS_FLAGS.store(old.sa_flags, Ordering::Release);
     let mut ours = old;
@@ -146,7 +146,7 @@ fn install_now() -> io::Result<()> {
     sigaction(Some(&ours)).map(drop)
 }
 
-/// Reads the action for SIGBUS, and sets it if there is a new one.
+/// Reads the action for SIGBUS, and sets a new one if given.
 fn sigaction(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::zeroed();
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
@@ -159,12 +159,11 @@ fn sigaction(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     Ok(unsafe { old.assume_init() })
 }
 
-/// The handler. Touches atomics and makes system calls: nothing that could not be interrupted by
-/// itself.
+/// The handler. It only accesses atomics and makes system calls, so it may interrupt itself.
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel hands over a whole siginfo (SA_SIGINFO).
     let code = unsafe { (*info).si_code };
-    // Positive: from a fault. Another process's `kill` has no address.
+    // Positive: a fault. A signal from another process's `kill` has no address.
     if code > 0 {
         // SAFETY: as above, and SIGBUS by a fault has an address.
         let address = unsafe { (*info).si_addr() } as usize;
@@ -175,7 +174,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     pass_on(signal, code, info, context);
 }
 
-/// Whether `address` was in one of our mappings; the access that faulted is repeated, on ordinary
+/// Whether `address` was in one of our mappings; the faulting access is then repeated, on ordinary
 /// memory.
 fn take_over(address: usize) -> bool {
     for slot in &SLOTS {
@@ -185,8 +184,8 @@ fn take_over(address: usize) -> bool {
             continue;
         }
         // The mapping that faulted stays in its slot, since the storing thread holds its guard. But
-        // another slot may be freed and taken again between the two loads: one mapping's start with
-        // another's length would reach into what lies behind the first.
+        // another slot may be freed and reused between the two loads: one mapping's start with
+        // another's length would extend beyond the first.
         if slot.start.load(Ordering::Relaxed) != start {
             continue;
         }
@@ -208,12 +207,11 @@ fn take_over(address: usize) -> bool {
     false
 }
 
-/// Does what the process would have done without our handler.
+/// Does what the process would do without our handler.
 fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let flags = PREVIOUS_FLAGS.load(Ordering::Acquire);
     match PREVIOUS.load(Ordering::Relaxed) {
-        // A fault cannot be ignored (the kernel ends the process as by default); a signal that was
-        // sent can.
+        // A fault cannot be ignored (the kernel ends the process as by default); a sent signal can.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             if let Ok(mut action) = sigaction(None) {
@@ -221,7 +219,7 @@ fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut
                 action.sa_flags = 0;
                 let _ = sigaction(Some(&action));
             }
-            // A fault repeats itself when we return; what was sent has to be sent again.
+            // A fault repeats when we return; a sent signal has to be sent again.
             if code <= 0 {
                 // SAFETY: raising a signal has no requirements. It is blocked until this handler
                 // returns.
@@ -252,7 +250,7 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// A mapping of a file of `pages` pages, which can be made shorter behind the mapping's back.
+    /// A mapping of a file of `pages` pages, which can be truncated while mapped.
     fn mapping(pages: usize) -> (OwnedFd, NonNull<c_void>, usize) {
         let file = memfd_create("bar", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, (pages * PAGE) as u64).unwrap();
@@ -303,7 +301,8 @@ mod tests {
         assert!(!again.is_lost());
     }
 
-    /// What the process of a test does, in a child that runs this test alone. How the child ended.
+    /// Runs a test's body in a child process that runs this test alone. Returns how the child
+    /// ended.
     fn in_child(test: &str, body: fn()) -> Option<std::process::ExitStatus> {
         if std::env::var_os("SIGBUS_CHILD").is_some() {
             body();
@@ -350,8 +349,7 @@ mod tests {
     fn a_signal_that_was_sent_still_ends_the_process() {
         use std::os::unix::process::ExitStatusExt as _;
         let status = in_child("a_signal_that_was_sent_still_ends_the_process", || {
-            // Rust's own handler, which is there before, takes one signal without a fault for
-            // nothing.
+            // The previous handler is Rust's own, which ignores one signal without a fault.
             set_handler(libc::SIG_DFL, 0);
             let _guard = guard_one();
             // SAFETY: raising a signal has no requirements.

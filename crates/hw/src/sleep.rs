@@ -1,5 +1,5 @@
-//! The ways in which a thread can sleep. All end with the same timer interrupt, and differ in what
-//! the kernel does on the way.
+//! The ways in which a thread can sleep. All end with the same timer interrupt, but take different
+//! paths in the kernel.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute, nanosleep};
 use super::clock::{kernel_ns, tighten_timer_slack, timespec};
 use super::{EventFd, Futex, Result, UserWait};
 
-/// The clock of sleeps until a time.
+/// The clock of sleeps until an absolute time.
 const CLOCK: ClockId = ClockId::Monotonic;
 
 /// A way to sleep.
@@ -19,16 +19,16 @@ pub enum SleepWay {
     Nanosleep,
     /// `clock_nanosleep`, until a time of `CLOCK_MONOTONIC`.
     ClockNanosleep,
-    /// `ppoll` of an eventfd, until its time-out: the way that a completion can end early.
+    /// `ppoll` of an eventfd, until its time-out: a sleep that a completion can end early.
     EventFd,
-    /// A futex's wait, until its time-out: the way that another thread can end early.
+    /// A futex wait, until its time-out: a sleep that another thread can end early.
     Futex,
     /// In user mode (TPAUSE or MWAITX): the thread keeps its CPU.
     User,
 }
 
 impl SleepWay {
-    /// The ways that this machine has.
+    /// The ways that this machine supports.
     pub fn available() -> Vec<Self> {
         let all = [Self::Nanosleep, Self::ClockNanosleep, Self::EventFd, Self::Futex, Self::User];
         all.into_iter().filter(|way| *way != Self::User || UserWait::detect().is_some()).collect()
@@ -52,12 +52,12 @@ impl fmt::Display for SleepWay {
     }
 }
 
-/// Sleeps in one way. It belongs to the thread that made it.
+/// Sleeps in one way. Belongs to the thread that made it.
 pub struct Sleeper(Box<dyn Fn(u64)>);
 
 impl Sleeper {
-    /// For sleeping `way`, on the calling thread, whose timer slack is set to 1 ns. `None` if this
-    /// CPU cannot.
+    /// A sleeper for the calling thread, whose timer slack is set to 1 ns. `None` if this CPU does
+    /// not support `way`.
     ///
     /// # Errors
     /// If no eventfd can be created.
@@ -88,8 +88,8 @@ impl Sleeper {
         })))
     }
 
-    /// Lets `duration_ns` pass. May be late by the machine's wake cost; a signal ends it early: the
-    /// caller checks its queue and the clock after any wake-up.
+    /// Sleeps for `duration_ns`. May be late by the machine's wake cost; a signal ends it early:
+    /// the caller checks its queue and the clock after any wake-up.
     pub fn sleep_ns(&self, duration_ns: u64) {
         (self.0)(duration_ns);
     }

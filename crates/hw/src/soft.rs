@@ -14,7 +14,7 @@ use super::pages::Pages;
 use super::transport::{Claim, DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 
-/// A software SSD, by the seam that `meantime-spec` defines.
+/// A software SSD, through the seam that `meantime-spec` defines.
 pub struct SoftTransport {
     port: Arc<dyn SoftPort>,
     doorbells: Arc<Doorbells>,
@@ -51,7 +51,7 @@ impl SoftTransport {
         }
     }
 
-    /// Locks DMA memory although a software SSD does not need it, as a real device would.
+    /// Locks DMA memory as a real device requires, although a software SSD does not.
     pub fn lock_memory(mut self, lock: bool) -> Self {
         self.lock_memory = lock;
         self
@@ -81,14 +81,14 @@ unsafe impl DmaMap for SoftTransport {
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         match self.port.unmap_dma(iova) {
-            // An SSD that has ended touches no memory.
+            // An SSD that has ended accesses no memory.
             Ok(()) | Err(SeamError::Gone) => Ok(()),
             Err(error) => Err(refused(iova, 0, error)),
         }
     }
 
     /// An SSD in this process writes to memory as any thread does, so memory can be lent. If memory
-    /// is locked, the SSD is to behave like hardware.
+    /// is locked, the SSD has to behave like hardware.
     fn lends(&self) -> bool {
         !self.lock_memory
     }

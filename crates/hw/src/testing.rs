@@ -11,7 +11,7 @@ use super::{
     Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages,
 };
 
-/// Takes every mapping; its doorbells have no effect, and its registers read as 0.
+/// Accepts every mapping; its doorbells have no effect, and its registers read as 0.
 pub struct NullTransport {
     doorbells: Arc<Doorbells>,
     claim: Claim,

@@ -1,4 +1,4 @@
-//! The transport traits: what a driver needs of a PCIe function, however it is reached.
+//! The transport traits: what a driver requires of a controller, however it is reached.
 
 #![expect(unsafe_code)]
 
@@ -11,8 +11,8 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
 
-/// What does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a
-/// controller behind its transport, or the kernel.
+/// A user of the memory of a [`DmaHeap`](super::DmaHeap) by I/O virtual address: a controller
+/// behind its transport, or the kernel.
 ///
 /// # Safety
 /// [`DmaHeap`](super::DmaHeap) relies on an implementation when it frees memory or gives it back to
@@ -25,66 +25,65 @@ use super::pages::Pages;
 ///   again. After an error the device may still use the memory.
 /// - If [`lends`](Self::lends) is true, its conditions on addresses and on the `Arc` hold.
 pub unsafe trait DmaMap: Send + Sync {
-    /// Lets the device reach `pages` at `iova`.
+    /// Gives the device access to `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
-    /// Unmaps what was mapped at `iova`. When it returns `Ok` the device will not touch it again.
+    /// Unmaps the memory at `iova`. After `Ok` the device does not access it again.
     ///
     /// # Safety
     /// The caller has mapped this memory itself, and nothing uses the address any more. A command
     /// that names it would reach what is mapped there next, which belongs to another owner.
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()>;
-    /// Whether the program's own memory can be mapped for a while ([`Pages`] that own nothing), at
-    /// a cost that pays for a read. If true, the device reaches memory by its address in this
-    /// process at the moment of each access, and pins nothing: what is at an address may change
-    /// while it is mapped. It keeps the given `Arc` exactly as long as it may reach the memory, or
+    /// Whether the program's own memory can be mapped temporarily ([`Pages`] that own nothing),
+    /// cheaply enough for a single read. If true, the device accesses memory by its address in this
+    /// process at the moment of each access, and pins nothing: the memory at an address may change
+    /// while it is mapped. It keeps the given `Arc` exactly as long as it may access the memory, or
     /// has yet to process the request to map it.
     fn lends(&self) -> bool {
         false
     }
-    /// What the memory must be, and where the device may see it.
+    /// The requirements on memory, and the range of addresses for the device.
     fn limits(&self) -> DmaLimits;
 }
 
-/// What memory for DMA must be.
+/// Requirements on memory for DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaLimits {
-    /// Locked in memory before the device may reach it.
+    /// Whether it must be locked before the device may access it.
     pub lock: bool,
-    /// Of a file that can be handed to another process ([`Pages::file`]).
+    /// Whether it must be of a file that another process can map ([`Pages::file`]).
     pub shared: bool,
     /// The first I/O virtual address to use.
     pub iova_first: u64,
     /// The last I/O virtual address to use.
     pub iova_last: u64,
-    /// How many mappings there can be at a time.
+    /// The most mappings at a time.
     pub max_regions: usize,
 }
 
 impl Default for DmaLimits {
     /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at
-    /// 0xFEE0_0000, and never equal to an address of this process, so that mixing up the two is
-    /// found out.
+    /// 0xFEE0_0000, and never equal to an address of this process, so that confusing the two is
+    /// detected.
     fn default() -> Self {
         let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
         Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
     }
 }
 
-/// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
+/// Access to a controller: a software SSD in this process; a PCIe function; another process.
 ///
-/// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they
-/// were given.
+/// No method is on the hot path: queue pairs keep the [`Doorbell`]s and [`EventFd`]s that they were
+/// given.
 ///
-/// Registers and doorbells belong to the driver: they say where the controller fetches commands and
-/// where it writes. So writing them is unsafe, and one driver at a time has the
-/// [`claim`](Self::claim). A holder of a transport beside the `Controller` that was enabled on it
-/// can:
+/// Registers and doorbells belong to the driver: they name the memory from which the controller
+/// fetches commands and to which it writes. So writing them is unsafe, and one driver at a time has
+/// the [`claim`](Self::claim). Another holder of the transport, beside the `Controller` enabled on
+/// it, can only:
 ///
 /// - read registers, which changes nothing;
-/// - map memory of its own, where nothing is mapped and no command leads;
-/// - redirect a vector or the events: no thread is woken then, and deadlines detect what has
-///   completed;
-/// - release the device, which then reaches no memory and is gone.
+/// - map its own memory, at unused addresses that no command names;
+/// - redirect a vector or the events: then no thread is woken, and deadlines detect completions;
+/// - release the device, which then accesses no memory and is gone.
 ///
 /// ```compile_fail
 /// fn point_it_elsewhere(transport: &dyn meantime_hw::Transport) {
@@ -120,7 +119,7 @@ impl Default for DmaLimits {
 /// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
 /// - After a [`release`](Self::release) that gives the device up it reaches no memory.
 pub unsafe trait Transport: DmaMap {
-    /// Where the controller is, for messages.
+    /// A description of the controller's address, for messages.
     fn describe(&self) -> String;
     /// Reads a 32-bit register. All ones if the device is gone.
     fn read32(&self, offset: u32) -> u32;
@@ -146,40 +145,40 @@ pub unsafe trait Transport: DmaMap {
     /// As for [`write32`](Self::write32), whenever it is rung: the queue is the caller's, and each
     /// command before the tail names memory that stays with the device until the command has ended.
     unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell>;
-    /// How many interrupt vectors the controller has.
+    /// Number of interrupt vectors of the controller.
     fn vectors(&self) -> u16;
-    /// An event that [`set_vector`](Self::set_vector) takes.
+    /// Creates an event for [`set_vector`](Self::set_vector).
     fn new_event(&self) -> Result<EventFd> {
         EventFd::new()
     }
-    /// Has `vector` signal `event`, or nothing.
+    /// Makes `vector` signal `event`, or nothing.
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
-    /// The clock that this device's time is measured by.
+    /// The clock of this device's times.
     fn clock(&self) -> Clock;
-    /// Has a thread of the transport call `handler` for events outside of any command, including
+    /// Makes a thread of the transport call `handler` for events outside of any command, including
     /// those since the transport was opened. A transport without events never calls it.
     fn on_event(&self, handler: EventHandler) {
         drop(handler);
     }
-    /// Gives the device up: afterwards it reaches no memory, registers read all ones, stores to
+    /// Gives the device up: afterwards it accesses no memory, registers read all ones, stores to
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
-    /// the device. Harmless if repeated. A transport with nothing to give back does nothing.
+    /// the device. Harmless if repeated. A transport without a device to give back does nothing.
     fn release(&self) {}
-    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message:
-    /// shadow doorbells pay then.
+    /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
+    /// then shadow doorbells pay off.
     fn has_slow_doorbells(&self) -> bool {
         false
     }
 }
 
-/// Whether a driver uses a device: at most one does at a time.
+/// Whether a driver uses a device: at most one at a time.
 ///
-/// Only the driver in this crate takes it, and gives it back.
+/// Only the driver in this crate takes and returns it.
 #[derive(Debug, Default)]
 pub struct Claim(AtomicBool);
 
 impl Claim {
-    /// The claim of a device that no driver uses yet.
+    /// A free claim.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicBool::new(false))
@@ -187,11 +186,11 @@ impl Claim {
 
     /// Takes the claim; false if another driver has it.
     pub fn take(&self) -> bool {
-        // Acquire: whatever the last driver did comes before.
+        // Acquire: the last driver's accesses come before.
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the claim back.
+    /// Returns the claim.
     pub fn give_back(&self) {
         self.0.store(false, Ordering::Release);
     }
@@ -200,12 +199,12 @@ impl Claim {
 /// An event of a device outside of any command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// The kernel asks for it: it is about to be removed, or to get another driver. The kernel
-    /// waits until it was [released](Transport::release).
+    /// The kernel wants the device back: it is about to be removed, or to get another driver. The
+    /// kernel waits until it is [released](Transport::release).
     Release,
-    /// It, or its bus, has reported an error that was not corrected.
+    /// It, or its bus, has reported an uncorrected error.
     Error,
-    /// A doorbell was rung, but the device is no longer there.
+    /// A doorbell was rung, but the device is gone.
     Lost,
 }
 

@@ -1,8 +1,8 @@
-//! The kernel in the place of a device: memory that it reaches by I/O virtual address, and io_uring
+//! The kernel in the role of a device: memory that it accesses by I/O virtual address, and io_uring
 //! to request I/O on it.
 //!
 //! The ring is to the kernel what a queue pair is to a controller: an I/O names memory by its
-//! [`Iova`], and the caller leaves the memory alone until the completion (ARCHITECTURE.md §3).
+//! [`Iova`], and the caller does not access the memory until the completion (ARCHITECTURE.md §3).
 
 #![expect(unsafe_code)]
 
@@ -23,21 +23,21 @@ use super::{HwError, Result};
 
 /// `IORING_SETUP_IOPOLL`: completions are polled for.
 const SETUP_IOPOLL: u32 = 1 << 0;
-/// `IORING_SETUP_CQSIZE`: room for as many completions as asked for.
+/// `IORING_SETUP_CQSIZE`: a completion ring of the given size.
 const SETUP_CQSIZE: u32 = 1 << 3;
-/// `IORING_SETUP_CLAMP`: fewer entries if there are too many.
+/// `IORING_SETUP_CLAMP`: reduces the entries to the kernel's limit.
 const SETUP_CLAMP: u32 = 1 << 4;
-/// `IORING_SETUP_SUBMIT_ALL` (Linux 5.18): an entry that fails does not keep those behind it.
+/// `IORING_SETUP_SUBMIT_ALL` (Linux 5.18): a failing entry does not stop later ones.
 const SETUP_SUBMIT_ALL: u32 = 1 << 7;
 /// `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions do not interrupt this thread.
 const SETUP_COOP_TASKRUN: u32 = 1 << 8;
-/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): a flag of the ring shows when there are some to be
+/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): a flag of the ring shows that completions wait to be
 /// posted.
 const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
 /// `IORING_SETUP_HYBRID_IOPOLL` (Linux 6.13): sleep before polling.
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 
-/// How many chunks of memory are registered with a ring at most; others are used as they are.
+/// The most memory chunks registered with a ring; others are used unregistered.
 const FIXED_BUFFERS: u32 = 64;
 
 /// How a ring's completions arrive.
@@ -47,12 +47,11 @@ pub enum RingPoll {
     Interrupt,
     /// The kernel polls the device.
     Poll,
-    /// The kernel sleeps for half the shortest time it has seen, then polls the device (Linux
-    /// 6.13).
+    /// The kernel sleeps for half the shortest time so far, then polls the device (Linux 6.13).
     HybridMin,
 }
 
-/// Memory that the kernel may do I/O on. One for each open file.
+/// Memory on which the kernel may do I/O. One for each open file.
 #[derive(Debug, Default)]
 pub struct KernelMemory {
     regions: Mutex<Vec<Region>>,
@@ -67,14 +66,14 @@ struct Region {
     fixed: Option<u16>,
 }
 
-/// Whether memory is registered with the kernel, which then need not look it up for each I/O.
+/// Whether memory is registered with the kernel, which saves a lookup for each I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
     /// No.
     No,
-    /// As far as the kernel lets us.
+    /// As far as the kernel permits.
     Try,
-    /// Yes; what cannot be registered is an error.
+    /// Yes; a failure to register is an error.
     Must,
 }
 
@@ -113,7 +112,7 @@ unsafe impl DmaMap for KernelMemory {
     }
 }
 
-/// An I/O on the ring's file.
+/// The operation of an I/O on the ring's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UringOp {
     /// Into memory.
@@ -126,33 +125,33 @@ pub enum UringOp {
     /// Makes data durable.
     #[default]
     Fdatasync,
-    /// A range of the file by `fallocate` with this mode.
+    /// Applies `fallocate` with this mode to a range of the file.
     Fallocate {
         /// Its flags.
         mode: i32,
     },
 }
 
-/// One I/O to stage.
+/// An I/O to stage.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UringIo {
-    /// What to do.
+    /// The operation.
     pub op: UringOp,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub tag: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset_bytes: u64,
-    /// How much.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Where in memory, for a read or write.
+    /// Memory address, for a read or write.
     pub data: Iova,
-    /// Its I/O priority; 0: that of the thread.
+    /// Its I/O priority; 0: the thread's.
     pub ioprio: u16,
-    /// The memory if it is scattered over pages; `data` is unused then.
+    /// The memory if it is scattered over pages; then `data` is unused.
     pub vectors: Option<Vectors>,
 }
 
-/// An io_uring on one file, which belongs to one thread at a time.
+/// An io_uring on one file. Belongs to one thread at a time.
 pub struct Uring {
     ring: IoUring,
     /// Kept open as long as the ring.
@@ -161,11 +160,11 @@ pub struct Uring {
     /// The regions used so far.
     regions: Vec<Region>,
     register: Register,
-    /// How many of them are registered.
+    /// Number of registered regions.
     registered: u16,
     poll: RingPoll,
     in_flight: usize,
-    /// One time-out shared by all waits: one for each would cost as much as a fast I/O.
+    /// One time-out shared by all waits: one per wait would cost as much as a fast I/O.
     tick: Box<Timespec>,
     ticks: bool,
 }
@@ -173,14 +172,14 @@ pub struct Uring {
 /// The tag of the time-out; no I/O has it.
 const TICK: u64 = u64::MAX;
 
-/// Shorter waits have a time-out of their own.
+/// Shorter waits have their own time-out.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
 impl Uring {
-    /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
+    /// A ring for up to `entries` concurrent I/Os on `file`, with the memory of `memory`.
     ///
     /// # Errors
-    /// The kernel's error: it has no io_uring, or none of this kind, or may not register that
+    /// The kernel's error: it has no io_uring, does not support this kind, or may not register that
     /// much memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
@@ -194,7 +193,7 @@ impl Uring {
             RingPoll::Poll => raw_ring(entries, SETUP_IOPOLL)?,
             RingPoll::HybridMin => raw_ring(entries, SETUP_IOPOLL | SETUP_HYBRID_IOPOLL)?,
         };
-        // Waits with a deadline (Linux 5.11).
+        // Waits with a deadline require Linux 5.11.
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
@@ -217,12 +216,12 @@ impl Uring {
         })
     }
 
-    /// What its I/O is waited for by.
+    /// How its completions arrive.
     pub fn poll_kind(&self) -> RingPoll {
         self.poll
     }
 
-    /// I/Os staged or sent whose completion has not been taken.
+    /// Number of I/Os staged or submitted whose completion has not been reaped.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -230,8 +229,8 @@ impl Uring {
     /// Stages `io`; the next [`Uring::submit`] or [`Uring::wait`] submits it.
     ///
     /// # Errors
-    /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has
-    /// entries. The kernel knows nothing of `io` then.
+    /// If the memory is not of this ring's heap, or cannot be registered, or the ring is full. The
+    /// kernel has then not seen `io`.
     ///
     /// # Safety
     /// The memory of a read or write (`data`, or `vectors` and all that they lead to) is one live
@@ -300,8 +299,8 @@ impl Uring {
         })
     }
 
-    /// The number of the registered buffer that `bytes` at `data` are in, if they are in one, and
-    /// where that is for us.
+    /// The number of the registered buffer that contains the `bytes` at `data`, if any, and their
+    /// address in this process.
     #[inline]
     fn find(&self, data: Iova, bytes: u64) -> Option<(Option<u16>, *mut u8)> {
         self.regions.iter().find_map(|region| {
@@ -338,7 +337,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Registers a region; its number.
+    /// Registers a region. Returns its number.
     fn register_region(&mut self, region: &Region) -> io::Result<Option<u16>> {
         if self.register == Register::No {
             return Ok(None);
@@ -361,7 +360,7 @@ impl Uring {
     /// Submits everything staged to the kernel.
     ///
     /// # Errors
-    /// The kernel's error, unless trying again will do.
+    /// The kernel's error, unless it is transient.
     pub fn submit(&mut self) -> io::Result<()> {
         if self.ring.submission().is_empty() {
             return Ok(());
@@ -369,8 +368,7 @@ impl Uring {
         self.transient(|ring| ring.submit())
     }
 
-    /// Takes the completions that are there: tag and result (bytes, or minus an errno). How many
-    /// there were.
+    /// Reaps completions: tag and result (bytes, or a negative errno). Returns their number.
     pub fn reap(&mut self, mut ended: impl FnMut(u64, i32)) -> usize {
         let mut count = 0;
         for cqe in self.ring.completion() {
@@ -389,7 +387,7 @@ impl Uring {
     /// that wait for this thread to enter it.
     ///
     /// # Errors
-    /// The kernel's error, unless trying again will do.
+    /// The kernel's error, unless it is transient.
     pub fn look(&mut self) -> io::Result<()> {
         let needed = self.poll != RingPoll::Interrupt || self.ring.submission().taskrun();
         if needed || !self.ring.submission().is_empty() {
@@ -398,11 +396,11 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits what is staged, and waits until a completion is there, or for `timeout` on a ring
-    /// with interrupts. (The kernel ends polling by the driver's own time-out.)
+    /// Submits staged I/Os, and waits for a completion, for `timeout` at most on a ring with
+    /// interrupts. (The kernel ends polling by the driver's own time-out.)
     ///
     /// # Errors
-    /// The kernel's error, unless trying again will do.
+    /// The kernel's error, unless it is transient.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if self.poll != RingPoll::Interrupt {
             return self.transient(|ring| ring.submit_and_wait(1));
@@ -415,7 +413,7 @@ impl Uring {
         self.transient(|ring| ring.submitter().submit_with_args(1, &args))
     }
 
-    /// Ensures that something completes within `timeout`; false if it could not stage a time-out.
+    /// Ensures that a completion arrives within `timeout`; false if no time-out could be staged.
     fn ticks(&mut self, timeout: Duration) -> bool {
         if !self.ticks {
             *self.tick = Timespec::from(timeout);
@@ -427,7 +425,7 @@ impl Uring {
         self.ticks
     }
 
-    /// Treats a transient error of a system call as success: the caller calls again anyway.
+    /// Maps a transient error of a system call to success: the caller calls again anyway.
     fn transient(
         &mut self,
         call: impl FnOnce(&mut IoUring) -> io::Result<usize>,
@@ -442,8 +440,8 @@ impl Uring {
     }
 }
 
-/// The entry of a read or write of pages that lie anywhere, by `readv` and `writev`: registered
-/// memory has no such thing.
+/// The entry of a read or write of scattered pages, by `readv` and `writev`: registered memory does
+/// not support these.
 fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
     let (file, offset) = (Fixed(0), io.offset_bytes);
     let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
@@ -469,8 +467,8 @@ fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// A ring made by hand: the crate's builder does not know all flags, and keeps the descriptor where
-/// the kernel has put it.
+/// Creates a ring without the crate's builder, which does not know all flags, and keeps the
+/// descriptor at the number that the kernel chose.
 fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     use io_uring::Parameters;
     /// `struct io_uring_params` (include/uapi/linux/io_uring.h).

@@ -1,25 +1,25 @@
-//! What a thread used of its CPU.
+//! A thread's use of its CPU.
 
 #![expect(unsafe_code)]
 
 use std::ops::{AddAssign, Sub};
 
-/// The figures of getrusage(2), of one thread.
+/// The figures of getrusage(2) for one thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadUsage {
     /// User time.
     pub user_ns: u64,
     /// System time.
     pub system_ns: u64,
-    /// Context switches, voluntary or not.
+    /// Voluntary and involuntary context switches.
     pub switches: u64,
-    /// Page faults that had to read.
+    /// Page faults that required I/O.
     pub major_faults: u64,
-    /// Page faults that had not.
+    /// Page faults that did not.
     pub minor_faults: u64,
 }
 
-/// The kernel's account of the calling thread; all zeroes if it refuses.
+/// The kernel's figures for the calling thread; all zeroes if it refuses.
 pub(crate) fn of_thread() -> libc::rusage {
     // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
     // nothing else.
@@ -31,7 +31,7 @@ pub(crate) fn of_thread() -> libc::rusage {
 }
 
 impl ThreadUsage {
-    /// Of the calling thread, since it began.
+    /// The figures of the calling thread, since its start.
     pub fn of_thread() -> Self {
         let usage = of_thread();
         let ns =
@@ -51,7 +51,7 @@ impl Sub for ThreadUsage {
 
     fn sub(self, before: Self) -> Self {
         Self {
-            // The kernel splits the exact total by sampling, and may move a little from one to the
+            // The kernel splits the exact total by sampling, and may move a part from one to the
             // other.
             user_ns: self.user_ns.saturating_sub(before.user_ns),
             system_ns: self.system_ns.saturating_sub(before.system_ns),
@@ -88,7 +88,7 @@ mod tests {
             std::hint::spin_loop();
         }
         let used = ThreadUsage::of_thread() - before;
-        // What is charged is another account of the same, in coarser steps.
+        // The time charged is measured separately, in coarser steps.
         assert!(used.user_ns + used.system_ns > 5_000_000, "{used:?}");
     }
 }

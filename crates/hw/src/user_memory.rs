@@ -1,27 +1,27 @@
 //! A caller's memory, lent to the controller for one read.
 //!
-//! A read past the cache can have the device write straight to the caller's buffer. [`UserMemory`],
+//! For a read past the cache the device can write straight to the caller's buffer. [`UserMemory`],
 //! one per I/O context, maps the whole pages within the caller's slice into the controller's
 //! address space, and requests name them by a [`DmaBuf`] with an empty slice ([`Loan::buf`]). A
-//! page that is not entirely the caller's is never mapped. Only transports for which that is cheap
-//! do it ([`DmaMap::lends`](super::DmaMap::lends)): those that reach memory by its address and pin
-//! nothing. An IOMMU's mapping costs more than copying what a request transfers, and another
-//! process cannot reach private memory at all.
+//! page that is not entirely the caller's is never mapped. Only transports with cheap mappings do
+//! it ([`DmaMap::lends`](super::DmaMap::lends)): those that access memory by its address and pin
+//! nothing. An IOMMU mapping costs more than copying a request's data, and another process cannot
+//! access private memory at all.
 //!
 //! *When the mapping is undone* ([`Undo`]): before the read returns (strict); or in the gap of a
 //! later read, when there are too many, or with the I/O context (lazy). A buffer that is read into
-//! again meanwhile is still mapped. What is mapped is an address, so other memory at the same
-//! address is reached correctly, too.
+//! again meanwhile is still mapped. The mapping is of an address, so other memory at the same
+//! address is accessed correctly, too.
 //!
-//! *Safety.* When [`UserMemory::lend`] returns or unwinds, the device no longer writes to what was
-//! lent. Either each [`DmaBuf`] of the loan was dropped: the layers above do so when the device has
-//! answered the command, or when its queue was deleted or the controller reset. Until then the
+//! *Safety.* When [`UserMemory::lend`] returns or unwinds, the device no longer writes to the lent
+//! memory. Either each [`DmaBuf`] of the loan was dropped: the layers above do so when the device
+//! has answered the command, or when its queue was deleted or the controller reset. Until then the
 //! buffer is in a request's slot; if the device is gone and cannot be cut off, it is quarantined,
-//! which never drops it. Or else the mapping is undone first, however long that takes: the
+//! which never drops it. Otherwise the mapping is undone first, however long that takes: the
 //! transport returns `Ok`, or drops its `Arc` of the pages, when it will write no more. The wait
-//! ends when the SSD's thread answers or has ended. With lazy undoing a device that writes where no
-//! command tells it to could still change memory that the program has got back: a program that does
-//! not trust its device uses the strict way.
+//! ends when the SSD's thread answers or has ended. With lazy undoing, a device that writes where
+//! no command tells it to could still change memory that was returned to the program: a program
+//! that does not trust its device uses the strict mode.
 
 #![expect(unsafe_code)]
 
@@ -36,10 +36,10 @@ use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Inner, Iova, LENT};
 use super::pages::Pages;
 use super::{HwError, Result};
 
-/// The most that is lent at once, in bytes.
+/// The most memory lent at once, in bytes.
 pub const LOAN_BYTES_MAX: usize = 1 << 20;
 
-/// The most mappings that wait to be used again or undone.
+/// The most mappings that wait to be reused or undone.
 const KEPT_MAX: usize = 4;
 
 /// A mapping is undone after this many reads of its I/O context that did not use it.
@@ -54,7 +54,7 @@ pub enum Undo {
     Lazy,
 }
 
-/// The callers' memory that an I/O context has mapped.
+/// The callers' memory mapped by an I/O context.
 pub struct UserMemory {
     heap: DmaHeap,
     undo: Undo,
@@ -64,32 +64,32 @@ pub struct UserMemory {
     seen: [usize; KEPT_MAX],
 }
 
-/// A range of the controller's addresses, and what is mapped there.
+/// A range of the controller's addresses, and its mapping.
 struct Registration {
     iova: u64,
-    /// The first byte of this process's, and how many; 0: nothing is mapped.
+    /// Address and size of the mapped memory; size 0: nothing is mapped.
     addr: usize,
     bytes: usize,
-    /// The number of the read that used it last.
+    /// The number of the read that last used it.
     used: u64,
-    /// Each [`DmaBuf`] of a loan holds a reference: any beside this one are still with a request.
+    /// Each [`DmaBuf`] of a loan holds a reference: further ones belong to requests.
     token: Arc<Token>,
 }
 
 /// Counts the buffers of a loan. It is not zero-sized, so that its address is unique.
 struct Token(#[allow(dead_code)] u8);
 
-/// Memory that the controller may write to now.
+/// Memory that the controller may currently write to.
 pub struct Loan<'a> {
     heap: &'a Arc<Inner>,
     token: &'a Arc<Token>,
-    /// Where the controller sees the first byte.
+    /// The controller's address of the first byte.
     iova: u64,
     bytes: usize,
     suspect: Cell<bool>,
 }
 
-/// Ends a loan, also when a panic does.
+/// Ends a loan, also on a panic.
 struct Ending<'a> {
     heap: &'a Arc<Inner>,
     registration: Option<Registration>,
@@ -97,9 +97,9 @@ struct Ending<'a> {
     clean: bool,
 }
 
-/// The part of a slice at address `addr` that the device can write to itself: whole blocks, on
+/// The part of a slice at address `addr` that the device can write to directly: whole blocks, on
 /// whole pages of the slice, from a multiple of 4 bytes on (NVMe Base 1.4 §4.3: a PRP's offset).
-/// `lead`: how many bytes before the slice its first block begins.
+/// `lead`: the distance of its first block before the slice, in bytes.
 pub fn lendable(
     addr: usize,
     bytes: usize,
@@ -121,7 +121,7 @@ fn whole_pages(addr: usize, bytes: usize) -> Option<Range<usize>> {
 }
 
 impl UserMemory {
-    /// For the reads of one I/O context; `None`: the transport of `heap` does not lend.
+    /// For the reads of one I/O context; `None` if the transport of `heap` does not lend.
     pub fn new(heap: &DmaHeap, undo: Undo) -> Option<Self> {
         let lends = heap.inner().map.lends();
         lends.then(|| Self {
@@ -138,8 +138,8 @@ impl UserMemory {
         self.undo
     }
 
-    /// Whether all whole pages of `buf` are mapped already, or were asked about shortly before: a
-    /// program that reads into the same few buffers again and again, for which mapping them pays.
+    /// Whether all whole pages of `buf` are mapped already, or were asked about recently: mapping
+    /// pays off for a program that reads into the same few buffers repeatedly.
     pub fn is_familiar(&mut self, buf: &[u8]) -> bool {
         let Some(pages) = whole_pages(buf.as_ptr().addr(), buf.len()) else { return false };
         let familiar = self.seen.contains(&pages.start) || self.find(&pages).is_some();
@@ -157,9 +157,9 @@ impl UserMemory {
         self.kept.iter().position(holds)
     }
 
-    /// Lends bytes `part` of `buf`, which are [`lendable`], to the device while `run` runs, and has
-    /// it send requests for them and wait for them. `None`, and nothing was done: it is more than
-    /// [`LOAN_BYTES_MAX`], or the transport takes no more mappings.
+    /// Lends bytes `part` of `buf`, which are [`lendable`], to the device while `run` runs, which
+    /// sends requests for them and waits for them. `None`, without calling `run`, if it is more
+    /// than [`LOAN_BYTES_MAX`], or the transport accepts no more mappings.
     ///
     /// # Panics
     /// If `part` is not on whole pages of `buf`.
@@ -169,8 +169,8 @@ impl UserMemory {
         part: Range<usize>,
         run: impl FnOnce(&Loan<'_>, &mut Self) -> R,
     ) -> Option<R> {
-        // Exposed: the device makes its own pointer of the address. Nothing but it accesses `buf`
-        // until this returns.
+        // Exposed: the device makes its own pointer from the address. Only the device accesses
+        // `buf` until this returns.
         let addr = buf.as_mut_ptr().expose_provenance();
         let pages = whole_pages(addr, buf.len()).filter(|pages| pages.len() <= LOAN_BYTES_MAX)?;
         let (first, last) = (addr + part.start, addr + part.end);
@@ -183,7 +183,7 @@ impl UserMemory {
         let heap = self.heap.clone();
         let iova = registration.iova + (first - registration.addr) as u64;
         let registration = Some(registration);
-        // Dropped however this ends, before `buf` is the caller's again.
+        // Dropped on every exit, before the caller can use `buf` again.
         let mut ending = Ending { heap: heap.inner(), registration, undo: self.undo, clean: false };
         let token = &ending.registration.as_ref()?.token;
         let loan =
@@ -194,12 +194,12 @@ impl UserMemory {
         Some(result)
     }
 
-    /// A read begins.
+    /// Counts a read.
     pub fn count_read(&mut self) {
         self.reads += 1;
     }
 
-    /// What is idle is undone, one at a time: work for the gap.
+    /// Undoes one idle mapping: work for the gap.
     pub fn undo_idle(&mut self) {
         let idle =
             |there: &&mut Registration| there.bytes > 0 && self.reads - there.used > IDLE_READS;
@@ -210,7 +210,7 @@ impl UserMemory {
         }
     }
 
-    /// A registration that has `pages` mapped, taken out of those that are kept.
+    /// Returns a registration that maps `pages`, removed from those that are kept.
     fn registered(&mut self, pages: &Range<usize>) -> Option<Registration> {
         if let Some(known) = self.find(pages) {
             return Some(self.kept.swap_remove(known));
@@ -235,7 +235,7 @@ impl UserMemory {
         };
         (free.addr, free.bytes) = (pages.start, pages.len());
         if heap.lend(free.iova, pages).is_err() {
-            // It may have been left to be done later.
+            // A previous unmapping may still be incomplete.
             heap.cut_off(free.iova);
             free.bytes = 0;
             self.kept.push(free);
@@ -248,19 +248,19 @@ impl UserMemory {
 impl Drop for UserMemory {
     fn drop(&mut self) {
         for there in self.kept.iter().filter(|there| there.bytes > 0) {
-            // Its buffers have long come back. If it cannot be undone, the heap still counts it,
-            // and it goes with the transport.
+            // Its buffers were returned long ago. If it cannot be undone, the heap still counts it,
+            // and it ends with the transport.
             self.heap.inner().take_back(there.iova);
         }
     }
 }
 
 impl Loan<'_> {
-    /// A request's buffer for `bytes` of what is lent, from byte `at` on. It has no slice: its
+    /// A request's buffer for `bytes` of the lent memory, from byte `at` on. It has no slice: its
     /// length is 0.
     ///
     /// # Panics
-    /// Beyond what is lent, or if `at` or `bytes` is no multiple of 4.
+    /// If it exceeds the lent memory, or if `at` or `bytes` is not a multiple of 4.
     pub fn buf(&self, at: usize, bytes: usize) -> DmaBuf {
         let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(
@@ -275,15 +275,14 @@ impl Loan<'_> {
         DmaBuf { heap: Arc::clone(self.heap), ptr, iova, len: 0, capacity: bytes as u32 | LENT }
     }
 
-    /// Something went wrong with a request: the mapping is undone before the loan ends, however
-    /// lazily it is done otherwise.
+    /// Reports a failed request: the mapping is undone before the loan ends, even in lazy mode.
     pub fn suspect(&self) {
         self.suspect.set(true);
     }
 }
 
 impl Ending<'_> {
-    /// Ends the loan. Also of use a second time: then there is nothing to do.
+    /// Ends the loan. A second call does nothing.
     fn end(mut self) -> Option<Registration> {
         self.finish();
         self.registration.take()
@@ -299,8 +298,8 @@ impl Ending<'_> {
         self.heap.cut_off(registration.iova);
         registration.bytes = 0;
         if !all_back {
-            // Those that are still somewhere name memory which the device does not find any more;
-            // and no later loan waits for them.
+            // Remaining buffers name memory that the device no longer finds, and no later loan
+            // waits for them.
             registration.token = Arc::new(Token(0));
         }
     }
@@ -313,12 +312,12 @@ impl Drop for Ending<'_> {
 }
 
 impl Inner {
-    /// Addresses of the controller's for a loan, for good.
+    /// Reserves controller addresses for a loan, permanently.
     fn window(&self) -> Option<u64> {
         let last = self.map.limits().iova_last;
         let mut state = self.lock();
         let iova = state.next_iova;
-        // Something between it and the next one stays unmapped, as between chunks.
+        // A gap to the next window stays unmapped, as between chunks.
         let next =
             iova.checked_add(2 * LOAN_BYTES_MAX as u64)?.checked_next_multiple_of(2 << 20)?;
         if next > last {
@@ -328,8 +327,8 @@ impl Inner {
         Some(iova)
     }
 
-    /// Lets the controller reach `pages` of this process's at `iova`. After an error it may yet do
-    /// so, until it was cut off.
+    /// Gives the controller access to `pages` of this process at `iova`. After an error the access
+    /// may still be granted later, until it is cut off.
     fn lend(&self, iova: u64, pages: &Range<usize>) -> Result<()> {
         let addr = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start));
         let addr =
@@ -337,11 +336,11 @@ impl Inner {
         let memory = Arc::new(Pages::of_another(addr, pages.len()));
         // Recorded first: a thread that gives the device up meanwhile takes this back too.
         self.lock().lent.insert(iova, Arc::clone(&memory));
-        // Without the lock: it asks another thread.
+        // Without the lock: the call waits for another thread.
         self.map.map_dma(iova, &memory)
     }
 
-    /// Takes back what was lent at `iova`, if it was; false: the controller may still reach it.
+    /// Takes back the memory lent at `iova`, if any; false if the controller may still access it.
     fn take_back(&self, iova: u64) -> bool {
         if !self.lock().lent.contains_key(&iova) {
             return true;
@@ -351,7 +350,7 @@ impl Inner {
         // another loan.
         let undone = unsafe { self.map.unmap_dma(iova) }.is_ok();
         let mut state = self.lock();
-        // Undone late, or by another thread: the transport holds it no longer (`DmaMap::lends`).
+        // Undone late, or by another thread: the transport no longer holds it (`DmaMap::lends`).
         let over =
             undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
         if over {
@@ -363,7 +362,7 @@ impl Inner {
         over
     }
 
-    /// Takes back what was lent at `iova`, however long it takes.
+    /// Takes back the memory lent at `iova`, however long it takes.
     fn cut_off(&self, iova: u64) {
         let mut warned = false;
         while !self.take_back(iova) {
@@ -380,13 +379,13 @@ impl Inner {
 }
 
 impl DmaHeap {
-    /// How much memory of callers the controller can reach now, in bytes: what direct reads of
-    /// files have lent it, and not taken back yet.
+    /// Bytes of callers' memory that the controller can access now: lent by direct reads of files,
+    /// and not taken back yet.
     pub fn lent_bytes(&self) -> usize {
         self.inner().lock().lent.values().map(|pages| pages.len()).sum()
     }
 
-    /// Takes back all that was lent; true if nothing is left.
+    /// Takes back all lent memory; true if none is left.
     pub(super) fn take_back_all(&self) -> bool {
         let lent: Vec<u64> = self.inner().lock().lent.keys().copied().collect();
         // Try each, even if one fails.
@@ -395,19 +394,19 @@ impl DmaHeap {
 }
 
 impl DmaBuf {
-    /// Whether this stands for memory of a caller's.
+    /// Whether this refers to a caller's memory.
     #[inline(always)]
     pub(super) fn is_lent(&self) -> bool {
         self.capacity & LENT != 0
     }
 
-    /// How much of a caller's memory this stands for, in bytes.
+    /// The size of the caller's memory that this refers to, in bytes.
     #[inline]
     pub(super) fn lent_bytes(&self) -> Option<usize> {
         self.is_lent().then_some((self.capacity & !LENT) as usize)
     }
 
-    /// The end of a lent buffer: the loan has one less to wait for.
+    /// Drops a lent buffer: the loan waits for one less.
     #[cold]
     pub(super) fn drop_lent(&mut self) {
         // SAFETY: `ptr` is from `Arc::into_raw` in `Loan::buf`, taken back once: by the drop of its
@@ -493,7 +492,7 @@ mod tests {
         let (heap, mut memory) = lent(Undo::Lazy);
         let mut bytes = vec![0; 2 * DMA_PAGE];
         let buf = pages(&mut bytes, 1);
-        // Still with a request; given up; of a read that failed; of one that panicked.
+        // In order: still with a request; given up; of a failed read; of a read that panicked.
         let held = memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096)).unwrap();
         assert_eq!(heap.lent_bytes(), 0);
         memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096).quarantine()).unwrap();
@@ -506,7 +505,7 @@ mod tests {
         assert!(panicked.is_err());
         assert_eq!(heap.lent_bytes(), 0);
         drop(held);
-        // And nothing of that disturbs the next one.
+        // The next loan is not affected.
         memory.lend(buf, 0..4096, |loan, _| drop(loan.buf(0, 4096))).unwrap();
         assert_eq!(heap.lent_bytes(), DMA_PAGE);
         // SAFETY: there is no controller that could be given a command.
@@ -525,7 +524,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whole blocks on whole pages, and as many of them as there are.
+        /// Whole blocks on whole pages, as many as there are.
         #[test]
         fn only_pages_of_the_buffer_are_lent(
             addr in 1usize..1 << 40,

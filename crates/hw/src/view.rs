@@ -1,10 +1,9 @@
-//! A cell for one page that threads may read while another thread removes it: what a page cache
-//! keeps its pages in.
+//! A cell for one page that threads may read while another thread removes it; a page cache keeps
+//! its pages in such cells.
 //!
 //! A reader copies bytes out, and then checks the cell's generation, which the cache keeps. If the
 //! page changed meanwhile, the reader discards the copy. So a hit writes to no shared memory. A
-//! device or another thread may change the bytes while they are copied; the reader discards such a
-//! copy.
+//! device or another thread may change the bytes during the copy; the reader discards such a copy.
 
 #![expect(unsafe_code)]
 
@@ -15,10 +14,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
 
-/// A page is being put in or taken out: no address of one, since those are multiples of 4 KiB.
+/// The page is being put in or taken out. Not an address of a page, which is a multiple of 4 KiB.
 const BUSY: *mut u8 = std::ptr::without_provenance_mut(1);
 
-/// Flag in a page's address: a thread writes to the page, so no other thread may take it out.
+/// Flag in a page's address: a thread is writing to the page, so no other thread may take it out.
 const WRITTEN: usize = 2;
 
 #[inline(always)]
@@ -26,17 +25,17 @@ fn is_page(ptr: *mut u8) -> bool {
     ptr.addr() > BUSY.addr()
 }
 
-/// The address itself.
+/// The address without the flag.
 #[inline(always)]
 fn address(ptr: *mut u8) -> *mut u8 {
     ptr.map_addr(|addr| addr & !WRITTEN)
 }
 
-/// Room for one page of a heap.
+/// A cell for one page of a heap.
 pub struct PageCell {
     /// Keeps the memory of every page that was ever in this cell mapped.
     heap: DmaHeap,
-    /// The page; null: there is none.
+    /// The page; null if there is none.
     ptr: AtomicPtr<u8>,
     iova: AtomicU64,
 }
@@ -47,13 +46,13 @@ impl PageCell {
         Self { heap: heap.clone(), ptr: AtomicPtr::default(), iova: AtomicU64::new(0) }
     }
 
-    /// Puts `page` in.
+    /// Puts `page` into the cell.
     ///
     /// # Errors
-    /// The page, if there is one already, or if it is of another heap, or has not 4 KiB.
+    /// The page, if there is one already, or if it is of another heap, or not of 4 KiB.
     pub fn put(&self, page: DmaBuf) -> Result<(), DmaBuf> {
         let fits = page.capacity() == DMA_PAGE && page.is_of(&self.heap);
-        // Acquire: after the thread that emptied it has read the address.
+        // Acquire: after the emptying thread has read the address.
         let is_free = || {
             self.ptr
                 .compare_exchange(std::ptr::null_mut(), BUSY, Ordering::Acquire, Ordering::Relaxed)
@@ -69,9 +68,9 @@ impl PageCell {
         Ok(())
     }
 
-    /// Takes the page out. Of several threads that try at once, one gets it; none does while a
-    /// thread [writes](Self::copy_in) to it. Readers may go on copying for a moment, and discard
-    /// what they get.
+    /// Takes the page out. If several threads try at once, one gets it; none does while a thread
+    /// [writes](Self::copy_in) to it. Readers may continue to copy for a moment, and discard their
+    /// copies.
     pub fn take(&self) -> Option<DmaBuf> {
         let free = |ptr: &NonNull<u8>| ptr.as_ptr() != BUSY && ptr.addr().get() & WRITTEN == 0;
         let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(free)?;
@@ -88,11 +87,11 @@ impl PageCell {
         is_page(self.ptr.load(Ordering::Relaxed))
     }
 
-    /// Copies the page's bytes from `offset_bytes` on to `to`; false, and nothing copied, if there
-    /// is no page. The caller checks whether they are consistent, and of the right page.
+    /// Copies the page's bytes from `offset_bytes` on to `to`; false, without copying, if there is
+    /// no page. The caller checks whether they are consistent, and of the right page.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// If the range extends beyond the page.
     #[inline]
     pub fn copy_out(&self, offset_bytes: usize, to: &mut [u8]) -> bool {
         assert!(
@@ -110,11 +109,11 @@ impl PageCell {
         true
     }
 
-    /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it;
-    /// false, and nothing written, if there is no page, or if another thread is writing to it.
+    /// Writes `from` to the page, from byte `offset_bytes` on, while others may read it. False,
+    /// without writing, if there is no page, or if another thread is writing to it.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// If the range extends beyond the page.
     pub fn copy_in(&self, offset_bytes: usize, from: &[u8]) -> bool {
         // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since
         // those have no other owner.
@@ -124,7 +123,7 @@ impl PageCell {
     /// Writes `bytes` zeroes, as [`copy_in`](Self::copy_in).
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// If the range extends beyond the page.
     pub fn zero(&self, offset_bytes: usize, bytes: usize) -> bool {
         const ZEROES: [u8; DMA_PAGE] = [0; DMA_PAGE];
         assert!(bytes <= DMA_PAGE, "beyond the end of a page");
@@ -142,13 +141,13 @@ impl PageCell {
         if !is_page(ptr) || ptr.addr() & WRITTEN != 0 {
             return false;
         }
-        // From here on no thread takes it out, and no other writes to it.
+        // From here on no other thread takes the page out or writes to it.
         let marked = ptr.map_addr(|addr| addr | WRITTEN);
         if self.ptr.compare_exchange(ptr, marked, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         write(ptr.wrapping_add(offset_bytes));
-        // Release: a thread that takes it out sees what was written.
+        // Release: a thread that takes the page out sees the written bytes.
         self.ptr.store(ptr, Ordering::Release);
         true
     }
@@ -166,8 +165,8 @@ impl std::fmt::Debug for PageCell {
     }
 }
 
-/// The page lives on in a cell; only its reference to the heap is given back, since the cell has
-/// one.
+/// Forgets a page that lives on in a cell; only its reference to the heap is dropped, since the
+/// cell has one.
 fn forget(page: DmaBuf) {
     let page = MaybeUninit::new(page);
     // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the
@@ -199,7 +198,7 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
     }
 }
 
-/// Copies to memory that others may read meanwhile.
+/// Copies to memory that others may read concurrently.
 ///
 /// # Safety
 /// `to` must be mapped for as many bytes as `from` has, not be written to by others, and not
@@ -222,12 +221,12 @@ unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
 /// Below this many bytes starting `rep movsb` costs more than it saves.
 const SHORT_BYTES: usize = 256;
 
-/// A word at any address.
+/// An unaligned word.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Word(u64);
 
-/// The same by words, volatile.
+/// The same by volatile words.
 ///
 /// # Safety
 /// As [`copy_shared`].
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!((page[3], page[2], page[4000], page[4001], page[4095]), (8, 0, 7, 0, 7));
     }
 
-    /// Of threads that take the page at once, one gets it.
+    /// If several threads take the page at once, one gets it.
     #[test]
     fn a_page_is_taken_once() {
         let heap = heap();

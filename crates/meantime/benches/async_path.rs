@@ -1,5 +1,5 @@
-//! What futures cost: the asynchronous path against the synchronous one, on the same channel of the
-//! `null` model, alternating.
+//! The cost of futures: the asynchronous path against the synchronous one, on the same channel of
+//! the `null` model, alternating.
 //!
 //! `cargo bench -p meantime --bench async_path` prints, as medians of alternating runs: the latency
 //! of random reads at depth 1 by `read` and by `read().await`, and their difference; and the IOPS
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     turns(channel)
 }
 
-/// Every page of the medium is there, and differs from the kernel's zero page.
+/// Writes every page of the medium, so that none is the kernel's zero page.
 fn fill(channel: &mut NvmeChannel) -> Result<()> {
     let mut buf = channel.alloc(1 << 20)?;
     buf.fill(0x5a);
@@ -241,7 +241,7 @@ fn by_tasks<C: BlockChannel + 'static>(channel: &AsyncChannel<C>) -> Result<()> 
     })
 }
 
-/// Answers at once, and has never seen a device.
+/// Completes requests at once, without a device.
 struct AtOnce {
     memory: NvmeChannel,
     ended: VecDeque<Done>,

@@ -1,4 +1,4 @@
-//! How much deferred work goes into the gap of a 4 KiB read, and what it costs the read: on the
+//! How much deferred work fits in the gap of a 4 KiB read, and its cost for the read: on the
 //! threaded software SSD, in real time.
 //!
 //! `cargo bench -p meantime --bench deferred [DEVICE]` prints for each policy and size of piece, as
@@ -81,7 +81,7 @@ impl Pair {
         let without_ns = mean_read_ns(&mut channel)?;
         let mut channel = device.channel(&options)?;
         let clock = Clock::real();
-        // As an author would give it: what it takes, and a tenth.
+        // The bound that an author would give: the time measured, plus a tenth.
         let over = Arc::<AtomicBool>::default();
         let stop = Arc::clone(&over);
         let work = Pieces::new(piece_ns + piece_ns / 10, move || {
@@ -92,19 +92,19 @@ impl Pair {
             while clock.now_ns() < end_ns {}
             Progress::More
         });
-        // Never forced: what fits is to be seen.
+        // Never forced: only pieces that fit are measured.
         channel.defer(Box::new(work.patience_ns(u64::MAX)))?;
         let with_ns = mean_read_ns(&mut channel)?;
         let work = channel.counters().work;
         over.store(true, Ordering::Relaxed);
-        // Not as measured: what others did on this core in the middle of a piece is no work of
-        // ours.
+        // The expected time, not the measured one, which includes other programs' work on this
+        // core.
         let work_ns = (work.pieces * piece_ns) as f64 / (READS + WARM_UP) as f64;
         Ok(Self { without_ns, with_ns, work_ns, late: work.late as f64 / (READS + WARM_UP) as f64 })
     }
 }
 
-/// The mean time of a read, in ns; the slowest 1 % left out, which are the machine's.
+/// The mean time of a read, in ns, without the slowest 1 %, which are the machine's.
 fn mean_read_ns(channel: &mut NvmeChannel) -> Result<f64, Box<dyn Error>> {
     let clock = Clock::real();
     let blocks = channel.info().blocks / 8;

@@ -1,5 +1,4 @@
-//! What `adaptive` adds to an I/O: its plan and what it takes in, per I/O, plans made anew
-//! included.
+//! The time that `adaptive` adds to an I/O: planning and recording, including renewed plans.
 
 use meantime_completion::adaptive::{Adaptive, SleepCosts};
 use meantime_completion::{Class, Goal, Kind, Waited};

@@ -1,10 +1,10 @@
-//! What it costs to take blocks and inodes of an ext4 file system:
-//! `cargo bench -p meantime --bench ext4_alloc`.
+//! The cost of allocating blocks and inodes of an ext4 file system: `cargo bench -p meantime
+//! --bench ext4_alloc`.
 //!
-//! - `copies`: a handle that copies one block of descriptors and one bitmap, and is merged: what
-//!   each change of them costs without us;
-//! - `block`, `append`, `free`: a handle in which one block is taken near an inode, taken where a
-//!   file goes on, freed;
+//! - `copies`: a handle that copies one block of descriptors and one bitmap, and is merged: the
+//!   cost of each change without the allocator;
+//! - `block`, `append`, `free`: a handle in which one block is taken near an inode, taken at the
+//!   end of a file, freed;
 //! - `run`: 256 blocks at once; `16 blocks`: sixteen in one handle, each;
 //! - `inode`: an inode taken.
 //!
@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const ROUNDS: u32 = 2000;
 
-/// An image, and what is newer.
+/// An image, and the newer blocks.
 struct Base {
     image: Vec<u8>,
     newer: RwLock<HashMap<u64, Arc<[u8]>>>,

@@ -1,8 +1,8 @@
-//! What reading a file costs beyond reading the device:
-//! `cargo bench -p meantime --bench ext4_read [BENCH...] [MODEL]`.
+//! The cost of reading a file beyond reading the device: `cargo bench -p meantime --bench ext4_read
+//! [BENCH...] [MODEL]`.
 //!
 //! - `misses`: 4 KiB that are not in the cache, against the same bytes from a raw channel, with and
-//!   without a copy to the user; how much of the work that can wait is done in the gap.
+//!   without a copy to the user; and the share of deferrable work done in the gap.
 //! - `steps`: each switch of the overlap alone, none, and all.
 //! - `sizes`: 4 to 128 KiB: raw, raw and copied, through the cache, past it.
 //! - `hits`: 4 KiB and 8 B from the cache, beside a plain copy.
@@ -55,7 +55,7 @@ fn image() -> Result<Vec<u8>> {
     common::image(dir.path(), 160, &["-d", root.to_str().ok_or("a path that is no text")?])
 }
 
-/// A mounted file, and the raw way to the same bytes.
+/// A mounted file, and a raw channel to the same bytes.
 struct Rig {
     fs: FileSystem,
     file: File,
@@ -93,7 +93,7 @@ impl Rig {
         Ok(Self { fs, file, raw, lbas, clock: Clock::real(), random, next: 0, order })
     }
 
-    /// `count` pages, apart from one another by `pages`, that were not read for long.
+    /// `count` pages, `pages` apart, that were not read recently.
     fn fresh(&mut self, count: usize, pages: u64) -> Result<Vec<u64>> {
         let mut fresh = Vec::with_capacity(count);
         while fresh.len() < count {
@@ -187,7 +187,7 @@ fn misses(image: &[u8], models: &[String]) -> Result<()> {
     );
     for model in models {
         let mut rig = Rig::new(image, model, &small_cache())?;
-        // Until the cache is full and pages have to leave.
+        // Until the cache is full and has to evict pages.
         let warm = rig.fresh(9_000, 1)?;
         let mut user = vec![0; 4096];
         rig.time(&warm, |rig, page| Ok(rig.file.read_at(&mut user, page * PAGE).map(drop)?))?;

@@ -1,18 +1,18 @@
-//! What `fsync` costs beyond the device:
-//! `cargo bench -p meantime --bench ext4_write [BENCH...] [MODEL]`.
+//! The cost of `fsync` beyond the device: `cargo bench -p meantime --bench ext4_write [BENCH...]
+//! [MODEL]`.
 //!
 //! - `fsync`: 4 KiB appended and fsynced, overwritten and fsynced, overwritten and fdatasynced:
 //!   with every wait in its classic place, each step alone, all of them, and by fast commits;
-//!   beside the device's own time for the same writes, sent bare. What is overwritten is in the
-//!   CPU's cache (256 KiB of a file), or, `cold`, is not (4 MiB of each of six files in turn): then
-//!   a copy of 4 KiB takes as long as the memory does.
+//!   compared with the device's own time for the same writes, sent bare. The overwritten data is in
+//!   the CPU's cache (256 KiB of a file), or, `cold`, is not (4 MiB of each of six files in turn):
+//!   then a copy of 4 KiB takes memory time.
 //! - `cached`: the same on a device with a volatile cache, where a commit needs a FLUSH and FUA.
 //! - `sizes`: 4 to 128 KiB appended and fsynced, classic, overlapped, bare.
-//! - `group`: eight threads that append and fsync, each to a file of its own, against one; fsyncs a
-//!   commit; how long each took.
+//! - `group`: eight threads that append and fsync, each to its own file, against one; fsyncs per
+//!   commit, and their times.
 //!
-//! - `append`, `overwrite`, `overwrite-data`, `append-fast`, `overwrite-fast`: one way only, again
-//!   and again, for a profiler.
+//! - `append`, `overwrite`, `overwrite-data`, `append-fast`, `overwrite-fast`: one variant only,
+//!   repeatedly, for a profiler.
 //!
 //! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory;
 //! ratios are of the same turn.
@@ -32,9 +32,9 @@ use common::{PAGE, Result, device, median, turns};
 
 /// Size of the file that is overwritten, and of the one whose blocks are written bare.
 const FILE_PAGES: u64 = 1024;
-/// So much of it is overwritten if it is to be in the CPU's cache.
+/// Pages overwritten if they are to be in the CPU's cache.
 const WARM_PAGES: u64 = 64;
-/// How often a turn does what it measures.
+/// Repetitions per turn.
 const TIMES: u64 = 200;
 
 /// An empty file system.
@@ -44,7 +44,7 @@ fn image(fast: bool) -> Result<Vec<u8>> {
     common::image(dir.path(), 256, &[&["-E", "lazy_itable_init=0"], fast].concat())
 }
 
-/// What is measured.
+/// The operation measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Append,
@@ -70,14 +70,14 @@ impl What {
     }
 }
 
-/// A way to do it: its name, which waits are moved, and whether there are fast commits.
+/// A variant: its name, the waits that are moved, and whether there are fast commits.
 type Way = (&'static str, CommitOverlap, bool);
 
 const NONE: Way = ("classic", CommitOverlap::NONE, false);
 const ALL: Way = ("overlapped", CommitOverlap::ALL, false);
 const FAST: Way = ("fast commit", CommitOverlap::ALL, true);
 
-/// A mounted file system with files to be written, and the raw way to the same device.
+/// A mounted file system with files to write, and a raw channel to the same device.
 struct Rig {
     way: Way,
     /// Dropped before its device is.
@@ -87,13 +87,13 @@ struct Rig {
     appended: File,
     overwritten: File,
     clock: Clock,
-    /// How often anything was measured.
+    /// Number of measurements so far.
     round: u64,
     fs: FileSystem,
     has_cache: bool,
 }
 
-/// A time, and how many blocks of the log it took.
+/// A time, and the log blocks used.
 struct Took {
     ns: f64,
     log_blocks: u64,
@@ -142,12 +142,12 @@ impl Rig {
         counters.log_blocks + counters.fast_blocks
     }
 
-    /// Times `what` with `bytes`, a few times.
+    /// Times `what` with `bytes`, several times.
     fn time(&mut self, what: What, bytes: usize) -> Result<Took> {
         let data = vec![self.round as u8; bytes];
         self.round += 1;
         let mut times = Vec::new();
-        // It does not grow without end.
+        // Keeps it from growing without limit.
         if what == What::Append && self.appended.size() > 32 << 20 {
             self.appended.set_len(0)?;
             self.appended.sync_all()?;
@@ -184,8 +184,8 @@ impl Rig {
         Ok(self.raw.submit(request).map_err(|rejected| rejected.error)?)
     }
 
-    /// Times the writes themselves: data of `bytes` and `log_blocks` blocks, all of them or all but
-    /// one at once, in such pieces as the journal's, then that.
+    /// Times the bare writes: data of `bytes` and `log_blocks` blocks, all at once or all but one,
+    /// in pieces like the journal's, followed by the last.
     fn time_bare(&mut self, bytes: usize, log_blocks: u64, at_once: bool) -> Result<f64> {
         let log_bytes = (log_blocks.saturating_sub(u64::from(!at_once)) * PAGE) as usize;
         let mut sizes = vec![bytes];
@@ -269,7 +269,7 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
                         this.log_blocks,
                         rig.way.2 && what != What::Append,
                     )?;
-                    // The first is for the caches.
+                    // The first turn warms the caches.
                     if turn > 0 {
                         took.push((this, bare));
                     }
@@ -299,7 +299,7 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
     Ok(())
 }
 
-/// The ways' times, and the bare one, of a turn.
+/// The times of all variants, and the bare one, of a turn.
 type Row = (Vec<Took>, f64);
 
 fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
@@ -338,8 +338,8 @@ fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `threads` threads append 4 KiB and fsync, `count` times each: how many a second, how many a
-/// commit, and how long each took, in ns.
+/// `threads` threads append 4 KiB and fsync, `count` times each. Returns fsyncs per second, fsyncs
+/// per commit, and the time of each in ns.
 fn many(fs: &FileSystem, files: &[File], count: usize) -> Result<(f64, f64, Vec<f64>)> {
     let clock = Clock::real();
     let commits = |fs: &FileSystem| {
@@ -426,7 +426,7 @@ fn group(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// One way only, again and again: for a profiler.
+/// Repeats one variant, for a profiler.
 fn profile(images: &[Vec<u8>; 2], models: &[String], way: Way, what: What) -> Result<()> {
     let mut rig = Rig::new(images, &models[0], way, false)?;
     for _ in 0..turns() {

@@ -19,12 +19,12 @@ use meantime_nvme::{Controller, ControllerOptions};
 use meantime_spec::seam::VirtualClock;
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
-/// So many that what only the first reads do (their learning, the device's start) is no part of it.
+/// Enough that one-time work of the first reads (learning, the device's start) is negligible.
 const READS: u64 = 20_000;
 const LIMIT: u64 = 250;
 const ASYNC_LIMIT: u64 = 880;
 
-/// What is counted: submit, and wait for what is there.
+/// The counted code: submit, and reap the completion.
 #[inline(never)]
 fn counted_read(
     channel: &mut NvmeChannel,
@@ -40,7 +40,7 @@ fn counted_read(
     channel.wait(ticket)
 }
 
-/// What is counted: all that a task and its executor do for its reads, but for waiting.
+/// The counted code: all work of a task and its executor for its reads, except waiting.
 #[inline(never)]
 fn counted_async_reads(
     executor: &Executor<NvmeChannel>,
@@ -65,8 +65,8 @@ fn counted_async_reads(
     });
 }
 
-/// The stepped SSD executes the command. Entering this turns the counting off, leaving it turns it
-/// on again.
+/// Lets the stepped SSD execute the command. Entering this function turns counting off, leaving it
+/// turns it on again.
 #[inline(never)]
 fn device_works(clock: &dyn VirtualClock) {
     clock.advance(10_000);
@@ -84,7 +84,7 @@ fn body(counted: &str) {
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
     let clock = ssd.clock();
     let mut buf = channel.alloc(4096).expect("memory");
-    // One of them only: each toggles the counting.
+    // Only one of them: each toggles the counting.
     if counted == "counted_read" {
         for n in 0..READS {
             let done = counted_read(&mut channel, clock.as_ref(), n * 8 % 4096, buf);
@@ -103,7 +103,7 @@ fn count(counted: &str) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
         .args(["--toggle-collect=*device_works*"])
-        // The stepped SSD works while its clock is read, too; where a device is real, that is rdtsc.
+        // The stepped SSD also works during clock readings, which with a real device are rdtsc.
         .args(["--toggle-collect=*VirtualClock*now_ns*"])
         .arg(format!("--toggle-collect=*{counted}*"))
         .arg(std::env::current_exe().expect("our own name"))

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every page of the medium is there, and differs from the kernel's zero page.
+/// Writes every page of the medium, so that none is the kernel's zero page.
 fn fill(channel: &mut NvmeChannel) -> Result<(), Box<dyn Error>> {
     let mut buf = channel.alloc(1 << 20)?;
     buf.fill(0x5a);

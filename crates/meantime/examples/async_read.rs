@@ -1,7 +1,7 @@
 //! Many tasks on one queue:
 //! `cargo run --release -p meantime --example async_read [DEVICE [TASKS]]`.
 //!
-//! Each task reads 4 KiB blocks at random places, one after the other, on an executor that polls
+//! Each task reads 4 KiB blocks at random addresses, one after another, on an executor that polls
 //! the queue between them.
 
 use std::error::Error;

@@ -1,11 +1,11 @@
-//! How fast names are made, found, moved and removed: `fs_names (--device URI | --dir PATH)
+//! How fast names are created, looked up, moved and removed: `fs_names (--device URI | --dir PATH)
 //! [COUNT]`.
 //!
-//! On a device with an ext4 file system it is ours; in a directory it is whatever is mounted there,
-//! by system calls relative to open directories. Both do the same list of operations, `COUNT` (50
-//! thousand) of most kinds; whatever changes something has a `sync` of the whole file system in its
-//! time. Prints a JSON object: of each kind the rate a second, and the CPU time of the calling
-//! thread for one, in µs. `scripts/bench-fs-writes.sh` puts several side by side.
+//! With a device it uses Meantime's ext4; with a directory, the file system mounted there, by
+//! system calls relative to open directories. Both do the same list of operations, `COUNT` (50
+//! thousand) of most kinds; the times of changes include a `sync` of the whole file system. Prints
+//! a JSON object: for each kind the rate per second, and the CPU time of the calling thread per
+//! operation, in µs. `scripts/bench-fs-writes.sh` compares several.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -21,24 +21,24 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What a small file has, in bytes.
+/// Size of a small file, in bytes.
 const SMALL_BYTES: usize = 1024;
 /// Small files in a directory of the tree.
 const BRANCH: u64 = 50;
-/// How often all names are listed.
+/// Number of listings.
 const LISTINGS: u64 = 5;
 
-/// A name in a directory: whether it is a directory's.
+/// A name in a directory, and whether it is a directory.
 type Found = (Vec<u8>, bool);
 
-/// Where the work is done.
+/// The file system under test.
 trait Place {
     type Dir;
     /// Makes a directory.
     fn mkdir(&self, parent: &Self::Dir, name: &str) -> Result<()>;
-    /// A directory, to be worked in.
+    /// Opens a directory to work in.
     fn enter(&self, parent: &Self::Dir, name: &OsStr) -> Result<Self::Dir>;
-    /// Makes a file with `content`: opened for writing, and closed.
+    /// Creates a file with `content`: opened for writing, and closed.
     fn make(&self, parent: &Self::Dir, name: &str, content: &[u8]) -> Result<()>;
     /// The size of a file.
     fn stat(&self, parent: &Self::Dir, name: &str) -> Result<u64>;
@@ -46,7 +46,7 @@ trait Place {
     fn rename(&self, dir: &Self::Dir, old: &str, new: &str) -> Result<()>;
     fn unlink(&self, parent: &Self::Dir, name: &OsStr) -> Result<()>;
     fn rmdir(&self, parent: &Self::Dir, name: &OsStr) -> Result<()>;
-    /// Gives `found` each name but `.` and `..`, and whether it is a directory's.
+    /// Calls `found` with each name but `.` and `..`, and whether it is a directory.
     fn list(&self, dir: &Self::Dir, found: impl FnMut(&[u8], bool)) -> Result<()>;
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
@@ -162,7 +162,7 @@ impl Place for Mounted {
 
     fn list(&self, dir: &OwnedFd, mut found: impl FnMut(&[u8], bool)) -> Result<()> {
         rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
-        // As much as the C library's `readdir` takes at once.
+        // The size of the C library's `readdir` buffer.
         let mut room = [MaybeUninit::uninit(); 32 << 10];
         let mut entries = RawDir::new(dir, &mut room);
         while let Some(entry) = entries.next() {
@@ -180,7 +180,7 @@ impl Place for Mounted {
     }
 }
 
-/// Removes everything in `dir`, as `rm -r` does; how many names those were.
+/// Removes everything in `dir`, as `rm -r` does. Returns the number of names.
 fn remove_all<P: Place>(place: &P, dir: &P::Dir) -> Result<u64> {
     let mut all: Vec<Found> = Vec::new();
     place.list(dir, |name, is_directory| all.push((name.to_vec(), is_directory)))?;
@@ -197,7 +197,7 @@ fn remove_all<P: Place>(place: &P, dir: &P::Dir) -> Result<u64> {
     Ok(removed)
 }
 
-/// What the calling thread has used of its CPU, in seconds.
+/// The CPU time of the calling thread, in seconds.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -207,7 +207,7 @@ fn cpu_seconds() -> f64 {
 struct Results(Vec<String>);
 
 impl Results {
-    /// Times `work`, which answers how much it did.
+    /// Times `work`, which returns its number of operations.
     fn time(&mut self, name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
         let (began, cpu_before) = (Instant::now(), cpu_seconds());
         let count = work()?;
@@ -222,7 +222,7 @@ impl Results {
 
 fn work<P: Place>(place: &P, root: &P::Dir, count: u64) -> Result<String> {
     let mut results = Results(Vec::new());
-    // Each `once` for 0 to `times`, and then everything to the device.
+    // Calls `once` for 0 to `times`, and then syncs.
     let each = |times: u64, once: &dyn Fn(u64) -> Result<()>| {
         (0..times).try_for_each(once)?;
         place.sync()?;
@@ -262,7 +262,7 @@ fn work<P: Place>(place: &P, root: &P::Dir, count: u64) -> Result<String> {
     })?;
     results
         .time("unlink", || each(count, &|at| place.unlink(&dir, format!("name-{at}").as_ref())))?;
-    // A hundred names at a time, so that the directory is none of a single block.
+    // A hundred names at a time, so that the directory has several blocks.
     let dir = directory("few")?;
     place.sync()?;
     results.time("create+unlink", || {

@@ -1,8 +1,8 @@
-//! Files in an ext4 file system, made and changed without the kernel:
-//! `cargo run --release -p meantime --example fs_write [DEVICE]`.
+//! Creates and changes files in an ext4 file system without the kernel: `cargo run --release -p
+//! meantime --example fs_write [DEVICE]`.
 //!
-//! Without a device it makes a file system in memory. What is on a device is kept; `/notes` is made
-//! on it.
+//! Without a device it makes a file system in memory. A device's content is kept; `/notes` is
+//! created on it.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if named.is_none() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
         let now = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
-        // 32 random bytes, of which its UUID is made.
+        // 32 random bytes, for its UUID.
         let mut random = [0; 32];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
         mkfs::make(&device, &MakeOptions::new(random, now))?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut file = fs.open_with("/notes/today/draft", &make)?;
     file.write_all(b"Every I/O opens a gap.\n")?;
-    // On the disk when it returns, with all that is needed to find it.
+    // Durable when it returns, with all metadata needed to find it.
     file.sync_all()?;
     fs.rename("/notes/today/draft", "/notes/today/first")?;
 

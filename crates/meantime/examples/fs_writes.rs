@@ -1,8 +1,9 @@
-//! How fast files are written, made and removed: `fs_writes (--device URI | --dir PATH) [SECONDS]`.
+//! How fast files are written, created and removed: `fs_writes (--device URI | --dir PATH)
+//! [SECONDS]`.
 //!
-//! On a device with an ext4 file system it is ours; in a directory it is whatever is mounted there.
-//! Prints a JSON object: for each kind of work its rate a second, and the median, 99th and 99.9th
-//! percentile of its latency in µs. `scripts/bench-fs.sh` puts several side by side.
+//! With a device it uses Meantime's ext4; with a directory, the file system mounted there. Prints a
+//! JSON object: for each kind of work its rate per second, and the median, 99th and 99.9th
+//! percentile of its latency in µs. `scripts/bench-fs.sh` compares several.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -19,10 +20,10 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const PAGE: usize = 4096;
 /// Size of the file that is overwritten.
 const FILE_PAGES: u64 = 4096;
-/// The appended file begins anew at this size.
+/// Size at which the appended file is truncated.
 const APPENDED_PAGES: u64 = 4096;
 
-/// Where the work is done.
+/// The file system under test.
 trait Place {
     type File;
     fn make(&self, name: &str) -> Result<Self::File>;
@@ -95,7 +96,7 @@ impl Place for Mounted {
     }
 }
 
-/// Does `once` for `seconds`; a JSON member with what came of it.
+/// Repeats `once` for `seconds`. Returns the result as a JSON member.
 fn measured(name: &str, seconds: f64, mut once: impl FnMut(u64) -> Result<()>) -> Result<String> {
     let mut micros = Vec::new();
     let began = Instant::now();
@@ -137,7 +138,7 @@ fn work<P: Place>(place: &P, seconds: f64) -> Result<String> {
             place.sync(&file, data_only)
         })?);
     }
-    // A hundred names at a time, so that the directory is none of a single block.
+    // A hundred names at a time, so that the directory has several blocks.
     results.push(measured("create+unlink", seconds, |turn| {
         drop(place.make(&format!("name-{turn}"))?);
         if turn >= 100 { place.remove(&format!("name-{}", turn - 100)) } else { Ok(()) }

@@ -1,10 +1,10 @@
-//! Policies on made-up devices, beside what can be reached:
-//! `cargo run --release -p meantime --example grid -- [WORD...]`.
+//! Policies on synthetic devices, compared with the optimum: `cargo run --release -p meantime
+//! --example grid -- [WORD...]`.
 //!
-//! A word that names a policy is one to run; `ios=N` and `seed=N` say how long and with which seed,
-//! `depth=N` how many are in flight, `oracle` shows the oracle too, and `trace=FILE` takes device
-//! times from a file. Any other word is a filter: a row is shown if its name, e.g.
-//! `bare/4.1us/lognormal=0.2`, contains each word, or one of its alternatives: `bare 10us|20us`.
+//! A word that names a policy is one to run; `ios=N` and `seed=N` set length and seed, `depth=N`
+//! the number in flight, `oracle` also shows the oracle, and `trace=FILE` takes device times from a
+//! file. Any other word is a filter: a row is shown if its name, e.g. `bare/4.1us/lognormal=0.2`,
+//! contains each word, or one of its alternatives: `bare 10us|20us`.
 
 use std::error::Error;
 
@@ -60,7 +60,7 @@ impl Options {
     }
 }
 
-/// How far a policy was from polling and from the informed one, over all rows.
+/// The distance of a policy from polling and from `informed`, over all rows.
 #[derive(Default)]
 struct Summary {
     latency: Vec<f64>,
@@ -76,7 +76,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }
 
-/// The goal that a policy is measured against.
+/// The goal against which a policy is measured.
 fn goal_of(policy: Policy) -> Goal {
     match policy {
         Policy::Adaptive(goal) => goal,
@@ -142,7 +142,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let mut known: Vec<(Goal, Reference)> = Vec::new();
         for goal in options.policies.iter().map(|policy| goal_of(*policy)) {
-            // The references are for one I/O at a time.
+            // The references assume one I/O at a time.
             if options.depth == 1 && !known.iter().any(|(of, _)| *of == goal) {
                 known.push((goal, informed(&trace, &machine, goal, options.seed)));
             }

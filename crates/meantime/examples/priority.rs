@@ -1,6 +1,6 @@
-//! One application's single 4 KiB reads beside its bulk reads of 128 KiB at depth 32, in three
-//! arrangements: each kind in queues of its own which take turns, in queues of two classes, and
-//! both in one queue, where whoever polls for the single read also reaps the bulk.
+//! An application's single 4 KiB reads beside its bulk reads of 128 KiB at depth 32, in three
+//! arrangements: each kind in separate queues that take turns, in queues of two classes, and both
+//! in one queue, where the poller of the single read also reaps the bulk.
 //!
 //! `cargo run --release -p meantime --example priority [URI]`
 
@@ -16,7 +16,7 @@ const BULK_BYTES: usize = 128 << 10;
 const BULK_DEPTH: u16 = 32;
 const RUNTIME: Duration = Duration::from_secs(2);
 
-/// Places on the device, one after the other in no order that matters.
+/// Addresses on the device, in a scattered order.
 struct Places {
     next: u64,
     count: u64,
@@ -38,7 +38,7 @@ impl Places {
     }
 }
 
-/// Bulk reads under way on a channel, replaced as they end.
+/// Bulk reads in flight on a channel, replaced as they end.
 struct Bulk(Places);
 
 impl Bulk {
@@ -51,7 +51,7 @@ impl Bulk {
         Ok(Self(places))
     }
 
-    /// Takes what has ended and starts as much; how many.
+    /// Reaps completions and starts as many reads. Returns their number.
     fn turn(&mut self, channel: &mut Channel) -> Result<u64, Box<dyn std::error::Error>> {
         let mut ended = 0;
         while let Some(done) = channel.next_done() {
@@ -64,7 +64,7 @@ impl Bulk {
     }
 }
 
-/// Single reads for [`RUNTIME`], with `beside` between two of them; their latencies in ns.
+/// Single reads for [`RUNTIME`], calling `beside` between them. Returns their latencies in ns.
 fn singles(
     channel: &mut Channel,
     mut beside: impl FnMut(&mut Channel) -> Result<(), Box<dyn std::error::Error>>,

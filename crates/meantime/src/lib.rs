@@ -1,6 +1,6 @@
 //! Meantime: a user-space I/O stack for NVMe SSDs that answer in microseconds.
 //!
-//! This crate is what a program depends on. It has no code of its own, and three parts:
+//! A program depends on this crate. It has no code, and three parts:
 //!
 //! ```text
 //!   block         devices by URI, channels, requests, futures                  <- begin here
@@ -8,13 +8,13 @@
 //!   ext4          files: page cache, read and write paths, journal
 //! ```
 //!
-//! Each part is curated from crates (`meantime-block`, `meantime-ext4`, `meantime-completion`, with
-//! `meantime-nvme` and `meantime-hw` beneath them), which a program can depend on if it needs what
-//! is left out here: the driver's insides, transports, the on-disk format. Only what is here is
-//! meant to stay.
+//! Each part re-exports a selection of crates (`meantime-block`, `meantime-ext4`,
+//! `meantime-completion`, with `meantime-nvme` and `meantime-hw` beneath them). A program can
+//! depend on those directly for the rest: the driver's internals, transports, the on-disk format.
+//! Only the names in this crate are meant to be stable.
 //!
 //! [`block::open`] opens a device by its URI. A channel belongs to one thread. A request owns its
-//! buffer until the device is done with it; the result gives it back.
+//! buffer until the device is done with it; the result returns it.
 //!
 //! ```
 //! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
@@ -32,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! [`BlockChannel::defer`](block::BlockChannel::defer) hands over work for the time that the device
-//! takes:
+//! [`BlockChannel::defer`](block::BlockChannel::defer) hands over work to run while the device
+//! works:
 //!
 //! ```
 //! use meantime::completion::Pieces;
@@ -98,7 +98,7 @@
 //! # }
 //! ```
 //!
-//! Errors say what was attempted, why it failed, and what would help. ARCHITECTURE.md in the
+//! Errors say what was attempted, why it failed, and give a remedy. ARCHITECTURE.md in the
 //! repository has the fault model, the memory ordering rules and a walk through a read.
 
 #![deny(missing_docs)]
@@ -146,7 +146,7 @@ pub mod ext4 {
         Timestamp, Unsupported, Usage, VolumeInfo, WriteOptions, extent_flags,
     };
 
-    /// Finding out whether a file system is consistent: what [`FileSystem::check`] reports.
+    /// Checks whether a file system is consistent: the report of [`FileSystem::check`].
     pub mod check {
         #[doc(inline)]
         pub use meantime_ext4::check::{Event, Finding, Summary};

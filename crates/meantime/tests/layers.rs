@@ -1,5 +1,6 @@
-//! Which crate may use which (ARCHITECTURE.md §7). The compiler refuses circles; this refuses a
-//! step up that makes none, and a thread that is started in another way than ours are.
+//! The allowed dependencies between crates (ARCHITECTURE.md §7). The compiler refuses cycles; this
+//! test also refuses upward dependencies without a cycle, and threads started otherwise than by
+//! `process`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,23 +12,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
-    // Experiments: for programs and tests, never beneath the library.
+    // Experiments: for programs and tests, never used by the library.
     ("lab", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "process", "spec"]),
-    // The software SSD, where a URI asks for one.
+    // The software SSD, for URIs that name one.
     ("block", &["completion", "hw", "nvme", "process", "spec", "ssd"]),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
     ("mount", &["completion", "ext4", "posix", "process"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
-    // It shares only the specification with the driver, and what knows of neither.
+    // It shares with the driver only the specification, and crates that know neither.
     ("ssd", &["process", "random", "spec"]),
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "random", "spec", "ssd"]),
-    // Results and pages: it measures nothing.
+    // Results and pages: it makes no measurements.
     ("report", &[]),
     ("bench", &["block", "completion", "ext4", "hw", "lab", "nvme", "process", "random", "report"]),
     (
@@ -50,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The crates of this repository that `name` has as dependencies, but not for its tests.
+/// The dependencies of `name` among this repository's crates, without those of its tests.
 fn used(crates: &Path, name: &str) -> BTreeSet<String> {
     let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).unwrap();
     let mut section = "";
@@ -106,7 +107,7 @@ fn code(path: &Path) -> String {
         .join("\n")
 }
 
-/// The parts of `ext4` (folders and files of its `src`), each of which uses only those before it.
+/// The parts of `ext4` (folders and files of its `src`), each of which uses only earlier ones.
 const EXT4_PARTS: &[&str] = &[
     "error",
     "options",
@@ -140,7 +141,7 @@ const EXT4_PARTS: &[&str] = &[
     "mkfs",
 ];
 
-/// The parts that `code`, in a file so many folders deep, names by `crate::` or `super::`.
+/// The parts that `code`, in a file `depth` folders deep, names by `crate::` or `super::`.
 fn named_parts(code: &str, depth: usize) -> BTreeSet<String> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let name = |text: &str| {
@@ -210,13 +211,13 @@ fn paths_out_of_a_part_are_seen() {
     assert_eq!(parts("let x = crate::ops::names::create(1);", 2), "ops");
 }
 
-/// The library runs in other people's programs: `meantime_process::thread` has its threads block
-/// the program's signals.
+/// The library runs in other programs' processes: `meantime_process::thread` makes its threads
+/// block the program's signals.
 #[test]
 fn threads_are_started_in_one_way() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    // The command is a program of its own; `process` is the one way.
+    // The command is a program itself; `process` implements the spawning.
     for (name, _) in MAY_USE.iter().filter(|(name, _)| !["cli", "process"].contains(name)) {
         rust_files(&crates.join(name).join("src"), &mut files);
     }

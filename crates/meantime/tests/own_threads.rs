@@ -1,5 +1,4 @@
-//! Every thread that the library and the software SSD start blocks the signals of the program that
-//! they are in.
+//! Every thread started by the library and the software SSD blocks the signals of the host program.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +12,7 @@ use meantime_lab::floor::Floor;
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 
-/// What each thread of this process blocks, by the thread's name: bit 0 is signal 1.
+/// The blocked signals of each thread of this process, by thread name: bit 0 is signal 1.
 fn blocked() -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let statuses =
@@ -49,7 +48,7 @@ fn all_of_ours_block_the_signals_of_the_program() {
     let faults =
         meantime_ssd::control::serve(&dir.path().join("ctl"), Arc::new(ssd.handle())).unwrap();
 
-    // A thread's name has 15 bytes in the kernel.
+    // The kernel limits a thread's name to 15 bytes.
     let names = [
         "meantime-ssd",
         "meantime-ext4",
@@ -59,7 +58,7 @@ fn all_of_ours_block_the_signals_of_the_program() {
         "meantime-served",
         "meantime-ssd-ct",
     ];
-    // A thread gives itself its name when it begins.
+    // A thread sets its name when it starts.
     let begun = Instant::now();
     let mut threads = blocked();
     while !names.iter().all(|name| threads.contains_key(*name)) {

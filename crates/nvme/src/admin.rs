@@ -19,10 +19,10 @@ pub(crate) const ADMIN_ENTRIES: u16 = 32;
 /// Owner of the event requests; commands have the owners below it.
 const EVENT_OWNER: u16 = u16::MAX;
 
-/// How long to wait before each further try of a command, in ns.
+/// Pauses before the further tries of a command, in ns.
 const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 
-/// How many events are kept until the caller takes them.
+/// The most events kept until the caller takes them.
 const EVENTS_KEPT: usize = 64;
 
 /// The admin queue and what is in flight on it.
@@ -34,18 +34,18 @@ pub(crate) struct AdminQueue {
     event_requests: u16,
 }
 
-/// What an owner has on the queue.
+/// The state of an owner's command.
 enum AdminSlot {
     Free,
     /// A command that its caller waits for.
     Sent,
     /// A command that has ended.
     Ended(Outcome),
-    /// A command that no caller waits for any more. Its data buffer stays until it ends.
+    /// A command without a waiting caller. Its data buffer stays until it ends.
     Abandoned(Option<DmaBuf>),
 }
 
-/// What an admin command needs besides its entry.
+/// The context of an admin command besides its entry.
 pub(crate) struct AdminContext<'a> {
     pub(super) registers: &'a Registers,
     pub(crate) clock: &'a Clock,
@@ -62,11 +62,12 @@ impl AdminQueue {
         &self.queue
     }
 
-    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion. If the
-    /// controller says that it was not done and may be repeated, it is, a few times.
+    /// Sends `sqe` and waits for its completion. Returns CDW0 of the completion. Repeats the
+    /// command a few times if the controller's status says that it was not done and may be
+    /// repeated.
     ///
-    /// `data` is lent to the device. If the command is not answered in time the buffer stays with
-    /// it until the controller is reset, and the caller gets none back.
+    /// `data` is lent to the device. If the command is not answered in time, the buffer stays with
+    /// it until the controller is reset, and is not returned to the caller.
     pub(crate) fn execute(
         &mut self,
         context: &AdminContext<'_>,
@@ -81,7 +82,7 @@ impl AdminQueue {
             let Some(owner) = self.slots.iter().position(is_free) else {
                 return Err(timed_out);
             };
-            // Full of commands that were never answered.
+            // The queue is full of commands that were never answered.
             if self.queue.stage_raw(owner as u16, sqe).is_err() {
                 return Err(timed_out);
             }
@@ -123,8 +124,8 @@ impl AdminQueue {
             if waited_ns >= context.timeout_ns {
                 return None;
             }
-            // Software answers in microseconds; a real controller may take milliseconds, and is not
-            // worth a core.
+            // Software answers in microseconds. A real controller may take milliseconds, which do
+            // not justify a busy core.
             if waited_ns > 50_000 {
                 pause_ns = (pause_ns + 5_000).min(1_000_000);
                 context.clock.sleep_ns(pause_ns);
@@ -135,7 +136,7 @@ impl AdminQueue {
         }
     }
 
-    /// Takes what has completed: outcomes for waiting callers, events for later.
+    /// Reaps completions: outcomes for waiting callers, events for later.
     pub(crate) fn reap(&mut self) {
         let Self { queue, slots, events, event_requests } = self;
         queue.reap(|owner, outcome| {
@@ -150,7 +151,7 @@ impl AdminQueue {
                 return;
             }
             let slot = &mut slots[usize::from(owner)];
-            // An answer that no caller waits for any more gives its buffer back here.
+            // The late answer to an abandoned command releases its buffer here.
             *slot = match slot {
                 AdminSlot::Abandoned(_) => AdminSlot::Free,
                 _ => AdminSlot::Ended(outcome),
@@ -159,7 +160,7 @@ impl AdminQueue {
     }
 
     /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of
-    /// what the queue takes: the rest is for commands.
+    /// the queue: the rest is for commands.
     pub(crate) fn keep_event_requests(&mut self, wanted: u16) {
         let wanted = wanted.min(self.queue.slots() / 2);
         while self.event_requests < wanted {
@@ -176,7 +177,7 @@ impl AdminQueue {
         self.events.pop_front()
     }
 
-    /// After the controller was disabled: nothing is in flight any more.
+    /// Called after the controller was disabled: no command is in flight any more.
     pub(crate) fn reset(&mut self) {
         self.queue.fail_all(None, CommandError::Reset, &mut |_, _| {});
         self.queue.reset_rings();
@@ -184,7 +185,7 @@ impl AdminQueue {
         self.event_requests = 0;
     }
 
-    /// The device may write to our memory for ever.
+    /// Never frees the memory: the device may write to it for ever.
     pub(crate) fn quarantine(mut self) {
         for slot in self.slots {
             if let AdminSlot::Abandoned(Some(data)) = slot {
@@ -195,7 +196,7 @@ impl AdminQueue {
     }
 }
 
-/// Whether an Abort, a deletion and the like failed only because there was nothing to do.
+/// Whether an Abort, a deletion or the like failed only because there was nothing to do.
 pub(crate) fn is_code(error: &Error, code: StatusCode) -> bool {
     matches!(error, Error::Admin { status, .. } if status.is(code))
 }

@@ -1,5 +1,5 @@
-//! Which queue the controller takes commands from first: weighted round robin with urgent priority
-//! class (NVMe Base 1.4 §4.13).
+//! The order in which the controller serves queues: weighted round robin with urgent priority class
+//! (NVMe Base 1.4 §4.13).
 
 use meantime_spec::features::Arbitration;
 use meantime_spec::sqe::qprio;
@@ -11,7 +11,7 @@ use meantime_hw::ioprio::IoPriority;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum QueueClass {
-    /// Before every other class, for as long as it has commands: the others may starve.
+    /// Before every other class while it has commands: the others may starve.
     Urgent = qprio::URGENT,
     /// By the weight of the class.
     High = qprio::HIGH,
@@ -22,12 +22,12 @@ pub enum QueueClass {
 }
 
 impl QueueClass {
-    /// What a thread with this I/O priority gets.
+    /// The class for a thread with this I/O priority.
     pub fn of(priority: IoPriority) -> Self {
         match priority {
             IoPriority::RealTime(_) => Self::Urgent,
             IoPriority::BestEffort(0..=3) => Self::High,
-            // 4 is what the kernel makes of none.
+            // The kernel treats no priority as level 4.
             IoPriority::BestEffort(_) | IoPriority::None => Self::Medium,
             IoPriority::Idle => Self::Low,
         }
@@ -45,7 +45,7 @@ impl std::fmt::Display for QueueClass {
     }
 }
 
-/// The default weights: per round 16 commands of high class, four of medium and one of low, a few
+/// The default weights: 16 commands of high class per round, four of medium and one of low, a few
 /// at a time from each queue.
 pub(crate) fn default_weights() -> Arbitration {
     // Weights are 0's based; AB is a power of two.

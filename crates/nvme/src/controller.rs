@@ -32,28 +32,28 @@ pub struct ControllerOptions {
     /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an
     /// hour.
     pub io_timeout_ns: u64,
-    /// How long an aborted command may take to come back before its queue is deleted.
+    /// Time for an aborted command to complete before its queue is deleted, in ns.
     pub abort_grace_ns: u64,
     /// Deadline of an admin command in ns.
     pub admin_timeout_ns: u64,
-    /// I/O queue pairs to ask for.
+    /// Number of I/O queue pairs to request.
     pub io_queues: u16,
-    /// How often an I/O command is repeated if the device says that it may be, or if it was lost
+    /// The most times that an I/O command is repeated if the device permits it, or if it was lost
     /// with its queue; see [`retry`](super::retry). 0: never.
     pub retries: u8,
-    /// Whether to enable weighted round robin arbitration where the controller has it, so that
+    /// Whether to enable weighted round robin arbitration if the controller supports it, so that
     /// queues have classes.
     pub weighted_round_robin: bool,
     /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
     pub arbitration: Option<Arbitration>,
-    /// Whether to keep the device in power state 0 while it is open if it would leave that by
+    /// Whether to keep the device in power state 0 while it is open if it would leave that state by
     /// itself (APST). The former setting is restored at the end.
     pub low_latency: bool,
-    /// Whether data on more than two pages use an SGL descriptor instead of a PRP list, if the
-    /// controller has SGLs.
+    /// Whether data on more than two pages uses an SGL descriptor instead of a PRP list, if the
+    /// controller supports SGLs.
     pub sgl: bool,
-    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the
-    /// transport's are slow.
+    /// Whether doorbells are shadowed by memory, if the controller supports it; `None`: if the
+    /// transport's doorbells are slow.
     pub shadow_doorbells: Option<bool>,
 }
 
@@ -77,38 +77,38 @@ impl Default for ControllerOptions {
 /// The longest deadline of an I/O command: an hour.
 const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
 
-/// Asynchronous event requests to keep outstanding, if the controller takes as many.
+/// Asynchronous event requests to keep outstanding, if the controller allows as many.
 const EVENT_REQUESTS: u16 = 4;
 
-/// The `epoch` of a controller that is gone for good.
+/// The `epoch` of a controller that is permanently gone.
 const EPOCH_GONE: u32 = u32::MAX;
 
 /// An enabled controller. The queues created on it share it; the last one dropped shuts it down.
 pub struct Controller {
     clock: Clock,
     heap: DmaHeap,
-    /// Its shadow doorbells, if it has been given any.
+    /// Its shadow doorbells, if enabled.
     shadows: Option<Shadows>,
     options: ControllerOptions,
     cap: Cap,
     info: ControllerInfo,
     namespaces: Vec<NamespaceInfo>,
-    /// Namespaces that exist and cannot be used, with the reason.
+    /// Namespaces that cannot be used, with the reason.
     unusable: Vec<(u32, String)>,
     admin: Mutex<Admin>,
-    /// Reset epoch. Even: enabled; odd: being reset; [`EPOCH_GONE`]: gone for good. Each reset adds
-    /// 2.
+    /// Reset epoch. Even: enabled; odd: being reset; [`EPOCH_GONE`]: permanently gone. Each reset
+    /// adds 2.
     epoch: AtomicU32,
-    /// Valid once gone: whether the device was cut off from our memory.
+    /// Valid once the controller is gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
     /// Held while the device is released. Taken after `admin`, if both are.
     releasing: Mutex<()>,
-    /// How often a controller with a volatile cache was found disabled, though we had not disabled
-    /// it.
+    /// Number of times that a controller with a volatile cache was found disabled without our
+    /// having disabled it.
     cache_losses: AtomicU32,
     /// The number of losses that a failed flush, on any channel, has already reported.
     losses_reported: AtomicU32,
-    /// Dropped last: the next driver may claim the device only when nothing of ours is left.
+    /// Dropped last: the next driver may claim the device only when all our uses have ended.
     registers: Registers,
 }
 
@@ -117,7 +117,7 @@ struct Admin {
     queue: Option<AdminQueue>,
     /// Index qid − 1: in use.
     qids: Vec<bool>,
-    /// By vector: the queue's event. Vector 0 is the admin queue's, which is polled.
+    /// By vector: in use. Vector 0 is the admin queue's, which is polled.
     vectors: Vec<bool>,
     features: Features,
 }
@@ -128,12 +128,12 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::Driven`] while another controller is enabled on it. Any fault of the device; the
-    /// controller is left disabled then.
+    /// controller is then left disabled.
     pub fn enable(
         transport: Arc<dyn Transport>,
         mut options: ControllerOptions,
     ) -> Result<Arc<Self>> {
-        // Deadlines are kept in 32 bits of µs.
+        // Deadlines are stored in 32 bits of µs.
         options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);
         let registers = Registers::claim(Arc::clone(&transport))?;
         let cap_bits = transport.read64(CAP);
@@ -174,8 +174,8 @@ impl Controller {
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
-                // The device must not know our memory when it is freed. Its time to become ready is
-                // over.
+                // The device must not access our memory after it is freed. Its time to become ready
+                // is over.
                 if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
@@ -213,7 +213,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Handles an event of the device that belongs to no command.
+    /// Handles an event of the device that concerns no single command.
     fn on_event(&self, event: DeviceEvent) {
         tracing::warn!(device = %self.describe(), ?event, "something happened to the device");
         match event {
@@ -228,12 +228,12 @@ impl Controller {
         &self.info
     }
 
-    /// The namespaces that can be used.
+    /// The usable namespaces.
     pub fn namespaces(&self) -> &[NamespaceInfo] {
         &self.namespaces
     }
 
-    /// The namespaces that cannot be used, with the reason.
+    /// The unusable namespaces, with the reason.
     pub fn unusable_namespaces(&self) -> &[(u32, String)] {
         &self.unusable
     }
@@ -241,7 +241,7 @@ impl Controller {
     /// The usable namespace `nsid`.
     ///
     /// # Errors
-    /// [`Error::NoNamespace`], which lists those there are.
+    /// [`Error::NoNamespace`], which lists the existing ones.
     pub fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
         self.namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
             let mut have: Vec<String> =
@@ -256,12 +256,12 @@ impl Controller {
         })
     }
 
-    /// Memory that the controller can reach.
+    /// The heap of memory that the controller can reach.
     pub fn heap(&self) -> &DmaHeap {
         &self.heap
     }
 
-    /// The clock that this device's time is measured by.
+    /// The clock of this device's times.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -271,12 +271,12 @@ impl Controller {
         &self.options
     }
 
-    /// Where the controller is.
+    /// A description of the controller's address.
     pub fn describe(&self) -> String {
         self.registers.transport().describe()
     }
 
-    /// Whether long transfers are named by SGLs.
+    /// Whether long transfers are described by SGLs.
     pub fn uses_sgls(&self) -> bool {
         self.options.sgl && has_sgls(&self.info)
     }
@@ -286,16 +286,16 @@ impl Controller {
         self.shadows.is_some()
     }
 
-    /// The doorbells of queue `qid` if they are shadowed, both set to 0. The controller must not
-    /// know the queue at present.
+    /// The shadow doorbells of queue `qid`, if enabled, both set to 0. The controller must not know
+    /// the queue at present.
     pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
         let Some(shadows) = &self.shadows else { return Ok(None) };
         let (tail, head) = self.registers.doorbells(qid, self.cap)?;
         Ok(Some(shadows.shade(qid, tail, head)))
     }
 
-    /// Whether the controller uses queue classes: it has weighted round robin arbitration, and it
-    /// is enabled.
+    /// Whether the controller uses queue classes: weighted round robin arbitration is supported and
+    /// enabled.
     pub fn has_queue_classes(&self) -> bool {
         arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
     }
@@ -306,21 +306,22 @@ impl Controller {
         self.cap.max_queue_entries().min(u32::from(MAX_SLOTS) + 1) as u16
     }
 
-    /// Changes whenever the controller is reset; odd while it is.
+    /// The current epoch, which changes with each reset; odd during one.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
         // Acquire: a thread that sees the new epoch also sees that the device was disabled.
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The epoch once no reset is under way.
+    /// The epoch when no reset is in progress.
     pub(crate) fn settled_epoch(&self) -> u32 {
         // The resetting thread holds the lock until the epoch is even again, or gone.
         let _admin = self.lock();
         self.epoch()
     }
 
-    /// `None` while the controller works; once it is gone: whether it was cut off from our memory.
+    /// `None` while the controller works; once it is gone: whether the device was cut off from our
+    /// memory.
     pub fn gone(&self) -> Option<bool> {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
@@ -334,7 +335,7 @@ impl Controller {
         self.cache_losses.load(Ordering::Acquire)
     }
 
-    /// The number of [`Controller::cache_losses`] that a new channel starts from: a loss that no
+    /// The value of [`Controller::cache_losses`] from which a new channel starts: a loss that no
     /// flush has reported yet concerns it as well.
     pub fn cache_losses_reported(&self) -> u32 {
         self.losses_reported.load(Ordering::Acquire)
@@ -346,8 +347,8 @@ impl Controller {
         self.losses_reported.fetch_max(losses, Ordering::AcqRel);
     }
 
-    /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a
-    /// moment, say).
+    /// Whether the device is gone, reports a fatal status, or is disabled (for example after a
+    /// short power loss).
     pub(crate) fn is_fatal(&self) -> bool {
         !is_alive(self.registers.csts())
     }
@@ -374,8 +375,8 @@ impl Controller {
         self.lock().execute(&self.context(), command, sqe, data)
     }
 
-    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or
-    /// without. The caller assigns the first `assigned` slots itself.
+    /// Creates an I/O queue pair for up to `depth` commands in flight, with or without an interrupt
+    /// vector. The caller assigns the first `assigned` slots itself.
     ///
     /// # Errors
     /// No queue or vector left, no memory, or the controller refused.
@@ -441,10 +442,10 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes queue `qid` on the controller: afterwards the controller touches neither its rings
-    /// nor any of its buffers.
+    /// Deletes queue `qid` on the controller, which afterwards accesses neither its rings nor its
+    /// buffers.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
-        // For an unknown completion queue QEMU's controller answers Invalid Field; 1.4 §5.5 has
+        // QEMU's controller answers Invalid Field for an unknown completion queue; 1.4 §5.5 has
         // another code.
         let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
@@ -455,7 +456,7 @@ impl Controller {
         unknown(self.execute("Delete I/O Completion Queue", Sqe::delete_io_cq(0, qid), None))
     }
 
-    /// The identifier and vector may be used again.
+    /// Releases the identifier and the vector.
     pub(crate) fn release_queue(&self, qid: u16, vector: Option<u16>) {
         if let Some(vector) = vector {
             let _ = self.registers.transport().set_vector(vector, None);
@@ -463,8 +464,8 @@ impl Controller {
         self.lock().put_back(qid, vector);
     }
 
-    /// Asks the controller to abort command `cid` of queue `qid`. `Ok` says only that it has
-    /// answered.
+    /// Asks the controller to abort command `cid` of queue `qid`. `Ok` only says that the
+    /// controller has answered.
     pub(crate) fn abort(&self, qid: u16, cid: u16) -> Result<()> {
         self.execute("Abort", Sqe::abort(0, qid, cid), None).map(|_| ())
     }
@@ -472,8 +473,8 @@ impl Controller {
     /// Disables and enables the controller, unless another thread has reset it since `seen_epoch`
     /// (ARCHITECTURE.md §4, step 4).
     ///
-    /// When it returns the device has given up every command and buffer of the old epoch, or is
-    /// gone for good; see [`Controller::gone`].
+    /// On return the device has given up every command and buffer of the old epoch, or is
+    /// permanently gone; see [`Controller::gone`].
     pub(crate) fn reset(&self, seen_epoch: u32) {
         let mut admin = self.lock();
         if self.epoch() != seen_epoch || seen_epoch == EPOCH_GONE {
@@ -488,16 +489,16 @@ impl Controller {
             Err(error) => {
                 let device = self.describe();
                 tracing::error!(device, %error, "the controller did not come back: given up");
-                // In whatever state it is: without EN it must not touch our memory.
+                // In any state: without EN the controller must not access our memory.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
             }
         }
     }
 
-    /// Gives the device up for good, in order: shut down, disabled, cut off from memory, and
-    /// [released](Transport::release) so that others can take it. What is in flight fails with
-    /// [`CommandError::Gone`], later commands too.
+    /// Gives the device up permanently, in order: shut down, disabled, cut off from memory, and
+    /// [released](Transport::release) for other users. Commands in flight and later ones fail with
+    /// [`CommandError::Gone`].
     ///
     /// [`CommandError::Gone`]: super::CommandError::Gone
     pub fn give_up(&self) {
@@ -506,7 +507,7 @@ impl Controller {
         if epoch == EPOCH_GONE {
             return;
         }
-        // Odd: from now on no queue sends anything.
+        // Odd: from now on no queue sends commands.
         self.epoch.store(epoch | 1, Ordering::Release);
         self.restore_features(&mut admin);
         let _ = self.shut_down();
@@ -529,8 +530,8 @@ impl Controller {
         let releasing = self.releasing();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
-        // Giving the device back to the kernel's driver may take minutes. A thread that waits for
-        // an I/O has a deadline, and must not wait for that.
+        // Returning the device to the kernel's driver may take minutes, while a thread that waits
+        // for an I/O has a deadline.
         drop(admin);
         self.registers.transport().release();
         drop(releasing);
@@ -540,20 +541,20 @@ impl Controller {
         self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a device that is gone was given back, so that the process does not end in the
-    /// middle of that.
+    /// Waits until the release of a gone device is complete, so that the process does not end in
+    /// the middle.
     pub(crate) fn wait_until_released(&self) {
         drop(self.releasing());
     }
 
-    /// Sets features to what they were before.
+    /// Restores features to their former values.
     fn restore_features(&self, admin: &mut Admin) {
         let Admin { queue: Some(queue), features, .. } = admin else { return };
         features.restore(&mut Sender { context: self.context(), queue, heap: &self.heap });
     }
 
-    /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then
-    /// disables it, so that it forgets our memory.
+    /// A normal shutdown (NVMe Base 1.4 §7.6.2), in which the device saves its cache; then disables
+    /// it, so that it forgets our memory.
     fn shut_down(&self) -> Result<()> {
         let registers = &self.registers;
         if registers.cc() == GONE {
@@ -565,8 +566,8 @@ impl Controller {
         disable(registers, &self.clock, self.cap)
     }
 
-    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is
-    /// repeated, or fails with [`CommandError::Reset`] if it was repeated too often.
+    /// Disables and enables the controller now. Queues recover by themselves. Commands in flight
+    /// are repeated, or fail with [`CommandError::Reset`] if they were repeated too often.
     ///
     /// [`CommandError::Reset`]: super::CommandError::Reset
     pub fn reset_now(&self) {
@@ -580,7 +581,7 @@ impl Controller {
         let was_enabled = Cc(registers.cc()).en();
         disable(registers, &self.clock, self.cap)?;
         // Our Controller Reset keeps completed writes and the admin queue's attributes (1.4
-        // §3.1.5). A controller that was disabled without us, or has lost these attributes, has
+        // §3.1.5). A controller that was disabled by other means, or has lost these attributes, has
         // lost power.
         if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
             tracing::warn!(
@@ -604,7 +605,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Has `action` send features.
+    /// Runs `action` with a sender of features.
     pub(super) fn with_features<T>(
         &self,
         action: impl FnOnce(&mut Features, &mut Sender<'_>) -> Result<T>,
@@ -624,8 +625,8 @@ impl Controller {
         self.supports(oncs::DATASET_MANAGEMENT)
     }
 
-    /// The asynchronous events that have come since the last call. One that does not decode is
-    /// given as its raw CDW0.
+    /// The asynchronous events since the last call. One that does not decode is returned as its raw
+    /// CDW0.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -673,8 +674,8 @@ impl Drop for Controller {
             self.shadows.iter().for_each(Shadows::quarantine);
             queue.quarantine();
         }
-        // Buffers, and with them the transport, may outlive the controller: the device is released
-        // now.
+        // Buffers, and with them the transport, may outlive the controller, so the device is
+        // released here.
         self.registers.transport().release();
     }
 }
@@ -697,7 +698,7 @@ impl Admin {
         Ok(index as u16 + 1)
     }
 
-    /// A vector for queue `qid`, whose identifier is given back if there is none.
+    /// Takes a vector for queue `qid`. Releases the identifier if none is free.
     fn take_vector(&mut self, qid: u16) -> Result<u16> {
         let Some(vector) = (1..self.vectors.len()).find(|&vector| !self.vectors[vector]) else {
             self.put_back(qid, None);
@@ -715,7 +716,7 @@ impl Admin {
     }
 }
 
-/// Sets the features of a controller that was just enabled.
+/// Sets the features of a newly enabled controller.
 fn apply(
     features: &mut Features,
     to: &mut Sender<'_>,
@@ -727,14 +728,14 @@ fn apply(
     features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
 }
 
-/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that
-/// some ask for.
+/// Whether I/O commands may describe data by SGLs. Our buffers always have the dword alignment that
+/// some controllers require.
 fn has_sgls(info: &ControllerInfo) -> bool {
     matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
 }
 
-/// Whether doorbells are to be shadowed. Logs it if they were asked for and the controller has
-/// none.
+/// Whether to shadow doorbells. Logs if they were requested and the controller does not support
+/// them.
 fn wants_shadows(
     info: &ControllerInfo,
     transport: &dyn Transport,
@@ -748,7 +749,7 @@ fn wants_shadows(
     wanted && has
 }
 
-/// Which arbitration to enable the controller with, one of [`ams`].
+/// The arbitration mechanism to enable, one of [`ams`].
 fn arbitration(cap: Cap, options: &ControllerOptions) -> u8 {
     let weighted = options.weighted_round_robin && cap.ams() & CAP_AMS_WEIGHTED_ROUND_ROBIN != 0;
     if weighted { ams::WEIGHTED_ROUND_ROBIN } else { ams::ROUND_ROBIN }

@@ -14,12 +14,12 @@ use super::registers::Registers;
 use super::{Error, Result};
 use meantime_hw::{Clock, DmaHeap};
 
-/// Whether CSTS says that the controller takes commands.
+/// Whether CSTS says that the controller accepts commands.
 pub(super) fn is_alive(csts: u32) -> bool {
     csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
 }
 
-/// Checks what the driver needs of CAP (NVMe Base 1.4 §3.1.1).
+/// Checks the driver's requirements on CAP (NVMe Base 1.4 §3.1.1).
 pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
     let unsupported = |what: String| Err(Error::Unsupported(what));
     if cap.css() & 1 == 0 {
@@ -64,7 +64,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// CAP.TO, never less than one of its units: some controllers say 0.
+/// CAP.TO in ms, at least one of its units: some controllers report 0.
 pub(super) fn ready_timeout_ms(cap: Cap) -> u64 {
     u64::from(cap.timeout_ms()).max(500)
 }
@@ -78,7 +78,7 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
     }
     if cc.en() {
         // EN must not be cleared before RDY has followed it, unless the controller has failed or
-        // has exceeded its own time to become ready.
+        // exceeded its own time to become ready.
         let ready = |csts: Csts| csts.rdy() || csts.cfs();
         match wait_for(registers, clock, "become ready", timeout_ms, ready) {
             Ok(()) | Err(Error::NotReady { .. }) => {}
@@ -88,7 +88,7 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
     clear_enable(registers, clock, cap)
 }
 
-/// As [`disable`], without waiting for a controller that is on its way up.
+/// As [`disable`], without waiting for a controller that is still becoming ready.
 pub(super) fn clear_enable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<()> {
     let cc = Cc(registers.cc());
     if cc.0 == GONE {
@@ -127,7 +127,7 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Asks for `wanted` I/O queue pairs; how many were granted.
+/// Requests `wanted` I/O queue pairs. Returns the number granted.
 pub(super) fn set_queue_count(
     context: &AdminContext<'_>,
     admin: &mut AdminQueue,
@@ -168,7 +168,7 @@ pub(super) fn identify(
     info.vectors = transport.vectors();
     info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
 
-    // Controllers before 1.1 have no active list; every identifier is tried then (1.4 §5.15.2.2).
+    // Controllers before 1.1 have no active list: every identifier is tried (1.4 §5.15.2.2).
     let ids: Vec<u32> =
         match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
             Ok(bytes) => {

@@ -1,4 +1,4 @@
-//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21): none is
+//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21). None is
 //! saved in the device.
 
 use meantime_spec::features::{
@@ -15,7 +15,7 @@ use super::identify::ControllerInfo;
 use super::{Error, Result};
 use meantime_hw::DmaHeap;
 
-/// Bytes of Autonomous Power State Transition's data.
+/// Size of the data of Autonomous Power State Transition, in bytes.
 const APST_BYTES: usize = 256;
 
 /// The features in force.
@@ -23,13 +23,13 @@ const APST_BYTES: usize = 256;
 pub(crate) struct Features {
     /// Whether queues have classes, and their weights.
     arbitration: Option<Arbitration>,
-    /// What power management was before we came, if we changed it.
+    /// The former power management setting, if we changed it.
     power: Option<FormerPower>,
-    /// What the caller has set: identifier, namespace, value. The last value of each.
+    /// The features set by the caller: identifier, namespace, and last value.
     set: Vec<(u8, u32, u32)>,
 }
 
-/// Power management as it was before.
+/// The former power management setting.
 #[derive(Debug)]
 struct FormerPower {
     state: PowerManagement,
@@ -37,7 +37,7 @@ struct FormerPower {
     table: Vec<u8>,
 }
 
-/// What features are sent with.
+/// The context for sending feature commands.
 pub(super) struct Sender<'a> {
     pub(super) context: AdminContext<'a>,
     pub(super) queue: &'a mut AdminQueue,
@@ -70,8 +70,8 @@ impl Sender<'_> {
     }
 }
 
-/// Tolerates that the controller refuses a feature that is not essential. A controller that is gone
-/// or does not answer is still an error.
+/// Tolerates the refusal of a non-essential feature. A controller that is gone or does not answer
+/// is still an error.
 fn optional(what: &str, result: Result<()>) -> Result<()> {
     match result {
         Err(error @ Error::Admin { .. }) => {
@@ -83,8 +83,8 @@ fn optional(what: &str, result: Result<()>) -> Result<()> {
 }
 
 impl Features {
-    /// Sets everything, for a controller that was just enabled; `weighted`: with weighted round
-    /// robin arbitration.
+    /// Sets all features on a newly enabled controller; `weighted`: with weighted round robin
+    /// arbitration.
     pub(super) fn apply(
         &mut self,
         to: &mut Sender<'_>,
@@ -92,8 +92,8 @@ impl Features {
         weighted: Option<Option<Arbitration>>,
         low_latency: bool,
     ) -> Result<()> {
-        // Without it a controller neither says how long to wait for a retry nor interrupts commands
-        // that may be repeated (1.4 §5.21.1.22).
+        // Without it a controller neither gives retry delays nor interrupts commands that may be
+        // repeated (1.4 §5.21.1.22).
         if info.crdt != [0; 3] {
             let support = HostBehaviorSupport::new(true);
             let result = to.set_data(fid::HOST_BEHAVIOR_SUPPORT, 0, support.as_bytes());
@@ -109,8 +109,8 @@ impl Features {
         }
         for &(id, nsid, value) in &self.set {
             let result = to.set(id, nsid, value).map(drop);
-            // A caller that switched the cache off relies on it; of the rest a device that works is
-            // worth more.
+            // A caller that switched the cache off relies on it. For other features a working
+            // device is more important.
             if id == fid::VOLATILE_WRITE_CACHE {
                 result?;
             } else {
@@ -120,7 +120,8 @@ impl Features {
         Ok(())
     }
 
-    /// Power state 0, and no other by itself: leaving a deeper one takes milliseconds.
+    /// Selects power state 0 and turns autonomous transitions off: leaving a deeper state takes
+    /// milliseconds.
     fn stay_awake(&mut self, to: &mut Sender<'_>) -> Result<()> {
         let state = PowerManagement(to.get(fid::POWER_MANAGEMENT)?);
         let (dw0, table) = to.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)?;
@@ -130,8 +131,8 @@ impl Features {
             to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, apst.with_apste(false).0, &table)?;
         }
         if changes {
-            // Before the next command, which may be refused: the first change is to be undone all
-            // the same. After a reset, what is found is the default and no news.
+            // Before the next command, which may be refused: the first change has to be undone in
+            // any case. After a reset, the values found are the defaults, which are not recorded.
             self.power.get_or_insert(FormerPower { state, apst, table });
         }
         if state.ps() != 0 {
@@ -140,7 +141,7 @@ impl Features {
         Ok(())
     }
 
-    /// Power management as it was found, as far as the controller still listens.
+    /// Restores the former power management setting, if the controller still responds.
     pub(super) fn restore(&mut self, to: &mut Sender<'_>) {
         let Some(power) = self.power.take() else { return };
         let apst = to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, power.apst.0, &power.table);
@@ -159,16 +160,16 @@ impl Controller {
     /// Reads feature `fid` (NVMe Base 1.4 §5.13).
     ///
     /// # Errors
-    /// What the controller answers, e.g. *Invalid Field in Command* for a feature it does not have.
+    /// The controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
     pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
         Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
     }
 
-    /// Writes feature `fid`, for as long as this controller is open: it is set again after a reset,
-    /// and not saved in the device.
+    /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
+    /// saved in the device.
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
         self.with_features(|features, sender| {
             let dw0 = sender.set(fid, nsid, value)?;
@@ -180,17 +181,17 @@ impl Controller {
     /// Whether the volatile write cache is on (1.4 §5.21.1.6).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there is none; what the controller answers.
+    /// [`Error::Unsupported`] if there is none; the controller's error.
     pub fn volatile_write_cache(&self) -> Result<bool> {
         self.has_write_cache()?;
         Ok(VolatileWriteCache(self.get_feature(fid::VOLATILE_WRITE_CACHE, 0)?).wce())
     }
 
-    /// Has the volatile write cache on or off. Off, every write is durable when it is done, and
-    /// slower.
+    /// Switches the volatile write cache on or off. With the cache off, every completed write is
+    /// durable, and slower.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if there is none; what the controller answers.
+    /// [`Error::Unsupported`] if there is none; the controller's error.
     pub fn set_volatile_write_cache(&self, on: bool) -> Result<()> {
         self.has_write_cache()?;
         let value = VolatileWriteCache(0).with_wce(on);
@@ -208,7 +209,7 @@ impl Controller {
     /// §5.21.1.12).
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn autonomous_power_states(&self) -> Result<bool> {
         let get = |_: &mut Features, sender: &mut Sender<'_>| {
             sender.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)
@@ -217,12 +218,12 @@ impl Controller {
         Ok(AutonomousPowerStateTransition(dw0).apste())
     }
 
-    /// Has the controller collect up to `completions` (1 to 256) before it interrupts, or wait for
-    /// at most `time_100us` × 100 µs (1.4 §5.21.1.8); 1 or 0 turn it off. A queue that is polled
-    /// does not notice.
+    /// Makes the controller collect up to `completions` (1 to 256) before it interrupts, for at
+    /// most `time_100us` × 100 µs (1.4 §5.21.1.8); 1 or 0 turn it off. A polled queue is not
+    /// affected.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a number that cannot be; what the controller answers.
+    /// [`Error::Unsupported`] for an invalid number; the controller's error.
     pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
         let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok())
         else {

@@ -1,5 +1,5 @@
-//! A queue pair over plain memory, for the fuzzers in `fuzz/`. No interface: it changes with what
-//! they need.
+//! A queue pair over plain memory, for the fuzzers in `fuzz/`. Not an interface: it changes with
+//! their needs.
 
 use meantime_spec::sqe::Sqe;
 
@@ -10,17 +10,17 @@ use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};
 
 /// A queue pair whose device is the fuzzer.
 pub struct Rig {
-    /// What is public of it is used as it is.
+    /// The fuzzers call its public methods directly.
     pub pair: QueuePair,
-    /// A buffer near the rings: where the heap has put one is where it has put the others.
+    /// A buffer on the chunk of the rings, from whose address theirs are computed.
     anchor: DmaBuf,
 }
 
 impl Rig {
-    /// Rings of `entries` slots each, all on one chunk of `heap`, which has nothing else on it.
+    /// Rings of `entries` slots each, all on one chunk of `heap`, which holds nothing else.
     ///
     /// # Errors
-    /// Without memory.
+    /// If there is no memory.
     pub fn new(
         heap: &DmaHeap,
         (tail, head): (Doorbell, Doorbell),
@@ -48,7 +48,7 @@ impl Rig {
         self.host(self.pair.ring().cq_iova())
     }
 
-    /// How many slots that are not assigned are free.
+    /// Number of free slots that are not assigned.
     pub fn free_tags(&self) -> usize {
         self.pair.free_tags()
     }
@@ -58,7 +58,7 @@ impl Rig {
         self.pair.take_tag().map(|tag| self.pair.stage(tag, owner, command)).is_some()
     }
 
-    /// Stages `command` in one of the assigned slots, which has none.
+    /// Stages `command` in an assigned slot, which must be free.
     pub fn stage_assigned(&mut self, slot: u16, owner: u16, command: &Command) {
         self.pair.stage(Tag::assigned(slot), owner, command);
     }

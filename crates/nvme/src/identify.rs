@@ -1,4 +1,4 @@
-//! Identify data, validated: nothing else uses the device's structures directly.
+//! Identify data, validated: no other code uses the device's structures directly.
 
 use meantime_spec::identify::{
     IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs,
@@ -9,7 +9,7 @@ use meantime_spec::regs::{Cap, Vs};
 use super::prp;
 use super::{Error, Result};
 
-/// What the driver and its users need to know of a controller.
+/// The properties of a controller that the driver and its users need.
 #[derive(Debug, Clone)]
 pub struct ControllerInfo {
     /// PCI vendor.
@@ -24,7 +24,7 @@ pub struct ControllerInfo {
     pub version: Vs,
     /// Controller capabilities.
     pub cap: Cap,
-    /// The most data of one command in bytes.
+    /// The most data per command in bytes.
     pub max_transfer_bytes: u32,
     /// Namespaces that can exist.
     pub namespace_count: u32,
@@ -34,17 +34,17 @@ pub struct ControllerInfo {
     pub oncs: u16,
     /// Optional admin commands supported (OACS).
     pub oacs: u16,
-    /// How many event requests the controller keeps.
+    /// The most event requests that the controller keeps.
     pub event_requests: u16,
     /// Command Retry Delay Times 1 to 3, in units of 100 ms.
     pub crdt: [u16; 3],
     /// Whether the device can leave power state 0 by itself (APSTA).
     pub apst: bool,
-    /// The power states there are, 0 first.
+    /// The power states, 0 first.
     pub power_states: Vec<PowerState>,
-    /// How many entries the error log has.
+    /// Number of entries in the error log.
     pub error_log_entries: u16,
-    /// Whether there is the commands supported and effects log.
+    /// Whether the commands supported and effects log exists.
     pub has_commands_log: bool,
     /// SGL support (SGLS).
     pub sgls: u32,
@@ -57,7 +57,7 @@ pub struct ControllerInfo {
 }
 
 impl ControllerInfo {
-    /// Validates `raw` against what the driver relies on.
+    /// Validates `raw` against the driver's requirements.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
@@ -75,7 +75,7 @@ impl ControllerInfo {
         if nn == 0 {
             return Err(invalid("NN is 0: no namespace can exist".into()));
         }
-        // MDTS is in units of the minimum page size; 0 is no limit (1.4 §5.15.2.1).
+        // MDTS is in units of the minimum page size; 0 means no limit (1.4 §5.15.2.1).
         let unit_shift = 12 + u32::from(cap.mpsmin());
         let by_controller = match raw.mdts {
             0 => u64::MAX,
@@ -112,11 +112,11 @@ impl ControllerInfo {
 /// A power state (1.4 §5.15.2.2, figure "Power State Descriptor").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerState {
-    /// The most power that it takes, in units of 100 µW; 0: unknown.
+    /// Maximum power, in units of 100 µW; 0: unknown.
     pub max_power_100uw: u32,
-    /// How long it takes to enter, at most, in µs.
+    /// Maximum entry latency, in µs.
     pub entry_us: u32,
-    /// How long it takes to leave, at most, in µs.
+    /// Maximum exit latency, in µs.
     pub exit_us: u32,
     /// Whether I/O is processed in it.
     pub operational: bool,
@@ -144,13 +144,13 @@ pub struct NamespaceInfo {
     pub blocks: u64,
     /// log2 of the logical block size in bytes: 9 or 12.
     pub block_shift: u8,
-    /// The most logical blocks of one command.
+    /// The most logical blocks per command.
     pub max_blocks: u32,
-    /// I/O should not cross a multiple of this many blocks; 0 if the device does not mind.
+    /// I/O should not cross a multiple of this many blocks; 0 if there is no such boundary.
     pub optimal_boundary_blocks: u32,
     /// Capacity in use, in logical blocks.
     pub used_blocks: u64,
-    /// The most logical blocks of a fused Compare and Write; 0 if there is none.
+    /// The most logical blocks of a fused Compare and Write; 0 if unsupported.
     pub compare_write_blocks: u32,
 }
 
@@ -158,8 +158,8 @@ impl NamespaceInfo {
     /// Checks `raw`; the error says why the namespace cannot be used.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for a format
-    /// we do not have.
+    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for an
+    /// unsupported format.
     pub(crate) fn validate(
         nsid: u32,
         raw: &IdentifyNamespace,
@@ -214,9 +214,9 @@ impl NamespaceInfo {
         self.blocks << self.block_shift
     }
 
-    /// How many of the `left` blocks from `slba` on the next command may cover: no more than the
-    /// device takes at once, and not across the boundary it prefers (NOIOB). `has_data` is false
-    /// for commands that MDTS does not limit.
+    /// The number of the `left` blocks from `slba` on that the next command may cover: at most the
+    /// device's limit, and not across its preferred boundary (NOIOB). `has_data` is false for
+    /// commands that MDTS does not limit.
     #[inline(always)]
     pub fn next_span(&self, slba: u64, left: u64, has_data: bool) -> u32 {
         let most = if has_data { self.max_blocks } else { 1 << 16 };
@@ -229,8 +229,8 @@ impl NamespaceInfo {
     }
 }
 
-/// How many blocks are compared and written in one: ACWU, or NACWU if the namespace has values of
-/// its own (1.4 §6.4). Where atomic writes have boundaries, which a pair may cross, one block.
+/// The number of blocks compared and written atomically: ACWU, or NACWU if the namespace has its
+/// own values (1.4 §6.4). One block if atomic writes have boundaries, which a pair might cross.
 fn compare_write_blocks(raw: &IdentifyNamespace, controller: &ControllerInfo) -> u32 {
     let Some(acwu) = controller.compare_write_unit else { return 0 };
     if raw.nsfeat & nsfeat::ATOMICITY == 0 {

@@ -1,4 +1,4 @@
-//! An I/O queue of a live controller: a queue pair that recovers.
+//! An I/O queue of a live controller: a queue pair with recovery.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::retry::Retries;
 use super::{Error, Result};
 use meantime_hw::{Clock, EventFd};
 
-/// How often registering is tried again if resets keep coming between.
+/// The most attempts to register while resets keep intervening.
 const REGISTER_TRIES: u32 = 8;
 
 /// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
@@ -23,13 +23,13 @@ pub struct IoQueue {
     class: QueueClass,
     /// The epoch of the controller that knows this queue.
     epoch: u32,
-    /// Whether the controller of that epoch knows the queue.
+    /// Whether the controller of that epoch has the queue registered.
     registered: bool,
-    /// Whether the controller might know it: its memory must not be freed before the queue was
+    /// Whether the controller may know it: then its memory must not be freed before the queue is
     /// deleted.
     perhaps_known: bool,
     next_sweep_ns: u64,
-    /// When the slow path is next due: a deadline sweep, or a command to be staged again.
+    /// When the slow path is next due: a deadline sweep, or a command to stage again.
     next_look_ns: u64,
     last_tick_ns: u64,
     /// The controller's count of cache losses when this queue last read it.
@@ -40,7 +40,7 @@ impl IoQueue {
     /// Registers `pair` with the controller.
     ///
     /// # Errors
-    /// If it refuses, or is gone; the identifier and the vector are free again then.
+    /// If the controller refuses, or is gone. The identifier and the vector are then free again.
     pub(crate) fn create(
         controller: Arc<Controller>,
         mut pair: QueuePair,
@@ -116,21 +116,21 @@ impl IoQueue {
         self.controller.epoch() == self.pair.ring().gate()
     }
 
-    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. False, and
-    /// nothing staged, without a slot for the second.
+    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. Without a
+    /// slot for the second it stages nothing and returns false.
     pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
         let Some(second) = self.pair.take_tag() else { return false };
         self.pair.stage_pair([first, second], owner, pair);
         true
     }
 
-    /// Whether everything that can be is in flight.
+    /// Whether no further command can be staged.
     pub fn is_full(&self) -> bool {
         self.pair.free_tags() == 0
     }
 
-    /// How often deadlines are checked, in ns: the most by which an overdue command is detected
-    /// late.
+    /// The interval of deadline checks, in ns, which is also the most by which an overdue command
+    /// is detected late.
     pub fn sweep_interval_ns(&self) -> u64 {
         (self.controller.options().io_timeout_ns / 8).max(1)
     }
@@ -152,8 +152,8 @@ impl IoQueue {
     }
 
     /// The slow path: handles a reset made by another thread, climbs the ladder for overdue
-    /// commands, and stages due retries. Call it now and then while waiting; it returns at once
-    /// when nothing is due. Returns how many commands ended.
+    /// commands, and stages due retries. Called repeatedly while waiting; returns at once when
+    /// nothing is due. Returns the number of commands that ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
         self.last_tick_ns = now_ns;
@@ -164,7 +164,7 @@ impl IoQueue {
     }
 
     /// As [`IoQueue::tick`], whether or not it is due. Afterwards commands can be staged, or
-    /// [`IoQueue::usable`] says why not.
+    /// [`IoQueue::usable`] gives the reason why not.
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
@@ -187,7 +187,7 @@ impl IoQueue {
         counting.ended
     }
 
-    /// Stages again what is due; if the queue could not be recreated, what is held fails.
+    /// Stages due commands again; if the queue could not be recreated, held commands fail.
     fn restage(&mut self, to: &mut dyn Owner) {
         if !self.registered {
             let gone = self.controller.gone();
@@ -195,14 +195,14 @@ impl IoQueue {
                 .fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
             return;
         }
-        // Read the losses before the epoch: a loss that is found later has ended this epoch.
+        // Reads the losses before the epoch: a loss that is found later has ended this epoch.
         let losses = self.controller.cache_losses();
         if self.controller.epoch() == self.epoch {
             // A loss detected while the queue was being registered.
             if losses != std::mem::replace(&mut self.cache_losses, losses) {
                 self.pair.fail_held_flushes(to);
             }
-            // Recovery may have taken long.
+            // Recovery may have taken a long time.
             let now_ns = self.clock().now_ns();
             self.pair.restage(now_ns, to);
         }
@@ -236,8 +236,8 @@ impl IoQueue {
         }
         let device = self.controller.describe();
         tracing::warn!(device, qid = self.qid(), cid, "command timed out");
-        // Take each step only while the epoch is the command's own: another thread's reset changes
-        // the epoch.
+        // Each step is taken only while the epoch is the command's own: another thread's reset
+        // changes the epoch.
         let seen = self.epoch;
         if self.abort(cid, to) {
             return;
@@ -250,7 +250,7 @@ impl IoQueue {
         self.catch_up(Some(cid), to);
     }
 
-    /// Step 2. True if the command came back: it has ended, or is held for another try.
+    /// Step 2. True if the command has completed: it has ended, or is held for another try.
     fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
         self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
@@ -276,19 +276,19 @@ impl IoQueue {
         self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
-    /// Step 3. True if the controller has forgotten the queue; every command that was in flight on
+    /// Step 3. True if the controller has forgotten the queue. Every command that was in flight on
     /// it is then held or failed.
     fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
         if !self.forget() {
             return false;
         }
-        // The ring holds what the device completed before it deleted the queue.
+        // The ring holds the completions from before the deletion.
         self.reap_aborted(to);
         self.pair.requeue_all(Some(victim), false, to);
         true
     }
 
-    /// Has the controller delete the queue. False if it does not answer.
+    /// Deletes the queue on the controller. False if it does not answer.
     fn forget(&mut self) -> bool {
         if self.controller.unregister_queue(self.qid()).is_err() {
             return false;
@@ -325,7 +325,7 @@ impl IoQueue {
             if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. } | Error::Gone) = result {
                 self.controller.reset(self.epoch);
             } else {
-                // After a reset in between the queue may be known or not.
+                // If a reset intervened, the queue may be known or not.
                 self.forget();
             }
         }
@@ -336,8 +336,8 @@ impl IoQueue {
         result
     }
 
-    /// After a reset, or the end, of the controller: holds or fails what was in flight, and
-    /// registers the queue anew.
+    /// After a reset, or the end, of the controller: holds or fails the commands in flight, and
+    /// registers the queue again.
     fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
         // Waits for a reset by another thread; all its steps are bounded.
         let epoch = self.controller.settled_epoch();
@@ -352,8 +352,8 @@ impl IoQueue {
         if epoch != self.epoch {
             self.forgotten();
             self.epoch = epoch;
-            // RDY was 0 on the way to the new epoch, so the device has let go of every buffer.
-            // Entries that it completed before that are whole, and are taken.
+            // RDY was 0 before the new epoch, so the device has released every buffer. Entries that
+            // it completed earlier are whole, and are reaped.
             self.reap_aborted(to);
             let losses = self.controller.cache_losses();
             let cache_lost = losses != std::mem::replace(&mut self.cache_losses, losses);
@@ -371,7 +371,7 @@ impl IoQueue {
         }
     }
 
-    /// Whether commands can be staged; if not, why.
+    /// Checks that commands can be staged.
     ///
     /// # Errors
     /// [`Error::Gone`] or the reason why the queue could not be recreated.
@@ -385,14 +385,14 @@ impl IoQueue {
         }
     }
 
-    /// Gets every command back from the device, by whatever step of the ladder it takes. Commands
-    /// are still repeated meanwhile, since no caller would learn that a detached write failed.
+    /// Gets every command back from the device, by any step of the ladder. Commands are still
+    /// repeated meanwhile, since no caller would learn that a detached write failed.
     pub fn drain(&mut self, to: &mut dyn Owner) {
         if self.controller.epoch() == self.epoch {
             self.ring_doorbell();
         }
         let clock = self.clock().clone();
-        // Long enough to find a command overdue that no sweep has seen yet, and to repeat it.
+        // Long enough to detect an overdue command that no sweep has seen yet, and to repeat it.
         let deadline_ns = clock.now_ns().saturating_add(11 * self.sweep_interval_ns());
         let mut pause_ns = 0;
         while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
@@ -406,7 +406,7 @@ impl IoQueue {
         self.end_all(to);
     }
 
-    /// Gets every command back from the device now, and repeats none.
+    /// Gets every command back from the device now, without repeating any.
     fn end_all(&mut self, to: &mut dyn Owner) {
         if self.in_flight() == 0 {
             return;
@@ -443,7 +443,7 @@ impl DerefMut for IoQueue {
     }
 }
 
-/// Counts what ends.
+/// Counts ended commands.
 struct Counting<'a> {
     ended: usize,
     to: &'a mut dyn Owner,
@@ -473,7 +473,7 @@ impl Owner for NoOwner {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // The layer above has drained the queue if it lent buffers: no owner waits for these
+        // If buffers were lent, the layer above has drained the queue: no owner waits for these
         // outcomes.
         if self.in_flight() > 0 {
             self.end_all(&mut NoOwner);

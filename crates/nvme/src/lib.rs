@@ -1,9 +1,9 @@
 //! The NVMe driver: controller, queue pairs, recovery.
 //!
 //! # What it is for
-//! It turns a [`Command`] into a submission queue entry and a completion queue entry into an
-//! [`Outcome`], and recovers when the device does not answer. It knows no request, no policy and
-//! no thread.
+//! It converts a [`Command`] into a submission queue entry and a completion queue entry into an
+//! [`Outcome`], and recovers when the device does not answer. It knows no request, no policy and no
+//! thread.
 //!
 //! # What it owns
 //! - The registers and doorbells of its controller, which it has claimed: a second
@@ -14,14 +14,14 @@
 //!   the admin queue, and an atomic *epoch*, which a reset changes.
 //!
 //! # What it promises
-//! - Nothing that the device writes is believed. A completion is accepted only if queue, CID and
-//!   generation are those of a command in flight (`QueuePair::accept`); all others are counted and
-//!   dropped. Structures of Identify are validated (`identify`) before they are used.
-//! - A command ends exactly once, in bounded time, whatever the device does.
-//! - What may be repeated is repeated, at most `retries` times, unseen by the caller (`retry`
-//!   argues for each kind). A fused pair is never repeated: one of the two commands alone is no
-//!   pair, and a pair that was done unheard would find what it wrote itself.
-//! - A command's memory is its own until the device is provably done with it (ARCHITECTURE.md §3).
+//! - No data from the device is trusted. A completion is accepted only if queue, CID and generation
+//!   are those of a command in flight (`QueuePair::accept`); all others are counted and dropped.
+//!   Structures of Identify are validated (`identify`) before they are used.
+//! - Every command ends exactly once, in bounded time, whatever the device does.
+//! - A command that may be repeated is repeated, at most `retries` times, invisibly to the caller
+//!   (`retry` has the reasons). A fused pair is never repeated: one of the two commands alone is no
+//!   pair, and the compare of a repeated pair would find the data that the first try wrote.
+//! - A command keeps its memory until the device is provably done with it (ARCHITECTURE.md §3).
 //! - No clock is read, nothing is allocated, and no lock is taken when a command is staged or
 //!   reaped.
 //!
@@ -44,12 +44,12 @@
 //! request, which is one command, needs no second free list. Further slots serve the parts of
 //! requests that are split. The two commands of a compare-and-write are staged one after the other
 //! with no doorbell between, also across the end of the ring. If the compare failed and the device
-//! wrote all the same, the block layer's error is `IoErrorKind::Unfused`.
+//! wrote nevertheless, the block layer's error is `IoErrorKind::Unfused`.
 //!
 //! # Deadlines of a busy queue
-//! A queue that is always busy never comes to look at its deadlines. So `Ring::wrap` closes the
-//! queue every four rounds, and the next command takes the long way, which looks. The fast path
-//! pays nothing.
+//! A queue that is always busy would never check its deadlines. So `Ring::wrap` closes the queue
+//! every four rounds, and the next command takes the slow path, which checks. The fast path pays
+//! nothing.
 
 #![deny(unsafe_code)]
 
@@ -89,7 +89,7 @@ use meantime_spec::status::Status;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A failure beneath the protocol.
+    /// A failure below the protocol.
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The controller did not follow CC.EN within CAP.TO.
@@ -98,9 +98,9 @@ pub enum Error {
          power-cycle or reset the device"
     )]
     NotReady {
-        /// What was waited for.
+        /// The expected change.
         what: &'static str,
-        /// How long.
+        /// The time-out.
         timeout_ms: u64,
         /// The status register at the end.
         csts: u32,
@@ -113,7 +113,7 @@ pub enum Error {
     Fatal {
         /// The status register.
         csts: u32,
-        /// What was being done.
+        /// The operation.
         what: &'static str,
     },
     /// Another [`Controller`] has the transport.
@@ -125,26 +125,26 @@ pub enum Error {
     /// Registers read all ones, or the controller could not be brought back.
     #[error("the device is gone")]
     Gone,
-    /// The controller lacks something that is needed.
+    /// The controller lacks a required feature.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),
     /// An admin command failed.
     #[error("the controller refused {command}: {status}")]
     Admin {
-        /// Which.
+        /// The command.
         command: &'static str,
-        /// With which status.
+        /// Its status.
         status: Status,
     },
     /// An admin command was not answered.
     #[error("the controller did not answer {command} within {timeout_ms} ms")]
     AdminTimeout {
-        /// Which.
+        /// The command.
         command: &'static str,
-        /// How long was waited.
+        /// The time waited.
         timeout_ms: u64,
     },
-    /// The controller's identify data contradict themselves.
+    /// The controller's identify data is inconsistent.
     #[error("the controller's {structure} is not valid: {what}")]
     Invalid {
         /// The structure.
@@ -155,9 +155,9 @@ pub enum Error {
     /// No such namespace.
     #[error("the controller has no usable namespace {nsid}; it has {have}")]
     NoNamespace {
-        /// The one asked for.
+        /// The namespace requested.
         nsid: u32,
-        /// Those that there are.
+        /// The existing ones.
         have: String,
     },
     /// All queue identifiers are in use.
@@ -166,7 +166,7 @@ pub enum Error {
          threads"
     )]
     NoQueue {
-        /// How many there are.
+        /// The number of pairs.
         limit: u16,
     },
     /// All interrupt vectors are in use, or there are none.
@@ -175,7 +175,7 @@ pub enum Error {
          fewer threads"
     )]
     NoVector {
-        /// How many there are.
+        /// The number of vectors.
         vectors: u16,
     },
 }

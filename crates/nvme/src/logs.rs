@@ -1,4 +1,4 @@
-//! Log pages and identification beyond what the driver itself needs (NVMe Base 1.4 §5.14, §5.15).
+//! Log pages and identification that the driver itself does not need (NVMe Base 1.4 §5.14, §5.15).
 
 use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
 use meantime_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::controller::Controller;
 use super::{Error, Result};
 
-/// A namespace's globally unique identifiers: whichever of the three it has (1.4 §5.15.2, CNS 03h).
+/// A namespace's globally unique identifiers, as far as it has them (1.4 §5.15.2, CNS 03h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NamespaceIds {
     /// IEEE Extended Unique Identifier.
@@ -20,8 +20,8 @@ pub struct NamespaceIds {
 }
 
 impl NamespaceIds {
-    /// From the list of descriptors. One whose length is not its type's is left out, as is one of
-    /// all zeroes, which is none.
+    /// Parses the list of descriptors. Skips one whose length does not match its type, and one of
+    /// all zeroes, which means none.
     fn of(list: &[u8]) -> Self {
         fn id<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
             bytes.try_into().ok().filter(|id| *id != [0; N])
@@ -43,7 +43,7 @@ impl Controller {
     /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
     ///
     /// # Errors
-    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive
+    /// The controller's error; no memory; [`Error::Unsupported`] unless `bytes` is a positive
     /// multiple of 4.
     pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
         if bytes == 0 || !bytes.is_multiple_of(4) {
@@ -55,7 +55,7 @@ impl Controller {
         while log.len() < bytes as usize {
             let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
             let data = self.heap().alloc(len)?;
-            // Events stay asserted (RAE) until the last part was read.
+            // Events stay asserted (RAE) until the last part is read.
             let more = log.len() + len < bytes as usize;
             let sqe =
                 Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
@@ -74,16 +74,15 @@ impl Controller {
     /// The SMART / health log (1.4 §5.14.1.2).
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn smart(&self) -> Result<SmartLog> {
         self.log(lid::SMART, "SMART log")
     }
 
-    /// The error log's entries (1.4 §5.14.1.1), the latest first, as many as there are and at most
-    /// `most`.
+    /// The entries of the error log (1.4 §5.14.1.1), the latest first, at most `most`.
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn error_log(&self, most: u16) -> Result<Vec<ErrorLogEntry>> {
         let entries = most.min(self.info().error_log_entries).max(1);
         let bytes = u32::from(entries) * size_of::<ErrorLogEntry>() as u32;
@@ -100,29 +99,29 @@ impl Controller {
     /// The firmware slots (1.4 §5.14.1.3).
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn firmware_slots(&self) -> Result<FirmwareSlotLog> {
         self.log(lid::FIRMWARE_SLOT, "firmware slot log")
     }
 
-    /// Which commands there are, and what each may change (1.4 §5.14.1.5); `None` if the controller
-    /// does not keep this log.
+    /// The supported commands and their effects (1.4 §5.14.1.5); `None` if the controller does not
+    /// keep this log.
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn commands_supported(&self) -> Result<Option<CommandsSupportedLog>> {
-        // Asking all the same would leave an entry in the error log.
+        // A request for it would leave an entry in the error log.
         if !self.info().has_commands_log {
             return Ok(None);
         }
         self.log(lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
     }
 
-    /// What namespace `nsid` is called; nothing at all if the controller does not know the question
+    /// The identifiers of namespace `nsid`; none if the controller does not support the query
     /// (before 1.3).
     ///
     /// # Errors
-    /// What the controller answers.
+    /// The controller's error.
     pub fn namespace_ids(&self, nsid: u32) -> Result<NamespaceIds> {
         let version = self.info().version;
         if (version.major(), version.minor()) < (1, 3) {
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(ids.nguid, None);
         assert_eq!(ids.uuid, Some([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]));
         assert_eq!(NamespaceIds::of(&[0; 4096]), NamespaceIds::default());
-        // One that reaches beyond its page.
+        // A descriptor that extends beyond its page.
         assert_eq!(NamespaceIds::of(&[1, 200, 0, 0, 1, 2]), NamespaceIds::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Physical region pages: how a command names its data (NVMe Base 1.4 §4.3).
+//! Physical region pages, which describe a command's data (NVMe Base 1.4 §4.3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,21 +8,21 @@ use meantime_hw::dma::{DMA_PAGE, Iova};
 /// second page.
 pub(crate) const LIST_ENTRIES: usize = DMA_PAGE / 8;
 
-/// The most data that one command can name with one list page, whatever its first offset: PRP1 may
-/// cover less than a page, so one page less than PRP1 plus a full list.
+/// The most data that one command can describe with one list page, whatever its first offset: PRP1
+/// may cover less than a page, so one page less than PRP1 plus a full list.
 pub const MAX_BYTES: usize = LIST_ENTRIES * DMA_PAGE;
 
 const PAGE: u64 = DMA_PAGE as u64;
 
-/// Names the `len` bytes at `data`, which are contiguous in the controller's address space: (PRP1,
-/// PRP2).
+/// Describes the `len` bytes at `data`, which are contiguous in the controller's address space:
+/// returns (PRP1, PRP2).
 ///
 /// Two pages or fewer need no list. Otherwise entries from the second page on are written to
 /// `list`, which the controller sees at `list_iova`.
 #[inline(always)]
 pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: Iova) -> (u64, u64) {
     let first = data.0;
-    // Where PRP1's page ends; PRP1 alone may have an offset.
+    // The end of PRP1's page; only PRP1 may have an offset.
     let second = (first & !(PAGE - 1)) + PAGE;
     let end = first + u64::from(len);
     if end <= second {
@@ -35,7 +35,7 @@ pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: I
     }
 }
 
-/// Whether the data span more than two pages.
+/// Whether the data spans more than two pages.
 pub(crate) fn needs_list(data: Iova, len: u32) -> bool {
     data.0 % PAGE + u64::from(len) > 2 * PAGE
 }
@@ -43,8 +43,8 @@ pub(crate) fn needs_list(data: Iova, len: u32) -> bool {
 #[inline(never)]
 fn fill_list(second: u64, end: u64, list: &[AtomicU64; LIST_ENTRIES]) {
     let pages = (end - second).div_ceil(PAGE) as usize;
-    // A command longer than MAX_BYTES would be our bug, and would have the device read a list that
-    // is not there.
+    // A command longer than MAX_BYTES would be our bug, and would make the device read beyond the
+    // list.
     assert!(pages <= LIST_ENTRIES, "a command of {pages} pages does not fit one PRP list");
     for (index, entry) in list[..pages].iter().enumerate() {
         // Relaxed: the doorbell's Release makes the list visible (ARCHITECTURE.md §2, rule 4).

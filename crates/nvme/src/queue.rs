@@ -15,7 +15,7 @@ use super::recovery::{Recovery, micros};
 use super::ring::Ring;
 use meantime_hw::dma::Iova;
 
-/// Bits of a CID that are the slot's index; the six above are its generation.
+/// Bits of a CID that are the slot's index; the six bits above are its generation.
 const TAG_BITS: u32 = 10;
 
 /// The most commands that a queue can have in flight.
@@ -23,11 +23,10 @@ pub const MAX_SLOTS: u16 = 1 << TAG_BITS;
 
 const TAG_MASK: u16 = MAX_SLOTS - 1;
 
-/// Added to a CID it gives the same tag's next generation; 64 of them, then the 16 bits wrap
-/// around.
+/// Added to a CID to get the same tag's next generation; after 64 of them the 16 bits wrap around.
 const NEXT_GENERATION: u16 = 1 << TAG_BITS;
 
-/// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
+/// The operation of an I/O command (NVM command set, NVMe Base 1.4 §6).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
@@ -35,7 +34,7 @@ pub enum Op {
     Read = io::READ,
     /// Write.
     Write = io::WRITE,
-    /// Make everything durable that completed before.
+    /// Make all completed writes durable.
     #[default]
     Flush = io::FLUSH,
     /// Write zeroes without a buffer.
@@ -44,23 +43,23 @@ pub enum Op {
     Deallocate = io::DATASET_MANAGEMENT,
     /// Compare with a buffer; ends with the status *Compare Failure* if they differ.
     Compare = io::COMPARE,
-    /// Read without transferring, to find what cannot be read.
+    /// Read without transferring, to find unreadable blocks.
     Verify = io::VERIFY,
-    /// Mark as not to be read, until written again: to test what becomes of such blocks.
+    /// Make blocks unreadable until written again, to test the handling of such blocks.
     WriteUncorrectable = io::WRITE_UNCORRECTABLE,
-    /// Compare with the first half of a buffer, and if that is what is there write the second half,
-    /// with nothing in between: two commands, fused. (No opcode.)
+    /// Compare with the first half of a buffer, and if the data is equal write the second half,
+    /// atomically: two commands, fused. (No opcode.)
     CompareAndWrite = 0xff,
 }
 
 impl Op {
-    /// Whether a buffer goes with it.
+    /// Whether it has a buffer.
     #[inline(always)]
     pub fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Compare | Self::CompareAndWrite)
     }
 
-    /// Whether every device has it, and a buffer goes with it.
+    /// Whether every device supports it, and it has a buffer.
     #[inline(always)]
     pub fn is_common(self) -> bool {
         matches!(self, Self::Read | Self::Write)
@@ -70,7 +69,7 @@ impl Op {
     /// does.
     pub fn optional(self) -> Option<(u16, &'static str)> {
         match self {
-            // FUSES says whether there is the last one.
+            // FUSES says whether the last one is supported.
             Self::Read | Self::Write | Self::Flush | Self::CompareAndWrite => None,
             Self::WriteZeroes => Some((oncs::WRITE_ZEROES, "Write Zeroes")),
             Self::Deallocate => Some((oncs::DATASET_MANAGEMENT, "Dataset Management (deallocate)")),
@@ -81,21 +80,21 @@ impl Op {
     }
 }
 
-/// One command: never more than the device takes at once.
+/// One command: never larger than the device's limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Command {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Namespace.
     pub nsid: u32,
     /// First logical block.
     pub slba: u64,
-    /// How many, from 1; 0 for a flush.
+    /// Number of blocks, from 1; 0 for a flush.
     pub nlb: u32,
-    /// Where the data is; unused without data.
+    /// Address of the data; unused without data.
     pub data: Iova,
-    /// What PRP2 is to be if the data are scattered over pages: the second page, or a list; 0: they
-    /// are contiguous.
+    /// PRP2 if the data is scattered over pages: the second page, or a list; 0: the data is
+    /// contiguous.
     pub second: Iova,
     /// Length of the data in bytes.
     pub data_bytes: u32,
@@ -104,25 +103,25 @@ pub struct Command {
 }
 
 impl Command {
-    /// The entry of a command with data, which PRP1 and PRP2 name.
+    /// The entry of a command whose data PRP1 and PRP2 describe.
     #[inline(always)]
     fn transfer(&self, cid: u16, (prp1, prp2): (u64, u64)) -> Sqe {
         let &Self { op, nsid, slba, nlb, fua, .. } = self;
-        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+        // 65,536 blocks wrap to FFFFh as required: the field is 0's based.
         let nlb = nlb.wrapping_sub(1) as u16;
         Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua)
     }
 }
 
-/// How a command ended.
+/// The result of a command.
 pub type Outcome = Result<u32, CommandError>;
 
-/// A command that its own completion queue entry has ended.
+/// A command that was ended by its own completion queue entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Completed {
     /// The owner of the command.
     pub owner: u16,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
     /// Command specific.
     pub dw0: u32,
@@ -141,13 +140,13 @@ impl Completed {
         }
     }
 
-    /// As a `Result`, for the path on which a failure is not looked at.
+    /// Converts to a `Result`, for the path that does not examine failures.
     #[inline(always)]
     pub fn result(self) -> std::result::Result<u32, Status> {
         if self.status.is_success() { Ok(self.dw0) } else { Err(self.status) }
     }
 
-    /// The same as an [`Outcome`].
+    /// Converts to an [`Outcome`].
     #[inline(always)]
     pub fn outcome(self) -> Outcome {
         self.result().map_err(CommandError::Status)
@@ -166,7 +165,7 @@ pub enum CommandError {
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
-    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held.
+    /// For a flush: the device lost power, and with it perhaps the content of its volatile cache.
     /// Reported once to each channel.
     #[error(
         "the device lost power, and perhaps writes that were done and not yet flushed: write again \
@@ -176,7 +175,7 @@ pub enum CommandError {
     /// The device is gone.
     #[error("the device is gone")]
     Gone {
-        /// Whether the device was cut off from memory; if not, buffers must never be reused.
+        /// Whether the device was cut off from memory. If not, buffers must never be reused.
         memory_released: bool,
     },
 }
@@ -189,7 +188,7 @@ const _: () = assert!(size_of::<CommandError>() == 4 && size_of::<Outcome>() == 
 #[error("the queue is full")]
 pub struct QueueFull;
 
-/// What a queue pair has seen.
+/// The counters of a queue pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Commands staged.
@@ -198,13 +197,13 @@ pub struct QueueCounters {
     pub ended: u64,
     /// Entries refused because their CID was unknown, stale or of another queue.
     pub strays: u64,
-    /// Entries whose SQ head was not one that could be.
+    /// Entries with an impossible SQ head.
     pub bad_sqhd: u64,
     /// Commands found complete only after their deadline.
     pub late: u64,
     /// Abort commands sent.
     pub aborts: u64,
-    /// Times the queue was deleted and created anew.
+    /// Times the queue was deleted and created again.
     pub recreations: u64,
     /// Commands that were repeated because the device answered with a status that allows it.
     pub retries: u64,
@@ -215,7 +214,7 @@ pub struct QueueCounters {
 /// In a slot's owner: the command is one of a fused pair, and is never repeated.
 const FUSED: u16 = 1 << 15;
 
-/// A slot's index, whatever bits it came in: no bounds to be checked.
+/// A slot's index from a tag with any upper bits, without a bounds check.
 #[inline(always)]
 const fn index(tag: u16) -> usize {
     (tag & TAG_MASK) as usize
@@ -223,22 +222,22 @@ const fn index(tag: u16) -> usize {
 
 #[derive(Debug, Clone, Copy)]
 struct CommandSlot {
-    /// What a CQE's upper word holds above the SQ head, apart from the phase tag, when it completes
-    /// this slot's command with success: the SQ identifier, the CID, and a status of 0. While there
-    /// is no command, [`VACANT`] is set, which no CQE can match.
+    /// The upper word of a CQE above the SQ head, without the phase tag, if it completes this
+    /// slot's command with success: the SQ identifier, the CID, and a status of 0. While there is
+    /// no command, [`VACANT`] is set, which no CQE can match.
     key: u64,
     /// When the deadline sweep first saw this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
-    /// The owner of the command, as the layer above numbers it; with [`FUSED`] if it is one of a
+    /// The owner of the command, as numbered by the layer above; with [`FUSED`] if it is one of a
     /// pair.
     owner: u16,
-    /// The CID of the command, or of the next one: the generation is bumped at each release. It
-    /// stands in `key` too; taken from there, an optimised build (rustc 1.95, fat LTO) let
-    /// [`VACANT`] leak into the SQE's NSID.
+    /// The CID of the command, or of the next one: the generation is incremented at each release.
+    /// `key` contains it too, but taking it from there let [`VACANT`] leak into the SQE's NSID in
+    /// an optimised build (rustc 1.95, fat LTO).
     cid: u16,
 }
 
-/// Above the 48 bits that a CQE has.
+/// Above the 48 bits that come from a CQE.
 const VACANT: u64 = 1 << 63;
 
 /// The phase tag, above SQ identifier and CID.
@@ -252,7 +251,7 @@ impl CommandSlot {
         self.key & VACANT == 0
     }
 
-    /// Frees the slot; its next command has the next generation.
+    /// Frees the slot, and advances its generation.
     #[inline(always)]
     fn vacate(&mut self) {
         self.cid = self.cid.wrapping_add(NEXT_GENERATION);
@@ -281,7 +280,8 @@ pub struct QueuePair {
     count: u16,
     /// Slots `0..assigned` are assigned by the caller.
     assigned: u16,
-    /// Indices of the other free slots; the one freed last is used next, while its lines are warm.
+    /// Indices of the other free slots; the one freed last is reused first, while its cache lines
+    /// are warm.
     free: Vec<u16>,
     /// Commands staged since the queue was created, and commands ended in any way.
     staged: u64,
@@ -333,12 +333,12 @@ impl QueuePair {
         self.qid
     }
 
-    /// How many commands can be in flight.
+    /// The most commands in flight.
     pub fn slots(&self) -> u16 {
         self.count
     }
 
-    /// How many commands are in flight, or held to be staged again.
+    /// Number of commands in flight, or held to be staged again.
     #[inline(always)]
     pub fn in_flight(&self) -> u16 {
         (self.staged - self.ended) as u16
@@ -361,7 +361,7 @@ impl QueuePair {
         &mut self.ring
     }
 
-    /// How many slots [`QueuePair::take_tag`] can give.
+    /// Number of slots that [`QueuePair::take_tag`] can return.
     pub(crate) fn free_tags(&self) -> usize {
         self.free.len()
     }
@@ -415,7 +415,7 @@ impl QueuePair {
         prp::fill(command.data, command.data_bytes, list, list_iova)
     }
 
-    /// Stages a command by one SGL descriptor: the data are contiguous in the controller's address
+    /// Stages a command by one SGL descriptor: the data is contiguous in the controller's address
     /// space.
     fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
         let sqe = command.transfer(self.occupy(tag, owner), (0, 0));
@@ -423,33 +423,33 @@ impl QueuePair {
         self.ring.push(&sqe.with_sgl(descriptor));
     }
 
-    /// Stages a command whose data have a list of their pages already, or are on two pages: always
-    /// by PRPs, which every controller supports.
+    /// Stages a command whose data already has a list of its pages, or is on two pages: always by
+    /// PRPs, which every controller supports.
     fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         self.ring.push(&command.transfer(cid, (command.data.0, command.second.0)));
     }
 
-    /// Has [`QueuePair::stage`] use an SGL where data would need a PRP list. The controller
-    /// supports them (SGLS).
+    /// Makes [`QueuePair::stage`] use an SGL where data would need a PRP list. The controller must
+    /// support them (SGLS).
     pub(crate) fn use_sgls(&mut self) {
         self.sgl = true;
     }
 
-    /// Stages a command that its owner cannot build again ([`Owner::again`](super::Owner::again)):
-    /// it is not its request's only one, or has no data. A copy is kept for retries.
+    /// Stages a command that its owner cannot build again ([`Owner::again`](super::Owner::again)),
+    /// because its request has several, or it has no data. Keeps a copy for retries.
     #[inline]
     pub fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         self.keep(tag, command);
         self.stage(Tag(tag), owner, command);
     }
 
-    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each
-    /// other, with no doorbell between.
+    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two adjacent entries,
+    /// with no doorbell between.
     ///
     /// It is never repeated: one of the two alone is no pair, and the compare of a repeated pair
-    /// would find what its own first try wrote. Its outcome is reported with the highest bit of
-    /// `owner` set.
+    /// would find the data that the first try wrote. Its outcome is reported with the highest bit
+    /// of `owner` set.
     pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
         let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
         for ((Tag(tag), command), part) in parts {
@@ -459,7 +459,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether the command of `owner`, as its slot has it, is one of a fused pair.
+    /// Whether a slot's `owner` marks a command of a fused pair.
     pub(super) fn is_fused(owner: u16) -> bool {
         owner & FUSED != 0
     }
@@ -481,7 +481,7 @@ impl QueuePair {
         slot.cid
     }
 
-    /// Stages an entry as it is, except for its CID.
+    /// Stages an entry unchanged except for its CID.
     pub(crate) fn stage_raw(&mut self, owner: u16, mut sqe: Sqe) -> Result<(), QueueFull> {
         let tag = self.free.pop().ok_or(QueueFull)?;
         sqe.set_cid(self.occupy(tag, owner));
@@ -500,8 +500,8 @@ impl QueuePair {
         slot.cid
     }
 
-    /// Writes the one range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7, figure
-    /// "Range Definition").
+    /// Writes the single range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7,
+    /// figure "Range Definition").
     fn deallocate_range(&self, tag: u16, slba: u64, nlb: u32) -> Iova {
         let (page, iova) = self.ring.list(tag);
         page[0].store((u64::from(nlb) << 32).to_le(), Ordering::Relaxed);
@@ -509,7 +509,7 @@ impl QueuePair {
         iova
     }
 
-    /// Announces what was just staged to the device.
+    /// Announces the staged commands to the device.
     #[inline(always)]
     pub fn ring_now(&mut self) {
         self.tail_rung = self.ring.sq_tail();
@@ -532,12 +532,12 @@ impl QueuePair {
         self.ring.has_entry()
     }
 
-    /// Takes what has completed, at most a ring's worth, and hands each outcome with its owner to
-    /// `sink`. Returns how many commands ended.
+    /// Reaps at most a ring's worth of completions, and passes each outcome with its owner to
+    /// `sink`. Returns the number of commands that ended.
     #[inline(always)]
     pub fn reap(&mut self, mut sink: impl FnMut(u16, Outcome)) -> usize {
         let mut ended = 0;
-        // Bounded: a device that writes entries without end must not keep us here.
+        // Bounded: a device could write entries without end.
         for _ in 0..self.ring.entries() {
             let Some(cqe) = self.ring.take() else { break };
             if let Some(completed) = self.accept(&cqe) {
@@ -558,11 +558,11 @@ impl QueuePair {
         self.accept(&cqe)
     }
 
-    /// The command that `cqe` completes; its slot becomes free. `None` for a stray.
+    /// Accepts the command that `cqe` completes, and frees its slot. `None` for a stray.
     #[inline(always)]
     fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
-        // An impossible head is counted and otherwise ignored: slots, not SQHD, bound what is in
-        // the ring.
+        // An impossible head is counted and otherwise ignored: slots, not SQHD, bound the entries
+        // in the ring.
         if cqe.sqhd.get() >= self.ring.entries() {
             self.counters.bad_sqhd += 1;
         }
@@ -581,8 +581,8 @@ impl QueuePair {
     }
 
     /// Handles a stray, or a command that did not simply succeed; `None` also if the command is to
-    /// be repeated. Arguments and result are plain numbers, which are passed in registers, so that
-    /// the entry of a success need not be written to memory.
+    /// be repeated. Arguments and result are plain numbers, which are passed in registers, so the
+    /// entry of a successful command need not be written to memory.
     #[cold]
     #[inline(never)]
     fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
@@ -607,13 +607,13 @@ impl QueuePair {
         cid & TAG_MASK
     }
 
-    /// When the deadline sweep first saw the command in slot `tag`, or the slot's last command, in
-    /// µs; 0 if it never did.
+    /// When the deadline sweep first saw the current or last command in slot `tag`, in µs; 0 if it
+    /// never did.
     pub(super) fn first_swept_us(&self, tag: u16) -> u32 {
         self.slots[index(tag)].first_swept_us
     }
 
-    /// Every command with the device: (tag, CID, owner).
+    /// Every command that the device has: (tag, CID, owner).
     pub(super) fn busy(&self) -> Vec<(u16, u16, u16)> {
         let slots = (0..self.count).map(|tag| (tag, &self.slots[index(tag)]));
         slots
@@ -622,12 +622,13 @@ impl QueuePair {
             .collect()
     }
 
-    /// The device no longer has the command in slot `tag`. The caller frees or refills the slot.
+    /// Empties slot `tag`, whose command the device no longer has. The caller frees or refills
+    /// the slot.
     pub(super) fn vacate(&mut self, tag: u16) {
         self.slots[index(tag)].vacate();
     }
 
-    /// The command in slot `tag` has ended.
+    /// Counts the command in slot `tag` as ended, and frees the slot.
     #[inline(always)]
     pub(super) fn vacated(&mut self, tag: u16) {
         self.ended += 1;
@@ -668,7 +669,7 @@ impl QueuePair {
     }
 
     /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
-    /// Only when the device can no longer touch their buffers, or is never given memory again.
+    /// Only when the device can no longer access their buffers, or these are never reused.
     pub(crate) fn fail_all(
         &mut self,
         victim: Option<u16>,

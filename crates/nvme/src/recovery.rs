@@ -1,7 +1,7 @@
 //! Commands held for a retry: after a status that allows it, or because their queue was lost.
 //!
 //! A held command keeps its slot without being in flight. Its CID already has the next generation,
-//! so that a late entry for the last try is a stray.
+//! so a late entry for the last try is a stray.
 
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
@@ -12,21 +12,21 @@ use meantime_spec::status::Status;
 pub trait Owner {
     /// A command of `owner` has ended.
     fn ended(&mut self, owner: u16, outcome: Outcome);
-    /// The command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if it was
-    /// staged by `QueuePair::stage_kept`.
+    /// Returns the command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if
+    /// it was staged by `QueuePair::stage_kept`.
     fn again(&mut self, owner: u16) -> Option<Command>;
 }
 
-/// What is needed to stage a queue's commands again.
+/// The state for staging a queue's commands again.
 pub(crate) struct Recovery {
     clock: Clock,
     retries: Retries,
-    /// By tag: what was staged there last by [`QueuePair::stage_kept`].
+    /// By tag: the last command staged by [`QueuePair::stage_kept`].
     kept: Box<[Command]>,
-    /// By tag: how often the command that is, or was, there has been repeated.
+    /// By tag: the number of repeats of the current or last command.
     trials: Box<[Trial]>,
     held: Vec<Held>,
-    /// The earliest time that one of them is due.
+    /// The earliest due time of a held command, in ns.
     due_ns: u64,
 }
 
@@ -39,22 +39,22 @@ struct Trial {
     since_us: u32,
 }
 
-/// A command that is to be staged again.
+/// A command to be staged again.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     tag: u16,
     owner: u16,
-    /// Which repetition this will be, from 1.
+    /// The number of this repeat, from 1.
     count: u8,
-    /// Not before this.
+    /// Earliest time, in ns.
     due_ns: u64,
-    /// When its deadline began, in µs; 0: begins anew.
+    /// When its deadline began, in µs; 0: begins again.
     since_us: u32,
     /// Why the last try failed.
     error: CommandError,
 }
 
-/// A time in µs that may wrap, and is never 0, as slots keep it.
+/// A time in µs that may wrap, and is never 0, as stored in slots.
 pub(super) fn micros(now_ns: u64) -> u32 {
     ((now_ns / 1_000) as u32).max(1)
 }
@@ -72,7 +72,7 @@ impl Recovery {
         }
     }
 
-    /// How often the command with `cid`, first seen by a sweep at `since_us`, was repeated.
+    /// The number of repeats of the command with `cid`, first seen by a sweep at `since_us`.
     fn count(&self, tag: u16, cid: u16, since_us: u32) -> u8 {
         let trial = self.trials[usize::from(tag)];
         if since_us != 0 && trial.cid == cid && trial.since_us == since_us {
@@ -93,19 +93,19 @@ impl Recovery {
 }
 
 impl QueuePair {
-    /// Has failed commands repeated from now on.
+    /// Enables repeats of failed commands.
     pub(crate) fn set_recovery(&mut self, clock: Clock, retries: Retries) {
         self.recovery = Some(Box::new(Recovery::new(self.slots(), clock, retries)));
     }
 
-    /// From now on nothing is repeated any more; what is held already is still held.
+    /// Disables further repeats; commands that are held already stay held.
     pub(crate) fn stop_retrying(&mut self) {
         if let Some(recovery) = &mut self.recovery {
             recovery.retries.most = 0;
         }
     }
 
-    /// Keeps a copy of `command`, which its owner could not name again.
+    /// Keeps a copy of `command`, which its owner cannot build again.
     pub(super) fn keep(&mut self, tag: u16, command: &Command) {
         if let Some(recovery) = &mut self.recovery {
             recovery.kept[usize::from(tag)] = *command;
@@ -117,23 +117,23 @@ impl QueuePair {
         self.recovery.as_ref().is_some_and(|recovery| !recovery.held.is_empty())
     }
 
-    /// How many are held.
+    /// Number of held commands.
     fn held(&self) -> u16 {
         self.recovery.as_ref().map_or(0, |recovery| recovery.held.len() as u16)
     }
 
-    /// How many commands the device has.
+    /// Number of commands that the device has.
     pub(super) fn with_device(&self) -> u16 {
         self.in_flight() - self.held()
     }
 
-    /// When the first of the commands that are held is due, in ns; `u64::MAX` if none is.
+    /// When the first held command is due, in ns; `u64::MAX` if none is held.
     pub(crate) fn due_ns(&self) -> u64 {
         self.recovery.as_ref().map_or(u64::MAX, |recovery| recovery.due_ns)
     }
 
-    /// The command of `owner` with `cid`, whose slot is already vacated, has ended with `status`.
-    /// True if it is held to be repeated.
+    /// Handles the end with `status` of the command of `owner` with `cid`, whose slot is already
+    /// vacated. True if it is held to be repeated.
     pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
         if Self::is_fused(owner) {
             return false;
@@ -154,23 +154,23 @@ impl QueuePair {
             let since_us = if since_us == 0 { micros(now_ns) } else { since_us };
             let passed_ns = u64::from(micros(now_ns).wrapping_sub(since_us)) * 1_000;
             let pause_ns = recovery.retries.pause_ns(status, count);
-            // To wait for a try that comes too late would only be late.
+            // A try after the deadline would only delay the error.
             if passed_ns.saturating_add(pause_ns) >= recovery.retries.timeout_ns {
                 return false;
             }
             let due_ns = now_ns.saturating_add(pause_ns);
             recovery.hold(Held { tag, owner, count, due_ns, since_us, error });
         }
-        // The next submission, and the next tick of a wait, take the long way, which looks at what
-        // is due.
+        // The next submission, and the next tick of a wait, take the slow path, which checks for
+        // due commands.
         self.ring_mut().close();
         true
     }
 
-    /// The queue was deleted or the controller reset, and the device has let go of everything:
-    /// holds what can be repeated, in the order in which it was staged, and ends the rest: with
-    /// [`CommandError::TimedOut`] the command `victim`, else with [`CommandError::Reset`]. With
-    /// `cache_lost` no flush is repeated.
+    /// Called when the queue was deleted or the controller reset, and the device has released every
+    /// buffer. Holds repeatable commands, in the order in which they were staged, and ends the
+    /// rest: the command `victim` with [`CommandError::TimedOut`], the others with
+    /// [`CommandError::Reset`]. With `cache_lost` no flush is repeated.
     pub(crate) fn requeue_all(
         &mut self,
         victim: Option<u16>,
@@ -207,9 +207,9 @@ impl QueuePair {
         }
     }
 
-    /// Every command with the device, in the order in which they were staged: (tag, CID, owner).
+    /// Every command that the device has, in staging order: (tag, CID, owner).
     ///
-    /// The submission ring knows the order of those whose entry it still has; the others are older,
+    /// The submission ring gives the order of those whose entry it still has; the others are older,
     /// and come first.
     fn in_order(&self) -> Vec<(u16, u16, u16)> {
         let mut places = vec![0u32; usize::from(self.slots())];
@@ -224,7 +224,7 @@ impl QueuePair {
         busy
     }
 
-    /// Stages what is held and due, and rings. Only while the device knows the queue.
+    /// Stages due held commands, and rings. Only while the device knows the queue.
     pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let Some(mut recovery) = self.recovery.take() else { return };
         let mut index = 0;
@@ -251,18 +251,18 @@ impl QueuePair {
         self.ring_doorbell();
     }
 
-    /// Ends everything that is held: with `error`, or with what was wrong the last time.
+    /// Ends all held commands: with `error`, or with the error of their last try.
     pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Owner) {
         self.end_held(to, |held, _| Some(error.unwrap_or(held.error)));
     }
 
-    /// Ends the flushes that are held: what they were to make durable may be lost.
+    /// Ends the held flushes: the data that they cover may be lost.
     pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Owner) {
         let lost = |command: &Command| (command.op == Op::Flush).then_some(CommandError::CacheLost);
         self.end_held(to, |_, command| lost(command));
     }
 
-    /// Ends those of the commands that are held for which `judge` has an error.
+    /// Ends the held commands for which `judge` returns an error.
     fn end_held(
         &mut self,
         to: &mut dyn Owner,
@@ -285,7 +285,7 @@ impl QueuePair {
     }
 }
 
-/// What our own recovery made of a command, in the caller's terms.
+/// Translates an error caused by our own recovery into the caller's terms.
 pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
     use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
     match error {

@@ -1,5 +1,5 @@
-//! The registers and doorbells of a controller. Only this file writes them, and it argues why what
-//! the controller then does touches no memory but its own.
+//! The registers and doorbells of a controller. Only this file writes them, and it argues why the
+//! controller then accesses no memory but its own.
 
 #![expect(unsafe_code)]
 
@@ -13,7 +13,7 @@ use super::ring::Ring;
 use super::{Error, Result};
 use meantime_hw::{DmaHeap, Doorbell, Transport};
 
-/// A transport that no other driver uses as long as this exists.
+/// A transport that no other driver uses while this exists.
 pub(super) struct Registers(Arc<dyn Transport>);
 
 impl Registers {
@@ -29,7 +29,7 @@ impl Registers {
         }
     }
 
-    /// The transport, for what needs no exclusive access.
+    /// The transport, for operations without exclusive access.
     pub(super) fn transport(&self) -> &dyn Transport {
         self.0.as_ref()
     }
@@ -44,7 +44,7 @@ impl Registers {
         self.0.read32(CC)
     }
 
-    /// The sizes of the admin queues that the controller knows.
+    /// The sizes of the admin queues as programmed in the controller.
     pub(super) fn admin_attributes(&self) -> u32 {
         self.0.read32(AQA)
     }
@@ -52,8 +52,8 @@ impl Registers {
     /// Programs the admin queue of a disabled controller, and sets CC with EN (NVMe Base 1.4
     /// §7.6.1, steps 3 to 5).
     ///
-    /// The owner of `admin` keeps it until the controller is disabled, or has no memory any more:
-    /// [`Controller`](super::Controller) does, and quarantines it if neither can be done.
+    /// The owner of `admin` keeps it until the controller is disabled, or is cut off from memory:
+    /// [`Controller`](super::Controller) does so, and quarantines it if neither is possible.
     pub(super) fn enable(&self, admin: &Ring, sizes: Aqa, cc: Cc) {
         // SAFETY: no other driver uses the device, which knows no queue while it is disabled. This
         // queue is memory of the heap, used by the ring alone, and stays for as long as the owner
@@ -79,8 +79,8 @@ impl Registers {
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
-    /// Takes all memory of `heap` back; true if the controller will not touch it again. The
-    /// caller's controller has stopped, or is gone, and gets no command any more.
+    /// Takes all memory of `heap` back. True if the controller will not access it again. The
+    /// caller's controller has stopped, or is gone, and gets no further command.
     pub(super) fn take_back(&self, heap: &DmaHeap) -> bool {
         // SAFETY: no other driver uses the device, and its rings are muted by then: no later
         // command names the memory.

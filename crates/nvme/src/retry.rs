@@ -2,57 +2,60 @@
 //!
 //! # After a status
 //!
-//! A status with Do Not Retry is final. Of those without, these are repeated:
+//! A status with Do Not Retry is final. Of the others, these are repeated:
 //!
 //! | status | why |
 //! |---|---|
-//! | Data Transfer Error, Transient Transport Error | something on the way; the same command with the same memory may get through |
+//! | Data Transfer Error, Transient Transport Error | an error on the way; the same command with
+//! the same memory may get through |
 //! | Internal Error | the controller's own fault; DNR says whether it persists |
 //! | Command Interrupted | meant to be repeated: the controller had more urgent work (1.4 §4.6.1.2.1) |
-//! | Commands Aborted due to Power Loss Notification | the power may come back; if not, the controller goes |
+//! | Commands Aborted due to Power Loss Notification | the power may return; if not, the controller
+//! goes |
 //! | Namespace Not Ready | DNR says whether it becomes ready |
 //! | Internal Path Error, Asymmetric Access Transition, Controller Pathing Error | the path, not the command |
 //! | Command Aborted due to SQ Deletion | our recovery deleted the queue, and stages its commands in the new one |
 //! | Command Abort Requested | our recovery aborted it after its deadline: it is repeated like a lost command |
 //!
-//! And these are not, whatever DNR says:
+//! These are not repeated, whatever DNR says:
 //!
 //! | status | why |
 //! |---|---|
 //! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has already retried internally; another try costs wear and time |
-//! | what is wrong with the command (opcode, field, CID, LBA, PRP, SGL) | the same command would fail again |
+//! | errors in the command (opcode, field, CID, LBA, PRP, SGL) | the same command would fail again
+//! |
 //! | Format or Sanitize In Progress | lasts for minutes; the caller should know |
 //! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
 //! | reserved and vendor specific ones | no specification says that a retry helps |
 //!
 //! All tries that the device has answered share one deadline; a pause that would end after it is
-//! not started. A command that timed out, or was taken back because of another command, starts with
-//! a new deadline and counts as one repeat.
+//! not started. A command that timed out, or was taken back because of another command, gets a new
+//! deadline and counts as one repeat.
 //!
 //! A fused pair is never repeated: one of its commands alone is no pair, and if the first try was
-//! done, the second compare would fail because of it. Whether the pair was done, only a read can
-//! tell.
+//! executed, the second compare would fail because of it. Only a read shows whether the pair was
+//! executed.
 //!
 //! # After a queue was deleted or the controller reset
 //!
-//! The device has let go of every command then, done or not, and the caller has seen none of them
-//! complete. Each kind can safely be done twice:
+//! The device has then released every command, executed or not, and the caller has seen none of
+//! them complete. Each kind can safely be executed twice:
 //!
 //! - *Read, Compare, Verify* change nothing.
-//! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks the same however
-//!   often they are done. The second time may overwrite what another command wrote to the same
-//!   blocks meanwhile. Both were in flight together then, and NVMe does not order such commands
+//! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks with the same
+//!   content however often they are executed. The second time may overwrite another command's write
+//!   to the same blocks. Both were in flight together then, and NVMe does not order such commands
 //!   (1.4 §6.3): a caller that needs an order waits for the first before it submits the second. The
-//!   device keeps the buffer until the last try, so that each writes the same data.
-//! - *Flush* covers what completed before it was submitted. A Controller Reset keeps that (1.4
-//!   §3.1.5, CC.EN), so a flush after it still covers it. If something else disabled the
-//!   controller, such as a loss of power, its volatile cache may be gone: a flush that was in
+//!   device keeps the buffer until the last try, so each try writes the same data.
+//! - *Flush* covers writes completed before it was submitted. A Controller Reset keeps them (1.4
+//!   §3.1.5, CC.EN), so a flush after it still covers them. If the controller was disabled
+//!   otherwise, such as by a loss of power, its volatile cache may be lost: a flush that was in
 //!   flight then fails, and is not repeated
 //!   ([`CommandError::CacheLost`](super::CommandError::CacheLost)).
 
 use meantime_spec::status::{Status, StatusCode};
 
-/// What is done about a status other than success.
+/// The reaction to a status other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The command fails.
@@ -63,7 +66,7 @@ pub enum Verdict {
     Requeue,
 }
 
-/// What is done about `status`, which is not success.
+/// The reaction to `status`, which is not success.
 pub fn verdict(status: Status) -> Verdict {
     use StatusCode::*;
     if status.dnr() {
@@ -86,17 +89,17 @@ pub fn verdict(status: Status) -> Verdict {
     }
 }
 
-/// The pause before the first retry if the controller names none, in ns; each further one is four
+/// The pause before the first retry if the controller gives none, in ns; each further one is four
 /// times as long.
 const FIRST_PAUSE_NS: u64 = 10_000;
 
-/// The longest of them.
+/// The longest pause, in ns.
 const LONGEST_PAUSE_NS: u64 = 100_000_000;
 
 /// One unit of CRDT1 to CRDT3 (1.4 §5.15.2.1).
 const CRDT_UNIT_NS: u64 = 100_000_000;
 
-/// How often, and after what pauses.
+/// The number of retries, and their pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retries {
     /// The most times that a command is repeated.
@@ -131,7 +134,7 @@ mod tests {
         }
     }
 
-    /// By their numbers, as the specification's table has them.
+    /// By number, as in the specification's table.
     #[test]
     fn these_and_no_others_are_repeated() {
         let repeated: Vec<u16> =

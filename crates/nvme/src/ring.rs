@@ -15,7 +15,7 @@ use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Equals no epoch of a controller: those are even, or [`u32::MAX`].
+/// Differs from every epoch of a controller: those are even, or [`u32::MAX`].
 const CLOSED: u32 = u32::MAX - 2;
 
 /// Wraps of a busy completion ring between two checks of the deadlines.
@@ -37,11 +37,11 @@ pub(crate) struct Ring {
     /// which entries it need not interrupt for.
     report_batches: bool,
     phase: bool,
-    /// What the controller's epoch must equal for commands to be staged. See [`Ring::close`].
+    /// The epoch of the controller for which commands may be staged. See [`Ring::close`].
     gate: u32,
-    /// How often the completion ring has wrapped.
+    /// Number of wraps of the completion ring.
     rounds: u32,
-    /// The controller no longer knows the queue: its doorbells must not be written.
+    /// Whether the controller no longer knows the queue: then its doorbells must not be written.
     muted: bool,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
@@ -115,7 +115,7 @@ impl Ring {
         self.entries
     }
 
-    /// The PRP list page of slot `tag`, and where the controller sees it.
+    /// The PRP list page of slot `tag`, and its address for the controller.
     #[inline(always)]
     pub(crate) fn list(&self, tag: u16) -> (&[AtomicU64; LIST_ENTRIES], Iova) {
         debug_assert!(tag < self.entries);
@@ -159,7 +159,7 @@ impl Ring {
         })
     }
 
-    /// Announces everything pushed to the controller.
+    /// Announces all pushed entries to the controller.
     #[inline(always)]
     pub(crate) fn ring_tail(&self) {
         self.tail_doorbell.ring_tail(self.sq_tail);
@@ -200,13 +200,13 @@ impl Ring {
         }
     }
 
-    /// What the controller's epoch must equal for a command to be staged.
+    /// The epoch of the controller for which commands may be staged.
     #[inline(always)]
     pub(crate) fn gate(&self) -> u32 {
         self.gate
     }
 
-    /// Stages no command until the slow path has run.
+    /// Blocks staging until the slow path has run.
     pub(crate) fn close(&mut self) {
         self.gate = CLOSED;
     }
@@ -239,7 +239,8 @@ impl Ring {
         }
     }
 
-    /// The controller has forgotten the queue. Entries that it wrote before can still be taken.
+    /// Mutes the doorbells after the controller has forgotten the queue. Entries that it wrote
+    /// earlier can still be taken.
     pub(crate) fn mute(&mut self) {
         self.muted = true;
         self.close();
@@ -269,7 +270,7 @@ impl Ring {
         self.phase = true;
     }
 
-    /// The controller may write here for ever: the memory is never freed.
+    /// Never frees the memory: the controller may write to it for ever.
     pub(crate) fn quarantine(&mut self) {
         if let Some(Memory { sq, cq, lists }) = self.memory.take() {
             sq.quarantine();

@@ -1,9 +1,9 @@
 //! Shadow doorbells (NVMe Base 1.4 §5.7 and §7.13): for a controller whose registers are slow to
 //! write because a hypervisor or server handles each write.
 //!
-//! Each doorbell has a cell in each of two pages of memory: the value itself, and the controller's
-//! EventIdx, which says from what value on the register must be written. `hw::Doorbell` has the
-//! rule and its fence. The admin queue keeps its registers.
+//! Each doorbell has a cell in each of two memory pages: the value itself, and the controller's
+//! EventIdx, the value from which on the register must be written. `hw::Doorbell` has the rule and
+//! its fence. The admin queue keeps its registers.
 
 #![expect(unsafe_code)]
 
@@ -28,9 +28,9 @@ pub(crate) struct Shadows {
 }
 
 struct Pages {
-    /// Shadow doorbells and EventIdx; only taken when this goes.
+    /// Shadow doorbells and EventIdx; taken only on drop.
     buffers: Option<[DmaBuf; 2]>,
-    /// Never freed: the device may write here for ever.
+    /// Whether the memory is never freed: the device may write to it for ever.
     quarantined: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ impl Pages {
     }
 }
 
-/// Sets a cell of the pages, which both sides use as atomics.
+/// Stores to a cell of the pages, which both sides access as atomics.
 fn store(cell: NonNull<DoorbellCell>, value: u32) {
     // SAFETY: `Pages::cell` gave it: aligned, and mapped while the pages are, which the caller
     // holds.
@@ -60,13 +60,13 @@ fn store(cell: NonNull<DoorbellCell>, value: u32) {
 }
 
 impl Shadows {
-    /// Pages for a controller with doorbells as `dstrd` says.
+    /// Pages for a controller with the doorbell stride `dstrd`.
     pub(crate) fn new(heap: &DmaHeap, dstrd: u8) -> hw::Result<Self> {
         let buffers = Some([heap.alloc(DMA_PAGE)?, heap.alloc(DMA_PAGE)?]);
         Ok(Self { pages: Arc::new(Pages { buffers, quarantined: AtomicBool::new(false) }), dstrd })
     }
 
-    /// Gives the pages to a controller that was just enabled, all zeroes; it has no I/O queues yet.
+    /// Gives the pages to a newly enabled controller, all zeroes, before it has I/O queues.
     pub(crate) fn configure(&self, to: &mut Sender<'_>) -> Result<()> {
         for (page, offset) in [0, 1]
             .into_iter()
@@ -81,8 +81,8 @@ impl Shadows {
         to.queue.execute(&to.context, "Doorbell Buffer Config", sqe, None).map(drop)
     }
 
-    /// The doorbells of I/O queue pair `qid`, which the controller does not know at present, behind
-    /// their shadows. Beyond what the pages have room for they stay as they are (§5.7).
+    /// Adds shadows to the doorbells of I/O queue pair `qid`, which the controller does not know at
+    /// present. Doorbells beyond the pages' capacity stay unchanged (§5.7).
     pub(crate) fn shade(&self, qid: u16, tail: Doorbell, head: Doorbell) -> (Doorbell, Doorbell) {
         if qid >= queues_per_page(self.dstrd) {
             return (tail, head);
@@ -105,7 +105,7 @@ impl Shadows {
         (shade(tail, sq_tail_offset(qid, self.dstrd)), shade(head, cq_head_offset(qid, self.dstrd)))
     }
 
-    /// The controller may write to the pages for ever: their memory is given up with the last
+    /// The controller may write to the pages for ever: their memory is leaked with the last
     /// doorbell.
     pub(crate) fn quarantine(&self) {
         self.pages.quarantined.store(true, Ordering::Relaxed);

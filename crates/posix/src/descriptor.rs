@@ -1,4 +1,4 @@
-//! An open file description: what `open` made, and all duplicates of its descriptor share.
+//! An open file description: the result of `open`, shared by all duplicates of its descriptor.
 
 use std::ffi::c_int;
 use std::sync::PoisonError;
@@ -9,13 +9,13 @@ use super::{Errno, Posix};
 use meantime_ext4::{File, ReadDir};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// What is open.
+/// The kind of an open file description.
 pub enum Kind {
     /// A file.
     File(File),
     /// A directory.
     Directory(Mutex<ReadDir>),
-    /// Only its name (O_PATH).
+    /// A name only (O_PATH).
     Path,
 }
 
@@ -23,15 +23,15 @@ pub enum Kind {
 pub struct Description {
     found: Found,
     kind: Kind,
-    /// As F_GETFL returns them.
+    /// The flags returned by F_GETFL.
     flags: AtomicI32,
-    /// The offset, in bytes; of a directory the cookie of the next name.
+    /// The offset, in bytes; for a directory the cookie of the next name.
     position: AtomicU64,
-    /// Held while the offset is used and moved on.
+    /// Held while the offset is used and changed.
     turn: Mutex<()>,
 }
 
-/// What F_SETFL may change.
+/// The flags that F_SETFL may change.
 const SETTABLE: c_int =
     libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
 
@@ -41,12 +41,12 @@ impl Description {
         Self { found, kind, flags, position, turn: Mutex::new(Rank::Descriptor, ()) }
     }
 
-    /// What was opened, and its path.
+    /// The opened inode, and its path.
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -57,7 +57,7 @@ impl Description {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Changes the status flags (F_SETFL): what cannot be changed stays as it is.
+    /// Changes the status flags (F_SETFL); other flags are ignored.
     pub fn set_flags(&self, flags: c_int) {
         let kept = self.flags() & !SETTABLE;
         self.flags.store(kept | (flags & SETTABLE), Ordering::Relaxed);
@@ -72,12 +72,12 @@ impl Description {
         self.position.store(position, Ordering::Release);
     }
 
-    /// No other thread moves the offset while this is held.
+    /// Keeps other threads from changing the offset.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file, to read it.
+    /// The file, for reading.
     ///
     /// # Errors
     /// EISDIR for a directory, EBADF for one opened with O_PATH.
@@ -92,7 +92,7 @@ impl Description {
 }
 
 impl Posix {
-    /// `before`, of this process before it was forked, opened again.
+    /// Opens `before`, a description of this process before the fork, again.
     pub(super) fn reopen(
         &self,
         before: &Description,

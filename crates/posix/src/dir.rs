@@ -13,9 +13,9 @@ use meantime_process::lock::{Mutex, MutexGuard};
 pub struct DirEntry {
     /// Its inode.
     pub ino: u64,
-    /// Where the next one begins (`d_off`, `telldir`).
+    /// The position of the next name (`d_off`, `telldir`).
     pub next: i64,
-    /// What it is: `d_type`.
+    /// Its type: `d_type`.
     pub d_type: u8,
     /// The name, at most 255 bytes.
     pub name: Vec<u8>,
@@ -42,7 +42,7 @@ impl Description {
     /// The next name (`readdir`); `None` at the end.
     ///
     /// # Errors
-    /// ENOTDIR, EBADF, or what is wrong with the directory.
+    /// ENOTDIR, EBADF, or the errno of a damaged directory.
     pub fn next_entry(&self) -> Result<Option<DirEntry>, Errno> {
         let entries = match self.kind() {
             Kind::Directory(entries) => entries,
@@ -62,16 +62,16 @@ impl Description {
     }
 }
 
-/// `value` if it fits into `room` bytes; with no room at all, only its size is wanted.
+/// Returns `value` if it fits in `room` bytes; with `room` 0, only its size is wanted.
 fn fitting(value: Vec<u8>, room: usize) -> Result<Vec<u8>, Errno> {
     if room != 0 && value.len() > room { Err(Errno(libc::ERANGE)) } else { Ok(value) }
 }
 
 impl Posix {
-    /// Where a link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL if it is none.
+    /// EINVAL if it is not a symbolic link.
     pub fn read_link(&self, found: &Found) -> Result<Vec<u8>, Errno> {
         Ok(self.fs()?.read_link_at(found.node())?.into_os_string().into_vec())
     }
@@ -85,7 +85,7 @@ impl Posix {
         if name.is_empty() || name.len() > 255 {
             return Err(Errno(libc::ERANGE));
         }
-        // Names without a class belong to none.
+        // Names without a known prefix have no namespace.
         let known = [&b"user."[..], b"trusted.", b"security.", b"system."];
         if !known.iter().any(|class| name.starts_with(class)) {
             return Err(Errno(libc::EOPNOTSUPP));

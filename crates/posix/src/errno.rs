@@ -1,4 +1,4 @@
-//! Errors as C has them: the one place that maps the library's errors to errno.
+//! Errnos: the only place that maps the library's errors to errno.
 
 use std::error::Error as StdError;
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ impl fmt::Debug for Errno {
 }
 
 impl Errno {
-    /// For data of a file: what is damaged cannot be read (EIO); the rest as for names.
+    /// For file data: damaged data cannot be read (EIO); otherwise as for names.
     pub fn of_data(error: &Error) -> Self {
         match error {
             Error::Corrupt(_) => Self(libc::EIO),
@@ -51,7 +51,7 @@ impl From<&Error> for Errno {
             Error::WouldBlock => libc::EAGAIN,
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,
-            // A program learns nothing else about the device below a file system.
+            // A program gets no details of the device below a file system.
             Error::Io(_) => libc::EIO,
             Error::Resources(_) => libc::ENOMEM,
             Error::NoSpace => libc::ENOSPC,
@@ -85,7 +85,7 @@ impl From<&MountError> for Errno {
     }
 }
 
-/// The errno of the kernel, if the error is one of the kernel.
+/// The kernel's errno, if the error came from the kernel.
 fn of_kernel(error: &(dyn StdError + 'static)) -> Option<c_int> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -114,7 +114,7 @@ impl From<&ChannelError> for Errno {
             ChannelError::Depth { .. } => Self(libc::EINVAL),
             ChannelError::Policy { .. } => Self(libc::EOPNOTSUPP),
             ChannelError::Kernel { .. } => Self(match of_kernel(error) {
-                // Of what was asked for nothing was wrong: the kernel does not know it.
+                // The request was valid, but the kernel does not support it.
                 Some(libc::EINVAL | libc::ENOSYS) => libc::EOPNOTSUPP,
                 errno => errno.unwrap_or(libc::EIO),
             }),
@@ -152,7 +152,7 @@ impl From<&HwError> for Errno {
     }
 }
 
-/// A request that was not taken.
+/// A refused request.
 impl From<&SubmitError> for Errno {
     fn from(error: &SubmitError) -> Self {
         Self(match error {
@@ -167,7 +167,7 @@ impl From<&SubmitError> for Errno {
     }
 }
 
-/// A request that was not done. Never EINVAL, which is for calls that did nothing.
+/// A failed request. Never EINVAL, which is for calls without effect.
 impl From<&IoError> for Errno {
     #[cold]
     #[inline(never)]

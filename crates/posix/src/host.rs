@@ -1,9 +1,9 @@
-//! Paths of the machine's that lead into the mount point by a link, by `..`, or from a working
+//! Paths of the machine that enter the mount point through a link, through `..`, or from a working
 //! directory above it.
 //!
-//! The kernel knows nothing of the mount point, so what leads there does not exist for it. Only
-//! then, on the slow way of an error, is a path walked here. Nothing is allocated: allocators open
-//! files, too, while they hold their locks.
+//! The kernel does not know the mount point, so such paths do not exist for it. Only then, on the
+//! slow path of an error, is a path walked here. Nothing is allocated: allocators open files, too,
+//! while holding their locks.
 
 use rustix::fs::{CWD, readlinkat_raw};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use super::walk::MAX_LINKS;
 
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// A path without an allocation.
+/// A path in a fixed buffer, without allocation.
 pub struct PathBuffer {
     bytes: [u8; PATH_MAX],
     len: usize,
@@ -32,7 +32,7 @@ impl PathBuffer {
         &self.bytes[..self.len]
     }
 
-    /// What `fill` puts there: how many bytes, or `None`, for a path as it is.
+    /// Sets the path by `fill`, which returns its length, or `None`.
     #[must_use]
     pub fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<()> {
         self.len = 0;
@@ -40,7 +40,7 @@ impl PathBuffer {
         Some(())
     }
 
-    /// Adds to the end. `None` if there is no room: room for a NUL stays.
+    /// Appends `bytes`. `None` if there is no room; room for a NUL is kept.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_add(bytes.len()).filter(|&end| end < PATH_MAX)?;
@@ -49,12 +49,12 @@ impl PathBuffer {
         Some(())
     }
 
-    /// Takes the last name off.
+    /// Removes the last name.
     fn pop(&mut self) {
         self.len = self.as_bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
     }
 
-    /// Puts `target` in place of everything before byte `from`.
+    /// Replaces everything before byte `from` by `target`.
     fn splice(&mut self, target: &[u8], from: usize) -> Option<()> {
         let tail = self.len - from;
         let end = target.len().checked_add(tail).filter(|&end| end < PATH_MAX)?;
@@ -64,22 +64,22 @@ impl PathBuffer {
         Some(())
     }
 
-    /// Reads the link `at`: EINVAL if it is something else.
+    /// Reads the link `at`: EINVAL if it is not a link.
     fn read_link(&mut self, at: &mut Self) -> Result<(), Errno> {
         at.bytes[at.len] = 0;
         let path =
             std::ffi::CStr::from_bytes_until_nul(&at.bytes).map_err(|_| Errno::NAMETOOLONG)?;
         self.len = readlinkat_raw(CWD, path, &mut self.bytes[..])?;
-        // One that fills the buffer may have been cut off.
+        // A target that fills the buffer may be truncated.
         if self.len == PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
     }
 }
 
-/// The paths of one [`MountPoint::enters`]: too much for a stack that a signal handler has. Memory
-/// that is all zero is one of these.
+/// The paths of one [`MountPoint::enters`]: too large for a signal handler's stack. All-zero memory
+/// is a valid value.
 #[derive(Default)]
 pub struct Walk {
-    /// Where a relative path begins: an absolute one.
+    /// The directory of relative paths, as an absolute path.
     pub cwd: PathBuffer,
     rest: PathBuffer,
     at: PathBuffer,
@@ -87,16 +87,16 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The rest of the path behind the mount point.
+    /// The rest of the path below the mount point.
     pub fn rest(&self) -> &[u8] {
         self.rest.as_bytes()
     }
 }
 
 impl MountPoint {
-    /// Whether `path` reaches the mount point, with all links and `..` of the machine's before that
-    /// followed; what is left of it there is [`Walk::rest`]. A relative path begins at
-    /// [`Walk::cwd`]. `follow`: through the last part, too, if it is a link.
+    /// Whether `path` enters the mount point, after resolving the machine's links and `..` before
+    /// that; the rest of it is [`Walk::rest`]. A relative path begins at [`Walk::cwd`]. `follow`:
+    /// also resolves the last part if it is a link.
     #[inline(never)]
     pub fn enters(&self, path: &[u8], follow: bool, walk: &mut Walk) -> bool {
         self.walk_in(path, follow, walk).is_some()
@@ -139,9 +139,9 @@ impl MountPoint {
                         rest.splice(target.as_bytes(), from)?;
                         continue;
                     }
-                    // Something that is there, and no link.
+                    // It exists, and is not a link.
                     Err(Errno::INVAL) => {}
-                    // The way to the mount point need not exist.
+                    // The directories above the mount point need not exist.
                     Err(_) if self.has_above(at.as_bytes()) => {}
                     Err(_) => return None,
                 }

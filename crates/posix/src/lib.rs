@@ -2,26 +2,24 @@
 //!
 //! # What it is for
 //! The interposition library (`crates/preload`) turns a program's calls into calls of [`Posix`].
-//! Every function does what the system call of its name does, for reading. What would write
-//! answers EROFS, at the same point where Linux does.
+//! Every function implements the system call of its name, for reading. Calls that would write
+//! return EROFS, at the same point as in Linux.
 //!
 //! # What it owns
-//! [`Posix`] is what one process knows: the mounted file system, where its paths begin
-//! ([`MountPoint`]), which descriptors are its own, and the working directory if it is below the
-//! mount point.
+//! [`Posix`] is the state of one process: the mounted file system, its mount point
+//! ([`MountPoint`]), its descriptors, and the working directory if it is below the mount point.
 //!
 //! # What it promises
-//! `errno` is the one place that decides which errno an error is. Where it differs from a kernel's
-//! mount:
+//! `errno` is the only place that maps errors to errno. Differences from a kernel's mount:
 //! - Permissions are checked as for root: a user who may read the device may read its files.
-//!   Executing asks for an `x` bit.
+//!   Executing requires an `x` bit.
 //! - Access times are not kept (as with `noatime`).
-//! - O_DIRECT asks for no alignment.
+//! - O_DIRECT requires no alignment.
 //! - Locks for reading are granted, and never conflict, because no file is written.
-//! - Device nodes, pipes and sockets can be looked at, and not opened (ENXIO).
+//! - Device nodes, pipes and sockets can be queried, but not opened (ENXIO).
 //!
-//! A child by fork mounts anew with the same descriptors, because the threads that its parent's
-//! device needs are not in it.
+//! A forked child mounts again with the same descriptors, because it lacks the threads of its
+//! parent's device.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -65,13 +63,13 @@ pub use walk::{Found, ResolvedPath};
 
 use meantime_ext4::FileSystem;
 
-/// A mounted file system as one process sees it: its descriptors and working directory.
+/// A mounted file system as seen by one process: its descriptors and working directory.
 pub struct Posix {
     /// `None` once the process ends.
     fs: ArcSwapOption<FileSystem>,
     mount: MountPoint,
     descriptors: Table,
-    /// The working directory, if it is one of ours.
+    /// The working directory, if it is below the mount point.
     cwd: ArcSwapOption<Found>,
     cwd_is_ours: AtomicBool,
     /// `st_dev` of every file.
@@ -79,7 +77,7 @@ pub struct Posix {
 }
 
 impl Posix {
-    /// The file system `fs`, its root at `mount`, without descriptors.
+    /// The file system `fs`, mounted at `mount`, without descriptors.
     pub fn new(fs: FileSystem, mount: MountPoint) -> Self {
         let fsid = fs.usage().map(|usage| usage.fsid).unwrap_or_default();
         let device = stat::device_number(fsid);
@@ -93,11 +91,11 @@ impl Posix {
         }
     }
 
-    /// For the child of a fork: the same descriptors and working directory on `fs`, which was
-    /// mounted anew. Offsets are copied, and no longer shared with the parent. A file that no
-    /// longer exists gets no descriptor.
+    /// For the child of a fork: the same descriptors and working directory on `fs`, a new mount.
+    /// Offsets are copied, and no longer shared with the parent. A file that no longer exists gets
+    /// no descriptor.
     ///
-    /// Takes no lock of `before`: threads that the child does not have may hold some.
+    /// Takes no lock of `before`: threads that the child lacks may hold some.
     pub fn after_fork(before: &Self, fs: FileSystem) -> Self {
         let now = Self::new(fs, before.mount.clone());
         let mut same: Vec<(usize, Arc<Description>)> = Vec::new();
@@ -126,7 +124,7 @@ impl Posix {
     }
 
     /// Drops the file system and all descriptors; the device is released when the last running call
-    /// has ended. Calls fail from now on.
+    /// has ended. Later calls fail.
     pub fn end(&self) {
         self.descriptors.clear_all();
         self.set_cwd(None);
@@ -138,20 +136,20 @@ impl Posix {
         &self.descriptors
     }
 
-    /// The working directory, if it is one of ours.
+    /// The working directory, if it is below the mount point.
     #[inline]
     pub fn cwd(&self) -> Option<Arc<Found>> {
         if self.cwd_is_ours.load(Ordering::Acquire) { self.cwd.load_full() } else { None }
     }
 
-    /// Changes the working directory (`chdir`); `None`: it is not ours any more.
+    /// Changes the working directory (`chdir`); `None`: it is no longer below the mount point.
     pub fn set_cwd(&self, cwd: Option<Found>) {
         let is_ours = cwd.is_some();
         self.cwd.store(cwd.map(Arc::new));
         self.cwd_is_ours.store(is_ours, Ordering::Release);
     }
 
-    /// The absolute path of something of ours, as the program knows it.
+    /// The absolute path of `found` as the program sees it.
     pub fn absolute(&self, found: &Found) -> Vec<u8> {
         let mut path = self.mount.as_bytes().to_vec();
         path.extend_from_slice(found.path());

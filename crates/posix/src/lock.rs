@@ -1,5 +1,5 @@
-//! Locks on a file that is never written: those for reading are granted, and there is no lock that
-//! they could conflict with.
+//! Locks on files that are never written: read locks are granted, since no lock can conflict with
+//! them.
 
 use std::ffi::c_int;
 
@@ -17,7 +17,7 @@ pub enum Lock {
 }
 
 impl Lock {
-    /// From `l_type`.
+    /// Converts from `l_type`.
     ///
     /// # Errors
     /// EINVAL.
@@ -32,10 +32,10 @@ impl Lock {
 }
 
 impl Description {
-    /// Takes or gives up a record lock (F_SETLK, F_SETLKW and their kind).
+    /// Sets or releases a record lock (F_SETLK, F_SETLKW and similar commands).
     ///
     /// # Errors
-    /// EBADF for writing, since it is open for reading.
+    /// EBADF for a write lock, since the file is open for reading.
     pub fn lock(&self, lock: Lock) -> Result<(), Errno> {
         match (self.kind(), lock) {
             (Kind::Path, _) | (_, Lock::Write) => Err(Errno(libc::EBADF)),

@@ -1,14 +1,13 @@
-//! Where the file system's paths begin.
+//! The mount point of the file system.
 
 /// The default mount point.
 pub const DEFAULT_MOUNT_POINT: &str = "/mnt/meantime";
 
-/// An absolute path without `.`, `..` and doubled slashes, and not the root. Nothing needs to be
-/// there.
+/// An absolute path without `.`, `..` and repeated slashes, and not the root. It need not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPoint(Box<[u8]>);
 
-/// A path that cannot be a mount point.
+/// The path cannot be a mount point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mount point {path:?}: {what}; give an absolute path, e.g. {DEFAULT_MOUNT_POINT}")]
 pub struct MountPointError {
@@ -17,11 +16,11 @@ pub struct MountPointError {
 }
 
 impl MountPoint {
-    /// The mount point at `path`; slashes at the end do not matter.
+    /// The mount point at `path`; trailing slashes are ignored.
     ///
     /// # Errors
-    /// A path that is not absolute, has `..` in it, is the root, or lies in `/proc`, `/dev` or
-    /// `/sys`, which programs need as they are.
+    /// If the path is not absolute, contains `..`, is the root, or lies in `/proc`, `/dev` or
+    /// `/sys`, which programs need unchanged.
     pub fn new(path: &[u8]) -> Result<Self, MountPointError> {
         let wrong =
             |what| MountPointError { path: String::from_utf8_lossy(path).into_owned(), what };
@@ -55,15 +54,15 @@ impl MountPoint {
         &self.0
     }
 
-    /// What follows the mount point in `path`, if that is an absolute path which names it (the
-    /// empty text for the mount point itself). Only names are compared; whether a link or `..`
-    /// leads here is for [`enters`](Self::enters). Allocates nothing.
+    /// The rest of `path` below the mount point, if it is an absolute path through it (empty for
+    /// the mount point itself). Compares names only; [`enters`](Self::enters) resolves links and
+    /// `..`. Allocates nothing.
     #[inline]
     pub fn strip<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         if path.first() != Some(&b'/') {
             return None;
         }
-        // The usual spelling first; of a path that is not ours no further byte is read.
+        // The usual spelling first; for any other path no further byte is read.
         if let Some(rest) = path.strip_prefix(&*self.0) {
             match rest.first() {
                 None | Some(b'/') => return Some(rest),
@@ -85,12 +84,12 @@ impl MountPoint {
         Some(rest)
     }
 
-    /// Whether `path` (absolute, clean) is on the way to the mount point, or it.
+    /// Whether `path` (absolute, clean) is the mount point or above it.
     pub(super) fn has_above(&self, path: &[u8]) -> bool {
         self.0.strip_prefix(path).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     }
 
-    /// The directory it is in, as `..` of its root means: an absolute path.
+    /// Its parent directory, which is `..` of the file system's root: an absolute path.
     pub(super) fn parent(&self) -> &[u8] {
         match self.0.iter().rposition(|&byte| byte == b'/') {
             None | Some(0) => b"/",
@@ -99,12 +98,12 @@ impl MountPoint {
     }
 }
 
-/// The names in `path`, without `.` and what is between two slashes.
+/// The names in `path`, without `.` and empty parts.
 pub(super) fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
-/// The first name in `path`, and what follows it (with its slash); `None` if there is none.
+/// The first name in `path`, and the rest (with its slash); `None` if there is no name.
 pub(super) fn next_part(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut rest = path;
     loop {

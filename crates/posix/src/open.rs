@@ -1,4 +1,4 @@
-//! `open`, and what would make, remove or change a name.
+//! `open`, and calls that would create, remove or change a name.
 
 use std::ffi::c_int;
 
@@ -14,8 +14,8 @@ impl Posix {
         flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive
     }
 
-    /// Opens what was found for `flags`, links followed as [`open_follows`](Self::open_follows)
-    /// says.
+    /// Opens `place` with `flags`; its path was resolved with links followed as by
+    /// [`open_follows`](Self::open_follows).
     ///
     /// # Errors
     /// As open(2) on a read-only mount; ENXIO for devices, pipes and sockets.
@@ -68,21 +68,20 @@ impl Posix {
                 return Err(Errno(libc::ENXIO));
             }
         };
-        // F_GETFL has no flags of creation, nor the descriptor's own; it has O_LARGEFILE, as on
-        // every 64-bit Linux.
+        // F_GETFL returns neither creation flags nor the descriptor's own; it returns O_LARGEFILE,
+        // as on every 64-bit Linux.
         let of_open =
             libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
         Ok(Description::new(found, kind, flags & !of_open | O_LARGEFILE))
     }
 
-    /// What a call answers that would make `place`: mkdir, mknod, symlink, link and rename to a new
-    /// name.
+    /// The errno of a call that would create `place`: mkdir, mknod, symlink, link and rename to a
+    /// new name.
     pub fn make(&self, place: &ResolvedPath) -> Errno {
         Errno(if matches!(place, ResolvedPath::Found(_)) { libc::EEXIST } else { libc::EROFS })
     }
 
-    /// What a call answers that would change what was found: chmod, chown, truncate, utimensat,
-    /// setxattr.
+    /// The errno of a call that would change `place`: chmod, chown, truncate, utimensat, setxattr.
     pub fn change(&self, place: &ResolvedPath) -> Errno {
         Errno(if matches!(place, ResolvedPath::Found(_)) { libc::EROFS } else { libc::ENOENT })
     }

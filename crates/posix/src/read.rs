@@ -1,4 +1,4 @@
-//! Reading, and where reading goes on.
+//! Reading, and the file offset.
 
 use std::ffi::c_int;
 use std::io::IoSliceMut;
@@ -10,19 +10,19 @@ use meantime_ext4::{Advice, Error, ReadOptions};
 /// The flags of `preadv2` (RWF_*).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RwFlags {
-    /// RWF_HIPRI: poll for this one.
+    /// RWF_HIPRI: poll for this read.
     pub poll: bool,
-    /// RWF_NOWAIT: only what is in the cache.
+    /// RWF_NOWAIT: read from the cache only.
     pub no_wait: bool,
 }
 
 impl RwFlags {
-    /// From the call's argument.
+    /// Converts the call's argument.
     ///
     /// # Errors
-    /// EOPNOTSUPP for a flag that reading files does not have.
+    /// EOPNOTSUPP for a flag that reads do not support.
     pub fn new(flags: c_int) -> Result<Self, Errno> {
-        // Of a read these two mean nothing, and are taken by Linux.
+        // These two have no effect on a read, and Linux accepts them.
         let ignored = libc::RWF_DSYNC | libc::RWF_SYNC;
         if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT | ignored) != 0 {
             return Err(Errno(libc::EOPNOTSUPP));
@@ -31,7 +31,7 @@ impl RwFlags {
     }
 }
 
-/// The most that one call reads (MAX_RW_COUNT of Linux).
+/// The most bytes read by one call (MAX_RW_COUNT of Linux).
 pub(crate) const MAX_READ_BYTES: usize = 0x7fff_f000;
 
 impl Description {
@@ -54,7 +54,7 @@ impl Description {
             .map_err(|error| Errno::of_data(&error))
     }
 
-    /// Reads into `bufs`, one after another, from byte `offset` on (`preadv2`).
+    /// Reads into `bufs`, in order, from byte `offset` on (`preadv2`).
     ///
     /// # Errors
     /// As preadv2(2).
@@ -74,7 +74,7 @@ impl Description {
             .map_err(|error| Errno::of_data(&error))
     }
 
-    /// Reads from the offset on, which moves by what was read (`read`).
+    /// Reads from the offset on, and advances it (`read`).
     ///
     /// # Errors
     /// As read(2).
@@ -102,7 +102,7 @@ impl Description {
         Ok(read)
     }
 
-    /// Moves the offset (`lseek`).
+    /// Changes the offset (`lseek`).
     ///
     /// # Errors
     /// As lseek(2).
@@ -139,10 +139,10 @@ impl Description {
         Ok(to)
     }
 
-    /// Says what will be read (`posix_fadvise`). `bytes` 0 is up to the end.
+    /// Handles advice on future reads (`posix_fadvise`). `bytes` 0: to the end.
     ///
     /// # Errors
-    /// EINVAL for an advice that there is not. Advice on a directory is taken, and means nothing.
+    /// EINVAL for unknown advice. Advice on a directory is accepted, without effect.
     pub fn advise(&self, offset: i64, bytes: i64, advice: c_int) -> Result<(), Errno> {
         let advice = match advice {
             libc::POSIX_FADV_NORMAL => Advice::Normal,

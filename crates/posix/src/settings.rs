@@ -1,5 +1,5 @@
-//! The settings of a program under `run --private`: in its environment, so that programs that it
-//! starts have them, too.
+//! The settings of a program under `run --private`: passed by its environment, so that its child
+//! programs inherit them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -9,33 +9,33 @@ use meantime_block::{self as block, Access, OpenOptions};
 use meantime_completion::Policy;
 use meantime_ext4::{FileSystem, MountOptions};
 
-/// The environment variables, and what they hold.
+/// The environment variables.
 mod variables {
-    /// The device's URI. Without it nothing is ours.
+    /// The device's URI. Without it the library is inactive.
     pub(super) const DEVICE: &str = "MEANTIME_RUN_DEVICE";
     /// The mount point.
     pub(super) const AT: &str = "MEANTIME_RUN_AT";
     /// The size of the page cache, in bytes.
     pub(super) const CACHE: &str = "MEANTIME_RUN_CACHE";
-    /// The way to wait.
+    /// The policy.
     pub(super) const COMPLETION: &str = "MEANTIME_RUN_COMPLETION";
 }
 
-/// How a program's files are mounted.
+/// The settings of a program's mount.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The device's URI.
     pub device: String,
-    /// Where its paths begin.
+    /// The mount point.
     pub mount_point: MountPoint,
-    /// Size of the page cache, in bytes; `None`: as mounts have it.
+    /// Size of the page cache, in bytes; `None`: the default of mounts.
     pub cache_bytes: Option<usize>,
-    /// The way to wait; `None`: as mounts have it.
+    /// The policy; `None`: the default of mounts.
     pub policy: Option<Policy>,
 }
 
 impl Settings {
-    /// From the variables of an environment; `None` if there is no device, or a value is wrong
+    /// Parses the variables of an environment; `None` if there is no device, or a value is invalid
     /// (`run --private` checks them before).
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text = |name| variable(name).and_then(|value| value.into_string().ok());
@@ -48,7 +48,7 @@ impl Settings {
         })
     }
 
-    /// The same for an environment.
+    /// The variables for an environment.
     pub fn to_environment(&self) -> Vec<(&'static str, OsString)> {
         let mut all = vec![
             (variables::DEVICE, self.device.clone().into()),
@@ -62,7 +62,7 @@ impl Settings {
     /// Opens the device and mounts its file system.
     ///
     /// # Errors
-    /// In words, with the device's name.
+    /// As a text, with the device's name.
     pub fn mount(&self) -> Result<FileSystem, Box<dyn std::error::Error + Send + Sync>> {
         let mut options = MountOptions { policy: self.policy, ..MountOptions::default() };
         options.cache_bytes = self.cache_bytes.unwrap_or(options.cache_bytes);

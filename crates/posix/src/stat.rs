@@ -1,4 +1,4 @@
-//! What is known of a file, as `stat` and `statfs` have it.
+//! File metadata in the forms of `stat` and `statfs`.
 
 use std::ffi::c_int;
 
@@ -6,10 +6,10 @@ use super::walk::Found;
 use super::{Errno, Posix};
 use meantime_ext4::{FileType, Metadata, Usage};
 
-/// The result of `stat`: the metadata, and the number of the device that they are of.
+/// The result of `stat`: the metadata, and the device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Of the inode.
+    /// The inode's metadata.
     pub metadata: Metadata,
     /// `st_dev`.
     pub device: u64,
@@ -31,25 +31,25 @@ pub struct StatFs {
 pub struct Access(c_int);
 
 impl Access {
-    /// From the call's argument.
+    /// Converts the call's argument.
     ///
     /// # Errors
-    /// EINVAL for bits that there are not.
+    /// EINVAL for unknown bits.
     pub fn new(mode: c_int) -> Result<Self, Errno> {
         let known = libc::R_OK | libc::W_OK | libc::X_OK;
         if mode & !known == 0 { Ok(Self(mode)) } else { Err(Errno(libc::EINVAL)) }
     }
 }
 
-/// A device number that the kernel never assigns: it counts the minor numbers of devices without a
-/// driver (major number 0) from 1 on.
+/// A device number that the kernel never assigns: for devices without a driver (major number 0) it
+/// counts minor numbers from 1 on.
 pub(super) fn device_number(fsid: u64) -> u64 {
     let minor = 0xf_0000 | (fsid ^ fsid >> 16 ^ fsid >> 32 ^ fsid >> 48) & 0xffff;
     libc::makedev(0, minor as u32)
 }
 
 impl Posix {
-    /// `stat` of what was found.
+    /// `stat` of `found`.
     pub fn stat(&self, found: &Found) -> Stat {
         Stat { metadata: found.node().metadata(), device: self.device }
     }
@@ -62,10 +62,10 @@ impl Posix {
         Ok(StatFs { usage: self.fs()?.usage()?, magic: libc::EXT4_SUPER_MAGIC, name_max: 255 })
     }
 
-    /// Whether root may do `access` with what was found.
+    /// Whether root may do `access` with `found`.
     ///
     /// # Errors
-    /// EACCES for executing what has no `x` bit, EROFS for writing what is no device.
+    /// EACCES for executing a file without `x` bits, EROFS for writing anything but a device.
     pub fn access(&self, found: &Found, access: Access) -> Result<(), Errno> {
         let metadata = found.node().metadata();
         let stored = matches!(

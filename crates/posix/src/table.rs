@@ -1,4 +1,4 @@
-//! Which descriptors are ours.
+//! The library's descriptors.
 
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -10,13 +10,13 @@ use super::{Description, Errno};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
-/// One more than the highest number that a descriptor of ours can have.
+/// One more than the highest descriptor number supported.
 pub const MAX_DESCRIPTORS: usize = CHUNK * CHUNKS;
 
 type Chunk = Box<[ArcSwapOption<Description>]>;
 
-/// Descriptors by number. A look-up takes no lock; a caller keeps the description it uses, also if
-/// its last descriptor is closed meanwhile.
+/// Descriptors by number. A look-up takes no lock; a caller keeps its description even if the last
+/// descriptor is closed meanwhile.
 pub struct Table {
     chunks: Box<[OnceLock<Chunk>]>,
 }
@@ -32,14 +32,14 @@ impl Table {
         self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
     }
 
-    /// What descriptor `fd` stands for, if it is ours. Negative numbers never are.
+    /// The description of `fd`, if it is ours. Never for negative numbers.
     #[inline]
     pub fn get(&self, fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
         let guard = self.slot(fd)?.load();
         guard.is_some().then_some(guard)
     }
 
-    /// As [`get`](Self::get), to keep.
+    /// As [`get`](Self::get), for keeping.
     pub fn get_full(&self, fd: c_int) -> Option<Arc<Description>> {
         self.slot(fd)?.load_full()
     }
@@ -50,10 +50,10 @@ impl Table {
         self.get(fd).is_some()
     }
 
-    /// From now on `fd` stands for `description`. What it stood for before is given back.
+    /// Sets `fd` to `description`. Returns its former description.
     ///
     /// # Panics
-    /// For a number that [`check`](Self::check) refuses.
+    /// If [`check`](Self::check) refuses the number.
     pub fn set(&self, fd: c_int, description: Arc<Description>) -> Option<Arc<Description>> {
         let number = usize::try_from(fd).expect("a descriptor's number");
         let chunk = self.chunks[number / CHUNK]
@@ -61,7 +61,7 @@ impl Table {
         chunk[number % CHUNK].swap(Some(description))
     }
 
-    /// Whether there is room for `fd`.
+    /// Checks that there is room for `fd`.
     ///
     /// # Errors
     /// EMFILE.
@@ -70,21 +70,21 @@ impl Table {
         if fits { Ok(()) } else { Err(Errno(libc::EMFILE)) }
     }
 
-    /// Removes `fd`; returns what it stood for, if it was ours.
+    /// Removes `fd`. Returns its description, if it was ours.
     pub fn clear(&self, fd: c_int) -> Option<Arc<Description>> {
         let slot = self.slot(fd)?;
-        // Nearly always it is not: one load.
+        // Usually it is not ours: one load.
         if slot.load().is_none() { None } else { slot.swap(None) }
     }
 
-    /// Removes all.
+    /// Removes all descriptors.
     pub(super) fn clear_all(&self) {
         for slot in self.chunks.iter().filter_map(OnceLock::get).flatten() {
             slot.store(None);
         }
     }
 
-    /// Calls `each` for every descriptor there is.
+    /// Calls `each` for every descriptor.
     pub(super) fn for_each(&self, mut each: impl FnMut(c_int, &Arc<Description>)) {
         for (index, chunk) in self.chunks.iter().enumerate() {
             for (at, slot) in chunk.get().into_iter().flatten().enumerate() {

@@ -1,7 +1,7 @@
-//! What a path leads to: inside the file system, or out of it again.
+//! Path resolution: to an inode of the file system, or out of it.
 //!
 //! As in a kernel's mount, a link with an absolute target begins at the machine's root, not at the
-//! file system's, and `..` of the root leads to the directory that the mount point is in.
+//! file system's, and `..` of the root is the parent directory of the mount point.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,19 +10,20 @@ use super::mountpoint::next_part;
 use super::{Errno, Posix};
 use meantime_ext4::{Error, FileType, Node};
 
-/// The most links that one path may lead through (path_resolution(7)).
+/// The most links in one path (path_resolution(7)).
 pub(super) const MAX_LINKS: u32 = 40;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 255;
 
-/// An inode with its path from the root: empty for the root itself, else `/a/b`, without links.
+/// An inode with its path from the root: empty for the root itself, otherwise `/a/b`, without
+/// links.
 #[derive(Clone)]
 pub struct Found {
     node: Node,
     path: Vec<u8>,
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 pub enum ResolvedPath {
     /// An existing file.
     Found(Found),
@@ -30,10 +31,10 @@ pub enum ResolvedPath {
     Missing {
         /// The directory.
         parent: Found,
-        /// The name that is not in it.
+        /// The missing name.
         name: Vec<u8>,
     },
-    /// A path outside of the file system: absolute on the machine, and it may lead back here.
+    /// A path outside of the file system: absolute on the machine; it may lead back here.
     Outside(Vec<u8>),
 }
 
@@ -58,8 +59,8 @@ impl ResolvedPath {
     /// The existing file.
     ///
     /// # Errors
-    /// ENOENT if there is none. [`ResolvedPath::Outside`] counts as nothing: callers have dealt
-    /// with it before.
+    /// ENOENT if there is none. [`ResolvedPath::Outside`] counts as missing: callers have handled
+    /// it before.
     pub fn found(self) -> Result<Found, Errno> {
         match self {
             Self::Found(found) => Ok(found),
@@ -74,8 +75,8 @@ impl Posix {
         Ok(Found { node: self.fs()?.root()?, path: Vec::new() })
     }
 
-    /// What `path` leads to, from the root of the file system on (also if it begins with a slash).
-    /// `follow`: through the last part, too, if it is a link.
+    /// Resolves `path` from the root of the file system (also if it begins with a slash). `follow`:
+    /// also resolves the last part if it is a link.
     ///
     /// # Errors
     /// As path_resolution(7).
@@ -83,8 +84,8 @@ impl Posix {
         self.find(self.root()?, path, follow)
     }
 
-    /// What `path` leads to, from directory `start` on (also if it begins with a slash). `follow`:
-    /// through the last part, too, if it is a link.
+    /// Resolves `path` from directory `start` (also if it begins with a slash). `follow`: also
+    /// resolves the last part if it is a link.
     ///
     /// # Errors
     /// As path_resolution(7).
@@ -93,7 +94,7 @@ impl Posix {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         let mut at = start;
-        // What is still to be walked; a link's target is put before it.
+        // The rest of the path; a link's target is inserted before it.
         let mut rest = path.to_vec();
         let (mut pos, mut links) = (0, 0);
         while let Some((name, after)) = next_part(&rest[pos..]) {
@@ -113,7 +114,7 @@ impl Posix {
                 pos = rest.len() - after.len();
                 continue;
             }
-            // A slash after it: it has to be a directory, so a link is followed in any case.
+            // A trailing slash requires a directory, so a link is followed in any case.
             let is_last = next_part(after).is_none();
             let must_be_directory = !after.is_empty();
             let node = match self.fs()?.lookup(&at.node, OsStr::from_bytes(name)) {
@@ -158,7 +159,7 @@ impl Posix {
     }
 }
 
-/// Two paths, one after another. `after` is empty or begins with a slash.
+/// Joins two paths. `after` is empty or begins with a slash.
 fn joined(before: &[u8], after: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(before.len() + after.len());
     path.extend_from_slice(before);
@@ -166,7 +167,7 @@ fn joined(before: &[u8], after: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Takes the last name off.
+/// Removes the last name.
 fn pop(path: &mut Vec<u8>) {
     let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
     path.truncate(end);

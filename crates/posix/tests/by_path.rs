@@ -1,4 +1,4 @@
-//! Files and directories changed by path, on a file system made here.
+//! Changes of files and directories by path, on a new file system.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -78,7 +78,7 @@ fn content_and_attributes_as_std_fs_has_them() {
     assert!(fs.read("/a/f").unwrap() == fs.read("/a/g").unwrap());
     let (from, to) = (fs.metadata("/a/f").unwrap(), fs.metadata("/a/g").unwrap());
     assert_eq!((to.mode, to.size, to.blocks_512), (from.mode, from.size, from.blocks_512));
-    // To one that is there, and to itself.
+    // To an existing name, and to itself.
     fs.write("/a/small", "small").unwrap();
     assert_eq!(fs.copy("/a/small", "/a/g").unwrap(), 5);
     assert_eq!(fs.read_to_string("/a/g").unwrap(), "small");
@@ -125,7 +125,7 @@ fn content_and_attributes_as_std_fs_has_them() {
 const OPERATIONS: [&str; 8] =
     ["mkdir", "rmdir", "unlink", "link", "symlink", "create", "rename from", "rename to"];
 
-/// Does `operation` to `path` (and `e`, or `f`, where it takes two), all in `dir`: its errno, or 0.
+/// The errno, or 0, of `operation` on `path` (and `e`, or `f`, where it takes two), all in `dir`.
 fn ours(fs: &FileSystem, dir: &str, operation: &str, path: &str) -> i32 {
     let at = |path: &str| format!("{dir}{path}");
     let path = at(path);
@@ -143,9 +143,9 @@ fn ours(fs: &FileSystem, dir: &str, operation: &str, path: &str) -> i32 {
     done.map_or_else(|error| Errno::from(&error).0, |()| 0)
 }
 
-/// The same by the kernel, in `dir`.
+/// The kernel's result, in `dir`.
 fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
-    // Not `join`, which leaves things out.
+    // Not `join`, which normalises paths.
     let at = |path: &str| format!("{}/{path}", dir.display());
     let path = at(path);
     let done = match operation {
@@ -166,7 +166,7 @@ fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
     done.map_or_else(|error| error.raw_os_error().unwrap(), |()| 0)
 }
 
-/// What the end of a path means is the kernel's to say, of any file system.
+/// The meaning of a path's end is the same as in Linux on any file system.
 #[test]
 fn ends_of_paths_mean_what_they_mean_to_linux() {
     let paths = [
@@ -216,7 +216,7 @@ fn ends_of_paths_mean_what_they_mean_to_linux() {
     }
 }
 
-/// As the kernel says of `/` itself, whose own one is left in peace.
+/// The same result as the kernel's for `/` itself, which is left unchanged.
 #[test]
 fn the_root_stays() {
     let fs = made();

@@ -1,6 +1,6 @@
-//! Calls that change something: EROFS for our paths, at the point where Linux returns it.
-//! Descriptors of ours are open for reading, and the kernel, for which they are names only, answers
-//! EBADF to a write as it should.
+//! Calls that change something: EROFS for our paths, at the same point as in Linux. Our descriptors
+//! are open for reading, and the kernel, for which they are names only, correctly answers a write
+//! with EBADF.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -11,22 +11,22 @@ use crate::path::{on_path, on_path_or_fd};
 use crate::real::{errno, fail, forwards, hooks};
 use crate::state::is_ours;
 
-/// Makes a name.
+/// Creates a name.
 fn make(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     Err(posix.make(&place))
 }
 
-/// Changes what is there.
+/// Changes an existing file.
 fn change(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     Err(posix.change(&place))
 }
 
-/// Removes a name: Linux answers EROFS before it looks for the name.
+/// Removes a name: Linux returns EROFS before it looks the name up.
 fn remove_name(_: &'static Posix, _: ResolvedPath) -> Result<c_int, Errno> {
     Err(Errno(libc::EROFS))
 }
 
-/// Changes the length: not of directories, nor of what has none.
+/// Changes the length of a file, but not of directories or special files.
 fn resize(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     use meantime_ext4::FileType;
     let found = place.found()?;
@@ -99,7 +99,7 @@ hooks! {
     "C" fn utimensat(
         at: c_int, path: *const c_char, times: *const timespec, flags: c_int,
     ) -> c_int = { |real|
-        // Without a path Linux means the descriptor, but the C library refuses that.
+        // Without a path Linux uses the descriptor, but the C library refuses that.
         if path.is_null() && is_ours(at) {
             return fail(libc::EINVAL);
         }
@@ -134,8 +134,8 @@ descriptor_hooks! {
 /// A directory and a path from there.
 type At = (c_int, *const c_char);
 
-/// A call with a name that is there and one to be made. `both` answers if the second is ours; a
-/// first one of ours alone is on another file system (EXDEV).
+/// A call with an existing name and a new one. `both` answers if the second is ours; if only the
+/// first is, it is on another file system (EXDEV).
 ///
 /// # Safety
 /// The paths are NULL or end.
@@ -159,7 +159,7 @@ unsafe fn two_paths(
     }
 }
 
-/// What renaming to a name of ours answers: EROFS from a name of ours, EXDEV from another.
+/// The result of a rename to a name of ours: EROFS from a name of ours, EXDEV from another.
 ///
 /// # Safety
 /// The path is NULL or ends.

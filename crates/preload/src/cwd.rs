@@ -1,8 +1,8 @@
-//! The working directory, if it is one of ours.
+//! The working directory, if it is below the mount point.
 //!
-//! The kernel cannot be in it. It is sent to a directory that was removed, so that a relative path
-//! of which we do not hear fails there, and never means something else; and whose name tells a
-//! program that is executed, which knows only what the kernel does, where it is.
+//! The kernel cannot enter it. Its working directory is set to a removed directory instead, so that
+//! a relative path that this library does not see fails, and never refers to something else. The
+//! directory's name tells an executed program, which only knows the kernel's state, where it is.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null_mut;
@@ -15,15 +15,15 @@ use meantime_posix::{Errno, Found, Posix, ResolvedPath};
 use crate::real::{errno, real};
 use crate::state::{is_owner, mount, mounted};
 
-/// What such a name begins with; then process, number, and the path with [`SLASH`] for each slash.
+/// Prefix of such a name; followed by process, number, and the path with [`SLASH`] for each slash.
 const PREFIX: &[u8] = b"meantime-cwd.";
 const SLASH: u8 = 0x1f;
 const NAME_MAX: usize = 255;
 
-/// The path that this program started in, until it is first needed.
+/// The path in which this program started, until it is first needed.
 static INHERITED: AtomicPtr<Vec<u8>> = AtomicPtr::new(null_mut());
 
-/// Notes where this program begins, if that is with us.
+/// Records the program's starting directory, if it is ours.
 pub(crate) fn inherit() {
     let Ok(link) = std::fs::read_link("/proc/self/cwd") else { return };
     let link = std::os::unix::ffi::OsStringExt::into_vec(link.into_os_string());
@@ -32,7 +32,7 @@ pub(crate) fn inherit() {
     }
 }
 
-/// The path of ours in the kernel's name of a working directory.
+/// Our path in the kernel's name of a working directory.
 fn path_in(link: &[u8]) -> Option<Vec<u8>> {
     let name = link.strip_suffix(b" (deleted)")?.rsplit(|&byte| byte == b'/').next()?;
     let rest = name.strip_prefix(PREFIX)?;
@@ -40,7 +40,7 @@ fn path_in(link: &[u8]) -> Option<Vec<u8>> {
     Some(rest[start..].iter().map(|&byte| if byte == SLASH { b'/' } else { byte }).collect())
 }
 
-/// After mounting: the working directory that this program began in.
+/// After mounting: sets the working directory in which this program started.
 pub(crate) fn settle(posix: &Posix) {
     let inherited = INHERITED.swap(null_mut(), Ordering::AcqRel);
     if inherited.is_null() {
@@ -53,7 +53,7 @@ pub(crate) fn settle(posix: &Posix) {
     }
 }
 
-/// What is mounted, if the working directory may be ours.
+/// The mount, if the working directory may be ours.
 fn home() -> Option<&'static Posix> {
     if INHERITED.load(Ordering::Relaxed).is_null() { mounted() } else { mount().ok() }
 }
@@ -65,7 +65,7 @@ pub(crate) fn current() -> Option<(&'static Posix, Arc<Found>)> {
     Some((posix, posix.cwd()?))
 }
 
-/// What changes the working directory to `place`.
+/// Changes the working directory to `place`.
 pub(crate) fn change(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     if !is_owner() {
         return Err(Errno(libc::EIO));
@@ -111,7 +111,7 @@ fn send_kernel_away(path: &[u8]) -> Result<(), Errno> {
     Err(Errno(failed))
 }
 
-/// The kernel has changed the working directory: it is none of ours.
+/// The kernel has changed the working directory: it is no longer ours.
 pub(crate) fn left(result: c_int) -> c_int {
     if result == 0 && is_owner() {
         INHERITED.store(null_mut(), Ordering::Release);

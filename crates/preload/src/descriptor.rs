@@ -1,4 +1,4 @@
-//! Duplicating, closing and asking after descriptors.
+//! Duplicating, closing and querying descriptors.
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
@@ -14,8 +14,7 @@ use crate::state::{descriptor, forget, is_ours, is_owner, mount};
 
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
-/// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is
-/// there.
+/// The kernel has made `new` a duplicate of `old`: copies the table's entry, if `old` is ours.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new < 0 || new == old {
         return new;
@@ -40,8 +39,8 @@ fn duplicated(old: c_int, new: c_int) -> c_int {
     })
 }
 
-/// Whether `fd` is none of the program's, but what we reach the device by. To the program it is as
-/// a number that is not open, or above its limit. (Our own code closes by `close`, too.)
+/// Whether `fd` is not the program's, but used by this library for the device. The program sees a
+/// number that is not open, or above its limit. (Our own code closes by `close`, too.)
 #[inline]
 fn is_hidden(fd: c_int) -> bool {
     reserved::is_reserved(fd) && !thread::is_ours()
@@ -83,7 +82,7 @@ hooks! {
             return close_reserved(fd, real());
         }
         cancellation_point();
-        // The table first: once the kernel has closed it, another thread may get the number.
+        // The table first: after the kernel has closed it, another thread may get the number.
         forget(fd);
         // SAFETY: no memory is meant.
         unsafe { real()(fd) }
@@ -144,7 +143,7 @@ hooks! {
     }
 }
 
-/// Calls `close` for all that lies between descriptors of ours in a range of numbers.
+/// Calls `close` for all ranges between our descriptors.
 fn around_reserved(
     first: c_uint,
     last: c_uint,
@@ -183,7 +182,7 @@ macro_rules! fcntl_hooks {
             command: c_int,
             argument: c_ulong,
         ) -> c_int {
-            // Querying whether a number is taken is allowed: programs look for free ones.
+            // Querying whether a number is in use is allowed: programs look for free ones.
             if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
             }
@@ -302,7 +301,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
 
 const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
 
-// Copying inside the kernel, which has no data of ours: programs fall back on reading and writing.
+// Copies inside the kernel, which does not have our data: programs fall back to reading and
+// writing.
 hooks! {
     "C" fn (sendfile sendfile64)(
         to: c_int, from: c_int, offset: *mut off_t, bytes: size_t,
@@ -334,7 +334,7 @@ hooks! {
     }
 }
 
-/// Fails with `errno` if `from` or `to` is ours; else what `theirs` does.
+/// Fails with `errno` if `from` or `to` is ours; otherwise calls `theirs`.
 fn not_copied(from: c_int, to: c_int, errno: c_int, theirs: impl FnOnce() -> ssize_t) -> ssize_t {
     if is_ours(to) || is_ours(from) { fail(errno) } else { theirs() }
 }

@@ -1,5 +1,5 @@
-//! Directory streams. The C library's own would ask the kernel, by functions that cannot be
-//! interposed: those of our directories are objects of our own.
+//! Directory streams. The C library's own would query the kernel by functions that cannot be
+//! interposed: streams of our directories are separate objects.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::null_mut;
@@ -13,25 +13,25 @@ use crate::path::on_path;
 use crate::real::{errno, fail, forwards, guarded, hooks, set_errno};
 use crate::state::{is_ours, mount};
 
-/// A stream of ours. The C library's begins with a descriptor, which is not negative: that
+/// A stream of ours. The C library's begins with a descriptor, which is not negative: this
 /// distinguishes them.
 #[repr(C)]
 struct Stream {
     mark: c_int,
     fd: c_int,
-    /// What `readdir` has given out last.
+    /// The entry last returned by `readdir`.
     entry: dirent64,
 }
 
 const MARK: c_int = -0x6d65_616e;
 
-/// How a directory is opened for a stream.
+/// Flags with which a stream opens its directory.
 const FLAGS: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
 
 /// 64-bit Linux has one layout for both.
 const _: () = assert!(size_of::<dirent>() == size_of::<dirent64>());
 
-/// The stream, if it is one of ours.
+/// The stream, if it is ours.
 ///
 /// # Safety
 /// `dir` is NULL or a stream, of ours or the C library's, which no other thread uses meanwhile.
@@ -173,7 +173,7 @@ forwards! {
         => readdir64_r(dir, entry, result);
 }
 
-/// Entries in the form of getdents64(2), as many as fit.
+/// Entries in the format of getdents64(2), as many as fit.
 ///
 /// # Safety
 /// There are `room` bytes.
@@ -181,7 +181,7 @@ unsafe fn getdents(fd: c_int, to: *mut c_void, room: size_t) -> Result<ssize_t, 
     let header = std::mem::offset_of!(dirent64, d_name);
     description(fd, |open| {
         let mut filled = 0;
-        // Only ours as long as it lasts: the longest entry may always come.
+        // Continues while the longest possible entry fits.
         while room - filled >= size_of::<dirent64>() {
             let Some(entry) = open.next_entry()? else { break };
             // SAFETY: integers and bytes.

@@ -1,8 +1,8 @@
-//! Memory for paths, lent for a call.
+//! Memory for paths, borrowed for a call.
 //!
-//! Paths are long, and the stack may be a signal handler's, of a few KiB. They are not on the heap
-//! either: allocators open files, too, and would wait for themselves. So the kernel is asked for
-//! memory, and a few pieces are kept for the next call.
+//! Paths are long, and the stack may be a signal handler's, of a few KiB. The heap is not used
+//! either: allocators open files, too, and would wait for themselves. So the memory comes from the
+//! kernel, and a few pieces are kept for later calls.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
@@ -14,11 +14,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 /// Free pieces.
 static KEPT: [AtomicPtr<Walk>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
-/// A piece, which is given back when this is dropped.
+/// A piece, which is returned on drop.
 pub(crate) struct Lent(NonNull<Walk>);
 
 impl Lent {
-    /// `None`: the kernel has no memory.
+    /// `None` if the kernel has no memory.
     pub(crate) fn take() -> Option<Self> {
         let kept =
             KEPT.iter().find_map(|kept| NonNull::new(kept.swap(null_mut(), Ordering::AcqRel)));

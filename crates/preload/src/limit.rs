@@ -1,4 +1,4 @@
-//! `pathconf`: what there may be in a file system of ours.
+//! `pathconf`: the limits of our file system.
 
 use std::ffi::{c_char, c_int, c_long};
 
@@ -7,10 +7,10 @@ use meantime_posix::{Errno, Posix, ResolvedPath};
 use crate::path::{on_fd, on_path};
 use crate::real::hooks;
 
-/// As ext4 has it.
+/// The limit of ext4.
 const LINK_MAX: c_long = 65_000;
 
-/// The answer for `name`; −1, which is no error, for what has no limit or is not there.
+/// The answer for `name`; −1, which is no error, if there is no limit or no such name.
 fn limit(posix: &Posix, place: ResolvedPath, name: c_int) -> Result<c_long, Errno> {
     place.found()?;
     Ok(match name {

@@ -1,7 +1,7 @@
-//! Mapping a file of ours: memory that holds what the file does, read when it is mapped.
+//! Mapping a file of ours: memory with the file's content, read at the time of the mapping.
 //!
-//! The file is never written, so this is what a mapping of it would show; except that memory is
-//! taken for all of it at once, and that what lies beyond the file's end is zero instead of SIGBUS.
+//! The file is never written, so this equals a mapping of it; except that memory is used for all of
+//! it at once, and that pages beyond the file's end are zero instead of raising SIGBUS.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::state::{is_ours, mount};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 
-/// The unmapping of what could not be filled.
+/// Unmaps memory that could not be filled.
 struct Mapped(*mut c_void, size_t);
 
 impl Drop for Mapped {

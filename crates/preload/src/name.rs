@@ -27,13 +27,13 @@ hooks! {
             // SAFETY: the caller's promise.
             Ok(unsafe { copy_out(&target, to, room) } as ssize_t)
         };
-        // A path that is empty is the link that the descriptor stands for, with no flag for it.
+        // An empty path means the link that the descriptor refers to, without a flag.
         let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
         // SAFETY: the caller's promise.
         unsafe { on_path_or_fd(at, path, flags, ours, |at, path| real()(at, path, to, room)) }
     }
 
-    // The last argument is what the compiler knows of the buffer, here and in `__getcwd_chk`: the
+    // The last argument is the buffer's size known to the compiler, here and in `__getcwd_chk`: the
     // C library ends a program that would overrun it.
     "C" fn __readlink_chk(
         path: *const c_char, to: *mut c_char, room: size_t, known: size_t,
@@ -52,7 +52,7 @@ forwards! {
         => realpath(path, std::ptr::null_mut());
 }
 
-/// A text of the C library's memory, or in `to`.
+/// Returns a text in memory of the C library, or in `to`.
 ///
 /// # Safety
 /// `to` is NULL or has room for PATH_MAX bytes.
@@ -149,7 +149,7 @@ hooks! {
         }
     }
 
-    // Nothing of ours is a terminal.
+    // None of our files is a terminal.
     "C" fn isatty(fd: c_int) -> c_int = { |real|
         if descriptor(fd).is_some() {
             set_errno(libc::ENOTTY);

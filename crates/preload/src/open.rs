@@ -1,4 +1,4 @@
-//! `open` and its kind.
+//! `open` and its variants.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::state::{forget, is_owner};
 type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
 type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;
 
-/// A number for a descriptor of ours: for the kernel it is one of a link, opened for its name only.
-/// Whatever is asked of it past us fails, also if it is opened again by its name in `/proc`.
+/// Reserves a number for a descriptor of ours: to the kernel it is a link opened with O_PATH. Any
+/// access that bypasses this library fails, also if it is opened again by its name in `/proc`.
 fn reserve(flags: c_int) -> Result<c_int, Errno> {
     let how = libc::O_PATH | libc::O_NOFOLLOW | (flags & libc::O_CLOEXEC);
     let open = real!(c"open64", Open);
@@ -36,14 +36,14 @@ fn give_up(fd: c_int) {
     unsafe { real!(c"close", unsafe extern "C-unwind" fn(c_int) -> c_int)(fd) };
 }
 
-/// Opens what was found; the new descriptor.
+/// Opens a resolved path. Returns the new descriptor.
 pub fn open_resolved(
     posix: &'static Posix,
     place: ResolvedPath,
     flags: c_int,
 ) -> Result<c_int, Errno> {
     if !is_owner() {
-        // In the child of a vfork: its descriptors are not those of the memory.
+        // In the child of a vfork, whose descriptors are separate from the shared memory.
         return Err(Errno(libc::ENOMEM));
     }
     let description = posix.open(place, flags)?;
@@ -65,8 +65,8 @@ unsafe fn open_at(
     unsafe { on_path(at, path, Posix::open_follows(flags), ours, theirs) }
 }
 
-/// The kernel has given a number away: whatever we thought of it, it was closed by a way that we do
-/// not see.
+/// The kernel has assigned a number: if the table has an entry for it, that descriptor was closed
+/// without this library seeing it.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 {
         forget(fd);
@@ -116,7 +116,7 @@ open_hooks! {
     __open64, __openat64: c"openat64";
 }
 
-// What _FORTIFY_SOURCE makes of a call without a mode.
+// The functions that _FORTIFY_SOURCE substitutes for a call without a mode.
 forwards! {
     "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int => open(path, flags, 0);
     "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int => open64(path, flags, 0);
@@ -130,7 +130,7 @@ forwards! {
 
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
-/// openat2(2), which the C library has no function for.
+/// openat2(2), for which the C library has no function.
 ///
 /// # Safety
 /// As the system call; `theirs` calls it.
@@ -148,7 +148,7 @@ pub unsafe fn openat2(
     let how = unsafe { &*how };
     let (flags, resolve) = (how.flags as c_int, how.resolve);
     let ours = |posix, place| {
-        // Resolution rules of a path. Programs that use them must do without on older kernels.
+        // Resolution rules of a path. Programs that use them have a fallback for older kernels.
         if resolve != 0 { Err(Errno(libc::ENOSYS)) } else { open_resolved(posix, place, flags) }
     };
     // SAFETY: the caller's promise.

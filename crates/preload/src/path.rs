@@ -1,4 +1,4 @@
-//! Whether a path is ours, and the call that it then gets.
+//! Decides whether a path is ours, and dispatches the call.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -11,19 +11,19 @@ use crate::lent::Lent;
 use crate::real::{Answer, errno, guarded, set_errno};
 use crate::state::{Inside, descriptor, is_ours, mount, settings};
 
-/// Whether a path is ours.
+/// The owner of a path.
 enum Whose<'p> {
-    /// The kernel's, judging by its text.
+    /// The kernel's, by its text.
     Theirs,
-    /// Ours, from the root of the file system on.
+    /// Ours, from the root of the file system.
     FromRoot(&'p [u8]),
-    /// Ours, from a directory of ours on.
+    /// Ours, from a directory of ours.
     From(Found, &'p [u8]),
-    /// A descriptor of ours, by its name in `/proc` or `/dev`.
+    /// A descriptor of ours, named by a path in `/proc` or `/dev`.
     Descriptor(Found),
 }
 
-/// Paths that lead from ours to the kernel's and back.
+/// The most crossings between our paths and the kernel's.
 const MAX_CROSSINGS: u32 = 40;
 
 fn whose<'p>(settings: &Settings, at: c_int, path: &'p [u8]) -> Whose<'p> {
@@ -51,7 +51,7 @@ fn whose<'p>(settings: &Settings, at: c_int, path: &'p [u8]) -> Whose<'p> {
     }
 }
 
-/// The descriptor that `path` names, if it is one of those paths.
+/// The descriptor named by `path`, if it is such a path.
 pub(crate) fn named_descriptor(path: &[u8]) -> Option<c_int> {
     let number = match path {
         b"/dev/stdin" => return Some(0),
@@ -61,8 +61,8 @@ pub(crate) fn named_descriptor(path: &[u8]) -> Option<c_int> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// A call with a path. If that is ours, `ours` does it, with what was found (through a link at its
-/// end if `follow`); else `theirs`, with a path of the kernel's.
+/// Dispatches a call with a path. If the path is ours, calls `ours` with the resolved path
+/// (following a link at its end if `follow`); otherwise `theirs`, with a path for the kernel.
 ///
 /// # Safety
 /// `path` is NULL or ends.
@@ -100,7 +100,7 @@ pub(crate) unsafe fn on_path<R: Answer>(
     }
 }
 
-/// The way of a path that is not there for the kernel, if it leads to the mount point.
+/// Resolves a path that does not exist for the kernel, if it enters the mount point.
 #[cold]
 #[inline(never)]
 fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool) -> Option<Lent> {
@@ -108,7 +108,7 @@ fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool) -> Option<L
     let mut walk = Lent::take()?;
     if path[0] != b'/' {
         walk.cwd.fill(|cwd| directory(at, cwd))?;
-        // One that was removed, or is out of sight, begins otherwise.
+        // The path of a removed or unreachable directory does not begin with a slash.
         if walk.cwd.as_bytes().first() != Some(&b'/') {
             return None;
         }
@@ -116,7 +116,7 @@ fn enters(settings: &Settings, at: c_int, path: &[u8], follow: bool) -> Option<L
     settings.mount_point.enters(path, follow, &mut walk).then_some(walk)
 }
 
-/// Puts the path of directory `at` into `to`; its length.
+/// Writes the path of directory `at` to `to`. Returns its length.
 fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
     if at == libc::AT_FDCWD {
         // SAFETY: a buffer of that size.
@@ -133,7 +133,7 @@ fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
     usize::try_from(read).ok()
 }
 
-/// A path that begins with us: it may lead out, and in again.
+/// Handles a path that begins in our file system: it may leave and enter it again.
 fn cross<R: Answer>(
     settings: &Settings,
     here: Whose<'_>,
@@ -170,8 +170,8 @@ fn cross<R: Answer>(
     }
 }
 
-/// A call with a directory and a path, or with the descriptor alone if the path is empty and
-/// `flags` have AT_EMPTY_PATH.
+/// Dispatches a call with a directory and a path, or with the descriptor alone if the path is empty
+/// and `flags` contain AT_EMPTY_PATH.
 ///
 /// # Safety
 /// `path` is NULL or ends.
@@ -200,7 +200,7 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
     unsafe { on_path(at, path, follow, ours, theirs) }
 }
 
-/// A call with a descriptor: if that is ours, `ours` does it, with what the descriptor stands for.
+/// Dispatches a call with a descriptor: if it is ours, calls `ours` with its resolved path.
 #[inline]
 pub(crate) fn on_fd<R: Answer>(
     fd: c_int,
@@ -210,7 +210,7 @@ pub(crate) fn on_fd<R: Answer>(
     if is_ours(fd) { guarded(|| on_descriptor(fd, ours)) } else { theirs() }
 }
 
-/// What `ours` does with what descriptor `fd` of ours stands for.
+/// Calls `ours` with the resolved path of our descriptor `fd`.
 fn on_descriptor<R>(
     fd: c_int,
     ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
@@ -232,7 +232,7 @@ pub(crate) unsafe fn bytes<'a>(text: *const c_char) -> Result<&'a [u8], Errno> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// As many of `from` as there is room for; how many.
+/// Copies as much of `from` as fits. Returns the number of bytes.
 ///
 /// # Safety
 /// `to` has room for `room` bytes.

@@ -1,4 +1,4 @@
-//! Reading, and what else is asked of an open file.
+//! Reading, and other operations on an open file.
 
 use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
@@ -9,18 +9,18 @@ use meantime_posix::{Description, Errno, Kind, RwFlags};
 use crate::real::{cancellation_point, errno, guarded, hooks, set_errno};
 use crate::state::descriptor;
 
-/// Does `$ours` with the description `$open` if `$fd` is ours, else `$theirs`.
+/// Runs `$ours` with the description `$open` if `$fd` is ours, otherwise `$theirs`.
 macro_rules! by_descriptor {
     ($fd:expr, |$open:ident| $ours:expr, $theirs:expr) => {
         match descriptor($fd) {
-            // What was looked up may be the last of its description, if the program closes it
-            // meanwhile: it is dropped inside of `guarded`, as all that is ours is done there.
+            // The guard may hold the last reference to its description, if the program closes it
+            // meanwhile: it is dropped inside `guarded`, like all of our code.
             Some(held) if held.is_some() => guarded(|| {
                 let held = held;
                 let Some($open) = held.as_ref() else { return Err(Errno(libc::EBADF)) };
                 $ours
             }),
-            // Before `$theirs` begins, which may not come back.
+            // Before `$theirs` begins, which may not return.
             held => {
                 drop(held);
                 $theirs
@@ -30,7 +30,7 @@ macro_rules! by_descriptor {
 }
 pub(crate) use by_descriptor;
 
-/// The caller's memory for `bytes` bytes.
+/// The caller's buffer of `bytes` bytes.
 ///
 /// # Safety
 /// It is, for as long as the call lasts; or `bytes` is 0.
@@ -104,8 +104,8 @@ hooks! {
         }
     }
 
-    // `room` is what the compiler knows of the buffer, here and below: the C library ends a program
-    // that would overrun it.
+    // `room` is the buffer's size known to the compiler, here and below: the C library ends a
+    // program that would overrun it.
     "C-unwind" fn __read_chk(
         fd: c_int, buf: *mut c_void, bytes: size_t, room: size_t,
     ) -> ssize_t = { |real|
@@ -211,7 +211,7 @@ hooks! {
         if answer == 0 { 0 } else { failed }
     }
 
-    // Nothing was written: everything is on the disk.
+    // Nothing was written, so everything is on the disk.
     "C-unwind" fn (fsync fdatasync syncfs)(fd: c_int) -> c_int = { |real|
         cancellation_point();
         by_descriptor!(

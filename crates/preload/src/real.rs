@@ -1,4 +1,4 @@
-//! The functions that ours stand before, and errno.
+//! The next definitions of the interposed functions, and errno.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -50,7 +50,7 @@ macro_rules! hooks {
 }
 pub(crate) use hooks;
 
-/// Defines functions that are others with some arguments given.
+/// Defines functions that call others with some arguments fixed.
 macro_rules! forwards {
     ($(
         $abi:literal fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty
@@ -67,7 +67,7 @@ macro_rules! forwards {
 }
 pub(crate) use forwards;
 
-/// `name`, which ends with a NUL, as C has it.
+/// Converts `name`, which ends with a NUL, to a C string.
 pub(crate) const fn c_name(name: &str) -> &CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -75,8 +75,7 @@ pub(crate) const fn c_name(name: &str) -> &CStr {
     }
 }
 
-/// What stands for a function that this C library does not have: fails with ENOSYS, whatever its
-/// arguments.
+/// Replaces a function that this C library lacks: fails with ENOSYS, whatever its arguments.
 unsafe extern "C" fn missing() -> isize {
     set_errno(libc::ENOSYS);
     -1
@@ -110,7 +109,7 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// What a function returns, and how it fails.
+/// The return type of a function, and its failure value.
 pub(crate) trait Answer: Copy {
     /// The value with which a function fails; errno has the reason.
     const FAILED: Self;
@@ -152,7 +151,7 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While it lives, this thread is not cancelled: it may hold locks of ours.
+/// Disables cancellation of this thread until it is dropped: the thread may hold our locks.
 pub(crate) struct NotCancelled {
     before: c_int,
 }
@@ -176,14 +175,14 @@ impl Drop for NotCancelled {
     }
 }
 
-/// Where a thread that was cancelled ends, as in the C library's function of that name. To be
-/// called before anything is held: the thread does not come back.
+/// Ends a cancelled thread, as in the C library's function of that name. Called before anything is
+/// held: the thread does not return.
 #[inline(always)]
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
-    // Our own code holds something, and calls the C library as well.
+    // Our own code may hold locks, and calls the C library as well.
     if !thread::is_ours() {
         // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own
         // nothing.
@@ -191,9 +190,9 @@ pub(crate) fn cancellation_point() {
     }
 }
 
-/// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno
-/// stays as it is unless it fails. In a child that has neither our threads nor a way to get them
-/// everything fails (`state`).
+/// Runs `body`, which is our code. A panic ends here as EIO, since C cannot be unwound through.
+/// Errno stays unchanged unless it fails. In a child that has neither our threads nor a way to
+/// create them, it always fails (`state`).
 #[inline]
 pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
     if fork::is_child() {

@@ -56,7 +56,7 @@ fn statx_buf(stat: &Stat) -> StatxBuf {
     let mut buf: StatxBuf = unsafe { std::mem::zeroed() };
     buf.stx_mask = libc::STATX_BASIC_STATS;
     buf.stx_blksize = of.block_bytes;
-    // The flags that both have are the same bits: compressed, immutable, append, nodump, encrypted.
+    // The flags with the same bits in both: compressed, immutable, append, nodump, encrypted.
     buf.stx_attributes = u64::from(of.flags & 0x874);
     buf.stx_attributes_mask = 0x874;
     buf.stx_nlink = of.links;
@@ -110,7 +110,7 @@ unsafe fn stat_fd(fd: c_int, to: *mut StatBuf) -> c_int {
     on_fd(fd, ours, || unsafe { real!(c"fstat", Function)(fd, to) })
 }
 
-// The second half is what programs call that were built with a C library before 2.33.
+// The second half is called by programs built with a C library before 2.33.
 macro_rules! stat_hooks {
     ($(
         $stat:ident, $lstat:ident, $fstat:ident, $fstatat:ident,
@@ -178,7 +178,7 @@ fn statfs_buf(stat: &StatFs) -> StatFsBuf {
 }
 
 const ST_RDONLY: i64 = 1;
-/// That the flags are there.
+/// Set if the flags are valid.
 const ST_VALID: i64 = 0x20;
 const ST_NOATIME: i64 = 0x400;
 

@@ -1,12 +1,11 @@
-//! What this process knows: the settings, from its environment, and what is mounted, from the first
+//! The state of this process: the settings, from its environment, and the mount, from the first
 //! path below the mount point on.
 //!
-//! No thread is started and no memory taken before that, so that a program which never comes here
-//! is as it would be without us. A forked child has none of its parent's threads, among them the
-//! software SSD's, and must not touch a real controller's queues: it mounts anew when it first
-//! needs to, and leaves all that it has of the parent's where it is. A child that was made past
-//! `fork` (`_Fork`, a bare `clone`) may not even take memory: there all that is ours fails with
-//! EIO.
+//! No thread is started and no memory allocated before that, so a program that never uses such a
+//! path behaves as without this library. A forked child has none of its parent's threads, including
+//! the software SSD's, and must not touch a real controller's queues: it mounts again when it first
+//! needs to, and leaves the parent's state untouched. A child that was made without `fork`
+//! (`_Fork`, a bare `clone`) may not even allocate: there all of our calls fail with EIO.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -24,14 +23,14 @@ use meantime_process::{descriptor, fork};
 use crate::real::{NotCancelled, errno, set_errno};
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
-/// What is mounted. Never freed: other threads may be in it.
+/// The mount. Never freed: other threads may be using it.
 static MOUNTED: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
-/// In a child that has not mounted yet: what the parent mounted.
+/// In a child that has not mounted yet: the parent's mount.
 static BEFORE_FORK: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
-/// The process that all this belongs to.
+/// The process that owns this state.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Whether a thread is mounting: 0 none, 1 one is, 2 it failed, 3 the process ends. No mutex, since
-/// the child has to take it from a thread that it does not have.
+/// The progress of mounting: 0 idle, 1 in progress, 2 failed, 3 the process ends. Not a mutex,
+/// since a child may have to take it over from a thread that it does not have.
 static MOUNTING: AtomicU8 = AtomicU8::new(IDLE);
 /// Why mounting failed.
 static FAILED_WITH: AtomicI32 = AtomicI32::new(0);
@@ -42,19 +41,19 @@ const FAILED: u8 = 2;
 const ENDED: u8 = 3;
 
 thread_local! {
-    /// Whether this thread is in a call of ours, whose own calls of the C library are not the
-    /// program's.
+    /// Whether this thread is inside a call of this library, whose own calls of the C library are
+    /// not the program's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `place`, a static of this module, points to, if anything.
+/// The value that `place`, a static of this module, points to, if any.
 #[inline]
 fn load<T>(place: &'static AtomicPtr<T>) -> Option<&'static T> {
     // SAFETY: what is stored in this module's statics comes from a box and is never freed.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
-/// Marks this thread as inside for as long as it lives.
+/// Marks this thread as inside until it is dropped.
 pub(crate) struct Inside {
     before: bool,
     _ours: Ours,
@@ -77,7 +76,7 @@ impl Drop for Inside {
     }
 }
 
-/// What the loader calls before the program begins.
+/// Called by the loader before the program begins.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
@@ -89,13 +88,12 @@ extern "C" fn constructor() {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;
         }
-        // Allocates nothing. It fails only if another rule has one of the names.
+        // Allocates nothing. Fails only if another rule has one of the names.
         let _ = meantime_lab::register();
         let Some(settings) = Settings::from_environment(|name| std::env::var_os(name)) else {
             return;
         };
-        // What goes wrong is errno for the program; its standard error is not ours, and may be a
-        // file.
+        // The program gets errors as errno; its standard error is not ours, and may be a file.
         std::panic::set_hook(Box::new(|_| {}));
         descriptor::keep_away();
         own();
@@ -109,7 +107,7 @@ extern "C" fn constructor() {
     });
 }
 
-/// What is known here belongs to this process.
+/// Makes this process the owner of the state.
 fn own() {
     OWNER.store(process(), Ordering::Relaxed);
     // On a kernel that cannot recognise children, only those of `fork` are recognised.
@@ -121,7 +119,7 @@ fn process() -> c_int {
     unsafe { libc::getpid() }
 }
 
-/// In the child of a fork, where no other thread is. Not called in that of a vfork.
+/// Called in the child of a fork, which has no other thread. Not called in that of a vfork.
 extern "C" fn in_child() {
     own();
     let mounted = MOUNTED.swap(null_mut(), Ordering::AcqRel);
@@ -133,10 +131,9 @@ extern "C" fn in_child() {
     MOUNTING.store(IDLE, Ordering::Release);
 }
 
-/// The device is given back. Calls of other threads that are under way keep it until they end;
-/// later ones fail.
+/// Releases the device. Running calls of other threads keep it until they end; later ones fail.
 extern "C" fn at_exit() {
-    // A vfork child that calls exit is wrong, and would end its parent's device.
+    // A vfork child that calls exit has a bug, and would otherwise release its parent's device.
     if !is_owner() || MOUNTING.swap(ENDED, Ordering::AcqRel) == BUSY {
         return;
     }
@@ -146,26 +143,25 @@ extern "C" fn at_exit() {
     }
 }
 
-/// The settings, if there are any and this is not a call of our own.
+/// The settings, if there are any and this is not a call from this library itself.
 #[inline]
 pub(crate) fn settings() -> Option<&'static Settings> {
     load(&SETTINGS)
 }
 
-/// Whether this process, and not the child of a vfork that borrows its memory, owns what is known
-/// here.
+/// Whether this process owns the state, as opposed to the child of a vfork that borrows its memory.
 pub(crate) fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == process()
 }
 
-/// What is mounted, if it is by now.
+/// The mount, if it exists.
 #[inline]
 pub(crate) fn mounted() -> Option<&'static Posix> {
     let posix = load(&MOUNTED);
     if posix.is_some() { posix } else { mounted_after_fork() }
 }
 
-/// A child that has descriptors of its parent's mounts when it is first asked for one.
+/// A child with descriptors of its parent mounts when one is first used.
 #[inline]
 fn mounted_after_fork() -> Option<&'static Posix> {
     if BEFORE_FORK.load(Ordering::Acquire).is_null() || Inside::is_here() {
@@ -174,7 +170,7 @@ fn mounted_after_fork() -> Option<&'static Posix> {
     mount().ok()
 }
 
-/// What descriptor `fd` stands for, if it is ours.
+/// The description of `fd`, if it is ours.
 #[inline]
 pub(crate) fn descriptor(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
     match load(&MOUNTED) {
@@ -191,15 +187,15 @@ fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
     mount().ok()?.descriptors().get(fd)
 }
 
-/// Whether `fd` is ours; in a child, without mounting for it.
+/// Whether `fd` is ours; does not mount in a child.
 #[inline]
 pub(crate) fn is_ours(fd: c_int) -> bool {
     let (now, before) = (load(&MOUNTED), load(&BEFORE_FORK));
     now.or(before).is_some_and(|posix| posix.descriptors().has(fd))
 }
 
-/// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a
-/// vfork, whose descriptors are not the parent's.
+/// Removes `fd`, which was closed or now refers to another file. No effect in the child of a vfork,
+/// whose descriptors are not the parent's.
 pub(crate) fn forget(fd: c_int) {
     if !is_ours(fd) {
         return;
@@ -210,16 +206,16 @@ pub(crate) fn forget(fd: c_int) {
     }
     let (now, before) = (load(&MOUNTED), load(&BEFORE_FORK));
     match (now, before) {
-        // Made past us, with memory of its own and without the threads.
+        // A child made without `fork`, with its own memory and without the threads.
         (Some(posix), _) if is_child => std::mem::forget(posix.descriptors().clear(fd)),
         (Some(posix), _) => drop(posix.descriptors().clear(fd)),
-        // Of the parent's memory nothing is dropped: threads that are gone may hold locks in it.
+        // Nothing of the parent's memory is dropped: vanished threads may hold locks in it.
         (None, Some(before)) => std::mem::forget(before.descriptors().clear(fd)),
         (None, None) => {}
     }
 }
 
-/// What is mounted; mounts, if it is not yet.
+/// The mount; mounts if necessary.
 pub(crate) fn mount() -> Result<&'static Posix, Errno> {
     if let Some(posix) = load(&MOUNTED) {
         return Ok(posix);
@@ -232,10 +228,10 @@ pub(crate) fn mount() -> Result<&'static Posix, Errno> {
 fn mount_now() -> Result<&'static Posix, Errno> {
     let settings = settings().ok_or(Errno(libc::EIO))?;
     if !is_owner() {
-        // The child of a vfork: what it mounted would be its parent's.
+        // In the child of a vfork a mount would belong to its parent.
         return Err(Errno(libc::EIO));
     }
-    // Not from inside of `guarded` alone: a thread that ended here would leave the others waiting.
+    // In addition to `guarded`: if the thread ended here, others would wait for ever.
     let _whole = NotCancelled::enter();
     let mut mounting = Mounting::begun();
     loop {
@@ -252,10 +248,10 @@ fn mount_now() -> Result<&'static Posix, Errno> {
     }
 }
 
-/// Mounts on a thread with a stack of its own, since the caller may be a signal handler with a few
-/// KiB. Afterwards no mount is under way.
+/// Mounts on a thread with its own stack, since the caller may be a signal handler with a few KiB.
+/// Afterwards no mount is in progress.
 fn begin(settings: &'static Settings) {
-    // Another thread may have been done with it just before.
+    // Another thread may just have completed it.
     if !MOUNTED.load(Ordering::Acquire).is_null() {
         return end_mounting(IDLE);
     }
@@ -290,17 +286,17 @@ fn fail_mounting(Errno(errno): Errno) {
     end_mounting(FAILED);
 }
 
-/// Unless the process ends.
+/// Ends the mount in progress, unless the process ends.
 fn end_mounting(to: u8) {
     let _ = MOUNTING.compare_exchange(BUSY, to, Ordering::AcqRel, Ordering::Relaxed);
 }
 
-/// Waiting until a thread has mounted. That may take as long as a mount does; but a thread in the
-/// constructor of a library that is being loaded (`dlopen`) has the loader's lock, which the other
-/// one needs as soon as it looks a function up.
+/// Waits until another thread has mounted, which may take as long as a mount does. But a thread in
+/// the constructor of a library that is being loaded (`dlopen`) holds the loader's lock, which the
+/// other one needs to look up functions.
 struct Mounting {
     since: Instant,
-    /// After how much time it is asked whether this thread has the lock.
+    /// Time after which to check whether this thread holds the lock.
     ask_after: Duration,
 }
 
@@ -310,7 +306,7 @@ impl Mounting {
     }
 
     /// # Errors
-    /// EDEADLK: nothing will come of it as long as this thread waits. Later it may.
+    /// EDEADLK: the mount cannot progress while this thread waits. A later call may succeed.
     fn wait_a_little(&mut self) -> Result<(), Errno> {
         let (waited, before) = (self.since.elapsed(), errno());
         if waited >= self.ask_after {
@@ -326,11 +322,11 @@ impl Mounting {
     }
 }
 
-/// A thread that has not got the loader's lock by then does not get it.
+/// A thread that has not acquired the loader's lock by then is considered blocked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether the calling thread has the loader's lock, which is recursive: it gets it once more, and
-/// another thread does not get it.
+/// Whether the calling thread holds the loader's lock, which is recursive: this thread can take it
+/// again, and another one cannot.
 fn has_loader_lock() -> bool {
     // SAFETY: a name that ends. (`dlsym` takes the lock.)
     let take = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) };
@@ -349,7 +345,7 @@ fn has_loader_lock() -> bool {
     if gets_it() {
         return false;
     }
-    // Waits, if a third thread has it.
+    // Waits, if a third thread holds it.
     take();
     !gets_it()
 }

@@ -1,6 +1,6 @@
 //! Streams on our files. The C library reads its own by functions that cannot be interposed;
-//! fopencookie(3) makes one that reads by ours. Such a stream has no descriptor for the C library,
-//! so that `fileno` is answered from a list here.
+//! fopencookie(3) makes one that reads through ours. Such a stream has no descriptor in the C
+//! library, so `fileno` is answered from a list here.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -28,8 +28,7 @@ unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
-/// The streams whose descriptor is known. One that finds no room works all the same, and has no
-/// `fileno`.
+/// The streams with a known descriptor. A stream that finds no room works, but has no `fileno`.
 struct Open {
     file: AtomicPtr<FILE>,
     fd: AtomicI32,
@@ -37,7 +36,7 @@ struct Open {
 
 static STREAMS: [Open; 1024] =
     [const { Open { file: AtomicPtr::new(std::ptr::null_mut()), fd: AtomicI32::new(-1) } }; 1024];
-/// How far into the list there ever was one.
+/// Number of entries of the list ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn remember(file: *mut FILE, fd: c_int) {
@@ -61,14 +60,14 @@ fn forget_stream(fd: c_int) {
     }
 }
 
-// A cookie is a descriptor's number, so that it means the same in a forked child.
+// A cookie is a descriptor's number, so it stays valid in a forked child.
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, bytes: size_t) -> ssize_t {
     by_descriptor!(
         cookie as usize as c_int,
         // SAFETY: the C library's own buffer.
         |open| open.read(unsafe { memory(buf.cast(), bytes) }?).map(|read| read as ssize_t),
-        // The descriptor was closed past its stream.
+        // The descriptor was closed without closing its stream.
         fail(libc::EBADF)
     )
 }
@@ -107,7 +106,7 @@ fn flags_of(mode: &[u8]) -> Result<c_int, Errno> {
         Some(b'a') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_APPEND,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    // What follows a comma names a character set.
+    // A comma begins the name of a character set.
     for letter in mode[1..].iter().take_while(|&&letter| letter != b',') {
         match letter {
             b'x' => flags |= libc::O_EXCL,

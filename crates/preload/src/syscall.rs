@@ -1,4 +1,4 @@
-//! syscall(2), for programs that go past the C library's functions: those calls that reading needs.
+//! syscall(2), for programs that bypass the C library's functions: the calls needed for reading.
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -53,7 +53,7 @@ pub unsafe extern "C-unwind" fn syscall(
             libc::SYS_read if is_ours(fd) => read::read(fd, b as _, c as _) as c_long,
             libc::SYS_pread64 if is_ours(fd) => read::pread64(fd, b as _, c as _, d) as c_long,
             libc::SYS_readv if is_ours(fd) => read::readv(fd, b as _, int(c)) as c_long,
-            // The offset is given in two halves, of which 64-bit Linux takes the first.
+            // The offset is passed in two halves, of which 64-bit Linux uses the first.
             libc::SYS_preadv if is_ours(fd) => read::preadv64(fd, b as _, int(c), d) as c_long,
             libc::SYS_preadv2 if is_ours(fd) => {
                 read::preadv64v2(fd, b as _, int(c), d, int(f)) as c_long

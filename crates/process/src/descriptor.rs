@@ -1,13 +1,13 @@
 //! A library's own descriptors in the program's descriptor table.
 //!
-//! A program assumes that all descriptors are its own: it closes all from 3 on, or puts a file onto
-//! number 5 (`exec 5>log`) because it has none there. So ours move to the top of the range that its
+//! A program assumes that all descriptors are its own: it closes all from 3 on, or opens a file at
+//! number 5 (`exec 5>log`) because that is free. So ours move to the top of the range that its
 //! limit allows, and a set keeps their numbers. Closing one fails as if it were not open, and
-//! nothing can be put onto one, as if it were above the limit.
+//! replacing one fails as if it were above the limit.
 //!
-//! The limit itself stays. Other threads would see a higher one, even for a moment, and children
-//! being created would inherit it; and where soft and hard limit are equal it cannot be raised. The
-//! cost is that a program which uses its whole limit has fewer descriptors.
+//! The limit itself stays. Other threads would see a higher one, even briefly, and children being
+//! created would inherit it; and where soft and hard limit are equal it cannot be raised. The cost
+//! is that a program that uses its whole limit has fewer descriptors.
 //!
 //! [`keep_away`] enables this for the process; otherwise nothing is moved.
 
@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-/// The most descriptors that can be ours at a time.
+/// The most descriptors of ours at a time.
 const SLOTS_MAX: usize = 512;
 
 /// Higher numbers would need a large table in the kernel, which every fork copies up to the highest
 /// number.
 const TOP_MAX: u64 = 4096;
 
-/// This many numbers below the top are ours at first, or a quarter of all if that is less.
+/// Initially ours: this many numbers below the top, or a quarter of all if that is less.
 const ROOM: RawFd = 64;
 
 /// Our numbers, one in each slot, or [`FREE`]. A number can briefly be in two slots: its descriptor
@@ -34,20 +34,20 @@ const ROOM: RawFd = 64;
 static SLOTS: [AtomicI32; SLOTS_MAX] = [const { AtomicI32::new(FREE) }; SLOTS_MAX];
 const FREE: RawFd = -1;
 
-/// The lowest number that was ever ours: most queries end here.
+/// The lowest number ever used by us: most queries end here.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 static KEEPS_AWAY: AtomicBool = AtomicBool::new(false);
 
-/// Keeps our descriptors away from the program's from now on.
+/// Enables moving our descriptors away from the program's.
 pub fn keep_away() {
     KEEPS_AWAY.store(true, Ordering::Relaxed);
 }
 
 /// Moves `fd` to a number out of the program's way, and adds it to the set, if
-/// [enabled](keep_away). Sets close-on-exec in any case.
+/// [enabled](keep_away). Always sets close-on-exec.
 ///
-/// Only threads that run [our code](crate::thread::Ours) can close it then.
+/// Afterwards only threads that run [our code](crate::thread::Ours) can close it.
 ///
 /// # Errors
 /// EMFILE: too many are open.
@@ -70,10 +70,10 @@ pub unsafe fn shelter_raw(fd: RawFd) -> Result<OwnedFd> {
     shelter(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What `duplicate` (F_DUPFD_CLOEXEC) makes, high up or wherever there is room.
+/// Duplicates by `duplicate` (F_DUPFD_CLOEXEC), at a high number or wherever there is room.
 ///
-/// Its number is in the set before anything is there: else the program could close it in between,
-/// or put a file of its own onto it.
+/// The number is in the set before the descriptor exists: otherwise the program could close or
+/// replace it in between.
 fn move_up(duplicate: impl Fn(RawFd) -> Result<OwnedFd>) -> Result<OwnedFd> {
     let top = getrlimit(Resource::Nofile).current.unwrap_or(TOP_MAX).min(TOP_MAX) as RawFd;
     let mut first = top - (top / 4).min(ROOM);
@@ -93,7 +93,7 @@ fn move_up(duplicate: impl Fn(RawFd) -> Result<OwnedFd>) -> Result<OwnedFd> {
         claim(number)?;
         match duplicate(number) {
             Ok(moved) if moved.as_raw_fd() == number => return Ok(moved),
-            // Another file has just come there.
+            // Another file has just taken the number.
             Ok(moved) => {
                 closed(number);
                 number = moved.as_raw_fd() + 1;
@@ -111,7 +111,7 @@ fn move_up(duplicate: impl Fn(RawFd) -> Result<OwnedFd>) -> Result<OwnedFd> {
     }
 }
 
-/// Whether the process has a descriptor of that number.
+/// Whether the process has a descriptor with that number.
 fn is_open(fd: RawFd) -> bool {
     // SAFETY: only its flags are asked for; a number that is not open is an error.
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
@@ -168,7 +168,7 @@ pub unsafe fn close_inherited() {
     }
 }
 
-/// Removes `fd`, which we have closed, from the set.
+/// Removes `fd`, which was closed by us, from the set.
 pub fn closed(fd: RawFd) {
     for slot in &SLOTS {
         if slot.compare_exchange(fd, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -210,7 +210,7 @@ mod tests {
         drop(first);
         closed(a);
         assert!(!is_reserved(a) && is_reserved(b));
-        // A number that is used again before its last entry was removed is still ours.
+        // A number that is reused before its last entry was removed is still ours.
         claim(a).unwrap();
         claim(a).unwrap();
         closed(a);
@@ -219,7 +219,7 @@ mod tests {
         assert!(!is_reserved(a));
         drop(second);
         closed(b);
-        // The program sees a number of ours from the moment on at which something is there.
+        // The program finds a number reserved from the moment its descriptor exists.
         let device = null();
         let at_once = move_up(|number| {
             assert!(is_reserved(number));
@@ -228,7 +228,7 @@ mod tests {
         let d = at_once.unwrap().as_raw_fd();
         assert!(is_reserved(d));
         closed(d);
-        // It has put a file of its own there just before.
+        // The program has just opened a file there.
         let taken = std::cell::RefCell::new(Vec::new());
         let beside = move_up(|number| {
             if taken.borrow().is_empty() {

@@ -1,4 +1,4 @@
-//! Whether this process is the one that has the library's threads and devices.
+//! Whether this process has the library's threads and devices.
 //!
 //! A handler (`pthread_atfork`) recognises a child of `fork`, but not one of `_Fork` or a bare
 //! `clone`, which would wait for threads that it does not have. So the kernel zeroes one page in

@@ -1,21 +1,20 @@
-//! What a library does to a process that is not its own: as little as can be noticed.
+//! Running as a library in another program's process, with as few visible effects as possible.
 //!
 //! # What it is for
-//! Meantime runs inside other people's programs: as a library, and under `meantime run`. Driver
-//! and software SSD both start threads and open descriptors there. This crate knows of neither.
+//! Meantime runs inside other programs: as a library, and under `meantime run`. Driver and software
+//! SSD both start threads and open descriptors there. This crate knows neither of them.
 //!
 //! # What it promises
-//! - Threads that come from [`thread`] block all signals but those that a thread causes itself, so
-//!   a program's handlers, `sigwait` and `signalfd` see no difference.
+//! - Threads from [`thread`] block all signals except those that a thread causes itself, so a
+//!   program's handlers, `sigwait` and `signalfd` see no difference.
 //! - Where [`descriptor`] is switched on (`meantime run`), our descriptors have numbers out of the
 //!   program's way.
-//! - [`fork`] says whether this is the process that threads and devices belong to. It also
-//!   notices a child that was made past the C library's `fork`, by a word that the kernel empties
-//!   (MADV_WIPEONFORK).
+//! - [`fork`] says whether this process owns the threads and devices. It also detects a child that
+//!   was made without the C library's `fork`, by a word that the kernel zeroes (MADV_WIPEONFORK).
 //! - [`lock`] lists all locks of the project in the order in which they are taken. A thread waits
-//!   for a lock only if all that it holds come before it. Waits for something that is no lock
+//!   only for a lock that comes after all that it holds. Waits for something other than a lock
 //!   (pages in flight, a transaction's data, the commit's leader) have their place in the order.
-//!   Builds with debug assertions check each one; others have the standard library's locks.
+//!   Builds with debug assertions check each one; others use the standard library's locks.
 //!
 //! # Parts, in reading order
 //! ```text

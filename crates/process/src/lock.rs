@@ -21,27 +21,27 @@ use std::time::Duration;
 
 macro_rules! ranks {
     ($($(#[$what:meta])* $rank:ident,)*) => {
-        /// What a lock is for; the first are taken first.
+        /// The purpose of a lock; the first ranks are taken first.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Rank {
             $($(#[$what])* $rank,)*
         }
 
-        /// All of them, in order.
+        /// All ranks, in order.
         #[cfg(debug_assertions)]
         const RANKS: &[Rank] = &[$(Rank::$rank),*];
     };
 }
 
 ranks! {
-    /// A descriptor's position: one call uses it at a time.
+    /// A descriptor's position, used by one call at a time.
     Descriptor,
-    /// Where a descriptor is in its directory.
+    /// A descriptor's position in its directory.
     DirectoryPosition,
-    /// What a mount serves: what is open, and the threads that do it.
+    /// A mount's open files, and the threads that serve them.
     Served,
-    /// What somebody else knows inodes by.
+    /// Inodes known to a FUSE or NFS client, by number.
     Lookups,
     /// The right to change a file's content and size.
     FileWriter,
@@ -65,40 +65,40 @@ ranks! {
     Checkpoint,
     /// The journal's commit leader.
     Committer,
-    /// (No lock.) Data that a transaction waits for. Writing them changes metadata, and takes the
-    /// spare lane.
+    /// (No lock.) Data that a transaction waits for. Writing it changes metadata, and takes the
+    /// spare channel.
     OrderedData,
     /// Changes of metadata: one at a time.
     JournalOpen,
-    /// Which of a file's pages are newer than the disk.
+    /// The set of a file's pages that are newer than the disk.
     FilePages,
     /// The state of an inode.
     InodeSnapshot,
     /// Look-ups of names against changes of names.
     Names,
-    /// Where growing files continue.
+    /// Allocation windows of growing files.
     AllocWindows,
     /// The state of groups.
     AllocGroups,
-    /// Where groups have room.
+    /// Hints on groups with free blocks.
     AllocHints,
-    /// How much is free, and reserved.
+    /// Totals of free and reserved blocks.
     AllocTotals,
     /// Blocks that wait for a commit.
     JournalHeld,
-    /// Where orphans are on the disk.
+    /// The orphans' places on the disk.
     Orphans,
-    /// How much room there is for orphans.
+    /// The room for orphans.
     OrphansRoom,
     /// Publication of a change.
     Publishing,
-    /// The spare channel: its holder waits for the device only.
+    /// The spare channel: its holder waits only for the device.
     SpareIoContext,
     /// Blocks that are newer than on the device.
     NewestBlocks,
     /// Committed blocks that are not home.
     JournalPending,
-    /// How the data of a transaction ended.
+    /// The result of writing a transaction's data.
     OrderedFailure,
     /// All inodes in use.
     Registry,
@@ -106,9 +106,9 @@ ranks! {
     DirtyNodes,
     /// Failed writes of a file.
     Failures,
-    /// Metadata, inodes, names that are kept.
+    /// Cached metadata, inodes and names.
     Kept,
-    /// What protection watches.
+    /// The device that multiple mount protection watches.
     ProtectionWatch,
     /// Requests for a thread to end.
     Stopping,
@@ -167,7 +167,7 @@ impl RankCheck {
     fn taken(self) -> Held {
         let bit = 1 << self.0 as u8;
         let before = HELD.replace(HELD.get() | bit);
-        // A `try_lock` beside another lock of its rank: that one clears the bit.
+        // A `try_lock` beside another lock of the same rank: the other one clears the bit.
         Held(bit & !before)
     }
 }
@@ -218,8 +218,8 @@ pub struct Ranked<L> {
 /// [`std::sync::Mutex`], with a rank.
 pub type Mutex<T> = Ranked<std::sync::Mutex<T>>;
 
-/// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: a
-/// thread that waits to write would wait for the first of the two, and the second for that thread.
+/// [`std::sync::RwLock`], with a rank. A thread that holds it for reading does not take it again: a
+/// waiting writer would wait for the first guard, and the second read for that writer.
 pub type RwLock<T> = Ranked<std::sync::RwLock<T>>;
 
 /// The guard of a [`Ranked`] lock.

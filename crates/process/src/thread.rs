@@ -24,7 +24,7 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    // A thread begins with the mask of the one that starts it.
+    // A thread inherits the mask of the thread that starts it.
     let _blocked = Blocked::all_but_faults();
     Builder::new().name(name.to_owned()).spawn(move || {
         let _ours = Ours::enter();
@@ -53,7 +53,7 @@ pub fn is_ours() -> bool {
     OURS.try_with(Cell::get).unwrap_or(true)
 }
 
-/// While it lives, this thread runs the library's code.
+/// Marks this thread as running the library's code until it is dropped.
 #[derive(Debug)]
 pub struct Ours {
     before: bool,
@@ -78,7 +78,7 @@ impl Drop for Ours {
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// While it lives, this thread blocks all signals but [`FAULTS`].
+/// Blocks all signals but [`FAULTS`] in this thread until it is dropped.
 struct Blocked {
     before: libc::sigset_t,
 }
@@ -130,7 +130,7 @@ mod tests {
         let never = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
         let never = never.iter().fold(0_u64, |all, signal| all | 1 << (signal - 1));
         assert_eq!(mask, !faults & !never, "{mask:#x}");
-        // The starting thread's mask is as before.
+        // The starting thread's mask is unchanged.
         assert_eq!(blocked(), before);
     }
 }

@@ -16,9 +16,9 @@ impl<const N: usize> fmt::Debug for Reserved<N> {
     }
 }
 
-/// A text field up to its padding (1.4 §1.5, ASCII, left justified, filled up with spaces): what is
-/// printable before the first byte that is not, without the blanks around it. Never fails, whatever
-/// the device put there.
+/// A text field without its padding (1.4 §1.5, ASCII, left justified, padded with spaces): the
+/// printable bytes before the first unprintable one, with spaces at both ends removed. Never fails,
+/// whatever the device put there.
 #[must_use]
 pub fn text(field: &[u8]) -> &str {
     let printable =

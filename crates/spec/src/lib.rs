@@ -13,8 +13,8 @@
 //! - A code that a device or host may send decodes fallibly: a reserved value is an error, never
 //!   undefined behaviour.
 //! - Sizes and offsets are asserted at compile time against numbers typed from the specification,
-//!   because a wrong number could hide between two sides that share it. `tests/it/golden_bytes.rs`
-//!   has bytes.
+//!   because two sides that share a wrong number agree with each other. `tests/it/golden_bytes.rs`
+//!   compares encoded bytes.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -23,7 +23,7 @@
 //!   sqe, sqe_admin, opcode  submission queue entry; I/O and admin commands
 //!   cqe, status             completion queue entry; its status
 //!   prp, sgl, dsm           how a command names its data; ranges of Dataset Management
-//!   identify/, features,    what a controller tells about itself
+//!   identify/, features,    what a controller reports about itself
 //!     log
 //!   dbbuf                   shadow doorbells
 //!   seam                    SoftPort: what a driver and a software SSD in one process share in

@@ -59,12 +59,11 @@ wire! {
 }
 
 /// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero;
-/// FFFFFFFFh first if there are more than
-/// 1024. Laid out as the lists of Identify.
+/// FFFFFFFFh first if there are more than 1024. Laid out as the lists of Identify.
 pub type ChangedNamespaceList = crate::identify::ActiveNamespaceList;
 
 impl ErrorLogEntry {
-    /// Parameter Error Location if no parameter is to blame.
+    /// Parameter Error Location if no parameter caused the error.
     pub const NO_LOCATION: u16 = 0xffff;
 
     /// Parameter Error Location of `bit` (0 to 7) of `byte` (0 to 63) of the command.
@@ -73,8 +72,8 @@ impl ErrorLogEntry {
         (bit as u16 & 7) << 8 | byte as u16
     }
 
-    /// The byte of the command and the bit in it where what is wrong begins; `None` if no parameter
-    /// is to blame.
+    /// The byte of the command, and the bit in it, where the wrong parameter begins; `None` if no
+    /// parameter caused the error.
     #[must_use]
     pub const fn parameter(&self) -> Option<(u8, u8)> {
         let location = self.parameter_error_location.get();
@@ -226,13 +225,13 @@ wire! {
 }
 
 impl CommandsSupportedLog {
-    /// What is said of an admin command.
+    /// The effects of an admin command.
     #[must_use]
     pub fn admin_effects(&self, opcode: u8) -> CommandEffects {
         CommandEffects(self.admin[usize::from(opcode)].get())
     }
 
-    /// What is said of an I/O command.
+    /// The effects of an I/O command.
     #[must_use]
     pub fn io_effects(&self, opcode: u8) -> CommandEffects {
         CommandEffects(self.io[usize::from(opcode)].get())

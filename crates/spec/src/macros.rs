@@ -1,10 +1,10 @@
 //! Table-shaped macros: registers made of bit fields, structures on the wire, sets of named codes.
 
-/// A code that the specification reserves, or that this crate does not know.
+/// A code that the specification reserves, or that this crate does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{value:#x} is no known {what}")]
 pub struct UnknownCode {
-    /// What the code should have been, in the specification's words.
+    /// What kind of code it should be, in the specification's words.
     pub what: &'static str,
     /// The value found.
     pub value: u32,

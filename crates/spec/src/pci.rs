@@ -202,8 +202,9 @@ impl ParkingCapability {
     pub const MAGIC: [u8; 4] = *b"MTpk";
 }
 
-/// The offsets and identifiers of the capabilities in `config`, which is whatever a device says: at
-/// most as many as there is room for, none outside of it.
+/// The offsets and identifiers of the capabilities in `config`. `config` comes from a device and
+/// may hold anything: at most as many capabilities are returned as there is room for, and none
+/// outside of it.
 pub fn capabilities(config: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
     /// A capability has at least a dword, and none begins in the header.
     const MOST: usize = (CONFIG_BYTES - size_of::<ConfigHeader>()) / 4;
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn malformed_lists_end() {
-        // In circles; into the header; beyond the end; of a device that is gone; none at all.
+        // Circular; into the header; beyond the end; of a device that is gone; no list at all.
         let circle = config(&[(0x34, &[0x40]), (0x40, &[0x05, 0x40])]);
         assert_eq!(capabilities(&circle).count(), 48);
         assert_eq!(capabilities(&config(&[(0x34, &[0x10])])).count(), 0);

@@ -192,11 +192,11 @@ bitfields! {
 
     /// Controller Memory Buffer Memory Space Control (1.4 §3.1.16).
     Cmbmsc(u64) {
-        /// Capabilities Registers Enabled: CMBLOC and CMBSZ say what there is; while clear they
+        /// Capabilities Registers Enabled: CMBLOC and CMBSZ describe the buffer; while clear they
         /// read as zero.
         [0] cre with_cre: bool,
-        /// Controller Memory Space Enable: the controller knows the buffer by the addresses from
-        /// CBA on.
+        /// Controller Memory Space Enable: for the controller, the buffer's addresses begin at
+        /// CBA.
         [1] cmse with_cmse: bool,
         /// Controller Base Address, bits 63:12.
         [63:12] cba_page with_cba_page: u64,
@@ -278,7 +278,7 @@ pub mod ams {
 }
 
 impl Cmbmsc {
-    /// Controller Base Address: what the controller knows the buffer's first byte by.
+    /// Controller Base Address: the address of the buffer's first byte, for the controller.
     #[inline]
     #[must_use]
     pub const fn cba(self) -> u64 {

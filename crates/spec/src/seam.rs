@@ -4,7 +4,7 @@
 //! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
 //! vectors. Registers go by call (they are slow on real hardware too); doorbells are shared memory,
 //! a cache line each. The wake-up protocol between a doorbell and an SSD thread that has parked is
-//! argued in ARCHITECTURE.md, "Parking", and checked with loom in
+//! explained in ARCHITECTURE.md, "Parking", and checked with loom in
 //! `crates/ssd/tests/loom_parking.rs`.
 
 use std::any::Any;
@@ -55,8 +55,8 @@ impl Lines for Box<[Line]> {
 /// The doorbell registers of a soft controller, shared by driver and SSD.
 ///
 /// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head (NVMe
-/// Base 1.4 §3.1.24 and §3.1.25). One more line follows the last, which says whether the SSD's
-/// thread has parked.
+/// Base 1.4 §3.1.24 and §3.1.25). After the last doorbell follows one more line, the flag that is
+/// set while the SSD's thread is parked.
 pub struct Doorbells {
     lines: Box<dyn Lines>,
     /// How many are doorbells.
@@ -70,15 +70,15 @@ impl Doorbells {
         Self { len: usize::from(queues) * 2, lines: Box::new(lines) }
     }
 
-    /// Doorbells for queue identifiers `0..queues` in memory of the caller's; `None` unless it has
+    /// Doorbells for queue identifiers `0..queues` in memory of the caller; `None` unless it has
     /// as many as [`lines_for`](Self::lines_for) says.
     pub fn in_memory(queues: u16, lines: Box<dyn Lines>) -> Option<Self> {
         let enough = lines.lines().len() >= Self::lines_for(queues);
         enough.then_some(Self { len: usize::from(queues) * 2, lines })
     }
 
-    /// How many lines the doorbells of queue identifiers `0..queues` take, with the one that says
-    /// whether the thread has parked.
+    /// The number of lines that the doorbells of queue identifiers `0..queues` take, including the
+    /// flag of a parked thread.
     #[must_use]
     pub const fn lines_for(queues: u16) -> usize {
         queues as usize * 2 + 1
@@ -109,7 +109,7 @@ impl Doorbells {
         self.len == 0
     }
 
-    /// The flag that says whether the SSD's thread has parked.
+    /// The flag that is set while the SSD's thread is parked.
     pub fn parking(&self) -> Parking<'_> {
         Parking::of(&self.lines.lines()[self.len].0)
     }
@@ -238,7 +238,7 @@ impl fmt::Debug for DmaRegion {
 /// memory of this process.
 ///
 /// The host may place submission queues in it; only as atomics, since the controller reads there at
-/// any time. The controller knows it by the address that was written to CMBMSC, which the host
+/// any time. For the controller its address is the one that was written to CMBMSC, which the host
 /// chooses so that it collides with no IOVA.
 #[derive(Clone)]
 pub struct ControllerMemory {
@@ -301,7 +301,7 @@ impl From<Arc<OwnedFd>> for Interrupt {
     }
 }
 
-/// A software SSD as its driver sees it: one PCIe function's worth of calls.
+/// A software SSD as its driver uses it: the calls that stand for one PCIe function.
 ///
 /// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has
 /// parked.
@@ -321,9 +321,9 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn read32(&self, offset: u32) -> u32;
     /// Reads a 64-bit controller register.
     fn read64(&self, offset: u32) -> u64;
-    /// Writes a 32-bit controller register; returns when the controller has taken notice of it.
+    /// Writes a 32-bit controller register; returns when the controller has noticed it.
     fn write32(&self, offset: u32, value: u32);
-    /// Writes a 64-bit controller register; returns when the controller has taken notice of it.
+    /// Writes a 64-bit controller register; returns when the controller has noticed it.
     fn write64(&self, offset: u32, value: u64);
     /// The doorbells.
     fn doorbells(&self) -> Arc<Doorbells>;
@@ -338,9 +338,9 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError>;
     /// Wakes the SSD's thread if it has parked.
     fn wake(&self);
-    /// The clock that a stepped SSD lives by; `None` for one that runs in real time.
+    /// The clock of a stepped SSD; `None` for an SSD that runs in real time.
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>>;
-    /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ say what for.
+    /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ define its uses.
     fn controller_memory(&self) -> Option<ControllerMemory> {
         None
     }

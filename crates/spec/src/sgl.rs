@@ -1,4 +1,5 @@
-//! Scatter Gather Lists (1.4 §4.4, 2.0 §4.1.2): the other way to say where a command's data lies.
+//! Scatter Gather Lists (1.4 §4.4, 2.0 §4.1.2): the alternative to PRPs for describing where a
+//! command's data is.
 //!
 //! A command's DPTR holds one descriptor of 16 bytes, SGL1. It is a data block, which is all of the
 //! data, or it points to a segment: an array of descriptors, the last of which may point to the
@@ -46,11 +47,11 @@ pub mod sub_type {
 
 /// SGLS of Identify Controller: SGL Support (1.4 §5.15.2.2).
 pub mod sgls {
-    /// The bits that say whether SGLs are supported for I/O commands.
+    /// The bits for whether SGLs are supported for I/O commands.
     pub const SUPPORT_MASK: u32 = 3;
-    /// They are, without alignment or granularity asked of data blocks.
+    /// Supported, with no requirement on the alignment or granularity of data blocks.
     pub const SUPPORTED: u32 = 1;
-    /// They are; data blocks must be aligned to dwords and hold whole dwords.
+    /// Supported; data blocks must be aligned to dwords and hold whole dwords.
     pub const SUPPORTED_DWORD_ALIGNED: u32 = 2;
     /// Bit bucket descriptors.
     pub const BIT_BUCKET: u32 = 1 << 16;
@@ -62,7 +63,7 @@ pub mod sgls {
 pub const DESCRIPTOR_SIZE: usize = 16;
 
 wire! {
-    /// An SGL descriptor as it came: its type is not known yet to be one.
+    /// An SGL descriptor as received: its type field may not hold a valid type.
     pub struct SglDescriptor, 16, Copy {
         /// Address of the data, or of the segment. Reserved in a bit bucket.
         0 pub address: U64,
@@ -136,7 +137,7 @@ impl Sqe {
         self
     }
 
-    /// DPTR as an SGL descriptor; it is one if PSDT says so.
+    /// DPTR as an SGL descriptor; meaningful only if PSDT selects SGLs.
     #[must_use]
     pub fn sgl1(&self) -> SglDescriptor {
         let words = [self.prp1.to_bytes(), self.prp2.to_bytes()];

@@ -1,7 +1,7 @@
 //! The vfio-user protocol: a PCI function served by one process to another over a Unix socket
 //! (specification version 0.0, as QEMU's docs/interop/vfio-user.rst and libvfio-user have it).
 //!
-//! Every message is a [`Header`] and what its command asks for; descriptors go beside it
+//! Every message is a [`Header`] and the structures of its command; descriptors go beside it
 //! (SCM_RIGHTS). Fields are in the byte order of the host, which both ends share; ours are
 //! little-endian hosts.
 
@@ -9,7 +9,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 
 /// Version of the protocol: major.
 pub const VERSION_MAJOR: u16 = 0;
-/// Version of the protocol: minor, the highest that is spoken.
+/// Version of the protocol: minor, the highest that is supported.
 pub const VERSION_MINOR: u16 = 1;
 
 /// Descriptors that go with one message, unless the version handshake says otherwise.
@@ -19,7 +19,7 @@ pub const DEFAULT_MAX_MSG_FDS: u32 = 1;
 pub const DEFAULT_MAX_DATA_XFER_BYTES: u32 = 1 << 20;
 
 codes! {
-    /// What a message asks for.
+    /// The command of a message.
     Command(u16), "vfio-user command" {
         1 Version "VERSION",
         2 DmaMap "DMA_MAP",
@@ -46,9 +46,9 @@ bitfields! {
     Flags(u32) {
         /// 0: a command; 1: a reply.
         [3:0] kind with_kind: u8,
-        /// The command wants no reply.
+        /// The command expects no reply.
         [4] no_reply with_no_reply: bool,
-        /// The reply says that the command failed; [`Header::error`] says why.
+        /// The command failed; [`Header::error`] of the reply is the reason.
         [5] error with_error: bool,
     }
 }
@@ -74,12 +74,12 @@ wire! {
     }
     /// VERSION, before a text of JSON that ends with a NUL.
     pub struct Version, 4, Copy {
-        /// Versions differ in it that do not understand each other.
+        /// Major version: versions that differ in it are incompatible.
         0 pub major: U16,
-        /// The lower of both is spoken.
+        /// Minor version: both sides use the lower of the two.
         2 pub minor: U16,
     }
-    /// DMA_MAP; the memory's file goes with it, or none: then it can only be reached by messages.
+    /// DMA_MAP; the memory's file goes with it. Without a file, only messages can reach the memory.
     pub struct DmaMap, 32, Copy {
         /// Bytes of this structure.
         0 pub argsz: U32,
@@ -105,7 +105,7 @@ wire! {
     }
     /// DEVICE_GET_INFO and its reply.
     pub struct DeviceInfo, 16, Copy {
-        /// Bytes that the asker takes; in the reply, bytes that there are.
+        /// Bytes that the sender accepts; in the reply, bytes that are available.
         0 pub argsz: U32,
         /// [`device::RESET`] and [`device::PCI`].
         4 pub flags: U32,
@@ -116,7 +116,7 @@ wire! {
     }
     /// DEVICE_GET_REGION_INFO and its reply, which a list of capabilities may follow.
     pub struct RegionInfo, 32, Copy {
-        /// Bytes that the asker takes; in the reply, bytes that there are with the capabilities.
+        /// Bytes that the sender accepts; in the reply, bytes available, capabilities included.
         0 pub argsz: U32,
         /// Of [`region`].
         4 pub flags: U32,
@@ -138,7 +138,7 @@ wire! {
         /// Where the next begins, from the start of the [`RegionInfo`]; 0: this was the last.
         4 pub next: U32,
     }
-    /// The capability by which a region says which areas of it can be mapped; `areas` of
+    /// The capability that lists the areas of a region that can be mapped; `areas` of
     /// [`SparseArea`] follow.
     pub struct SparseMmap, 16, Copy {
         /// What every capability begins with.
@@ -204,7 +204,7 @@ pub mod dma {
     pub const READABLE: u32 = 1 << 0;
     /// The device may write the memory.
     pub const WRITABLE: u32 = 1 << 1;
-    /// DMA_UNMAP: the reply is to say which pages were written.
+    /// DMA_UNMAP: the reply has to contain which pages were written.
     pub const DIRTY_BITMAP: u32 = 1 << 0;
     /// DMA_UNMAP: everything; address and length are 0.
     pub const ALL: u32 = 1 << 1;

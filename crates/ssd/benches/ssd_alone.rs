@@ -1,7 +1,6 @@
-//! What the SSD can do by itself: a raw initiator on one CPU that does nothing but the ring work,
-//! the SSD with the `null` model on another. Prints IOPS at depth 32 and latencies at depth 1, with
-//! the cache-line round trip between the two CPUs probed before and after each, since a hypervisor
-//! moves them.
+//! The SSD's own speed: a raw initiator on one CPU that does only the ring work, the SSD with the
+//! `null` model on another. Prints IOPS at depth 32 and latencies at depth 1, with the cache-line
+//! round trip between the two CPUs measured before and after each, since a hypervisor moves them.
 //!
 //! `cargo bench -p meantime-ssd --bench ssd_alone -- [ROUNDS [INITIATOR_CPU SSD_CPU]]`
 
@@ -18,8 +17,8 @@ const MEDIUM_BYTES: u64 = 1 << 30;
 const DEPTH: u32 = 32;
 const ENTRIES: u32 = 1024;
 const QID: u16 = 1;
-/// Long enough never to park while it is measured; the probe, which needs the SSD's CPU, waits for
-/// it.
+/// Long enough that the SSD never parks during a measurement; the probe, which needs the SSD's CPU,
+/// waits for it to park.
 const PARK_AFTER: Duration = Duration::from_millis(20);
 
 fn pin(cpu: usize) {
@@ -28,7 +27,7 @@ fn pin(cpu: usize) {
     rustix::thread::sched_setaffinity(None, &set).expect("the CPU exists");
 }
 
-/// A cache line there and back, in ns: the median of batches.
+/// The round trip of a cache line, in ns: the median of batches.
 fn round_trip_ns(cpu: usize) -> f64 {
     const BATCH: u64 = 2000;
     const BATCHES: u64 = 51;
@@ -60,7 +59,7 @@ fn round_trip_ns(cpu: usize) -> f64 {
     times[times.len() / 2]
 }
 
-/// The queue pair, with everything looked up beforehand.
+/// The queue pair, with all pointers looked up in advance.
 struct Initiator<'a> {
     host: &'a Host,
     sq: usize,
@@ -76,7 +75,7 @@ struct Initiator<'a> {
 }
 
 impl Initiator<'_> {
-    /// A random read into the buffer of slot `cid`.
+    /// Writes a random read into the queue, with the buffer of slot `cid`.
     #[inline(always)]
     fn put(&mut self, cid: u16) {
         let lba = (self.rng.next_u64() >> 32) % (MEDIUM_BYTES / 512 / (self.block_bytes / 512));
@@ -90,8 +89,8 @@ impl Initiator<'_> {
         self.tail = (self.tail + 1) % ENTRIES;
     }
 
-    /// Rings without the fence and the look at `parked` that a driver needs: the SSD stays awake
-    /// while it is measured.
+    /// Rings without the fence and the load of `parked` that a driver needs: the SSD stays awake
+    /// during the measurement.
     #[inline(always)]
     fn ring(&self) {
         self.tail_bell.store(self.tail, Ordering::Release);
@@ -250,7 +249,7 @@ fn main() {
     );
 }
 
-/// Writes the whole medium, so that no page of it is the kernel's shared zero page.
+/// Writes the whole medium, so that no page is the kernel's shared zero page.
 fn fill(host: &mut Host) {
     const BYTES: u64 = 1 << 20;
     let data = host.alloc(BYTES);

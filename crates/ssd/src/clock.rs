@@ -1,8 +1,8 @@
-//! Where the SSD's time comes from.
+//! The clocks of the SSD.
 
 use std::time::Instant;
 
-/// A monotonic clock in ns. The SSD never asks it while the model is `null` and queues are busy.
+/// A monotonic clock in ns. It is not read while the model is `null` and queues are busy.
 pub trait Clock: Send + Clone + 'static {
     /// Nanoseconds since some fixed moment.
     fn now_ns(&self) -> u64;

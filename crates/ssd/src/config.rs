@@ -1,4 +1,4 @@
-//! What kind of SSD to be.
+//! The configuration of a software SSD.
 
 use meantime_spec::dbbuf;
 use meantime_spec::seam::SOFT_DSTRD;
@@ -21,7 +21,7 @@ pub struct NamespaceConfig {
 }
 
 impl NamespaceConfig {
-    /// What is wrong with it.
+    /// Returns what is wrong with it.
     fn problem(&self) -> Option<String> {
         let Self { bytes, lba_bytes } = *self;
         if lba_bytes != 512 && lba_bytes != 4096 {
@@ -44,29 +44,28 @@ pub struct PowerState {
     pub max_power_10mw: u16,
     /// Entry latency in µs.
     pub enlat_us: u32,
-    /// Exit latency in µs: the first I/O command that finds the SSD in this state, if it is a
-    /// non-operational one, waits that long.
+    /// Exit latency in µs: if the SSD is in this state and it is non-operational, the next I/O
+    /// command waits that long.
     pub exlat_us: u32,
-    /// No I/O command is processed in it: the SSD leaves it by itself when one comes.
+    /// No I/O command is processed in this state: the SSD leaves it by itself when one arrives.
     pub non_operational: bool,
 }
 
-/// What kind of SSD to be. [`Default`] has no namespace yet; everything else is ready for use.
+/// The configuration of a software SSD. [`Default`] has no namespace; every other field is usable.
 #[derive(Clone, Debug)]
 pub struct SsdConfig {
-    /// The namespaces, NSID 1 first, one after the other on the medium.
+    /// The namespaces, NSID 1 first, one after another on the medium.
     pub namespaces: Vec<NamespaceConfig>,
     /// How long commands take.
     pub model: Model,
     /// Whether there is a volatile write cache: completed writes may be lost by a power cut until
     /// they are flushed.
     pub volatile_write_cache: bool,
-    /// How much unflushed data the cache holds before it writes the oldest back, in bytes.
+    /// Most unflushed data in the cache, in bytes; beyond it the oldest is written back.
     pub write_cache_bytes: u64,
     /// Most I/O queues of each kind: 1 to 1024.
     pub max_io_queues: u16,
-    /// Most I/O completion queues, if they are fewer than the submission queues: 1 to
-    /// `max_io_queues`.
+    /// Most I/O completion queues, 1 to `max_io_queues`; `None`: as many as submission queues.
     pub max_io_completion_queues: Option<u16>,
     /// Most entries of a queue: 2 to 65536.
     pub max_queue_entries: u32,
@@ -78,16 +77,16 @@ pub struct SsdConfig {
     /// write of that size.
     pub atomic_write_lbas: u16,
     /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than
-    /// the one before.
+    /// the previous one.
     pub power_states: Vec<PowerState>,
     /// The default of Autonomous Power State Transition: enter the last power state after this many
-    /// ms without I/O commands; `None` if it is off until the host turns it on. There has to be a
-    /// non-operational state to enter.
+    /// ms without I/O commands. `None` if it is off until the host turns it on. Requires a
+    /// non-operational state.
     pub apst_idle_ms: Option<u32>,
     /// Command Retry Delay Times 1 to 3, in 100 ms.
     pub retry_delays_100ms: [u16; 3],
-    /// Whether to offer Doorbell Buffer Config. No more queues are granted then than a page has
-    /// room for shadow doorbells of.
+    /// Whether to offer Doorbell Buffer Config. The number of queues is then limited to those whose
+    /// shadow doorbells fit in a page.
     pub shadow_doorbells: bool,
     /// Size of the controller memory buffer for submission queues, in bytes; a multiple of 4096, 0
     /// for none.
@@ -96,13 +95,13 @@ pub struct SsdConfig {
     pub vectors: u16,
     /// CPU to bind the SSD's thread to (threaded only).
     pub cpu: Option<usize>,
-    /// How long nothing must happen before the thread parks, in ns (threaded only).
+    /// Time without any activity after which the thread parks, in ns (threaded only).
     pub park_after_ns: u64,
     /// Time from CC.EN = 1 to CSTS.RDY = 1, in ns.
     pub ready_after_ns: u64,
-    /// CAP.TO: the longest the host has to wait for CSTS.RDY, in ms; rounded up to 500 ms.
+    /// CAP.TO: the host's longest wait for CSTS.RDY, in ms; rounded up to 500 ms.
     pub ready_timeout_ms: u32,
-    /// Also refuse harmless violations that hosts commit when they go away: a command with the
+    /// Also refuse harmless violations that hosts commit when they disconnect: a command with the
     /// identifier of an outstanding Asynchronous Event Request (Command ID Conflict); unmapping the
     /// memory of a queue (CSTS.CFS); Get Features of a namespace's feature with NSID 0 (Invalid
     /// Namespace or Format).
@@ -161,22 +160,22 @@ impl Default for SsdConfig {
 }
 
 impl SsdConfig {
-    /// One namespace of `bytes` bytes in blocks of `lba_bytes`; the rest as by default.
+    /// One namespace of `bytes` bytes in blocks of `lba_bytes`; defaults for the rest.
     #[must_use]
     pub fn with_namespace(bytes: u64, lba_bytes: u32) -> Self {
         Self { namespaces: vec![NamespaceConfig { bytes, lba_bytes }], ..Self::default() }
     }
 
-    /// Bytes that all namespaces take together; no more than `u64::MAX`.
+    /// Total bytes of all namespaces, saturating at `u64::MAX`.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.namespaces.iter().fold(0, |sum, n| sum.saturating_add(n.bytes))
     }
 
-    /// Whether an SSD can be built from it.
+    /// Checks that an SSD can be built from it.
     ///
     /// # Errors
-    /// [`SsdError::Config`], which names the field and says what would be right.
+    /// [`SsdError::Config`], which names the field and the values allowed.
     pub fn validate(&self) -> Result<(), SsdError> {
         let err = |field, problem: String| Err(SsdError::config(field, problem));
         let namespaces = self.namespaces.len();

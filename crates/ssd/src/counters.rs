@@ -1,4 +1,4 @@
-//! What the SSD counts. One writer (the controller), any number of readers.
+//! The SSD's counters. One writer (the controller), any number of readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ impl Count {
 
 macro_rules! counters {
     ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
-        /// What an SSD has done since it was started; a copy, taken at one moment.
+        /// A copy of the SSD's counters since it was started.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -67,13 +67,13 @@ counters! {
     bad_registers,
     /// Doorbell values beyond their queue.
     bad_doorbells,
-    /// Doorbells rung of queues that do not exist, or before the controller was enabled.
+    /// Rings of doorbells whose queue does not exist, or before the controller was enabled.
     stray_doorbells,
     /// Reads of blocks that Write Uncorrectable has marked.
     media_errors,
     /// Commands with a CID that was outstanding.
     cid_conflicts,
-    /// Queues that ended since the host unmapped their memory.
+    /// Queues that ended because the host unmapped their memory.
     ended_queues,
     /// Transfers to or from memory that is not mapped.
     dma_errors,
@@ -97,11 +97,11 @@ counters! {
     injected_corruptions,
     /// Faults injected: completions with the wrong phase tag.
     injected_bad_phase,
-    /// Faults injected: completions with an SQ head of their own.
+    /// Faults injected: completions with a wrong SQ head.
     injected_bad_sqhd,
-    /// Faults injected: writes that a power cut left in part.
+    /// Faults injected: writes that a power cut left incomplete.
     injected_tears,
-    /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
+    /// Refusals of any kind whose reasons were recorded; the latest can be queried.
     remembered,
     /// Of those, the tolerated ones, which do no harm.
     tolerated,

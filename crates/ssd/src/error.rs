@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use crate::served::SocketError;
 
-/// A set-up error: what, where, and what to do about it.
+/// A set-up error: what failed, where, and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SsdError {
-    /// A setting that no controller can be built from.
+    /// An invalid setting.
     #[error("SSD configuration, {field}: {problem}")]
     Config {
         /// The field of [`SsdConfig`](crate::SsdConfig) at fault.
         field: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and the values allowed.
         problem: String,
     },
     /// No built-in service-time model has this name.
@@ -27,10 +27,10 @@ pub enum SsdError {
         /// The names there are.
         known: &'static [&'static str],
     },
-    /// A service-time model that does not parse or makes no sense.
+    /// An invalid service-time model.
     #[error("service-time model: {0}")]
     Model(String),
-    /// A fault plan that does not parse or makes no sense.
+    /// An invalid fault plan.
     #[error("fault plan: {0}")]
     FaultPlan(String),
     /// The medium's file is in use by another SSD, here or in another process.
@@ -45,7 +45,7 @@ pub enum SsdError {
     /// The control socket could not be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The medium's path is no regular file.
+    /// The medium's path is not a regular file.
     #[error(
         "{}: is a {kind}, not a regular file; give a regular file (kernel block devices are opened \
          by their own URI)",
@@ -54,25 +54,25 @@ pub enum SsdError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What it is instead.
+        /// The type of the file.
         kind: &'static str,
     },
-    /// The medium's size does not fit what is to be stored on it.
+    /// The medium has the wrong size.
     #[error("{what}: {problem}")]
     Size {
         /// The medium: a path, or "DRAM medium".
         what: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and the values allowed.
         problem: String,
     },
     /// A system call failed.
     #[error("{}: {attempted}: {source}", path.display())]
     Io {
-        /// The file, or what stands for it.
+        /// The file, or a name for it.
         path: PathBuf,
         /// What was attempted.
         attempted: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// The SSD's thread could not be started.

@@ -3,10 +3,9 @@
 //!
 //! Host memory is written by other threads at any time, so no Rust reference to it is ever made:
 //! entries are copied out through atomics, data through raw copies. The NVMe protocol decides which
-//! side may touch which bytes when: an SQE belongs to the controller from the doorbell to the head
+//! side may access which bytes when: an SQE belongs to the controller from the doorbell to the head
 //! pointer that passes it, a data buffer from the doorbell to the CQE. A host that breaks this gets
-//! mixed bytes, as from hardware; nothing here decides about addresses on bytes that it reads
-//! twice.
+//! mixed bytes, as from hardware. No decision about addresses uses bytes that are read twice.
 
 #![expect(unsafe_code)]
 
@@ -42,14 +41,14 @@ struct Region {
 #[derive(Default)]
 pub(crate) struct HostMemory {
     regions: Vec<Region>,
-    /// The region that the last translation hit: nearly every driver has one arena.
+    /// Index of the last region used: nearly every driver has one arena.
     last: Cell<usize>,
-    /// The controller's own memory, and the address that the host has given it.
+    /// The controller's own memory, and the address that the host has assigned.
     own: Option<Arc<OwnMemory>>,
     own_iova: Option<u64>,
 }
 
-/// A place in host memory, by region and offset: plain data that is checked again when it is
+/// A range of host memory, by region and offset: plain data that is checked again when it is
 /// resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
@@ -70,7 +69,7 @@ impl HostMemory {
     /// Adds a region.
     pub(crate) fn map(&mut self, region: DmaRegion) -> Result<(), SeamError> {
         let (iova, host_addr, len) = (region.iova(), region.host_addr(), region.len() as u64);
-        // An empty region, or one that wraps around either address space, collides with everything.
+        // An empty region, or one that wraps around either address space, is refused as an overlap.
         let Some(end) = iova.checked_add(len) else { return Err(SeamError::Overlap) };
         if len == 0 || host_addr == 0 || host_addr.checked_add(region.len()).is_none() {
             return Err(SeamError::Overlap);
@@ -143,7 +142,7 @@ impl HostMemory {
         Some(Self::slice_at(&self.regions[at], offset, len))
     }
 
-    /// The same as data that can be kept.
+    /// The same range as plain data that can be stored.
     pub(crate) fn segment(&self, iova: u64, len: u32) -> Option<Segment> {
         let (at, offset) = self.find(iova, u64::from(len))?;
         Some(Segment { region: at as u32, len, offset })
@@ -180,9 +179,9 @@ impl HostMemory {
     }
 }
 
-/// The controller's own memory among the addresses that commands name.
+/// The controller's own memory in the address space of commands.
 impl HostMemory {
-    /// Takes the memory, which has no address yet.
+    /// Adds the memory, which has no address yet.
     pub(crate) fn with_own(own: Option<Arc<OwnMemory>>) -> Self {
         Self { own, ..Self::default() }
     }
@@ -191,7 +190,7 @@ impl HostMemory {
         self.own.as_ref()
     }
 
-    /// Sets the address of its first byte; `None`: it has none.
+    /// Sets the address of its first byte; `None` removes the address.
     pub(crate) fn place_controller_memory(&mut self, iova: Option<u64>) {
         self.own_iova = iova;
     }
@@ -202,12 +201,12 @@ impl HostMemory {
         (offset < own.len() as u64).then_some((own, offset))
     }
 
-    /// Whether `iova` is an address in it.
+    /// Whether `iova` lies in it.
     pub(crate) fn is_controller_memory(&self, iova: u64) -> bool {
         self.own_offset(iova).is_some()
     }
 
-    /// As [`ring`](Self::ring), in it.
+    /// As [`ring`](Self::ring), in the controller's memory.
     pub(crate) fn ring_in_controller_memory(
         &self,
         iova: u64,
@@ -226,7 +225,7 @@ impl HostMemory {
 }
 
 impl Segment {
-    /// `len` bytes without memory: they resolve to nothing.
+    /// A range of `len` bytes without memory: it does not resolve.
     pub(crate) fn hole(len: u32) -> Self {
         Self { region: u32::MAX, len, offset: 0 }
     }
@@ -236,13 +235,13 @@ impl Segment {
         self.len as usize
     }
 
-    /// `len` bytes of it from `at`; both within it.
+    /// The `len` bytes at offset `at`, which must be within.
     pub(crate) fn part(self, at: u64, len: u32) -> Self {
         assert!(at + u64::from(len) <= u64::from(self.len), "beyond the segment");
         Self { region: self.region, len, offset: self.offset + at }
     }
 
-    /// Makes this segment longer by `next`, if that follows it immediately.
+    /// Extends this segment by `next`, if that follows it immediately.
     pub(crate) fn try_extend(&mut self, next: Self) -> bool {
         let follows =
             self.region == next.region && self.offset + u64::from(self.len) == next.offset;
@@ -323,7 +322,7 @@ struct Held {
 unsafe impl Send for Held {}
 
 impl Held {
-    /// Whether it touches the `len` bytes at `iova`.
+    /// Whether it overlaps the `len` bytes at `iova`.
     fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.iova < iova + len && iova < self.iova + self.len as u64
     }
@@ -347,7 +346,7 @@ impl Ring {
         self.held.iova
     }
 
-    /// Whether it touches the `len` bytes at `iova`.
+    /// Whether it overlaps the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.held.overlaps(iova, len)
     }
@@ -360,7 +359,7 @@ impl Ring {
         unsafe { self.held.base.as_ptr().add(offset) }
     }
 
-    /// Copies submission queue entry `index`. The caller has loaded the tail doorbell with acquire.
+    /// Copies submission queue entry `index`. The caller has loaded the tail doorbell with Acquire.
     #[inline(always)]
     pub(crate) fn read_sqe(&self, index: u32) -> Sqe {
         let slot = self.slot(index, 64).cast::<u64>();
@@ -378,13 +377,13 @@ impl Ring {
         sys::prefetch_read(self.held.base.as_ptr().wrapping_add(index as usize * 64));
     }
 
-    /// Prefetches the line of completion queue entry `index`, to write it.
+    /// Prefetches the line of completion queue entry `index` for writing.
     #[inline(always)]
     pub(crate) fn prefetch_cqe(&self, index: u32) {
         sys::prefetch_write(self.held.base.as_ptr().wrapping_add(index as usize * 16));
     }
 
-    /// Writes completion queue entry `index`: its first half, then, with release, the half that
+    /// Writes completion queue entry `index`: its first half, then, with Release, the half that
     /// holds the phase.
     #[inline(always)]
     pub(crate) fn write_cqe(&self, index: u32, cqe: Cqe) {
@@ -405,7 +404,7 @@ impl Ring {
 pub(crate) struct Cells(Held);
 
 impl Cells {
-    /// The cell at `offset`, if it is aligned and within.
+    /// The cell at `offset`, if it is aligned and within bounds.
     pub(crate) fn cell(&self, offset: u64) -> Option<Doorbell> {
         let within = offset.is_multiple_of(4) && offset < self.0.len as u64;
         // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has checked that
@@ -414,7 +413,7 @@ impl Cells {
         Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.0.keepalive) })
     }
 
-    /// Whether they touch the `len` bytes at `iova`.
+    /// Whether they overlap the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.0.overlaps(iova, len)
     }
@@ -444,19 +443,20 @@ impl Doorbell {
         unsafe { self.cell.as_ref() }
     }
 
-    /// Its value. Acquire: the entries that the host wrote before ringing are visible after.
+    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
+    /// afterwards.
     #[inline(always)]
     pub(crate) fn load(&self) -> u32 {
         self.cell().load(Ordering::Acquire)
     }
 
-    /// Sets it; the caller provides the ordering.
+    /// Stores its value; the caller provides the ordering.
     pub(crate) fn store(&self, value: u32) {
         self.cell().store(value, Ordering::Relaxed);
     }
 }
 
-/// The controller's own memory, all zero at first.
+/// The controller's own memory, initially zero.
 pub(crate) struct OwnMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -468,7 +468,7 @@ unsafe impl Send for OwnMemory {}
 unsafe impl Sync for OwnMemory {}
 
 impl OwnMemory {
-    /// `bytes` bytes, aligned to a page; `None` if that is 0 or more than there is.
+    /// Allocates `bytes` bytes, aligned to a page. `None` if that is 0 or the allocation fails.
     pub(crate) fn new(bytes: usize) -> Option<Arc<Self>> {
         let layout =
             Layout::from_size_align(bytes, PAGE_BYTES as usize).ok().filter(|_| bytes > 0)?;
@@ -477,7 +477,7 @@ impl OwnMemory {
         Some(Arc::new(Self { base, layout }))
     }
 
-    /// Where it is in this process.
+    /// Its address in this process.
     pub(crate) fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }

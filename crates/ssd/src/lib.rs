@@ -1,30 +1,30 @@
 //! A software NVMe SSD at register level.
 //!
 //! # What it is for
-//! A driver can be tested, measured and broken without hardware. It is a controller of NVMe Base
-//! Specification 1.4 with the NVM command set: registers, admin commands, I/O queues, MSI-X-like
-//! interrupts, a DRAM or file [`Medium`], a volatile write cache, and a service-time [`Model`]. A
-//! driver reaches it through [`SoftPort`](meantime_spec::seam::SoftPort), or from another process
-//! over vfio-user ([`served`]).
+//! A driver can be tested, measured and broken without hardware. The SSD is a controller of NVMe
+//! Base Specification 1.4 with the NVM command set: registers, admin commands, I/O queues,
+//! MSI-X-like interrupts, a DRAM or file [`Medium`], a volatile write cache, and a service-time
+//! [`Model`]. A driver reaches it through [`SoftPort`](meantime_spec::seam::SoftPort), or from
+//! another process over vfio-user ([`served`]).
 //!
 //! # What it owns
 //! Its medium, its write cache, and the queues as a controller keeps them. Host memory belongs to
 //! the host: every access is translated and bounds-checked (`hostmem`).
 //!
 //! # What it promises
-//! - It is strict. What a real controller refuses, or is undefined on, gets the proper status or a
-//!   fatal one, and is counted with the reason. docs/faults.md lists what is tolerated.
+//! - It is strict. What a real controller refuses, or leaves undefined, ends with the proper status
+//!   or CSTS.CFS, and is counted with the reason. docs/faults.md lists what is tolerated.
 //! - One controller, two ways to run: [`Ssd`] has a thread and real time; [`SteppedSsd`] has none
 //!   and moves only when its clock does, so one seed reproduces a run.
-//! - With a model the device time is the model's: data move when a command is fetched, and the
-//!   completion entry is written when its time has come. The entry is reserved before the fetch.
-//! - The write cache is real: `power_cut` rolls completed, unflushed writes back, in any subset,
+//! - With a model the device time is the model's: data is transferred when a command is fetched,
+//!   and the completion entry is written when it is due. The entry is reserved before the fetch.
+//! - The write cache is real: `power_cut` rolls back any subset of completed, unflushed writes,
 //!   torn at AWUPF. For `file:` the kernel's page cache is the volatile cache, and FLUSH and FUA
 //!   are `fdatasync`.
-//! - A fused pair is fetched in one go and executed with nothing between.
+//! - Both commands of a fused pair are fetched together and executed with nothing between.
 //! - Doorbells are 128 bytes apart (CAP.DSTRD = 5), two cache lines each.
-//! - Queues are served once around, unless CC.AMS asks for weighted round robin or the model bounds
-//!   what is inside the device (`inside`): then `arbiter` chooses.
+//! - Each turn serves every queue once, unless CC.AMS selects weighted round robin or the model
+//!   bounds the commands inside the device (`inside`): then `arbiter` chooses.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -49,25 +49,26 @@
 //!
 //! # Parking
 //! The thread sleeps when nothing is in flight and no doorbell has moved for 2 ms (ARCHITECTURE.md
-//! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because
-//! the head doorbell wakes no thread.
+//! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because a
+//! write to the head doorbell wakes no thread.
 //!
 //! Over vfio-user the doorbells and `parked` are in memory that both processes map; a vendor
-//! specific capability in configuration space says where. The wake-up is the doorbell once more by
-//! message, and the host waits for the reply: a late one would undo a newer store. A host that
-//! does not know `parked` (it did not say so in the handshake) cannot wake the thread, which then
-//! naps, 50 µs to 1 ms, while there are queues. Calls wake it whatever the shared word says. For a
-//! host with shadow doorbells (1.4 §7.13) the SSD stores what it has seen in EventIdx before it
-//! parks, executes the full fence of the announcement, and looks again.
+//! specific capability in configuration space says where. To wake the thread, the host sends the
+//! doorbell value again in a message, and waits for the reply: a late message would overwrite a
+//! newer store. A host that does not know `parked` (it did not say so in the handshake) cannot wake
+//! the thread, which then naps, 50 µs to 1 ms, while there are queues. Calls wake it whatever the
+//! shared word contains. For a host with shadow doorbells (1.4 §7.13) the SSD stores the values
+//! that it has seen in EventIdx before it parks, executes the full fence of the announcement, and
+//! checks again.
 //!
 //! # Serving
 //! `served::Function` is a PCI function of the controller without a socket; the fuzzer drives it.
-//! `Server` gives it to one client at a time. A client gets doorbells in a sealed memfd of its
-//! own, because a former one may have kept its mapping. When it goes, the controller is
-//! power-cycled without loss of data, its memory is unmapped and its eventfds are closed, all
-//! before its connection is. If the file of a mapping shrinks, the SIGBUS handler replaces the
-//! mapping by zeroes, and its client is ended. Eventfds are looked at before they are written, so
-//! a full one blocks no thread. The Keep Alive Timer is looked at when nothing else happens; when it
+//! `Server` gives it to one client at a time. Each client gets new doorbells in a sealed memfd,
+//! because a former client may have kept its mapping. When a client goes, the controller is
+//! power-cycled without loss of data, the client's memory is unmapped and its eventfds are closed,
+//! all before its connection is. If the file of a mapping shrinks, the SIGBUS handler replaces the
+//! mapping by zeroes, and its client is disconnected. Eventfds are checked before they are written,
+//! so a full one blocks no thread. The Keep Alive Timer is checked when the SSD is idle; when it
 //! expires, CSTS.CFS is set.
 //!
 //! # Unsafe code

@@ -1,5 +1,5 @@
-//! Calls to the SSD's thread: registers, mappings, vectors. Slow, as they are on real hardware, and
-//! synchronous.
+//! Calls to the SSD's thread: registers, mappings, vectors. They are synchronous and slow, as on
+//! real hardware.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::control::Action;
 
-/// What may be asked of the SSD's thread.
+/// A call to the SSD's thread.
 pub(crate) enum Call {
-    /// To run this. It is dropped if the SSD ends.
+    /// Runs this. It is dropped if the SSD ends.
     Run(Action),
     Stop,
 }
@@ -21,22 +21,22 @@ struct Queue {
     closed: bool,
 }
 
-/// The calls that wait for the SSD's thread.
+/// The calls waiting for the SSD's thread.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    /// Whether there may be calls: what the thread looks at each turn.
+    /// Whether there may be calls; the thread checks it each turn.
     waiting: AtomicBool,
     queue: Mutex<Queue>,
 }
 
 impl Mailbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A caller that panicked while holding the lock has pushed its call, or not: both are
-        // consistent.
+        // A caller that panicked while holding the lock has either pushed its call or not: both
+        // states are consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a call. False if no answer will come. The caller must then wake the thread if it has
+    /// Queues a call. False if the thread has ended. The caller must then wake the thread if it has
     /// parked.
     pub(crate) fn push(&self, call: Call) -> bool {
         let mut queue = self.queue();
@@ -49,8 +49,8 @@ impl Mailbox {
         true
     }
 
-    /// Whether there may be a call. Relaxed: a call seen late is seen on the next turn; before
-    /// parking the full fence of `Parking::announce` stands between.
+    /// Whether there may be a call. Relaxed: a call missed now is seen on the next turn, and before
+    /// parking the full fence of `Parking::announce` orders this load.
     #[inline(always)]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
@@ -66,7 +66,7 @@ impl Mailbox {
         call
     }
 
-    /// Closes the mailbox; unanswered calls are dropped, which their callers notice.
+    /// Closes the mailbox; unanswered calls are dropped, so their callers return.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;

@@ -1,4 +1,4 @@
-//! What the SSD stores its blocks on: anonymous memory, or a file mapped into it.
+//! The SSD's storage: anonymous memory, or a mapped file.
 //!
 //! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing
 //! outside the SSD gets a pointer into it, and a file is locked against a second SSD.
@@ -35,12 +35,12 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How many times, 1 ms apart, locking a file is tried. A lock may be held for a moment only: a
-/// forked child shares its parent's locks until its exec, and a process that locks a file before
-/// its creator has filled it releases it again.
+/// How many times, 1 ms apart, locking a file is tried. A lock may be held only briefly: a forked
+/// child shares its parent's locks until its exec, and a process that locks a file before its
+/// creator has filled it releases the lock again.
 const LOCK_TRIES: u32 = 200;
 
-/// `file` where a program that we are only a part of does not come across it.
+/// Moves `file` to a descriptor that the host program does not come across.
 fn away(file: File) -> io::Result<File> {
     Ok(shelter(file.into())?.into())
 }
@@ -76,7 +76,7 @@ struct Created<'p> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
-        // Not a file that another process has put in its place.
+        // The path may name a file that another process has put there.
         let there = std::fs::symlink_metadata(self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         if there.is_some() && there == self.identity {
             let _ = std::fs::remove_file(self.path);
@@ -127,7 +127,7 @@ impl Medium {
         Ok(Self { base, len, file: None, created: false, read_only: false })
     }
 
-    /// Memory that holds `bytes`; as many as a multiple of 512.
+    /// Memory that holds `bytes`, whose length is a multiple of 512.
     ///
     /// # Errors
     /// As [`dram`](Self::dram).
@@ -137,11 +137,11 @@ impl Medium {
         Ok(medium)
     }
 
-    /// A regular file that is only read: mapped so that nothing can be written, and shared with
-    /// other SSDs that only read it. Its namespaces are write protected.
+    /// A regular file, mapped read-only, and shared with other SSDs that only read it. Its
+    /// namespaces are write protected.
     ///
     /// # Errors
-    /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD has it that may write.
+    /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD that may write has it.
     pub fn file_read_only(path: impl AsRef<Path>) -> Result<Self, SsdError> {
         let path = path.as_ref();
         // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
@@ -158,13 +158,13 @@ impl Medium {
 
     /// A regular file, mapped shared, locked against every other SSD.
     ///
-    /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is
-    /// never truncated, and its size must then be `bytes`. What it created it removes again if it
-    /// fails after that. With `None` the file must exist. What lies behind the last whole 512 bytes
-    /// of it is out of reach, as on Linux's loop devices; the file keeps its size.
+    /// `create: Some(bytes)` creates the file with that size if it does not exist. An existing file
+    /// is never truncated, and its size must then be `bytes`. If a later step fails, a file created
+    /// here is removed again. With `None` the file must exist. The bytes after its last whole 512
+    /// are not used, as on Linux's loop devices; the file keeps its size.
     ///
-    /// Like any mapped file it must not be shortened by another process meanwhile (`SIGBUS`); a
-    /// sparse one needs room on its file system for the blocks to come.
+    /// Like any mapped file, it must not be shortened by another process meanwhile (`SIGBUS`); a
+    /// sparse file needs room on its file system for blocks written later.
     ///
     /// # Errors
     /// [`SsdError::InUse`] if another SSD has it, [`SsdError::NotAFile`] for directories and
@@ -187,8 +187,7 @@ impl Medium {
         let (file, was_created) = match options.open(path) {
             Ok(file) => (file, false),
             Err(e) if e.kind() == io::ErrorKind::NotFound && create.is_some() => {
-                // Exclusively: fails if there is anything by now, and for a link that leads
-                // nowhere.
+                // Exclusively: fails if the file exists by now, and for a dangling symbolic link.
                 let file = options.create_new(true).open(path);
                 (file.map_err(failed(path, "creating the medium's file"))?, true)
             }
@@ -198,11 +197,11 @@ impl Medium {
         };
         let file = away(file).map_err(failed(path, "keeping the medium's file open"))?;
         lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
-        // Declared after `file`, hence dropped before it: while the lock is held.
+        // Declared after `file`, so it is dropped first, while the lock is held.
         let identity = file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let created = was_created.then(|| Created { path, identity });
         if let Some(bytes) = create.filter(|_| was_created) {
-            // Blocks are reserved now, so that a full file system is an error here and no SIGBUS
+            // Reserves blocks now, so that a full file system is an error here and not a SIGBUS
             // later.
             let reserved =
                 match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
@@ -213,7 +212,7 @@ impl Medium {
         }
         let meta = regular_metadata(&file, path)?;
         if meta.nlink() == 0 {
-            // The process that created it a moment ago has removed it again.
+            // The process that created the file has removed it again.
             let gone = io::ErrorKind::NotFound.into();
             return Err(failed(path, "opening the medium's file")(gone));
         }
@@ -250,8 +249,7 @@ impl Medium {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Whether opening it created its file: no other process did, and there was nothing by that
-    /// name before.
+    /// Whether opening it created its file.
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created
@@ -266,7 +264,7 @@ impl Medium {
     /// The `len` bytes at `offset`.
     ///
     /// # Panics
-    /// Beyond the end: ranges are checked against their namespace before.
+    /// If the range ends beyond the medium: callers check ranges against their namespace first.
     #[inline(always)]
     pub(crate) fn span(&self, offset: u64, len: usize) -> MediumSpan<'_> {
         assert!(
@@ -278,8 +276,8 @@ impl Medium {
         MediumSpan { ptr, len, medium: PhantomData }
     }
 
-    /// Makes the `len` bytes at `offset` zero. Memory is given back where that is possible; a file
-    /// keeps the blocks reserved for it. False if the file failed.
+    /// Zeroes the `len` bytes at `offset`. Memory is returned to the kernel where possible; a file
+    /// keeps its blocks reserved. False if the file failed.
     pub(crate) fn zero(&self, offset: u64, len: u64) -> bool {
         let span = self.span(offset, len as usize);
         let page = PAGE_BYTES;
@@ -310,10 +308,10 @@ impl Medium {
         zeroed
     }
 
-    /// Makes what was written survive the machine (a file) or does nothing (memory).
+    /// Makes written data durable (a file); does nothing for memory.
     pub(crate) fn sync(&self) -> bool {
-        // fdatasync also writes back what was dirtied through a shared mapping; by one that only
-        // reads, nothing was.
+        // fdatasync also writes back pages dirtied through a shared mapping; a read-only mapping
+        // dirties none.
         self.read_only || self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
     }
 }
@@ -358,14 +356,14 @@ impl MediumSpan<'_> {
         unsafe { std::ptr::write_bytes(self.ptr.as_ptr(), byte, self.len) }
     }
 
-    /// Copies out; both have the same length.
+    /// Copies from the medium; both have the same length.
     pub(crate) fn read(self, to: &mut [u8]) {
         assert_eq!(self.len, to.len());
         // SAFETY: `len` mapped bytes of our own; `to` is an exclusive slice outside the mapping.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), to.as_mut_ptr(), self.len) }
     }
 
-    /// Copies in; both have the same length.
+    /// Copies to the medium; both have the same length.
     pub(crate) fn write(self, from: &[u8]) {
         assert_eq!(self.len, from.len());
         // SAFETY: as in `read`, the other way round.
@@ -373,9 +371,8 @@ impl MediumSpan<'_> {
     }
 }
 
-/// Makes `len` bytes of the file at `offset` zero. Its blocks stay reserved: if they were given
-/// back, a file system that is full by the time they are written again would end the process
-/// (`SIGBUS`).
+/// Zeroes `len` bytes of the file at `offset`. Its blocks stay reserved: after a release, a file
+/// system that is full when they are written again would end the process (`SIGBUS`).
 fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     use rustix::fs::FallocateFlags;
     static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
@@ -383,8 +380,8 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     if rustix::fs::fallocate(file, flags, offset, len).is_ok() {
         return true;
     }
-    // By system call rather than through the mapping, so that a sparse file on a full file system
-    // is an error, too.
+    // Uses a system call, not the mapping, so that a sparse file on a full file system gives an
+    // error.
     let end = offset + len;
     let mut at = offset;
     while at < end {
@@ -408,7 +405,7 @@ fn map(file: &File, path: &Path, len: usize, prot: ProtFlags) -> Result<NonNull<
     Ok(NonNull::new(base.cast()).expect("mmap gives no null mapping"))
 }
 
-/// The metadata of `file`, which has been opened, if it is a regular file.
+/// The metadata of the open `file`, if it is a regular file.
 fn regular_metadata(file: &File, path: &Path) -> Result<Metadata, SsdError> {
     let meta = file.metadata().map_err(failed(path, "asking for the size of the medium's file"))?;
     check_regular(path, &meta)?;

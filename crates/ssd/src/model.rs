@@ -1,6 +1,6 @@
 //! Service-time models: how long a command occupies the device.
 //!
-//! A model is a short TOML text. Its costs are piecewise linear in the size of a transfer; a
+//! A model is a short TOML text. Its costs are piecewise linear in the size of a transfer. A
 //! command occupies one of the model's channels for that time, and waits while the channel is busy.
 
 use serde::Deserialize;
@@ -28,7 +28,7 @@ const NAMES: [&str; BUILT_IN.len()] = {
     names
 };
 
-/// No cost may exceed this, in ns: an hour. It keeps sums of times far from overflow.
+/// The highest cost, in ns: an hour. It keeps sums of times far from overflow.
 const MAX_NS: u64 = 3_600_000_000_000;
 const MAX_CHANNELS: u32 = 1024;
 
@@ -36,25 +36,26 @@ const MAX_CHANNELS: u32 = 1024;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where its numbers come from.
+    /// The source of its numbers.
     pub source: String,
-    /// Units that work in parallel. 0, and then no costs either: every command completes at once.
+    /// Number of units that work in parallel. With 0 there are no costs: every command completes at
+    /// once.
     pub channels: u32,
-    /// The most commands inside the device: no more are fetched from the queues until one has
-    /// completed, so that arbitration between the queues decides which command waits. 0: everything
-    /// is fetched, and waits inside in the order it came.
+    /// The most commands inside the device. No more are fetched until one has completed, so
+    /// arbitration between the queues decides which command waits. 0: every command is fetched, and
+    /// waits inside in order of arrival.
     #[serde(default)]
     pub inside: u32,
     /// Which channel a command occupies.
     #[serde(default)]
     pub select: Select,
-    /// Bytes that lie on one channel before the next one's begin; for `select = "stripe"`.
+    /// Consecutive bytes on one channel, for `select = "stripe"`.
     #[serde(default = "default_stripe_bytes")]
     pub stripe_bytes: u64,
-    /// Cost of a read: points `[bytes, ns]`, rising in bytes, joined by lines; flat before the
-    /// first, and as steep as before after the last.
+    /// Cost of a read: points `[bytes, ns]`, ascending in bytes, with linear interpolation;
+    /// constant below the first, and extrapolated beyond the last.
     #[serde(default)]
     pub read: Vec<(u64, u64)>,
     /// Cost of a write, likewise.
@@ -72,18 +73,18 @@ pub struct Model {
     /// Rare slow events.
     #[serde(default)]
     pub slow: Slow,
-    /// What NAND does after a write has been accepted into its buffer.
+    /// What NAND does after a write has entered its buffer.
     #[serde(default)]
     pub nand: Option<Nand>,
 }
 
-/// How a channel is chosen.
+/// The choice of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Select {
-    /// By address: the data lie where they lie.
+    /// By address.
     Stripe,
-    /// The one that is free first.
+    /// The channel that becomes free first.
     #[default]
     LeastBusy,
 }
@@ -111,25 +112,25 @@ pub enum Jitter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slow {
-    /// How likely one is, per command, from 0 to 1.
+    /// Probability per command, from 0 to 1.
     pub probability: f64,
-    /// How much longer the command then takes, in ns.
+    /// Extra time of the command, in ns.
     pub extra_ns: u64,
 }
 
-/// What NAND does after a write has been accepted. Reads of the same channel stall behind it.
+/// What NAND does after a write has been accepted. Reads on the same channel wait behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nand {
-    /// How much data one program operation takes, in bytes.
+    /// Data per program operation, in bytes.
     pub program_bytes: u64,
-    /// How long it occupies the channel, in ns.
+    /// Time of a program operation on the channel, in ns.
     pub program_ns: u64,
-    /// How many programs there are to an erase.
+    /// Number of programs per erase.
     pub programs_per_erase: u32,
-    /// How long an erase occupies the channel, in ns.
+    /// Time of an erase on the channel, in ns.
     pub erase_ns: u64,
-    /// How many programs may be queued on a channel before a write has to wait.
+    /// Number of programs that may be queued on a channel before a write has to wait.
     pub buffered_programs: u32,
 }
 
@@ -138,10 +139,10 @@ fn default_stripe_bytes() -> u64 {
 }
 
 impl Model {
-    /// The built-in model of that name.
+    /// The built-in model with this name.
     ///
     /// # Errors
-    /// [`SsdError::UnknownModel`], which lists the names there are.
+    /// [`SsdError::UnknownModel`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, SsdError> {
         match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Self::parse(text),
@@ -155,7 +156,7 @@ impl Model {
         &NAMES
     }
 
-    /// The model that costs nothing.
+    /// The model without costs.
     ///
     /// # Panics
     /// Never: its text is compiled in and tested.
@@ -164,10 +165,10 @@ impl Model {
         Self::named("null").expect("the built-in model parses")
     }
 
-    /// A model from its TOML text.
+    /// Parses a model from its TOML text.
     ///
     /// # Errors
-    /// [`SsdError::Model`], which says where the text is wrong or which number makes no sense.
+    /// [`SsdError::Model`], which says where the text is wrong or which number is invalid.
     pub fn parse(text: &str) -> Result<Self, SsdError> {
         let model: Self =
             toml::from_str(text).map_err(|e| SsdError::Model(e.to_string().trim().to_owned()))?;
@@ -247,7 +248,7 @@ pub(crate) fn cost_ns(points: &[(u64, u64)], bytes: u64) -> u64 {
     if bytes <= first_bytes || points.len() == 1 {
         return first_ns;
     }
-    // The segment that holds `bytes`, or the last one, extended.
+    // The segment that contains `bytes`, or the last one, extrapolated.
     let upper = points.partition_point(|&(b, _)| b < bytes).min(points.len() - 1);
     let ((b0, n0), (b1, n1)) = (points[upper - 1], points[upper]);
     let rise = u128::from(bytes - b0) * u128::from(n1 - n0) / u128::from(b1 - b0);

@@ -1,4 +1,4 @@
-//! What a driver and a server hold of an SSD, however it runs.
+//! The handles of drivers and servers to an SSD, however it runs.
 
 #![expect(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::counters::SharedCounters;
 use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 
-/// What is there to be read without the controller's doing.
+/// State that is read without the controller's help.
 pub(crate) struct Shared {
     pub(crate) regs: Arc<RegisterFile>,
     /// Replaced when another host is plugged in.
@@ -45,13 +45,13 @@ impl Shared {
 pub(crate) trait Runner: Send + Sync + 'static {
     fn shared(&self) -> &Shared;
 
-    /// Runs `action` on the controller at the present time, for a driver.
+    /// Runs `action` on the controller at the current time, for a driver.
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
     ) -> Result<T, SeamError>;
 
-    /// The clock, if it is a virtual one.
+    /// The clock, if it is virtual.
     fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>>;
 
     /// Wakes the thread, if there is one.

@@ -1,51 +1,51 @@
 //! A record of writes and flushes, in order.
 //!
 //! A [`SteppedSsd`](crate::SteppedSsd) that [records](crate::SteppedSsd::record) keeps the data of
-//! every write, and when each write and flush began and was complete. From that tests derive every
-//! state that NVMe allows the medium to be in if power fails at some event.
+//! every write, and the begin and completion of each write and flush. From these, tests derive
+//! every state in which NVMe allows the medium to be if power fails at some event.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A write, from when its data were taken.
+/// A write, recorded when the device takes its data.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// Where on the medium, in bytes.
+    /// Byte offset on the medium.
     pub offset: u64,
-    /// What is written.
+    /// The data.
     pub data: Arc<[u8]>,
-    /// Complete only when it is on the non-volatile medium.
+    /// Whether it completes only when it is on the non-volatile medium.
     pub fua: bool,
-    /// What its buffer held when the write was complete, if that was something else: a device may
-    /// take the data at any time between.
+    /// The content of its buffer at the completion, if different: a device may take the data at any
+    /// time between.
     pub changed: Option<Arc<[u8]>>,
 }
 
-/// Something that was begun, by its number.
+/// The begin or end of a write or flush, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The device has taken a write, by its place in [`Record::writes`].
+    /// The device has taken a write; its index in [`Record::writes`].
     WriteBegun(usize),
-    /// The host has its completion.
+    /// The host has the write's completion.
     WriteDone(usize),
-    /// The host has its failure: any of it may be on the medium, or nothing.
+    /// The host has the write's failure: any part of it may be on the medium, or nothing.
     WriteFailed(usize),
     /// The device has taken a flush.
     FlushBegun(usize),
-    /// The host has its completion.
+    /// The host has the flush's completion.
     FlushDone(usize),
 }
 
-/// An event, and in which turn of the SSD: what the SSD reports and takes in one turn has no order
-/// for the host.
+/// An event, and its turn of the SSD: what the SSD reports and takes in one turn has no order for
+/// the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// What happened.
+    /// The event.
     pub event: Event,
     /// The turn.
     pub turn: u64,
 }
 
-/// All that was written and flushed since recording began.
+/// All writes and flushes since recording began.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     /// The writes, in the order in which they began.
@@ -60,12 +60,12 @@ pub struct Record {
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Arc<Mutex<Record>>);
 
-/// What a command's completion is to be noted for.
+/// The events that a command's completion records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// How many writes, from this one on.
+    /// First write and number of writes.
     Writes(usize, usize),
-    /// The same, whose data are not those of the command: it deallocated.
+    /// The same for a deallocation, whose data is not the command's.
     Deallocations(usize, usize),
     Flush(usize),
 }
@@ -81,13 +81,13 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many events there were so far.
+    /// The number of events so far.
     #[must_use]
     pub fn position(&self) -> usize {
         self.record().moments.len()
     }
 
-    /// Takes the record so far; recording goes on with an empty one.
+    /// Takes the record so far; recording continues with an empty one.
     #[must_use]
     pub fn take(&self) -> Record {
         let mut record = self.record();
@@ -115,20 +115,20 @@ impl Recorder {
         Recorded::Flush(number)
     }
 
-    /// What a write's data were when it was taken.
+    /// The data of a write when the device took it.
     pub(crate) fn data(&self, number: usize) -> Option<Arc<[u8]>> {
         self.record().writes.get(number).map(|write| Arc::clone(&write.data))
     }
 
-    /// A write's buffer holds something else by now.
+    /// Records that a write's buffer has changed.
     pub(crate) fn changed(&self, number: usize, data: Arc<[u8]>) {
         if let Some(write) = self.record().writes.get_mut(number) {
             write.changed = Some(data);
         }
     }
 
-    /// A write is over, and may have been done or not. (A flush that failed is one that never
-    /// ended.)
+    /// Records that a write failed, and may or may not be on the medium. (A failed flush is one
+    /// that never ended.)
     pub(crate) fn failed(&self, recorded: Recorded) {
         if let Recorded::Writes(first, count) | Recorded::Deallocations(first, count) = recorded {
             let mut record = self.record();

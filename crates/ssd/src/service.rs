@@ -1,9 +1,9 @@
-//! A service-time model at work: which channel is busy until when.
+//! Applies a service-time model: until when each channel is busy.
 
 use crate::Rng;
 use crate::model::{Jitter, Model, Select, cost_ns};
 
-/// What a command costs the device.
+/// The kind of work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Data to the host.
@@ -12,9 +12,9 @@ pub(crate) enum Work {
     Write,
     /// Deallocate, write zeroes.
     Trim,
-    /// Flush: it waits for every channel.
+    /// A flush, which waits for every channel.
     Flush,
-    /// Nothing: the command was refused, or there was nothing to do.
+    /// None: the command was refused, or had nothing to do.
     None,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ServiceTime {
 #[derive(Clone, Copy, Default)]
 struct Channel {
     busy_until_ns: u64,
-    /// Bytes accepted but not yet enough for a program.
+    /// Bytes accepted that do not fill a program operation yet.
     unprogrammed: u64,
     programs: u32,
 }
@@ -49,7 +49,7 @@ impl Service {
         self.model.is_null()
     }
 
-    /// Every channel is free again: after a reset.
+    /// Frees every channel, after a reset.
     pub(crate) fn clear(&mut self) {
         self.channels.fill(Channel::default());
     }
@@ -74,7 +74,7 @@ impl Service {
             Work::None => 0,
         });
         if work == Work::Flush {
-            // What was accepted before has to be on the medium.
+            // A flush begins when all accepted work is done.
             let last = self.channels.iter().map(|c| c.busy_until_ns).max().unwrap_or(0);
             let begun_ns = last.max(now_ns);
             return ServiceTime { begun_ns, done_ns: begun_ns.saturating_add(cost) };
@@ -92,8 +92,8 @@ impl Service {
             channel.busy_until_ns = begun_ns.saturating_add(cost);
             return ServiceTime { begun_ns, done_ns: channel.busy_until_ns };
         };
-        // A write goes into the buffer and is programmed behind the host's back, unless the buffer
-        // is full.
+        // A write goes into the buffer and is programmed in the background, unless the buffer is
+        // full.
         let room_ns = nand.program_ns.saturating_mul(u64::from(nand.buffered_programs));
         let begun_ns = channel.busy_until_ns.saturating_sub(room_ns).max(now_ns);
         let done_ns = begun_ns.saturating_add(cost);

@@ -1,5 +1,5 @@
-//! Time stamps of single I/O commands, for experiments: a ring that the controller writes and
-//! anyone may read.
+//! Time stamps of single I/O commands, for experiments: a ring with one writer, the controller, and
+//! any number of readers.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -31,7 +31,7 @@ pub struct StampRing {
     written: AtomicU64,
 }
 
-/// As many stamps are kept.
+/// The number of stamps kept.
 pub const STAMP_RING_LEN: usize = 1 << 16;
 
 impl StampRing {
@@ -60,13 +60,13 @@ impl StampRing {
         self.written.store(at + 1, Ordering::Release);
     }
 
-    /// How many stamps were written in all.
+    /// The number of stamps written so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Stamp number `index` (from 0), or `None` if it is not there yet or has been overwritten.
+    /// Stamp number `index` (from 0), or `None` if it is not written yet or has been overwritten.
     #[must_use]
     pub fn get(&self, index: u64) -> Option<Stamp> {
         let len = self.cells.len() as u64;
@@ -77,7 +77,7 @@ impl StampRing {
         }
         let [ids, seen_ns, begun_ns, written_ns] =
             std::array::from_fn(|i| cell.words[i].load(Ordering::Relaxed));
-        // The words are read before the sequence number is looked at again.
+        // Orders the loads of the words before the second load of the sequence number.
         fence(Ordering::Acquire);
         let (qid, cid) = ((ids >> 16) as u16, ids as u16);
         (cell.sequence.load(Ordering::Relaxed) == expected).then_some(Stamp {

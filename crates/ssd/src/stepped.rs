@@ -19,13 +19,13 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
-/// By how much a reading moves the clock by default, in ns.
+/// The default time by which a reading moves the clock, in ns.
 const DEFAULT_TICK_NS: u64 = 50;
 
 /// A software SSD under a virtual clock. Cloning gives another handle to the same one.
 ///
-/// Everything that happens follows from the configuration, the seed and the order of calls, so that
-/// one seed reproduces a run.
+/// Everything follows from the configuration, the seed and the order of calls, so one seed
+/// reproduces a run.
 #[derive(Clone)]
 pub struct SteppedSsd(Arc<Stepped>);
 
@@ -33,7 +33,7 @@ struct SteppedState {
     controller: Controller,
     now_ns: u64,
     tick_ns: u64,
-    /// Counts turns, to check the doorbells that are not polled now and then.
+    /// Counts turns, for the periodic check of doorbells that are not polled.
     turns: u32,
 }
 
@@ -46,14 +46,14 @@ struct Stepped {
     state: Mutex<SteppedState>,
 }
 
-/// The clock as an object of its own, so that a port can hand itself out as one.
+/// The clock as a separate object, so that a port can return it.
 struct SteppedClock(Arc<Stepped>);
 
 impl SteppedSsd {
     /// An SSD on `medium`. `seed` replaces the seeds of the configuration and of its fault plan.
     ///
     /// # Errors
-    /// If the configuration makes no sense or the medium is too small.
+    /// If the configuration is invalid or the medium is too small.
     pub fn new(mut config: SsdConfig, medium: Medium, seed: u64) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let mut seeds = Rng::new(seed);
@@ -88,13 +88,13 @@ impl SteppedSsd {
         self.0.state().tick_ns = tick_ns.max(1);
     }
 
-    /// The time, without moving it, in ns.
+    /// The current time in ns, without moving it.
     #[must_use]
     pub fn peek_ns(&self) -> u64 {
         self.0.state().now_ns
     }
 
-    /// Lets the SSD work at the present time until it has nothing left to do now.
+    /// Lets the SSD work at the current time until no work is left.
     pub fn settle(&self) {
         self.0.state().settle();
     }
@@ -117,20 +117,20 @@ impl SteppedSsd {
         FaultControl::refusals(self)
     }
 
-    /// Bytes in the volatile write cache: what a power cut could take.
+    /// Bytes in the volatile write cache, which a power cut may lose.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
         self.0.state().controller.store.unflushed_bytes()
     }
 
-    /// Cuts the power and brings it back: a random subset of unflushed writes is lost, and the
-    /// controller is reset. Returns how many writes were lost.
+    /// Cuts the power and restores it: a random subset of unflushed writes is lost, and the
+    /// controller is reset. Returns the number of lost writes.
     pub fn power_cut(&self, rng: &mut Rng) -> u64 {
         self.0.state().controller.power_cut(rng)
     }
 
-    /// Records writes and flushes from now on: [`record`](crate::record). Commands already in
-    /// flight are not recorded.
+    /// Records writes and flushes from now on: [`record`](crate::record). Commands in flight are
+    /// not recorded.
     #[must_use]
     pub fn record(&self) -> Recorder {
         let recorder = Recorder::default();
@@ -144,7 +144,7 @@ impl SteppedSsd {
         self.0.state().controller.contents()
     }
 
-    /// Injects faults by `plan` from now on; its seed counts.
+    /// Replaces the fault plan, including its seed.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.0.state().controller.set_faults(plan);
     }
@@ -172,7 +172,7 @@ impl std::fmt::Debug for SteppedSsd {
 }
 
 impl SteppedState {
-    /// One turn at the present time.
+    /// One turn at the current time.
     fn turn(&mut self) -> Turn {
         self.turns = self.turns.wrapping_add(1);
         self.controller.begin_turn();
@@ -186,7 +186,7 @@ impl SteppedState {
         while self.turn() == Turn::Worked {}
     }
 
-    /// From event to event up to `target_ns`.
+    /// Advances from event to event up to `target_ns`.
     fn advance_to(&mut self, target_ns: u64) {
         self.settle();
         while let Some(at) = self.controller.next_event_ns().filter(|&at| at <= target_ns) {
@@ -201,8 +201,8 @@ impl SteppedState {
 
 impl Stepped {
     fn state(&self) -> MutexGuard<'_, SteppedState> {
-        // A panic while it was held has failed the test that caused it; the state is no worse than
-        // the panic.
+        // A panic under this lock has failed its test already; the state is no worse than the
+        // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Namespaces on the medium, and the write cache between.
+//! Namespaces on the medium, and the write cache in front of it.
 
 use meantime_spec::opcode::IoOpcode;
 use meantime_spec::sqe::Sqe;
@@ -29,7 +29,7 @@ impl Namespace {
             .then(|| self.offset + (slba << self.lba_shift))
     }
 
-    /// The `blocks` blocks from `slba` on the medium; `None` beyond the end.
+    /// The range of the `blocks` blocks from `slba` on the medium; `None` beyond the end.
     pub(crate) fn extent(&self, slba: u64, blocks: u32) -> Option<Extent> {
         let offset = self.locate(slba, blocks.into())?;
         let len = u64::from(blocks) << self.lba_shift;
@@ -45,7 +45,7 @@ impl Namespace {
     }
 }
 
-/// Whether `sqe`, an I/O command, names logical blocks itself.
+/// Whether `sqe`, an I/O command, names logical blocks in its entry.
 pub(crate) fn has_blocks(sqe: &Sqe) -> bool {
     matches!(
         IoOpcode::try_from(sqe.opcode()),
@@ -61,18 +61,18 @@ pub(crate) fn has_blocks(sqe: &Sqe) -> bool {
 pub(crate) struct Store {
     medium: Medium,
     namespaces: Vec<Namespace>,
-    /// Blocks that cannot be read. They are known for as long as this object is; writing one makes
-    /// it readable for good, hence through the cache.
+    /// Blocks that cannot be read. They last as long as this object; writing one makes it readable
+    /// permanently, so the write is treated as FUA.
     uncorrectable: Uncorrectable,
     cache: Option<WriteCache>,
     cache_enabled: bool,
-    /// Something was written since the last flush that a power cut, of the machine or of this SSD,
-    /// could take.
+    /// Data was written since the last flush that a power cut, of the machine or of this SSD, could
+    /// lose.
     unflushed: bool,
-    /// Writing back has failed once. The kernel reports that once and then drops the data: nothing
-    /// that was written may count as durable from then on.
+    /// Writing back has failed once. The kernel reports that once and then drops the data: from
+    /// then on no written data counts as durable.
     failed: bool,
-    /// Writes go straight to the medium, and nothing comes after.
+    /// Writes go straight to the medium and need no further step.
     write_through: bool,
 }
 
@@ -121,8 +121,8 @@ impl Store {
         self.namespaces.iter().map(Namespace::bytes).sum()
     }
 
-    /// Whether writes go straight to the medium, so that they need not be announced to the cache,
-    /// and are complete then. Not if there can be none.
+    /// Whether writes go straight to the medium, complete there, and need not be announced to the
+    /// cache. False on a read-only medium.
     #[inline(always)]
     pub(crate) fn write_through(&self) -> bool {
         self.write_through
@@ -133,14 +133,15 @@ impl Store {
         self.medium.span(offset, len)
     }
 
-    /// Performs `write`, which is given the medium and changes exactly `extent` of it. False if the
-    /// medium failed.
+    /// Performs `write` on the medium, which changes exactly `extent` of it. False if the medium
+    /// failed.
     pub(crate) fn write(&mut self, extent: Extent, fua: bool, write: impl FnOnce(&Medium)) -> bool {
         let fua = self.uncorrectable.clear(extent.offset, extent.len) || fua;
         let medium = &self.medium;
         match self.cache.as_mut().filter(|_| self.cache_enabled) {
             Some(cache) if cache.too_large(extent.len) => {
-                // A cache may write back whenever it likes: here everything, and this past it.
+                // A cache may write back at any time: here it writes back everything, and this
+                // write bypasses it.
                 cache.flush();
                 write(medium);
             }
@@ -150,15 +151,15 @@ impl Store {
         if self.cache.is_none() {
             return true;
         }
-        // A file's own volatile cache is the kernel's page cache: switching ours off does not
-        // switch that off.
+        // A file's own volatile cache is the kernel's page cache, which stays on when ours is
+        // disabled.
         let durable = fua || !self.cache_enabled;
         let stored = !durable || self.sync();
         self.unflushed |= !durable || !stored;
         stored
     }
 
-    /// The medium keeps what it holds. False if it failed, now or before.
+    /// Makes the medium's content durable. False if it failed, now or before.
     fn sync(&mut self) -> bool {
         self.failed = self.failed || !self.medium.sync();
         !self.failed
@@ -172,7 +173,7 @@ impl Store {
         stored && zeroed
     }
 
-    /// Marks `extent`: reading it fails until it is written.
+    /// Marks `extent`: reads fail until it is written.
     pub(crate) fn mark_uncorrectable(&mut self, extent: Extent) {
         self.uncorrectable.mark(extent.offset, extent.len);
     }
@@ -187,8 +188,8 @@ impl Store {
         !self.uncorrectable.is_empty()
     }
 
-    /// Namespace `nsid` has blocks of 2^`lba_shift` bytes from now on, all zero and on the medium.
-    /// False if the medium failed, or there is no such namespace.
+    /// Formats namespace `nsid` with blocks of 2^`lba_shift` bytes, all zero and on the medium.
+    /// False if the medium failed, or the namespace does not exist.
     pub(crate) fn format(&mut self, nsid: u32, lba_shift: u8) -> bool {
         if !self.flush() {
             return false;
@@ -202,7 +203,7 @@ impl Store {
         self.medium.zero(namespace.offset, bytes) && self.sync()
     }
 
-    /// Everything completed so far reaches the medium. False if the medium failed.
+    /// Writes all completed data to the medium. False if the medium failed.
     pub(crate) fn flush(&mut self) -> bool {
         let synced = self.sync();
         if synced {
@@ -214,8 +215,7 @@ impl Store {
         synced
     }
 
-    /// What a read with FUA asks for: what it will return is on the medium. False if the medium
-    /// failed.
+    /// Makes the data that a read with FUA returns durable. False if the medium failed.
     pub(crate) fn flush_for_read(&mut self) -> bool {
         self.cache.is_none() || !(self.unflushed || self.failed) || self.flush()
     }
@@ -225,7 +225,7 @@ impl Store {
         self.cache.is_some()
     }
 
-    /// Switches the cache on or off; off writes everything back first. False if the medium failed.
+    /// Switches the cache on or off; off first writes everything back. False if the medium failed.
     pub(crate) fn enable_cache(&mut self, on: bool) -> bool {
         if !on && !self.flush() {
             return false;
@@ -240,15 +240,14 @@ impl Store {
         self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
     }
 
-    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at
-    /// `offset`.
+    /// Fault injection: a power cut may tear the last write, which is the `len` bytes at `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         if let Some(cache) = &mut self.cache {
             cache.mark_torn(offset, len);
         }
     }
 
-    /// Power fails. Returns how many unflushed writes were lost, and how many were torn.
+    /// Power fails. Returns the numbers of unflushed writes lost, and torn.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> (u64, u64) {
         self.cache.as_mut().map_or((0, 0), |cache| cache.power_cut(&self.medium, rng))
     }

@@ -1,4 +1,4 @@
-//! The few processor and operating-system services the SSD needs beyond `std`.
+//! Processor and operating-system services beyond `std`.
 
 #![expect(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 
-/// Asks for the cache line at `address` for reading. A hint: harmless for any address.
+/// Prefetches the cache line at `address` for reading. A hint: harmless for any address.
 #[inline(always)]
 pub(crate) fn prefetch_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -23,7 +23,7 @@ pub(crate) fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the cache line at `address` for writing. A hint: harmless for any address.
+/// Prefetches the cache line at `address` for writing. A hint: harmless for any address.
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -36,7 +36,7 @@ pub(crate) fn prefetch_write(address: *const u8) {
     let _ = address;
 }
 
-/// A thread that ends, and is waited for, when this is dropped.
+/// A thread that is stopped and joined on drop.
 #[derive(Debug)]
 pub(crate) struct StoppedThread {
     stop: Arc<OwnedFd>,
@@ -44,7 +44,8 @@ pub(crate) struct StoppedThread {
 }
 
 impl StoppedThread {
-    /// Starts what `body` returns, which is to end when the eventfd that it gets is signalled.
+    /// Starts the closure that `body` returns; it has to end when the eventfd passed to `body` is
+    /// signalled.
     pub(crate) fn spawn<F: FnOnce() + Send + 'static>(
         name: &str,
         body: impl FnOnce(Arc<OwnedFd>) -> F,
@@ -75,7 +76,7 @@ pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether writing to `event` would not block.
+/// Whether a write to `event` would not block.
 pub(crate) fn is_writable(event: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(event, PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! The SSD on a thread of its own, in real time.
+//! The SSD on its own thread, in real time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,21 +23,21 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
 
-/// Turns without work between two checks of the clock and of the doorbells that are not polled. At
-/// ≥ 1 ns a turn and queue that is a few µs: often enough to park in time, and rarely enough to
-/// cost nothing.
+/// Idle turns between two checks of the clock and of the doorbells that are not polled. At ≥ 1 ns a
+/// turn and queue that is a few µs: often enough to park in time, and rarely enough to cost
+/// nothing.
 const IDLE_TURNS: u32 = 1024;
 
-/// How long to sleep while commands wait for the host to take completions: a host wakes us for a
-/// submission, not necessarily for a completion queue head.
+/// Length of a nap while commands wait for room in a completion queue: a host wakes the thread for
+/// a submission, not necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
 
-/// The first and the longest sleep where a host may ring a doorbell without checking whether the
+/// The first and the longest nap where a host may ring a doorbell without checking whether the
 /// thread has parked.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
-/// A driver's call waits for its answer as long as CAP.TO says, and at least this long.
+/// A driver's call waits for its answer for CAP.TO, and at least this long.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running software SSD. Dropping it ends its thread; after that registers read all ones.
@@ -46,27 +46,27 @@ pub struct Ssd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Controls an [`Ssd`] while it runs. A clone controls the same one.
+/// Controls a running [`Ssd`]. A clone controls the same one.
 #[derive(Clone)]
 pub struct SsdHandle(Arc<Threaded>);
 
-/// An SSD with a thread, as others see it.
+/// The part of an SSD with a thread that other threads use.
 struct Threaded {
     shared: Shared,
     mailbox: Arc<Mailbox>,
     thread: Thread,
     /// Whether the thread naps instead of parking.
     naps: Arc<AtomicBool>,
-    /// How long a driver's call waits for its answer.
+    /// The longest time that a driver's call waits for its answer.
     patience: Duration,
 }
 
 impl Ssd {
-    /// Starts an SSD on `medium`, living by `clock`.
+    /// Starts an SSD on `medium`, with the time of `clock`.
     ///
     /// # Errors
-    /// If the configuration makes no sense, the medium is too small, or the thread cannot be
-    /// started or bound to its CPU.
+    /// If the configuration is invalid, the medium is too small, or the thread cannot be started or
+    /// bound to its CPU.
     pub fn start<C: Clock>(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let cpu = config.cpu;
@@ -83,8 +83,8 @@ impl Ssd {
             nap: FIRST_NAP,
         };
         let run = move || {
-            // Closes the mailbox however the thread ends, so that no caller waits for an answer
-            // that never comes.
+            // Closes the mailbox however the thread ends, so that no caller waits for ever for an
+            // answer.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(&worker.controller.regs),
@@ -153,19 +153,19 @@ impl Ssd {
         self.handle.refusals()
     }
 
-    /// Bytes in the volatile write cache: what a power cut could take.
+    /// Bytes in the volatile write cache, which a power cut may lose.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
         call(&self.handle, |controller| controller.store.unflushed_bytes()).unwrap_or_default()
     }
 
-    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
-    /// and the controller is reset. Returns how many writes were lost.
+    /// Cuts the power and restores it: a random subset (by `seed`) of unflushed writes is lost, and
+    /// the controller is reset. Returns the number of lost writes.
     pub fn power_cut(&self, seed: u64) -> u64 {
         self.handle.cut_power(seed)
     }
 
-    /// Injects faults by `plan` from now on.
+    /// Replaces the fault plan.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.handle.set_faults(plan);
     }
@@ -178,7 +178,7 @@ impl Ssd {
 
 impl FaultControl for SsdHandle {
     fn run(&self, action: Action) {
-        // Without a timeout: the SSD's owner waits.
+        // Without a time-out: the SSD's owner waits.
         let answer = self.0.send(move |controller, now_ns| action.run(controller, now_ns));
         let _ = answer.map(|answer| answer.recv());
     }
@@ -233,7 +233,7 @@ impl Threaded {
         if !self.mailbox.push(call) {
             return None;
         }
-        // Unparks in any case: the word that says whether it has parked may be in memory that
+        // Always unparks: the word that says whether the thread has parked may be in memory that
         // another process can write. For a thread that has not parked this costs one swap, and one
         // more check before it parks.
         self.wake();
@@ -246,7 +246,7 @@ impl Runner for Threaded {
         &self.shared
     }
 
-    /// With a timeout, since the SSD's thread may hang in its medium.
+    /// With a time-out, since the SSD's thread may hang in its medium.
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
@@ -268,7 +268,7 @@ impl Runner for Threaded {
 
     fn set_napping(&self, naps: bool) {
         self.naps.store(naps, Ordering::Relaxed);
-        // A parked thread must wake to notice.
+        // A parked thread must be woken to notice.
         self.wake();
     }
 }
@@ -280,8 +280,8 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Registers first: a caller that notices that its call was dropped must not read a live
-        // register afterwards.
+        // Registers first: a caller that finds its call dropped must not read a live register
+        // afterwards.
         self.regs.set_gone();
         self.mailbox.close();
     }
@@ -292,7 +292,7 @@ struct Worker<C> {
     clock: C,
     mailbox: Arc<Mailbox>,
     naps: Arc<AtomicBool>,
-    /// How long the next nap is.
+    /// Length of the next nap.
     nap: Duration,
 }
 
@@ -325,7 +325,7 @@ impl<C: Clock> Worker<C> {
                     self.controller.inspect(now_ns);
                     let since_ns = *idle_since_ns.get_or_insert(now_ns);
                     if now_ns.saturating_sub(since_ns) >= park_after_ns {
-                        // After a nap without work comes the next one, not another wait.
+                        // A nap without work is followed by another nap, without a further wait.
                         if !self.park(turn) {
                             idle_since_ns = None;
                         }
@@ -335,10 +335,10 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Sleeps until there is work. The protocol is argued in `seam::Parking`: announce, check
-    /// everything again, and only then sleep. `unpark` before `park` makes the latter return at
-    /// once, so that a wake-up between the last check and the sleep is not lost. True if it napped:
-    /// a client may write a doorbell without waking it.
+    /// Sleeps until there is work. `seam::Parking` explains the protocol: announce, check
+    /// everything again, and only then sleep. `unpark` before `park` makes `park` return at once,
+    /// so a wake-up between the last check and the sleep is not lost. True if it napped: a client
+    /// may write a doorbell without waking it.
     fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(&self.controller.doorbells);
         // The full fence of the announcement also orders the event indices before the check that
@@ -374,7 +374,7 @@ impl<C: Clock> Worker<C> {
         naps
     }
 
-    /// Answers every call that is waiting. False if one of them was to stop.
+    /// Answers all waiting calls. False if one of them was Stop.
     fn answer_all(&mut self) -> bool {
         while let Some(call) = self.mailbox.pop() {
             match call {

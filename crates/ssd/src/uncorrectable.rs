@@ -1,8 +1,8 @@
-//! Blocks that Write Uncorrectable has marked: reading them fails until they are written again.
+//! Blocks marked by Write Uncorrectable: reads fail until they are written again.
 
 use std::collections::BTreeMap;
 
-/// Ranges of bytes of the medium, none of which overlap or touch: first byte, and the one after the
+/// Byte ranges of the medium that neither overlap nor touch: first byte, and the one after the
 /// last.
 #[derive(Default)]
 pub(crate) struct Uncorrectable {
@@ -15,7 +15,7 @@ impl Uncorrectable {
         self.ranges.is_empty()
     }
 
-    /// The first marked byte of the `len` at `offset`.
+    /// The first marked byte of the `len` bytes at `offset`.
     pub(crate) fn first_in(&self, offset: u64, len: u64) -> Option<u64> {
         let before = self.ranges.range(..=offset).next_back();
         if before.is_some_and(|(_, &end)| end > offset) {
@@ -27,7 +27,7 @@ impl Uncorrectable {
 
     pub(crate) fn mark(&mut self, offset: u64, len: u64) {
         let (mut start, mut end) = (offset, offset + len);
-        // Whatever overlaps or touches becomes part of it.
+        // Merges ranges that overlap or touch.
         while let Some((&s, &e)) =
             self.ranges.range(..=end).next_back().filter(|&(_, &e)| e >= start)
         {
@@ -37,7 +37,7 @@ impl Uncorrectable {
         self.ranges.insert(start, end);
     }
 
-    /// They are readable again. Whether any was marked.
+    /// Makes the range readable again. Returns whether any byte was marked.
     pub(crate) fn clear(&mut self, offset: u64, len: u64) -> bool {
         let end = offset + len;
         let mut any = false;

@@ -1,11 +1,11 @@
 //! The volatile write cache.
 //!
-//! The medium always holds what a read must see, so that reads never look anything up. What the
-//! cache keeps is what a power cut would take away: for each block with unflushed data its content
-//! on the non-volatile medium (*base*), and, in order, the writes that are not there yet (*log*). A
-//! power cut puts every base back and then replays a random subset of the log, each of its writes
-//! whole, as a real device may have written any of them back before it died. Seen from outside this
-//! is a cache in front of the medium; FLUSH forgets the log, which is cheap.
+//! The medium always holds the data that a read must return, so reads never look anything up. The
+//! cache keeps what a power cut would undo: for each block with unflushed data its content on the
+//! non-volatile medium (*base*), and, in order, the writes that are not there yet (*log*). A power
+//! cut restores every base and then replays a random subset of the log, each of its writes whole,
+//! as a real device may have written any of them back before it died. Seen from outside this is a
+//! cache in front of the medium; FLUSH drops the log, which is cheap.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,19 +17,19 @@ struct Logged {
     offset: u64,
     block_bytes: u32,
     data: Box<[u8]>,
-    /// Written with FUA: a power cut never takes it.
+    /// Written with FUA: a power cut never loses it.
     durable: bool,
-    /// Fault injection: a power cut may take a part of it.
+    /// Fault injection: a power cut may lose a part of it.
     torn: bool,
 }
 
-/// What a block has on the non-volatile medium, and how many logged writes cover it.
+/// A block's content on the non-volatile medium, and the number of logged writes that cover it.
 struct Base {
     data: Box<[u8]>,
     writes: u32,
 }
 
-/// The place of one write: whole blocks of one namespace.
+/// The range of a write: whole blocks of one namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) offset: u64,
@@ -64,7 +64,7 @@ impl WriteCache {
         }
     }
 
-    /// Whether this is more than the cache could hold.
+    /// Whether a write is larger than the cache.
     pub(crate) fn too_large(&self, len: u64) -> bool {
         len > self.capacity_bytes
     }
@@ -82,7 +82,7 @@ impl WriteCache {
         let block = u64::from(block_bytes);
         let mut blocks = (0..len / block).map(|i| offset + i * block);
         if durable && !blocks.clone().any(|at| self.base.contains_key(&at)) {
-            // Nothing unflushed underneath: straight to the medium.
+            // No unflushed data underneath: straight to the medium.
             write();
             return;
         }
@@ -132,20 +132,19 @@ impl WriteCache {
         }
     }
 
-    /// Everything completed so far is on the non-volatile medium.
+    /// Makes all completed writes non-volatile.
     pub(crate) fn flush(&mut self) {
         self.base.clear();
         self.log.clear();
         self.log_bytes = 0;
     }
 
-    /// Bytes that a power cut could take.
+    /// Bytes that a power cut could lose.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         self.log_bytes
     }
 
-    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at
-    /// `offset`.
+    /// Fault injection: a power cut may tear the last write, which is the `len` bytes at `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         let mut left = len;
         for logged in self.log.iter_mut().rev() {
@@ -157,8 +156,8 @@ impl WriteCache {
         }
     }
 
-    /// Power fails: any subset of the unflushed writes is lost. Returns how many were, and how many
-    /// were torn.
+    /// Power fails: any subset of the unflushed writes is lost. Returns the numbers of writes lost,
+    /// and torn.
     pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> (u64, u64) {
         for (&at, base) in &self.base {
             medium.span(at, base.data.len()).write(&base.data);

@@ -1,5 +1,5 @@
-//! A client of vfio-user and an NVMe host written by hand: every byte typed from the
-//! specifications, none of our own structures, so that what is wrong in those does not hide.
+//! A vfio-user client and an NVMe host written by hand: every byte typed from the specifications,
+//! without our structures, whose errors would otherwise stay hidden.
 
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// No wait of a test is longer; none is expected to be.
+/// The longest wait of a test; none is expected to last that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const VERSION: u16 = 1;
@@ -30,7 +30,7 @@ pub const RESET: u16 = 13;
 
 pub const EINVAL: u32 = 22;
 
-/// Numbers as they are on the wire.
+/// Encodes numbers for the wire.
 #[macro_export]
 macro_rules! wire {
     ($($number:expr),* $(,)?) => {{
@@ -72,14 +72,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and says nothing.
+    /// Connects without sending anything.
     pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, next_id: 0x7001 }
     }
 
-    /// Connects and introduces itself with `json`.
+    /// Connects and sends VERSION with `json`.
     pub fn new(path: &Path, json: &str) -> Self {
         let mut client = Self::connect(path);
         client.introduce(json);
@@ -113,7 +113,7 @@ impl Client {
         self.next_id
     }
 
-    /// The next answer; `None` if the server has hung up.
+    /// The next answer; `None` if the server has closed the connection.
     pub fn try_receive(&mut self) -> Option<Answer> {
         let mut head = [0; 16];
         let mut fds = Vec::new();
@@ -126,7 +126,7 @@ impl Client {
             let got =
                 match rustix::net::recvmsg(self.stream.as_fd(), &mut pieces, &mut control, flags) {
                     Ok(got) => got.bytes,
-                    // Stopped, and gone on.
+                    // After a stop and a continue.
                     Err(rustix::io::Errno::INTR) => continue,
                     Err(rustix::io::Errno::CONNRESET) => return None,
                     Err(error) => panic!("no answer: {error}"),
@@ -153,12 +153,12 @@ impl Client {
         })
     }
 
-    /// A command's answer, whatever it is.
+    /// The answer to a command, of any kind.
     pub fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
         let id = self.send(command, body, fds);
         let answer = self.try_receive().expect("the server has hung up");
         assert_eq!((answer.id, answer.command), (id, command));
-        // A reply; with an error exactly if it has an errno, and then nothing else.
+        // A reply; an error if and only if it has an errno, without a body.
         assert_eq!(answer.flags, if answer.error == 0 { 1 } else { 0x21 }, "{answer:?}");
         assert!(
             answer.error == 0 || (answer.body.is_empty() && answer.fds.is_empty()),
@@ -167,7 +167,7 @@ impl Client {
         answer
     }
 
-    /// The body of the answer to a command that has to succeed.
+    /// The body of the answer to a command that must succeed.
     #[track_caller]
     pub fn ok(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
         let answer = self.ask(command, body, fds);
@@ -175,7 +175,7 @@ impl Client {
         answer.body
     }
 
-    /// The errno of a command that has to fail.
+    /// The errno of a command that must fail.
     #[track_caller]
     pub fn errno(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> u32 {
         let answer = self.ask(command, body, fds);
@@ -209,7 +209,7 @@ impl Client {
         self.ask(DMA_UNMAP, &wire![24u32, 0u32, iova, len], &[])
     }
 
-    /// The doorbells, mapped as the region's description says.
+    /// The doorbells, mapped according to the region's description.
     pub fn doorbells(&mut self) -> Doorbells {
         let answer = self.ask(GET_REGION_INFO, &wire![64u32, 0u32, 0u32, 0u32, 0u64, 0u64], &[]);
         assert_eq!((answer.error, answer.fds.len()), (0, 1));
@@ -229,7 +229,7 @@ pub fn version(json: &str) -> Vec<u8> {
     body
 }
 
-/// A file of memory, mapped.
+/// A mapped memory file.
 pub struct Memory {
     pub file: OwnedFd,
     base: *mut u8,
@@ -287,11 +287,11 @@ impl Drop for Memory {
 
 pub struct Doorbells {
     pub memory: Memory,
-    /// Where in BAR0 it begins.
+    /// Its offset in BAR0.
     pub area: u64,
 }
 
-/// Where the host's memory is mapped.
+/// The address of the host's memory.
 pub const IOVA: u64 = 0x7f00_0000_0000;
 const ASQ: usize = 0;
 const ACQ: usize = 0x1000;
@@ -300,7 +300,7 @@ const CQ: usize = 0x3000;
 /// The first page that is free for data.
 pub const DATA: usize = 0x4000;
 pub const ENTRIES: u32 = 16;
-/// The region of the I/O queues, if they have their own: where, and how many bytes.
+/// The region of the I/O queues, if they have their own: address and size.
 pub const IO_QUEUES: (u64, u64) = (IOVA + SQ as u64, (DATA - SQ) as u64);
 
 struct Queue {
@@ -311,28 +311,28 @@ struct Queue {
     phase: u8,
 }
 
-/// A driver that knows no more than the NVMe specification.
+/// A driver based on the NVMe specification alone.
 pub struct Host {
     pub client: Client,
     pub memory: Memory,
     pub bells: Doorbells,
     stride: usize,
     queues: [Queue; 2],
-    /// Looks at the word at this offset of BAR0 after ringing, and rings again by message if it is
-    /// not 0.
+    /// Offset in BAR0 of the word that is checked after ringing; if it is not 0, the doorbell is
+    /// sent again by message.
     pub parked_offset: Option<usize>,
     cid: u16,
 }
 
 impl Host {
-    /// Maps memory and doorbells; the controller stays as it is.
+    /// Maps memory and doorbells; does not change the controller.
     pub fn new(mut client: Client) -> Self {
         let memory = Memory::new(1 << 20);
         client.map(&memory, IOVA);
         Self::with(client, memory)
     }
 
-    /// The same; the I/O queues lie in a region of their own, [`IO_QUEUES`].
+    /// The same, with the I/O queues in a separate region, [`IO_QUEUES`].
     pub fn with_regions(mut client: Client) -> Self {
         let memory = Memory::new(1 << 20);
         let len = memory.len as u64 - DATA as u64;
@@ -394,7 +394,7 @@ impl Host {
         }
     }
 
-    /// The next completion, if it is there.
+    /// The next completion, if there is one.
     pub fn poll(&mut self, qid: usize) -> Option<[u8; 16]> {
         let queue = &mut self.queues[qid];
         let at = queue.cq + queue.head as usize * 16;
@@ -424,7 +424,7 @@ impl Host {
         }
     }
 
-    /// Does a command and gives its status code and type (0: success).
+    /// Executes a command and returns its status code and type (0: success).
     pub fn run(&mut self, qid: usize, sqe: [u8; 64]) -> u16 {
         self.put(qid, &sqe);
         self.ring(qid);
@@ -441,7 +441,7 @@ impl Host {
         self.memory.get(DATA, 4096)
     }
 
-    /// An I/O queue pair; completions interrupt by `vector`, if there is one.
+    /// Creates an I/O queue pair; completions interrupt by `vector`, if there is one.
     pub fn create_queues(&mut self, vector: Option<u16>) {
         let mut sqe = self.command(0x05, 0, IOVA + CQ as u64);
         sqe[40..44].copy_from_slice(&wire![(ENTRIES - 1) << 16 | 1]);
@@ -454,7 +454,7 @@ impl Host {
         assert_eq!(self.run(0, sqe), 0);
     }
 
-    /// The I/O queue pair's memory is zeroed: another may be created there.
+    /// Zeroes the I/O queue pair's memory, so that another can be created there.
     pub fn forget_queues(&mut self) {
         self.memory.put(SQ, &[0; DATA - SQ]);
         self.queues[1] = Queue { sq: SQ, cq: CQ, tail: 0, head: 0, phase: 1 };

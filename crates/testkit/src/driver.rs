@@ -1,4 +1,4 @@
-//! What the tests of the driver against the stepped SSD share.
+//! Shared by the tests of the driver against the stepped SSD.
 use std::sync::Arc;
 
 use meantime_block::NvmeDevice;
@@ -16,7 +16,7 @@ pub fn quick() -> ControllerOptions {
     }
 }
 
-/// The same, with nothing repeated: what the caller sees is what the device did the first time.
+/// The same without retries: the caller sees the device's first answer.
 pub fn quick_once() -> ControllerOptions {
     ControllerOptions { retries: 0, ..quick() }
 }

@@ -1,11 +1,11 @@
-//! e2fsprogs, and other programs of the system that tests start.
+//! e2fsprogs, and other programs that tests start.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where `program` is: e2fsprogs are in the PATH of root only.
+/// The path of `program`: e2fsprogs may be in root's PATH only.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let roots = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -13,17 +13,17 @@ fn find(program: &str) -> Option<PathBuf> {
     dirs.map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-/// `program`, to be given arguments.
+/// A command for `program`.
 ///
-/// With a PATH of its own the program would be started by fork instead of `posix_spawn`, and a test
-/// with images in its memory would spend most of its time copying page tables.
+/// With its own PATH the program would be started by fork instead of `posix_spawn`, and a test with
+/// images in its memory would spend most of its time copying page tables.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
     command.env("DEBUGFS_PAGER", "__none__");
     command
 }
 
-/// Whether `program` is there; prints that it is not.
+/// Whether `program` exists; prints a message if not.
 pub fn has(program: &str) -> bool {
     let found = find(program).is_some();
     if !found {
@@ -32,12 +32,12 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Whether e2fsprogs are there; prints that they are not.
+/// Whether e2fsprogs exist; prints a message if not.
 pub fn tools() -> bool {
     ["mkfs.ext4", "debugfs", "e2fsck", "dumpe2fs", "tune2fs"].into_iter().all(has)
 }
 
-/// Runs `program`; its exit code, and all that it printed.
+/// Runs `program`. Returns its exit code, and all its output.
 pub fn run_tool(program: &str, args: &[&str]) -> (Option<i32>, String) {
     let output = command(program).args(args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -72,13 +72,13 @@ pub fn mkfs(dir: &Path, name: &str, size: &str, args: &[&str]) -> PathBuf {
     image
 }
 
-/// `image` of `size` with everything that is in `from`.
+/// Makes `image` of `size` with the content of `from`.
 pub fn make(image: &Path, size: &str, options: &[&str], from: &Path) {
     let (image, from) = (image.to_str().unwrap(), from.to_str().unwrap());
     run("mkfs.ext4", &[&["-q", "-F"][..], options, &["-d", from, image, size]].concat());
 }
 
-/// What debugfs says to `request`; with `write`, it may change the image.
+/// The output of debugfs for `request`; with `write`, it may change the image.
 pub fn debugfs(image: &Path, write: bool, request: &str) -> String {
     let mut command = command("debugfs");
     if write {
@@ -89,7 +89,7 @@ pub fn debugfs(image: &Path, write: bool, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Several requests that write, in one go: debugfs writes group descriptors only when it is left.
+/// Several writing requests in one run: debugfs writes group descriptors only when it exits.
 pub fn debugfs_write(image: &Path, requests: &[String]) {
     let script = image.with_extension("debugfs");
     std::fs::write(&script, requests.join("\n")).unwrap();

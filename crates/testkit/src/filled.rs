@@ -1,4 +1,4 @@
-//! Images of ext4 file systems that mkfs.ext4 made of a directory, mounted here.
+//! Images of ext4 file systems made by mkfs.ext4 from a directory, mounted by Meantime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use crate::e2fs;
 use meantime_block::{self as block, OpenOptions};
 use meantime_ext4::{FileSystem, MountOptions};
 
-/// An image, in a directory that goes with it.
+/// An image, in a directory that is removed with it.
 pub struct Image {
     dir: tempfile::TempDir,
 }
 
 impl Image {
-    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and
-    /// a word about it, without mkfs.ext4.
+    /// An image made by mkfs.ext4 with `options`, from the directory filled by `fill`. `None`, with
+    /// a message, without mkfs.ext4.
     pub fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
         if !e2fs::has("mkfs.ext4") {
             return None;
@@ -28,26 +28,26 @@ impl Image {
         Some(Self { dir })
     }
 
-    /// The image is `image`; whatever else is to go with it may have another name.
+    /// A path in its directory: the image is `image`; further files may have other names.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Mounts it on a device that takes no time, and is otherwise as `query` says.
+    /// Mounts it on a device without delays, configured by `query`.
     pub fn mount(&self, query: &str, options: &MountOptions) -> FileSystem {
         let uri = format!("file:{}?model=null{query}", self.path("image").display());
         let device = block::open(&uri, &OpenOptions::default()).unwrap();
         FileSystem::mount(device, options).unwrap()
     }
 
-    /// e2fsck has nothing to say.
+    /// Checks that e2fsck finds no errors.
     pub fn check(&self) {
         let output = e2fs::command("e2fsck").arg("-fn").arg(self.path("image")).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "e2fsck: {text}");
     }
 
-    /// What debugfs has of file `name`.
+    /// The content of file `name` according to debugfs.
     pub fn dump(&self, name: &str) -> Vec<u8> {
         let to = self.path("dumped");
         let request = format!("dump {name} {}", to.display());

@@ -1,5 +1,5 @@
-//! A raw host: it writes entries and rings doorbells by hand, so that nothing between hides what
-//! the SSD does.
+//! A raw host: it writes entries and rings doorbells directly, so that no layer hides the SSD's
+//! behaviour.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{Clock, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
-/// Where the arena is mapped.
+/// The arena's address.
 pub const BASE: u64 = 0x1_0000_0000;
 pub const PAGE: u64 = 4096;
 
@@ -127,7 +127,7 @@ impl Host {
         Self { port, bells, arena, next: BASE, queues: Vec::new(), next_cid: 1 }
     }
 
-    /// Whole pages.
+    /// Allocates whole pages.
     pub fn alloc(&mut self, bytes: u64) -> u64 {
         let at = self.next;
         self.next += bytes.next_multiple_of(PAGE);
@@ -175,7 +175,7 @@ impl Host {
         }];
     }
 
-    /// CC with what every host sets.
+    /// CC with the fields that every host sets.
     pub fn cc() -> regs::Cc {
         regs::Cc(0).with_en(true).with_iosqes(6).with_iocqes(4)
     }
@@ -209,7 +209,7 @@ impl Host {
         self.next_cid
     }
 
-    /// Writes an entry without ringing.
+    /// Writes an entry without ringing the doorbell.
     pub fn put(&mut self, qid: u16, sqe: &Sqe) {
         let (at, words) = {
             let q = self.queue(qid);
@@ -235,7 +235,7 @@ impl Host {
         self.ring(qid);
     }
 
-    /// Takes the next completion, without telling the SSD.
+    /// Takes the next completion, without updating the head doorbell.
     pub fn peek(&mut self, qid: u16) -> Option<Cqe> {
         let (at, phase) = {
             let q = self.queue(qid);
@@ -266,7 +266,7 @@ impl Host {
         Some(cqe)
     }
 
-    /// The next completion, letting time pass.
+    /// Waits for the next completion, letting time pass.
     pub fn wait(&mut self, qid: u16) -> Cqe {
         let clock = self.port.virtual_clock();
         let start = Instant::now();
@@ -303,7 +303,7 @@ impl Host {
         cqe
     }
 
-    /// An I/O queue pair with the same identifier for both.
+    /// Creates an I/O queue pair with the same identifier for both.
     pub fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
         self.create_pair(qid, entries, vector, 0);
     }
@@ -339,7 +339,7 @@ pub fn ok(cqe: Cqe) -> Cqe {
     cqe
 }
 
-/// Ends with `code` and Do Not Retry.
+/// Checks that the command ended with `code` and Do Not Retry.
 #[track_caller]
 pub fn refused(cqe: Cqe, code: StatusCode) {
     assert!(cqe.status().is(code), "{} instead of {code}", cqe.status());

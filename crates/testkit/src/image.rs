@@ -1,4 +1,4 @@
-//! Images of ext4 file systems, made by e2fsprogs, filled by the kernel where that is possible.
+//! Images of ext4 file systems, made by e2fsprogs, and filled by the kernel where possible.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use meantime_ext4::format::{
 };
 use meantime_ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
-/// An image file, with a count of what was read.
+/// An image file, with a count of its reads.
 pub struct Image {
     file: std::fs::File,
     pub reads: AtomicUsize,
@@ -47,11 +47,11 @@ pub fn open(path: &Path) -> Volume<Image> {
     open_with(path, VolumeOptions::default())
 }
 
-/// What memory must have room for, in bytes, so that images go there.
+/// Free memory required to keep images there, in bytes.
 const ROOM_BYTES: u64 = 1 << 30;
 
-/// A directory that goes when it is dropped: in memory, where that can be. e2fsprogs sync what they
-/// have written, and on a disk a test waits for that.
+/// A temporary directory, in memory if possible: e2fsprogs sync their writes, for which a test on a
+/// disk would wait.
 pub fn scratch() -> tempfile::TempDir {
     let memory = "/dev/shm";
     let has_room = rustix::fs::statvfs(memory)
@@ -60,7 +60,7 @@ pub fn scratch() -> tempfile::TempDir {
     dir.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
-/// How files are opened to be read and written.
+/// Options to open files for reading and writing.
 pub const READ_WRITE: OpenOptions = OpenOptions {
     read: true,
     write: true,
@@ -74,13 +74,13 @@ pub const READ_WRITE: OpenOptions = OpenOptions {
     mode: 0,
 };
 
-/// The image `path` as a device, which takes no time.
+/// The image `path` as a device without delays.
 pub fn device(path: &Path) -> Device {
     let uri = format!("file:{}?model=null", path.display());
     block::open(&uri, &block::OpenOptions::default()).unwrap()
 }
 
-/// Mounts image `path` here.
+/// Mounts image `path` with Meantime.
 pub fn try_mount(path: &Path, options: &MountOptions) -> Result<FileSystem, MountError> {
     FileSystem::mount(device(path), options)
 }
@@ -89,8 +89,8 @@ pub fn mount(path: &Path, options: &MountOptions) -> FileSystem {
     try_mount(path, options).unwrap()
 }
 
-/// The same, when the kernel has let go of the image: its loop device stays for a moment when its
-/// mount has gone.
+/// The same after the kernel has released the image: its loop device remains for a moment after the
+/// unmount.
 pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
     let begun = Instant::now();
     loop {
@@ -104,7 +104,7 @@ pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
     }
 }
 
-/// That our check finds nothing wrong with `fs`.
+/// Checks that our check finds no defects in `fs`.
 pub fn clean(fs: &FileSystem, what: &str) {
     let mut found = Vec::new();
     let summary = fs.check(&mut |event| {
@@ -116,16 +116,16 @@ pub fn clean(fs: &FileSystem, what: &str) {
     assert!(summary.unwrap().complete && found.is_empty(), "{what}: {found:#?}");
 }
 
-/// Options of mounts for writing, with a small cache, and with nothing done that was not asked for.
+/// Options of writable mounts, with a small cache, and without background work.
 pub fn writable() -> MountOptions {
     MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
 }
 
-/// A file system that the kernel has mounted, until it is dropped.
+/// A file system mounted by the kernel until it is dropped.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, with a message, if this may not be done or cannot be.
+    /// `None`, with a message, if this is not permitted or not possible.
     pub fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
@@ -138,7 +138,7 @@ impl Mounted {
         None
     }
 
-    /// Everything is in the journal, if not in its place.
+    /// Everything is at least in the journal afterwards.
     pub fn sync(&self) {
         run("sync", &["-f", self.0.to_str().unwrap()]);
     }
@@ -146,8 +146,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A process that another thread is just starting has this one's files until it runs its
-        // program: it is busy for a moment.
+        // A process that another thread is starting holds this one's files until its exec: the
+        // mount is busy for a moment.
         for _ in 0..200 {
             let ended = e2fs::command("umount").arg(&self.0).output();
             if ended.is_ok_and(|output| output.status.success()) {
@@ -159,7 +159,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The names in directory `ino`, with their inodes, and that each is found on its own.
+/// The names in directory `ino`, with their inodes; checks that each can be looked up.
 pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     let dir = volume.linked_inode(ino).unwrap();
     let mut found = BTreeMap::new();

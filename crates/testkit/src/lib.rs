@@ -1,12 +1,12 @@
-//! What the tests of several crates share.
+//! Helpers shared by the tests of several crates.
 //!
 //! # What it is for
 //! Rigs, images and helpers, written once. Unit tests cannot use it: they would have two copies of
-//! their crate's types. What those share stays in a crate's feature `testing`.
+//! their crate's types. Helpers for those are in a crate's feature `testing`.
 //!
 //! # What it promises
-//! - Each seed gives one run.
-//! - What a test starts ends with it: processes, mounts, temporary files.
+//! - Each seed reproduces one run.
+//! - Everything that a test starts ends with it: processes, mounts, temporary files.
 //!
 //! # Parts, in reading order
 //! ```text

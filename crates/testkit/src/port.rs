@@ -1,5 +1,5 @@
-//! A port between the driver and a stepped SSD that watches, and meddles at moments which a test
-//! cannot reach otherwise.
+//! A port between the driver and a stepped SSD that observes, and intervenes at moments which a
+//! test cannot reach otherwise.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,25 +8,25 @@ use std::sync::{Arc, Mutex, Weak};
 use meantime_spec::regs::{CC, Cc};
 use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
-/// Something to do once.
+/// A one-time action.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// What a [`MeddlingPort`] has seen, and what it is to do.
+/// The observations of a [`MeddlingPort`], and its actions.
 #[derive(Default)]
 pub struct Meddling {
-    /// Mappings are not taken back: an IOMMU that failed.
+    /// Whether unmapping fails, like a broken IOMMU.
     pub refuses_unmap: AtomicBool,
-    /// How many sleeps there were, and how long they were in all, in ns.
+    /// Number of sleeps, and their total time in ns.
     pub sleeps: AtomicU64,
     pub slept_ns: AtomicU64,
-    /// All memory that was ever mapped.
+    /// All memory ever mapped.
     mapped: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
     on_disable: Hook,
     on_sleep: Hook,
 }
 
 fn run(hook: &Hook) {
-    // Taken out first: what it does may come through here again.
+    // Taken out first: the action may reenter this port.
     let taken = hook.lock().expect("no test panics in a hook").take();
     if let Some(action) = taken {
         action();
@@ -34,12 +34,12 @@ fn run(hook: &Hook) {
 }
 
 impl Meddling {
-    /// Does `action` when CC.EN is next cleared, before the SSD hears of it.
+    /// Runs `action` when CC.EN is next cleared, before the SSD is told.
     pub fn on_disable(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_disable.lock().expect("not poisoned") = Some(Box::new(action));
     }
 
-    /// Does `action` at the next sleep, as another thread might.
+    /// Runs `action` at the next sleep, as another thread might.
     pub fn on_sleep(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_sleep.lock().expect("not poisoned") = Some(Box::new(action));
     }

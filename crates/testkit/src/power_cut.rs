@@ -1,4 +1,4 @@
-//! What was written and flushed, and the states that a power cut may leave.
+//! A history of writes and flushes, and the states that a power cut may leave.
 //!
 //! [`History::cut`] computes every state that NVMe allows the medium to be in if power fails at
 //! some event: 1.4 §6.8 and §5.21.1.6 define what a flush and Force Unit Access make durable.
@@ -12,31 +12,30 @@ use meantime_ssd::Rng;
 pub use meantime_ssd::record::Event;
 use meantime_ssd::record::{Moment, Record, Write};
 
-/// What lies below the atomic unit: no write is smaller, or begins elsewhere. In bytes.
+/// The granularity of writes and of the atomic unit, in bytes.
 const GRANULE_BYTES: usize = 512;
 
-/// Pieces of one unit whose subsets and orders are all looked at; of more than these, some
-/// are sampled.
+/// Up to this many pieces of one unit, all subsets and orders are tried; of more, a sample.
 const MOST_PIECES: usize = 6;
 
-/// Orders of one unit's pieces that are looked at.
+/// The most orders of one unit's pieces that are tried.
 const MOST_ORDERS: usize = 64;
 
-/// What kind of device loses power.
+/// The properties of the device that loses power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutOptions {
-    /// It has a volatile write cache: only a flush, or Force Unit Access, makes a completed write
-    /// durable.
+    /// Whether it has a volatile write cache: only a flush, or Force Unit Access, makes a completed
+    /// write durable.
     pub volatile: bool,
     /// Power-fail atomic unit in bytes, at multiples of which it also begins; 512 or a multiple.
     /// Larger writes are torn there.
     pub unit_bytes: usize,
-    /// Flushes count. (If not: a broken device, or a host that has forgotten them.)
+    /// Whether flushes work. (If not: a broken device, or a host that forgot them.)
     pub flushes: bool,
-    /// Force Unit Access counts.
+    /// Whether Force Unit Access works.
     pub fua: bool,
-    /// What the SSD takes in the same turn in which it reports something counts as begun before the
-    /// report. (Not if several threads drive it: one of them may have seen the completion already.)
+    /// Whether commands taken in the turn of a report count as begun before the report. (Not if
+    /// several threads drive the device: one may have seen the completion already.)
     pub strict: bool,
 }
 
@@ -54,8 +53,7 @@ struct Piece {
     granules: std::ops::Range<usize>,
 }
 
-/// When a write began and was over, as (turn, event); whether it failed, and whether it cannot be
-/// lost.
+/// When a write began and ended, as (turn, event), whether it failed, and whether it is durable.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     begun: u64,
@@ -64,14 +62,14 @@ struct Known {
     durable: bool,
 }
 
-/// What a power cut at one moment may leave.
+/// The possible results of a power cut at one moment.
 #[derive(Debug, Clone)]
 pub struct Cut {
     unit_bytes: usize,
-    /// Units that can only be one thing, by number; not those that are as in the beginning.
+    /// Units with one possible content, by number; not those that are unchanged.
     settled: Arc<BTreeMap<u64, Arc<[u8]>>>,
     settled_hash: u64,
-    /// Units that can be several things: the newest first, each of another content.
+    /// Units with several possible contents: the newest first, all distinct.
     open: Vec<(u64, Vec<Outcome>)>,
 }
 
@@ -83,7 +81,7 @@ struct Outcome {
     newest: usize,
 }
 
-/// One state of the medium: what differs from how it was when recording began.
+/// One state of the medium: its differences from the start of recording.
 #[derive(Debug, Clone)]
 pub struct State {
     unit_bytes: usize,
@@ -92,7 +90,7 @@ pub struct State {
     hash: u64,
 }
 
-/// A hash of the content of the unit at byte `offset`, to be added up.
+/// A hash of the content of the unit at byte `offset`, suitable for summing.
 pub fn content_hash(offset: u64, content: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     offset.hash(&mut hasher);
@@ -107,7 +105,7 @@ impl Known {
     }
 }
 
-/// All that was written and flushed since recording began.
+/// All writes and flushes since recording began.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     writes: Vec<Write>,
@@ -131,7 +129,7 @@ impl History {
         &self.writes
     }
 
-    /// How many events there were.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.moments.len()
     }
@@ -149,13 +147,13 @@ impl History {
         self.moments.get(at).map(|moment| moment.event)
     }
 
-    /// Notes something as happening now, in a turn of its own: for histories made by hand.
+    /// Appends an event, in a separate turn: for handmade histories.
     pub fn push(&mut self, event: Event) {
         self.turn += 1;
         self.moments.push(Moment { event, turn: self.turn });
     }
 
-    /// Notes that a write begins, in a turn of its own; its number.
+    /// Records the begin of a write, in a separate turn. Returns its number.
     pub fn begin_write(&mut self, offset: u64, data: &[u8], fua: bool) -> usize {
         self.writes.push(Write { offset, data: data.into(), fua, changed: None });
         let number = self.writes.len() - 1;
@@ -163,7 +161,7 @@ impl History {
         number
     }
 
-    /// Notes that a flush begins, in a turn of its own; its number.
+    /// Records the begin of a flush, in a separate turn. Returns its number.
     pub fn begin_flush(&mut self) -> usize {
         self.flushes += 1;
         let number = self.flushes - 1;
@@ -171,8 +169,8 @@ impl History {
         number
     }
 
-    /// Positions right before events after which fewer states are possible, and the end: all states
-    /// that were ever possible are possible at one of them. `volatile`: completed writes are not
+    /// Positions just before events that reduce the possible states, and the end: every state
+    /// possible at any time is possible at one of them. `volatile`: completed writes are not
     /// durable.
     pub fn turning_points(&self, volatile: bool) -> impl Iterator<Item = usize> + '_ {
         let shrinks = move |event: Event| match event {
@@ -185,12 +183,12 @@ impl History {
         before.chain([self.len()])
     }
 
-    /// What is known of each write that began among the first `at` events.
+    /// The times of each write that began among the first `at` events.
     fn known(&self, at: usize, options: &CutOptions) -> Vec<Option<Known>> {
         let at = at.min(self.moments.len());
         let mut known: Vec<Option<Known>> = vec![None; self.writes.len()];
         let mut flushes: Vec<u64> = vec![u64::MAX; self.flushes];
-        // What is reported in a turn comes after all that is taken in it.
+        // Reports of a turn come after all commands taken in it.
         let time = |moment: &Moment, position: usize, is_end: bool| match options.strict {
             true => moment.turn * 2 + u64::from(is_end),
             false => position as u64,
@@ -228,11 +226,11 @@ impl History {
         known
     }
 
-    /// What a power cut after the first `at` events may leave of `base`, which is how the medium
-    /// was when recording began.
+    /// The possible results of a power cut after the first `at` events on `base`, the medium at the
+    /// start of recording.
     ///
     /// # Panics
-    /// The unit is no multiple of 512 bytes, or a write reaches beyond `base`.
+    /// If the unit is not a multiple of 512 bytes, or a write exceeds `base`.
     pub fn cut(&self, base: &[u8], at: usize, options: &CutOptions) -> Cut {
         let unit_bytes = options.unit_bytes;
         assert!(
@@ -272,7 +270,7 @@ impl History {
         Cut { unit_bytes, settled: Arc::new(settled), settled_hash, open }
     }
 
-    /// What may be in the unit at byte `first`, which held `old`.
+    /// The possible contents of the unit at byte `first`, which held `old`.
     fn outcomes(
         &self,
         first: usize,
@@ -281,8 +279,7 @@ impl History {
         known: &[Option<Known>],
     ) -> Vec<Outcome> {
         let of = |piece: &Piece| known[piece.write].expect("it has begun");
-        // What lies under something durable that came later is gone for good, and has no part in
-        // it.
+        // Pieces below a later durable one are permanently overwritten, and not considered.
         let is_gone = |piece: &&Piece| {
             !pieces.iter().any(|over| {
                 of(over).durable
@@ -301,7 +298,7 @@ impl History {
         let granules = old.len().div_ceil(GRANULE_BYTES);
         for order in &orders {
             for subset in 0..subsets {
-                // Beyond what can all be looked at: each as the last, and any.
+                // With too many pieces to try all: each as the last one, and a random selection.
                 let any = rng.next_u64();
                 let is_there = |n: usize| match optional.iter().position(|o| *o == n) {
                     Some(bit) if is_few => subset >> bit & 1 == 1,
@@ -316,7 +313,7 @@ impl History {
                 found.insert(winners, ());
             }
         }
-        // A buffer that changed while the device used it: either content.
+        // A buffer that changed while the device used it: either content is possible.
         let written = |winners: &Vec<(usize, bool)>| -> Vec<Vec<(usize, bool)>> {
             let changed = |write: usize| write > 0 && self.writes[write - 1].changed.is_some();
             if !winners.iter().any(|(write, _)| changed(*write)) {
@@ -346,14 +343,14 @@ impl History {
             let newest = winners.iter().map(|(write, _)| *write).max().unwrap_or(0);
             outcomes.push(Outcome { content: content.into(), hash, newest });
         }
-        // (Whatever the map's order was.)
+        // (Independent of the map's order.)
         outcomes.sort_by_key(|outcome| (outcome.newest, outcome.hash));
         outcomes
     }
 }
 
-/// Orders of `count` pieces in which none comes after one that it `is_before`; the first has them
-/// as they began.
+/// Orders of `count` pieces in which none comes after one that it `is_before`; the first is the
+/// order in which they began.
 fn orders(count: usize, is_before: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
     let mut orders = Vec::new();
     let mut order = Vec::new();
@@ -384,7 +381,7 @@ fn orders(count: usize, is_before: impl Fn(usize, usize) -> bool) -> Vec<Vec<usi
 }
 
 impl Cut {
-    /// How many states there are, at most `u64::MAX`.
+    /// The number of states, at most `u64::MAX`.
     pub fn count(&self) -> u64 {
         self.open.iter().fold(1_u64, |all, (_, outcomes)| all.saturating_mul(outcomes.len() as u64))
     }
@@ -400,18 +397,18 @@ impl Cut {
         State { unit_bytes: self.unit_bytes, settled: Arc::clone(&self.settled), open, hash }
     }
 
-    /// The state in which everything is there.
+    /// The state with all writes.
     pub fn newest(&self) -> State {
         self.state(|_| 0)
     }
 
-    /// The state in which nothing is there that need not be.
+    /// The state with only the durable writes.
     pub fn oldest(&self) -> State {
         self.state(|outcomes| outcomes.len() - 1)
     }
 
-    /// All states if they are at most `most`; else about `most` of them: everything, nothing,
-    /// everything but one unit, nothing but one, whole writes, and any mixture.
+    /// All states if there are at most `most`; otherwise about `most` of them: everything, nothing,
+    /// everything but one unit, nothing but one, whole writes, and random mixtures.
     pub fn states<'c>(&'c self, most: u64, rng: &'c mut Rng) -> impl Iterator<Item = State> + 'c {
         let all = self.count();
         let is_all = all <= most;
@@ -433,10 +430,10 @@ impl Cut {
             1 => return self.oldest(),
             _ => {}
         }
-        // What differs in one unit only is soon exhausted.
+        // States that differ in one unit are soon exhausted.
         let style = if number < 4 * self.open.len() as u64 { number % 4 } else { 2 + number % 2 };
         match style {
-            // All but one, one alone.
+            // All but one unit, one alone.
             style @ (0 | 1) => {
                 let odd = rng.below(self.open.len() as u64) as usize;
                 let mut at = 0;
@@ -446,7 +443,7 @@ impl Cut {
                     if (at - 1 == odd) == (style == 0) { last } else { 0 }
                 })
             }
-            // Writes as a whole.
+            // Whole writes.
             2 => {
                 let seed = rng.next_u64();
                 let is_there = |write: usize| {
@@ -460,7 +457,7 @@ impl Cut {
                 })
             }
             _ => {
-                // How much is there differs, too.
+                // The fraction of written pieces varies, too.
                 let ppm = [20_000, 120_000, 500_000, 880_000, 980_000][rng.below(5) as usize];
                 self.state(|outcomes| {
                     if rng.chance_ppm(ppm) { 0 } else { rng.below(outcomes.len() as u64) as usize }
@@ -471,12 +468,12 @@ impl Cut {
 }
 
 impl State {
-    /// The same for the same content (and the same beginning).
+    /// Equal for equal contents (and the same start).
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// What differs from the beginning, or may: byte offsets and contents.
+    /// Actual or possible differences from the start: byte offsets and contents.
     pub fn changes(&self) -> impl Iterator<Item = (u64, &[u8])> + '_ {
         let unit_bytes = self.unit_bytes as u64;
         let settled = self.settled.iter().map(|(unit, content)| (*unit, content));
@@ -484,7 +481,7 @@ impl State {
         settled.chain(open).map(move |(unit, content)| (unit * unit_bytes, &**content))
     }
 
-    /// The medium's bytes, if `base` was the beginning.
+    /// The medium's bytes, for `base` at the start.
     pub fn on(&self, base: &[u8]) -> Vec<u8> {
         let mut bytes = base.to_vec();
         for (offset, content) in self.changes() {

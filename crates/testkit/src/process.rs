@@ -1,9 +1,9 @@
-//! Tests in processes of their own, whichever runner started them.
+//! Tests in separate processes, independent of the test runner.
 
 use std::process::Command;
 
-/// Runs the test `name`, its modules included, once more in a process of its own, made by
-/// `prepare`; true in that process.
+/// Runs the test `name`, given with its modules, again in a separate process, prepared by
+/// `prepare`. Returns true in that process.
 pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
     const MARK: &str = "MEANTIME_IN_OWN_PROCESS";
     if std::env::var_os(MARK).is_some() {
@@ -16,7 +16,7 @@ pub fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> bool {
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{}: {}", output.status, text.join("\n"));
-    // A name that has changed would run nothing, and pass.
+    // A renamed test would run nothing, and pass.
     assert!(text[0].contains("1 passed"), "{name} did not run: {}", text[0]);
     false
 }

@@ -1,5 +1,4 @@
-//! A stepped SSD, a driver on it, and the means to make single commands fail and to know whether
-//! data is right.
+//! A stepped SSD with a driver, and the means to make single commands fail and to verify data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ pub fn ssd(model: &str) -> SsdConfig {
     SsdConfig { model, ..SsdConfig::with_namespace(4 << 20, 512) }
 }
 
-/// Deadlines as in [`quick`], but for that of an I/O.
+/// Deadlines as in [`quick`], except for that of an I/O.
 pub fn rig_options(io_timeout_ns: u64) -> ControllerOptions {
     ControllerOptions { io_timeout_ns, ..quick() }
 }
@@ -42,7 +41,7 @@ impl Rig {
         Self::with(config, quick())
     }
 
-    /// The same, with nothing repeated.
+    /// The same without retries.
     pub fn once(config: SsdConfig) -> Self {
         Self::with(config, quick_once())
     }
@@ -54,7 +53,7 @@ impl Rig {
         Self { ssd, controller, device, meddling }
     }
 
-    /// A channel that polls, with an interrupt beside.
+    /// A polling channel with an interrupt queue.
     pub fn channel(&self, depth: u16) -> NvmeChannel {
         let options = ChannelOptions {
             depth,
@@ -65,17 +64,17 @@ impl Rig {
         self.device.channel(&options).expect("a channel")
     }
 
-    /// Starts `request`; the faults of `plan` happen to its commands, and to no others.
+    /// Starts `request`; the faults of `plan` affect only its commands.
     pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
-        // Fetched now, at the present time.
+        // Fetches them now, at the current time.
         self.ssd.settle();
         self.ssd.set_faults(FaultPlan::NONE);
         ticket
     }
 
-    /// What `action` gives, and how much virtual time it took in ns.
+    /// The result of `action`, and the virtual time that it took in ns.
     pub fn timed<T>(&self, action: impl FnOnce() -> T) -> (T, u64) {
         let start_ns = self.ssd.peek_ns();
         let result = action();
@@ -83,7 +82,7 @@ impl Rig {
     }
 }
 
-/// A stepped SSD, prepared by `prepare`, and what came of enabling it.
+/// A stepped SSD, prepared by `prepare`, and the result of enabling it.
 pub fn open(
     config: SsdConfig,
     options: ControllerOptions,
@@ -111,13 +110,12 @@ pub const fn late(late_by_ns: u64) -> FaultPlan {
     FaultPlan { late_completion_ppm: ALWAYS, late_by_ns, ..FaultPlan::NONE }
 }
 
-/// Why it failed.
+/// The kind of its error.
 pub fn kind(done: &Done) -> IoErrorKind {
     done.result.expect_err("it should have failed").kind
 }
 
-/// Fills `buf` with what version `version` of the blocks from `lba` on holds; each block
-/// differently.
+/// Fills `buf` with version `version` of the blocks from `lba` on; each block is different.
 pub fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
     for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
         let mut rng = Rng::new(lba << 32 ^ version);
@@ -141,7 +139,7 @@ pub fn write_of(channel: &impl BlockChannel, lbas: Range<u64>, version: u64) -> 
 pub fn read_of(channel: &impl BlockChannel, lbas: Range<u64>) -> Request {
     let bytes = (lbas.end - lbas.start) as usize * block_bytes(channel);
     let mut buf = channel.alloc(bytes).expect("memory");
-    // No block holds this, so that what was not read shows.
+    // No block has this content, so blocks that were not read are detected.
     buf.fill(0xa5);
     Request::read(lbas.start, buf)
 }
@@ -171,10 +169,10 @@ pub fn holds(buf: &[u8], block_bytes: usize, lba: u64, version: u64) {
     assert_eq!(wrong, None, "the first block that does not hold version {version}, from {lba} on");
 }
 
-/// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth
-/// of it apart.
+/// Time by which an overdue command is detected: its deadline, counted from a first check; checks
+/// are an eighth of it apart.
 pub const OVERDUE_NS: u64 = 2 * MS + MS / 2;
-/// `abort_grace` and what it takes to notice its end.
+/// `abort_grace`, and the time to notice its end.
 pub const GRACE_NS: u64 = MS / 4;
 
 pub fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
@@ -187,10 +185,10 @@ pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns
     rig.doomed(late(late_by_ns), channel, request)
 }
 
-/// Checks that all memory came back, but for the channels' own rings.
+/// Checks that all memory was returned, except for the channels' own rings.
 pub fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
     drop(channels);
-    // When the controller was given up its admin queue has gone as well.
+    // If the controller was given up, its admin queue is gone as well.
     assert!(rig.device.heap().allocated_bytes() <= allocated_before);
     assert_eq!(rig.device.heap().quarantined_bytes(), 0);
     let Rig { controller, device, meddling, .. } = rig;

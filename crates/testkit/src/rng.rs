@@ -1,13 +1,13 @@
 //! Random numbers, and settings from the environment.
 
-/// The number that the environment has for `name`, if any.
+/// The number in the environment variable `name`, if set.
 pub fn setting(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
 }
 
-/// The generator of everything that a seed reproduces, as tests choose by it.
+/// The generator for all random choices of tests.
 pub struct Rng(meantime_random::Rng);
 
 impl Rng {
@@ -20,8 +20,7 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// 0 to `n` − 1. By remainder, since tests have seeds of their own whose runs must stay the
-    /// same.
+    /// 0 to `n` − 1. By remainder, so that the runs of existing seeds stay the same.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }

@@ -1,4 +1,4 @@
-//! An SSD that is served to a client.
+//! An SSD served to a client.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
@@ -40,7 +40,7 @@ impl Rig {
         Client::new(&self.path(), "{}")
     }
 
-    /// Waits for an event; those before it are of no interest.
+    /// Waits for an event, ignoring those before it.
     pub fn wait_for(&self, is: impl Fn(&Event) -> bool) -> Event {
         loop {
             let event = self.events.recv_timeout(PATIENCE).expect("the event does not come");

@@ -1,4 +1,4 @@
-//! One of a channel's queues, and what waits for it.
+//! One of a channel's queues, and its backlog.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use meantime_completion::{Gap, Source, WaitPlan};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 
-/// A queue, and what waits to be sent to it.
+/// A queue, and the requests that wait to be sent on it.
 pub(super) struct Queue {
     pub(super) pair: IoQueue,
-    /// Requests with commands still to be sent, since the queue was full or had to be recreated;
-    /// each at most once.
+    /// Requests with unsent commands, because the queue was full or being recreated; each at most
+    /// once.
     pub(super) backlog: VecDeque<u16>,
 }
 
 impl Queue {
-    /// Stages commands of `slot` until it has no more (true) or the queue takes no more (false).
+    /// Stages commands of `slot` until none is left (true) or the queue accepts no more (false).
     #[inline(always)]
     pub(super) fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
@@ -39,7 +39,7 @@ impl Queue {
         true
     }
 
-    /// The same for a fused pair: both commands or none.
+    /// As `send`, for a fused pair: both commands or none.
     #[cold]
     fn send_pair(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
@@ -55,7 +55,7 @@ impl Queue {
         sent
     }
 
-    /// Sends on what could not be sent before. A request whose queue is lost fails.
+    /// Sends the backlog. A request whose queue is lost fails.
     #[cold]
     #[inline(never)]
     pub(super) fn send_backlog(&mut self, table: &mut Table, ns: &NamespaceInfo) {
@@ -65,17 +65,17 @@ impl Queue {
                 table.release(slot);
                 continue;
             }
-            // Tell the device of what was staged, or it would never make room.
+            // Announces staged commands; otherwise the device would never make room.
             self.pair.ring_doorbell();
             if self.pair.is_current() && self.pair.is_full() {
                 return;
             }
-            // Not full: stale. Catch up with the reset.
+            // Not full: the queue is outdated. Handles the reset.
             let now_ns = self.pair.clock().now_ns();
             self.pair.check(now_ns, &mut Requests { table, ns });
             if self.pair.usable().is_err() {
-                // What was never sent the device never knew: the buffer is safe, unless another
-                // part of it was sent, and that part has failed with an error of its own.
+                // The device never saw unsent commands, so the buffer is safe, unless another part
+                // of it was sent and has failed with its own error.
                 let error = match self.pair.controller().gone() {
                     Some(_) => CommandError::Gone { memory_released: true },
                     None => CommandError::Reset,
@@ -86,8 +86,8 @@ impl Queue {
         self.pair.ring_doorbell();
     }
 
-    /// Sends what is in the backlog, since no caller would learn that it was not done: a write may
-    /// have been detached. For as long as a command may take; what is left then is given up.
+    /// Sends the backlog when the channel is dropped: a write may have been detached, and no caller
+    /// would learn that it was not done. Gives up after the time that a command may take.
     pub(super) fn send_rest(
         &mut self,
         table: &mut Table,
@@ -111,12 +111,12 @@ impl Queue {
         }
     }
 
-    /// Whether anything is in flight.
+    /// Whether commands are in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.pair.in_flight() > 0
     }
 
-    /// After something ended: there is room for what waits.
+    /// Called after completions: there may be room for the backlog.
     #[inline(always)]
     pub(super) fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         if !self.backlog.is_empty() {
@@ -124,14 +124,14 @@ impl Queue {
         }
     }
 
-    /// Takes what has completed, and sends on.
+    /// Reaps completions, and sends the backlog.
     #[inline(always)]
     pub(super) fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         View { pair: &mut self.pair, table, ns, probe: &() }.reap();
         self.after_reap(table, ns);
     }
 
-    /// Deadlines and resets.
+    /// Checks deadlines and resets.
     pub(super) fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
         let now_ns = self.pair.clock().now_ns();
         View { pair: &mut self.pair, table, ns, probe: &() }.tick(now_ns);

@@ -1,17 +1,18 @@
-//! What a channel shows of itself, and how its policy is changed from outside (see
+//! Publishes a channel's figures, and takes policy changes from outside (see
 //! [`telemetry`](meantime_completion::telemetry)).
 
 use super::NvmeChannel;
 use crate::BlockChannel as _;
 use meantime_completion::Policy;
 
-/// How a polled I/O is waited for of which the time is taken: by polling, too, but on the way that
-/// has a clock. The one in some hundred that looks at deadlines is such a one, so that the others
-/// pay nothing for there being a mean.
+/// The policy of a polled I/O that is timed: it polls as well, but on the path with a clock. The
+/// sample is the one I/O in some hundred that checks deadlines anyway, so the others pay nothing
+/// for the mean.
 pub(super) const SAMPLED: Policy = Policy::HybridFixed(0);
 
 impl NvmeChannel {
-    /// Off the fast path, with the time at hand; best while the device is at work.
+    /// Publishes if that is due; called off the fast path, with the time at hand, preferably in a
+    /// gap.
     #[inline(always)]
     pub(super) fn show(&mut self, now_ns: u64) {
         if self.telemetry.is_due(now_ns) {
@@ -34,7 +35,7 @@ impl NvmeChannel {
         self.telemetry.publish(now_ns, self.policy, &figures);
     }
 
-    /// When deadlines were last looked at, in ns.
+    /// The time of the last deadline check, in ns.
     #[inline]
     pub(super) fn last_tick_ns(&self) -> u64 {
         let interrupt_ns = self.interrupt.as_ref().map_or(0, |queue| queue.pair.last_tick_ns());

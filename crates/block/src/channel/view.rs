@@ -1,4 +1,4 @@
-//! The queues and requests of a channel, as its waiter sees them.
+//! A channel's queues and requests, as its waiter sees them.
 
 use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
@@ -8,7 +8,7 @@ use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_nvme::{IoQueue, NamespaceInfo};
 
-/// A channel's queues and requests, lent to its waiter; and what watches the wait.
+/// A channel's queues and requests, lent to its waiter, with the probe of the wait.
 pub(super) struct Parts<'p, P> {
     pub(super) polled: &'p mut Queue,
     pub(super) interrupt: &'p mut Option<Queue>,
@@ -93,8 +93,7 @@ impl<P: Probe> Queues for Parts<'_, P> {
     }
 }
 
-/// A queue and the table its completions go to, as the gap sees them; and the probe that watches
-/// the wait.
+/// A queue and the table of its requests, as the gap sees them, with the probe of the wait.
 pub(super) struct View<'a, P> {
     pub(super) pair: &'a mut IoQueue,
     pub(super) table: &'a mut Table,
@@ -102,7 +101,7 @@ pub(super) struct View<'a, P> {
     pub(super) probe: &'a P,
 }
 
-/// The result of a tick: a probe that stops the wait counts like a command that ended.
+/// The result of a tick: a probe that stops the wait counts as an ended command.
 fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
     if ended == 0 && probe.stops() { 1 } else { ended }
 }

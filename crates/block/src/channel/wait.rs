@@ -1,4 +1,4 @@
-//! The waits of a channel, and what it learns of its I/O's times in them.
+//! The waits of a channel, and what it learns from them.
 
 use super::view::Parts;
 use super::{Done, NvmeChannel};
@@ -8,7 +8,7 @@ use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
 use meantime_nvme::Op;
 
 impl NvmeChannel {
-    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
+    /// Looks at the polled queue for a while for the end of `slot`. True if it ended.
     #[inline(always)]
     pub(super) fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
         for _ in 0..FIRST_LOOKS {
@@ -24,12 +24,12 @@ impl NvmeChannel {
         false
     }
 
-    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if
+    /// Looks at the polled queue for a while for the end of any request without a ticket. True if
     /// there is one.
     #[inline(always)]
     pub(super) fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
-        // just before.
+        // Longer than a wait by ticket: just before, an executor has read the clock and swept
+        // deadlines.
         for _ in 0..4 * FIRST_LOOKS {
             if self.polled.pair.has_completion() {
                 self.polled.reap(&mut self.table, &self.ns);
@@ -41,7 +41,7 @@ impl NvmeChannel {
         false
     }
 
-    /// Another request than the one waited for, or a part of that.
+    /// A completion of another request, or of a part of this one.
     #[cold]
     #[inline(never)]
     pub(super) fn another_ended(&mut self) {
@@ -57,7 +57,7 @@ impl NvmeChannel {
         }
     }
 
-    /// As `wait_probed`, when requests are collected or there is work.
+    /// As `wait_probed`, while requests are collected or there is deferred work.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_slow(&mut self, slot: u16, probe: &impl Probe) -> Done {
@@ -73,8 +73,7 @@ impl NvmeChannel {
         self.table.take_done(slot)
     }
 
-    /// Waits until something has ended, whichever request without a ticket. False if none is under
-    /// way.
+    /// Waits until any request without a ticket has ended. False if none is in flight.
     #[inline]
     pub(super) fn wait_for_any(&mut self, probe: &impl Probe) -> bool {
         let waited = self.with_waiter(probe, |waiter, parts| waiter.wait_for_any(parts));
@@ -82,8 +81,8 @@ impl NvmeChannel {
         waited
     }
 
-    /// Lends queues and requests to the waiter, whose deferred work decides afterwards whether
-    /// polled I/O is timed.
+    /// Lends queues and requests to the waiter. Its deferred work decides afterwards whether polled
+    /// I/O is timed.
     #[inline(always)]
     pub(super) fn with_waiter<P: Probe, R>(
         &mut self,
@@ -96,7 +95,7 @@ impl NvmeChannel {
         outcome
     }
 
-    /// Takes in the times of what was found without waiting.
+    /// Records the times of completions found without waiting.
     #[inline]
     pub(super) fn learn(&mut self) {
         if !self.table.timed.is_empty() {
@@ -104,8 +103,7 @@ impl NvmeChannel {
         }
     }
 
-    /// The same for looks from outside. A caller that only ever looks runs the work that has waited
-    /// too long so.
+    /// The same for looks from outside. Also runs overdue work, for callers that only poll.
     #[cold]
     #[inline(never)]
     pub(super) fn learn_polled(&mut self) {
@@ -113,7 +111,7 @@ impl NvmeChannel {
         self.waiter.run_overdue(self.polled.pair.clock());
     }
 
-    /// `slot`, whose command has been sent, is waited for by `policy`.
+    /// Starts timing `slot`, whose command has been sent and is waited for by `policy`.
     #[inline(never)]
     pub(super) fn start_timed(&mut self, slot: u16, policy: Policy) {
         let lbio = self.table.get_mut(slot);
@@ -128,7 +126,7 @@ impl NvmeChannel {
         self.show(now_ns);
     }
 
-    /// From now on the time of `slot` is taken: what time it is.
+    /// Starts timing `slot`. Returns the current time.
     #[inline]
     pub(super) fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
         let class = self.table.class(op, bytes, self.table.active());
@@ -137,7 +135,7 @@ impl NvmeChannel {
         now_ns
     }
 
-    /// Deadlines, for callers that only ever poll. Looks at the clock.
+    /// Checks deadlines, for callers that only poll. Reads the clock.
     #[cold]
     #[inline(never)]
     pub(super) fn tick(&mut self) {

@@ -1,28 +1,28 @@
-//! What a line asks for, and the line that answers it.
+//! Parses a request line and produces the answer line.
 
 use serde_json::{Map, Value, json};
 
 use meantime_completion::Policy;
 use meantime_completion::telemetry::{self, AskError, Asked, QueueFigures, QueueState, Snapshot};
 
-/// What is to follow a line.
+/// The reaction to a line.
 pub(super) enum Next {
-    /// This answer.
+    /// Send this answer.
     Answer(Value),
     /// The answer comes from the channel's thread.
     Asked {
         /// The request.
         asked: Asked,
-        /// What was asked for.
+        /// The policy requested.
         policy: Policy,
-        /// What it replaces.
+        /// The policy before.
         before: String,
     },
 }
 
 const USE: &str = r#"use {"get":"queues"} or {"set":{"queue":1,"policy":"poll"}}"#;
 
-/// How many queues an error lists.
+/// The most queues listed in an error.
 const QUEUES_NAMED_MAX: usize = 16;
 
 pub(super) fn error(text: impl std::fmt::Display) -> Value {
@@ -124,8 +124,7 @@ fn queue(state: &QueueState) -> Value {
     Value::Object(map)
 }
 
-/// Reads what [`queues`] writes; a figure that is not there is 0, so that versions understand each
-/// other.
+/// Parses the output of [`queues`]. A missing figure is 0, for compatibility between versions.
 pub(super) fn read_queues(value: &Value) -> Option<Snapshot> {
     let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     let state = |value: &Value| {

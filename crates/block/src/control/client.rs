@@ -1,4 +1,4 @@
-//! The other end: asks a process.
+//! The client of a control socket.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,13 @@ use super::ControlError;
 use super::answer::read_queues;
 use meantime_completion::telemetry::Snapshot;
 
-/// Longer than a channel has to answer.
+/// Longer than a channel's time to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest answer that is taken: some ten thousand channels.
+/// The longest answer accepted, in bytes: some ten thousand channels.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
-/// A connection to a process that serves.
+/// A connection to a serving process.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -46,10 +46,10 @@ impl Client {
         read_queues(&answer).ok_or_else(|| ControlError::Protocol(shortened(&answer)))
     }
 
-    /// Has the channel `queue` wait by `policy`; comes back when its thread has made the change.
+    /// Makes the channel `queue` wait by `policy`. Returns when its thread has made the change.
     ///
     /// # Errors
-    /// [`ControlError::Answered`]: it was not made, and why.
+    /// [`ControlError::Answered`] with the reason if the change was not made.
     pub fn set(&mut self, queue: u64, policy: &str) -> Result<(), ControlError> {
         let answer = self.request(&json!({ "set": { "queue": queue, "policy": policy } }))?;
         match answer.get("done") {
@@ -58,14 +58,15 @@ impl Client {
         }
     }
 
-    /// Asks for anything that the protocol has.
+    /// Sends any request of the protocol.
     ///
     /// # Errors
     /// [`ControlError::Answered`] if the answer is an error.
     pub fn request(&mut self, request: &Value) -> Result<Value, ControlError> {
         let mut line = request.to_string();
         line.push('\n');
-        // A process that ends the connection with a reason may have done so before it was asked.
+        // A server that ends the connection with a reason may have done so before the request was
+        // sent.
         let sent = self.stream.get_mut().write_all(line.as_bytes());
         let mut answer = Vec::new();
         let got = self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer);

@@ -1,4 +1,4 @@
-//! One connection, as the server has it: never more in memory than a line and its answer.
+//! One connection of the server: it never holds more than a line and its answer in memory.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ use super::server::Change;
 use meantime_completion::Policy;
 use meantime_completion::telemetry::Asked;
 
-/// How long a channel has to answer.
+/// A channel's time to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a client may take to read its answer.
+/// A client's time to read its answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Pending {
@@ -31,15 +31,15 @@ pub(super) struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// When `output` was begun.
+    /// When writing `output` began.
     output_since: Instant,
     pending: Option<Pending>,
-    /// No more is read: the client has ended its side, or sent what we do not take.
+    /// Nothing more is read: the client has closed its side, or sent an invalid line.
     last: bool,
 }
 
 impl Connection {
-    /// Of `stream`, which must not block.
+    /// A connection on `stream`, which must not block.
     pub(super) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
@@ -55,7 +55,7 @@ impl Connection {
         &self.stream
     }
 
-    /// What to wait for.
+    /// The events to poll for.
     pub(super) fn interest(&self) -> PollFlags {
         if !self.output.is_empty() {
             PollFlags::OUT
@@ -66,7 +66,7 @@ impl Connection {
         }
     }
 
-    /// How soon to come back though nothing has happened.
+    /// The time after which to return without an event.
     pub(super) fn patience(&self) -> Option<Duration> {
         if self.pending.is_some() {
             Some(Duration::from_millis(2))
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done without waiting. False: the connection is over.
+    /// Does all work possible without blocking. False if the connection is over.
     pub(super) fn go_on(&mut self, ready: PollFlags, changes: &mut Vec<Change>) -> bool {
         if ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return false;
@@ -98,7 +98,7 @@ impl Connection {
             }
             match self.next_line() {
                 Some(line) => self.handle(&line),
-                // It was too long: the error goes out first.
+                // The line was too long: the error is sent first.
                 None if !self.output.is_empty() => {}
                 None => return !self.last,
             }
@@ -134,7 +134,7 @@ impl Connection {
                 self.say(&answer::error(format_args!("a line has at most {LINE_BYTES_MAX} bytes")));
                 None
             }
-            // A last line without its end.
+            // A last line without a newline.
             None if self.last && !self.input.is_empty() => Some(std::mem::take(&mut self.input)),
             None => None,
         }
@@ -161,7 +161,7 @@ impl Connection {
             None => Ok(()),
         };
         let Some(Pending { asked, policy, before, .. }) = self.pending.take() else { return };
-        // Withdrawing gives the answer again if there was one.
+        // Withdrawing returns the answer if there was one.
         let outcome = answered.and_then(|()| asked.withdraw());
         let after = policy.to_string();
         if outcome.is_ok() && before != after {
@@ -176,7 +176,7 @@ impl Connection {
         self.output_since = Instant::now();
     }
 
-    /// False: the client has gone.
+    /// False if the client has closed.
     fn write(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {

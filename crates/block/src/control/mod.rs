@@ -1,9 +1,9 @@
-//! The control socket: other processes of the same user look at this one's channels, and change
-//! their policies (`meantime top`).
+//! The control socket: other processes of the same user read this process's telemetry, and change
+//! its channels' policies (`meantime top`).
 //!
-//! Nothing is served unless a program says so, once: [`serve`] starts one thread, which sleeps
-//! until a process connects, and ends when the [`ControlServer`] is dropped. No channel ever waits
-//! for it: see [`telemetry`](meantime_completion::telemetry).
+//! A program has to ask for it: [`serve`] starts one thread, which sleeps until a process connects,
+//! and ends when the [`ControlServer`] is dropped. No channel ever waits for it: see
+//! [`telemetry`](meantime_completion::telemetry).
 //!
 //! ```no_run
 //! use meantime::block::control;
@@ -17,26 +17,26 @@
 //!
 //! # Permissions
 //!
-//! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to be the
-//! user's own: `$XDG_RUNTIME_DIR/meantime`, or `/tmp/meantime-UID` where there is no such variable.
-//! Besides, the user of each connection is checked (SO_PEERCRED): this process's user, or root.
+//! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to belong to
+//! the user: `$XDG_RUNTIME_DIR/meantime`, or `/tmp/meantime-UID` if the variable is not set. In
+//! addition, the user of each connection is checked (SO_PEERCRED): this process's user, or root.
 //!
 //! # The protocol
 //!
-//! A line of JSON is asked (at most 4,096 bytes), a line of JSON is answered, as often as one
-//! likes.
+//! Each request is a line of JSON (at most 4,096 bytes), and each answer is one; a connection can
+//! carry any number of them.
 //!
 //! `{"get":"queues"}` is answered by
 //! `{"pid":4711,"now_ns":…,"queues":[{"id":3,"device":"mem:1G","thread":"worker","policy":"poll",`
 //! and the figures of [`QueueFigures`](meantime_completion::telemetry::QueueFigures) by their names
 //! `}]}`. They are counters: rates come from two answers.
 //!
-//! `{"set":{"queue":3,"policy":"hybrid"}}` is answered by
-//! `{"done":{"queue":3,"policy":"hybrid"}}` once the channel's thread has made the change, that
-//! is when it next does I/O; within two seconds, or the request is withdrawn.
+//! `{"set":{"queue":3,"policy":"hybrid"}}` is answered by `{"done":{"queue":3,"policy":"hybrid"}}`
+//! once the channel's thread has made the change, which is when it next does I/O; without I/O for
+//! two seconds, the request is withdrawn.
 //!
-//! Whatever cannot be done is answered by `{"error":"…"}`, which says why and what to do. After a
-//! line that is too long the connection ends.
+//! A request that fails is answered by `{"error":"…"}`, which gives the reason and a remedy. After
+//! a line that is too long the connection is closed.
 
 mod answer;
 mod client;
@@ -50,19 +50,19 @@ pub use client::Client;
 pub use place::{Served, own_path, served, served_by};
 pub use server::{Change, ControlServer, serve};
 
-/// The longest line that is taken, in bytes.
+/// The longest line accepted, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Why a control socket cannot be served or asked.
+/// Why a control socket cannot be served or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The directory is not one that only this user can use.
+    /// The directory may be used by other users.
     #[error("the directory {path} for control sockets is not safe: {why}")]
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and a remedy.
         why: String,
     },
     /// Another process serves there.
@@ -71,12 +71,12 @@ pub enum ControlError {
         /// The socket.
         path: PathBuf,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What it was.
+        /// What was attempted.
         what: &'static str,
-        /// Of which file.
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
@@ -84,7 +84,7 @@ pub enum ControlError {
     /// The process answered with an error.
     #[error("{0}")]
     Answered(String),
-    /// The process did not answer as one of this version would.
+    /// The answer is not one of this version's protocol.
     #[error("the process's answer is not understood ({0}); is it of another version of Meantime?")]
     Protocol(String),
 }

@@ -1,4 +1,4 @@
-//! Where control sockets are, and which user owns them.
+//! The paths and owners of control sockets.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,19 +10,19 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::ControlError;
 
-/// A process that serves.
+/// A serving process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
-    /// The process.
+    /// Its process number.
     pub pid: u32,
     /// Its socket.
     pub path: PathBuf,
 }
 
-/// The path of this process's control socket; its directory is made if need be.
+/// The path of this process's control socket. Creates its directory if necessary.
 ///
 /// # Errors
-/// If the directory cannot be made, or others can write to it.
+/// If the directory cannot be made, or other users can write to it.
 pub fn own_path() -> Result<PathBuf, ControlError> {
     let uid = geteuid().as_raw();
     let dir = directories(uid).swap_remove(0);
@@ -36,11 +36,11 @@ pub fn own_path() -> Result<PathBuf, ControlError> {
     Ok(dir.join(format!("{}.sock", std::process::id())))
 }
 
-/// The directories that sockets of `uid` may be in; the first is where we put ours.
+/// The directories that may hold sockets of `uid`; this process uses the first.
 fn directories(uid: u32) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
-    // Under `sudo -E` and the like the variable is another user's: what is put there the owner
-    // could not even remove.
+    // Under `sudo -E` and the like the variable is another user's, who could not even remove a file
+    // put there.
     let own = |path: &Path| {
         path.is_absolute()
             && fs::metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
@@ -50,7 +50,7 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     {
         dirs.push(runtime.join("meantime"));
     }
-    // A service, or a login without the variable, may be beside one that has it.
+    // A service, or a login without the variable, may run beside one that has it.
     let usual = PathBuf::from(format!("/run/user/{uid}/meantime"));
     let fallback = PathBuf::from(format!("/tmp/meantime-{uid}"));
     for dir in [fallback, usual] {
@@ -61,11 +61,11 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     dirs
 }
 
-/// Whether `dir` is a directory, no link to one, that belongs to `uid` and that no other user can
-/// use.
+/// Checks that `dir` is a directory, not a link to one, that belongs to `uid` and is closed to
+/// other users.
 ///
 /// # Errors
-/// [`ControlError::Unsafe`], with what to do.
+/// [`ControlError::Unsafe`], with a remedy.
 pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> {
     let meta =
         fs::symlink_metadata(dir).map_err(ControlError::io("cannot look at the directory", dir))?;
@@ -82,11 +82,10 @@ pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> 
     Err(ControlError::Unsafe { path: dir.to_owned(), why })
 }
 
-/// The processes of this user that serve, by number. Sockets that dead processes have left are
-/// removed.
+/// The serving processes of this user, by number. Removes sockets of dead processes.
 ///
 /// # Errors
-/// A directory that is there and not safe.
+/// If a directory exists and is not safe.
 pub fn served() -> Result<Vec<Served>, ControlError> {
     let uid = geteuid().as_raw();
     let mut found = Vec::new();
@@ -98,8 +97,7 @@ pub fn served() -> Result<Vec<Served>, ControlError> {
     Ok(found)
 }
 
-/// The socket of the process `pid`, of whichever user it is: `None` if it serves none that this
-/// user may use.
+/// The socket of the process `pid`, of any user. `None` if it serves none that this user may use.
 ///
 /// # Errors
 /// As [`served`].
@@ -141,10 +139,10 @@ fn pid_of(path: &Path) -> Option<u32> {
     (format!("{pid}.sock") == name && pid > 0).then_some(pid)
 }
 
-/// Whether no process listens on the socket `path`, or it is none.
+/// Whether no process listens on the socket `path`, or it is not a socket.
 pub(super) fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    // One that is busy is not stale.
+    // A busy socket is not stale.
     !is_socket
         || UnixStream::connect(path).is_err_and(|error| {
             matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)

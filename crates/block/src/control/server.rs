@@ -1,4 +1,4 @@
-//! The thread that answers.
+//! The thread that answers on the control socket.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,44 +19,43 @@ use super::connection::Connection;
 use super::{ControlError, answer, place};
 use meantime_hw::EventFd;
 
-/// How many may be connected at a time.
+/// The most clients connected at a time.
 const CLIENTS_MAX: usize = 16;
 
-/// The most changes that are remembered.
+/// The most changes kept.
 const CHANGES_MAX: usize = 1024;
 
-/// A change of policy that was made from outside.
+/// A policy change made from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The channel, by its number.
+    /// The channel's number.
     pub queue: u64,
-    /// The policy it had.
+    /// The policy before.
     pub before: String,
-    /// The policy it has since.
+    /// The policy after.
     pub after: String,
 }
 
-/// Serves the control socket for as long as it lives; dropping it ends the thread and removes the
-/// socket.
+/// Serves the control socket. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
-    /// Device and inode: whether the socket at `path` is still this one.
+    /// Device and inode, to check that the file at `path` is still this socket.
     identity: (u64, u64),
     stop: EventFd,
     changes: Arc<Mutex<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Serves this process's channels at `path`, usually [`own_path`](super::own_path), from a thread
-/// of its own.
+/// Serves this process's channels at `path`, usually [`own_path`](super::own_path), from its own
+/// thread.
 ///
 /// # Errors
-/// [`ControlError`]: the directory is not this user's alone; another process serves there already;
-///                   the system refuses.
+/// [`ControlError`]: the directory is open to other users; another process serves there already;
+/// the system refuses.
 pub fn serve(path: &Path) -> Result<ControlServer, ControlError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The directory keeps other users from the socket before it has its own mode.
+    // The directory keeps other users out before the socket has its mode.
     place::check_directory(dir, geteuid().as_raw())?;
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if !place::is_stale(path) {
@@ -124,7 +123,7 @@ impl Server {
         loop {
             let patience = self.clients.iter().filter_map(Connection::patience).min();
             let Some(ready) = self.wait(patience) else {
-                // Without a poll there is nothing to be done but not to burn a CPU.
+                // Poll failed: pauses, to avoid a busy loop.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -147,7 +146,7 @@ impl Server {
         }
     }
 
-    /// What is ready: the stop, the listener, the clients.
+    /// The ready events: the stop signal, the listener, the clients.
     fn wait(&self, patience: Option<Duration>) -> Option<Vec<PollFlags>> {
         let mut fds = vec![
             PollFd::new(&self.stop, PollFlags::IN),
@@ -185,7 +184,7 @@ impl Server {
                 };
                 let _ = stream.write_all(format!("{}\n", answer::error(refusal)).as_bytes());
             }
-            // Without descriptors the listener stays ready: not at full speed.
+            // Without free descriptors the listener stays ready: the pause avoids a busy loop.
             Err(error)
                 if matches!(
                     error.raw_os_error(),
@@ -203,7 +202,7 @@ fn is_allowed(stream: &UnixStream) -> bool {
     socket_peercred(stream.as_fd()).is_ok_and(|peer| may_ask(peer.uid.as_raw(), geteuid().as_raw()))
 }
 
-/// Whether `peer` may ask a process of the user `own`.
+/// Whether the user `peer` may send requests to a process of the user `own`.
 fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }

@@ -1,4 +1,4 @@
-//! Tasks for the gap: polled only when no other task is ready, and a poll of them fits.
+//! Tasks for the gap, polled only when no other task is ready and a poll fits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use meantime_completion::PATIENCE_NS;
 
-/// A poll of at most this is tried when nothing is known of the gap, in ns.
+/// Bound of the longest poll that is tried when the gap is unknown, in ns.
 const SMALL_NS: u64 = 1_000;
 
-/// A task that wants to be polled.
+/// A task that waits to be polled.
 struct Wish {
     id: u64,
     bound_ns: u64,
@@ -20,29 +20,29 @@ struct Wish {
     waker: Waker,
 }
 
-/// The tasks for the gap that could go on, by age; and which of them may.
+/// The waiting tasks for the gap, by age, and the permitted one.
 #[derive(Default)]
 pub(super) struct Deferrals {
     wishes: RefCell<VecDeque<Wish>>,
     next_id: Cell<u64>,
-    /// Never that of a task that has none, which is 0.
+    /// The permitted task; never 0, the number of a task that does not wait.
     permitted: Cell<u64>,
 }
 
 impl Deferrals {
-    /// Whether a task could go on.
+    /// Whether a task is waiting.
     #[inline(always)]
     pub(super) fn is_any(&self) -> bool {
         !self.wishes.borrow().is_empty()
     }
 
-    /// Whether a task has waited too long.
+    /// Whether a task is overdue.
     pub(super) fn is_overdue(&self) -> bool {
         self.wishes.borrow().front().is_some_and(|wish| wish.latest <= Instant::now())
     }
 
-    /// Lets the first task go on that has waited too long, or that fits into `left_ns` (`None`: not
-    /// known). False if there is none.
+    /// Permits the first task that is overdue, or that fits into `left_ns` (`None`: unknown). False
+    /// if there is none.
     pub(super) fn permit(&self, left_ns: Option<u64>) -> bool {
         let overdue = self.is_overdue();
         let left_ns = left_ns.unwrap_or(SMALL_NS);
@@ -65,7 +65,7 @@ impl Deferrals {
     }
 }
 
-/// `future`, each poll of which takes at most `bound_ns` and waits until it is permitted.
+/// Runs `future`, each poll of which takes at most `bound_ns` and waits for permission.
 pub(super) async fn in_gaps<F: Future>(
     future: F,
     bound_ns: u64,

@@ -1,5 +1,5 @@
-//! A small executor for one thread: it runs tasks that are ready, looks at one channel's queue
-//! between them, and waits by that channel's policy when none is.
+//! A small single-threaded executor: it runs ready tasks, looks at one channel's queue between
+//! them, and waits by that channel's policy when none is ready.
 
 mod deferrals;
 mod ready;
@@ -17,17 +17,17 @@ use ready::Home;
 pub use task::JoinHandle;
 use task::{ROOT, Tasks};
 
-/// How many tasks are run before their requests are sent.
+/// Tasks run before their requests are sent.
 const ROUND: u32 = 16;
 
 /// Runs futures on this thread, and drives an [`AsyncChannel`].
 ///
-/// Between rounds of tasks it takes in what the device has completed. When no task is ready it
-/// waits, by the channel's policy if requests are under way, else asleep. A waker of a task may be
-/// used in any thread; it ends such a wait at once, but for the sleep of a `hybrid` policy and the
-/// naps after its spin budget (of up to 1 ms), which run their course first.
+/// Between rounds of tasks it reaps completions. When no task is ready it waits, by the channel's
+/// policy if requests are in flight, else asleep. A task's waker may be used on any thread. It ends
+/// such a wait at once, except during the sleep of a `hybrid` policy and the naps after its spin
+/// budget (of up to 1 ms), which end first.
 ///
-/// Requests of one round are collected, and sent together.
+/// Requests of one round are collected, and sent with one doorbell.
 ///
 /// ```
 /// use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, Executor, OpenOptions};
@@ -64,7 +64,7 @@ pub struct Executor<C: BlockChannel> {
     running: Cell<bool>,
 }
 
-/// Spawns tasks on an [`Executor`], also from within them.
+/// Spawns tasks on an [`Executor`], also from its tasks.
 #[derive(Clone)]
 pub struct Spawner {
     tasks: Weak<Tasks>,
@@ -74,7 +74,7 @@ impl<C: BlockChannel> Executor<C> {
     /// An executor that drives `channel`.
     ///
     /// # Errors
-    /// [`DriverTaken`] if another one does.
+    /// [`DriverTaken`] if the channel has a driver already.
     pub fn new(channel: &AsyncChannel<C>) -> Result<Self, DriverTaken> {
         let driver = channel.driver()?;
         let home = Arc::new(Home::new(driver.event()));
@@ -88,22 +88,22 @@ impl<C: BlockChannel> Executor<C> {
         self.driver.channel()
     }
 
-    /// Makes `future` a task. It runs while this thread is in [`block_on`](Self::block_on) or
+    /// Spawns `future` as a task. It runs while this thread is in [`block_on`](Self::block_on) or
     /// [`run`](Self::run).
     ///
     /// # Panics
-    /// If there are a million tasks.
+    /// If there are a million tasks already.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.tasks.spawn(future)
     }
 
-    /// Makes `future` a task for the gap: it is polled when no other task is ready and a poll,
+    /// Spawns `future` as a task for the gap. It is polled when no other task is ready and a poll,
     /// which takes at most `bound_ns`, fits before the next request may be complete; always when no
-    /// request is under way; and after 10 ms whether it fits or not, when no other task is ready.
-    /// It may use the channel, unlike work that is [deferred](AsyncChannel::defer) there.
+    /// request is in flight; and after 10 ms, when no other task is ready, whether it fits or not.
+    /// It may use the channel, unlike [deferred](AsyncChannel::defer) work.
     ///
     /// # Panics
-    /// If there are a million tasks.
+    /// If there are a million tasks already.
     pub fn spawn_deferred<F: Future + 'static>(
         &self,
         bound_ns: u64,
@@ -112,25 +112,25 @@ impl<C: BlockChannel> Executor<C> {
         self.tasks.spawn_deferred(bound_ns, future)
     }
 
-    /// What spawns tasks from within tasks.
+    /// A handle to spawn tasks from tasks.
     pub fn spawner(&self) -> Spawner {
         Spawner { tasks: Rc::downgrade(&self.tasks) }
     }
 
-    /// Tasks that have not ended.
+    /// Number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.tasks.live()
     }
 
-    /// Runs `future`, and tasks beside it, until it is ready. Tasks that have not ended then go on
-    /// in the next call.
+    /// Runs `future`, and tasks beside it, until it is ready. Unfinished tasks continue in the next
+    /// call.
     ///
-    /// A panic of `future` comes out here; that of a task, where its [`JoinHandle`] is awaited.
-    /// Either way the buffers of requests under way are in the channel, and go back to their heap
+    /// A panic of `future` is raised here; that of a task, where its [`JoinHandle`] is awaited. In
+    /// both cases the buffers of requests in flight stay in the channel, and go back to their heap
     /// when the device is done with them.
     ///
     /// # Panics
-    /// If `future` does, and when called from within a task of this executor.
+    /// If `future` does, or if called from a task of this executor.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let _running = self.enter();
@@ -171,23 +171,23 @@ impl<C: BlockChannel> Executor<C> {
         Running { executor: self, _entered: self.tasks.home.enter() }
     }
 
-    /// Runs every task that is ready, once; true if `root` says that it is over.
+    /// Runs every ready task once. True if `root` returns that it is done.
     #[inline(always)]
     fn round(&self, root: &mut impl FnMut() -> bool) {
         if self.tasks.home.take_remote() {
             self.tasks.groups().for_each(|group| group.merge_remote());
         }
         let mut ran = 0;
-        // On whichever way the round ends, a panic of the root's future included.
+        // On every exit from the round, including a panic of the root's future.
         let mut plug = Plug { driver: &self.driver, plugged: false };
         for (base, group) in self.tasks.groups().enumerate() {
             let mut summary = group.summary();
             while summary != 0 {
                 let word = summary.trailing_zeros() as usize;
                 summary &= summary - 1;
-                // Those that are left when the round ends early are ready still.
+                // Tasks left when the round ends early stay ready.
                 let mut left = Left { group, word, bits: group.take(word) };
-                // One task alone need not wait for others before its request is sent.
+                // A single task need not wait for others before its request is sent.
                 if !plug.plugged
                     && (left.bits.count_ones() > 1 || summary != 0 || self.driver.in_flight() > 0)
                 {
@@ -215,7 +215,7 @@ impl<C: BlockChannel> Executor<C> {
         }
     }
 
-    /// Looks at the queue; if there is nothing to do after that, waits for something.
+    /// Looks at the queue; if no task is ready afterwards, waits.
     #[inline(always)]
     fn look_or_wait(&self) {
         self.driver.process();
@@ -234,7 +234,7 @@ impl<C: BlockChannel> Executor<C> {
         if deferrals.is_any() && deferrals.permit(self.driver.gap_left_ns()) {
             return;
         }
-        // The time is free. A piece, then a look at what has come meanwhile.
+        // There is free time: runs a piece, then looks at the queue again.
         if self.driver.in_flight() == 0 && self.driver.run_piece() {
             return;
         }
@@ -250,7 +250,7 @@ impl<C: BlockChannel> Executor<C> {
     }
 }
 
-/// Readiness that was taken of a word of tasks; what is left of it when this is dropped goes back.
+/// Ready bits taken from a word of tasks; dropping it puts the unused ones back.
 struct Left<'a> {
     group: &'a ready::Group,
     word: usize,
@@ -266,7 +266,7 @@ impl Drop for Left<'_> {
     }
 }
 
-/// Takes the plug out again when it is dropped.
+/// Unplugs the channel on drop.
 struct Plug<'a, C: BlockChannel> {
     driver: &'a Driver<C>,
     plugged: bool,
@@ -281,7 +281,7 @@ impl<C: BlockChannel> Drop for Plug<'_, C> {
     }
 }
 
-/// An executor that runs. When it ends, by a panic too, what was collected is sent.
+/// A running executor. When it ends, also by a panic, collected requests are sent.
 struct Running<'a, C: BlockChannel> {
     executor: &'a Executor<C>,
     _entered: ready::Entered,
@@ -305,18 +305,18 @@ impl Spawner {
         self.tasks.upgrade().expect("the executor was dropped: spawn while it is there")
     }
 
-    /// Makes `future` a task of the executor.
+    /// Spawns `future` as a task of the executor.
     ///
     /// # Panics
-    /// If the executor was dropped, or has a million tasks.
+    /// If the executor was dropped, or there are a million tasks already.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.tasks().spawn(future)
     }
 
-    /// Makes `future` a task for the gap: see [`Executor::spawn_deferred`].
+    /// Spawns `future` as a task for the gap: see [`Executor::spawn_deferred`].
     ///
     /// # Panics
-    /// If the executor was dropped, or has a million tasks.
+    /// If the executor was dropped, or there are a million tasks already.
     pub fn spawn_deferred<F: Future + 'static>(
         &self,
         bound_ns: u64,

@@ -1,8 +1,7 @@
-//! Which tasks are ready: a bit each, and wakers that set it.
+//! The set of ready tasks: a bit each, and wakers that set it.
 //!
-//! A wake-up from the executor's own thread, which is every one that an I/O causes, is two plain
-//! stores. One from elsewhere sets a bit of its own by an atomic operation, and rouses the executor
-//! if it sleeps.
+//! A wake-up on the executor's own thread, as every I/O causes, takes two plain stores. One from
+//! another thread sets a separate bit by an atomic operation, and wakes the executor if it sleeps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,23 +12,23 @@ use std::thread::Thread;
 use meantime_hw::EventFd;
 
 thread_local! {
-    /// The executor whose tasks this thread runs; 0 if none.
+    /// The number of the executor whose tasks this thread runs; 0 if none.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Tasks of a group.
 pub(super) const GROUP: usize = 64 * 64;
 
-/// What a waker needs to know of its executor.
+/// The part of an executor that wakers use.
 pub(super) struct Home {
-    /// Never 0, and no other executor's.
+    /// Never 0, and unique among executors.
     id: u64,
     thread: Thread,
-    /// What the executor may be blocked on beside its thread's token.
+    /// The event that the executor may block on beside its thread's token.
     event: Option<EventFd>,
-    /// Whether a thread has to be woken.
+    /// Whether the executor's thread has to be woken.
     asleep: AtomicBool,
-    /// Whether wake-ups from elsewhere have come since it was last looked.
+    /// Whether other threads have woken tasks since the last check.
     remote: AtomicBool,
 }
 
@@ -50,27 +49,27 @@ impl Home {
         CURRENT.get() == self.id
     }
 
-    /// This thread runs this executor's tasks until the result is dropped.
+    /// Marks this thread as running this executor's tasks until the result is dropped.
     pub(super) fn enter(&self) -> Entered {
         Entered { before: CURRENT.replace(self.id) }
     }
 
-    /// Whether wake-ups from elsewhere have come.
+    /// Whether other threads have woken tasks.
     #[inline(always)]
     pub(super) fn has_remote(&self) -> bool {
         self.remote.load(Ordering::Relaxed)
     }
 
-    /// Whether such wake-ups have come; after this, look for them.
+    /// Takes that flag. If true, the caller merges the remote bits.
     #[inline(always)]
     pub(super) fn take_remote(&self) -> bool {
-        // Acquire: the bits that were set before the flag are seen.
+        // Acquire: the bits that were set before the flag are visible.
         self.has_remote() && self.remote.swap(false, Ordering::SeqCst)
     }
 
-    /// Sleeps by `sleep` unless a wake-up has come, or comes before. Dekker's pattern: `asleep` is
-    /// stored before `remote` is loaded here, and `remote` before `asleep` there, so that one side
-    /// sees the other.
+    /// Sleeps by `sleep` unless a wake-up has come. Dekker's pattern: this thread stores `asleep`
+    /// before it loads `remote`, the other one stores `remote` before it loads `asleep`, so one of
+    /// them sees the other's store.
     pub(super) fn sleep(&self, sleep: impl FnOnce()) {
         self.asleep.store(true, Ordering::SeqCst);
         if !self.remote.load(Ordering::SeqCst) {
@@ -82,7 +81,7 @@ impl Home {
     fn rouse(&self) {
         self.remote.store(true, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            // It may be at either. Both keep a signal that comes before the sleep.
+            // The thread may sleep on either. Both keep a signal that comes before the sleep.
             self.thread.unpark();
             if let Some(event) = &self.event {
                 event.signal();
@@ -102,7 +101,7 @@ impl Drop for Entered {
     }
 }
 
-/// A bit for each task, and one for each word of them.
+/// A bit for each task, and one for each word of these bits.
 struct Bits {
     summary: AtomicU64,
     words: [AtomicU64; 64],
@@ -117,7 +116,7 @@ impl Bits {
 /// The readiness of [`GROUP`] tasks.
 pub(super) struct Group {
     home: Arc<Home>,
-    /// Only the executor's thread stores to these.
+    /// Stored to by the executor's thread only.
     local: Bits,
     remote: Bits,
 }
@@ -127,13 +126,13 @@ impl Group {
         Self { home, local: Bits::new(), remote: Bits::new() }
     }
 
-    /// Task `index` of the group is ready.
+    /// Makes task `index` of the group ready.
     #[inline(always)]
     fn wake(&self, index: u16) {
         if self.home.is_here() { self.set_local(index) } else { self.wake_remote(index) }
     }
 
-    /// On the executor's thread: so a load and a store are as good as one operation.
+    /// On the executor's thread only, so a load and a store suffice.
     #[inline(always)]
     pub(super) fn set_local(&self, index: u16) {
         let (word, bit) = place(index);
@@ -145,13 +144,13 @@ impl Group {
     #[inline(never)]
     fn wake_remote(&self, index: u16) {
         let (word, bit) = place(index);
-        // The task first, then what leads to it.
+        // The task's bit first, then the summary bit that leads to it.
         self.remote.words[word].fetch_or(bit, Ordering::Release);
         self.remote.summary.fetch_or(1 << word, Ordering::Release);
         self.home.rouse();
     }
 
-    /// Takes in the wake-ups that came from elsewhere.
+    /// Merges the wake-ups from other threads.
     #[cold]
     pub(super) fn merge_remote(&self) {
         let mut summary = self.remote.summary.swap(0, Ordering::Acquire);
@@ -163,13 +162,13 @@ impl Group {
         }
     }
 
-    /// The words that have ready tasks.
+    /// Bit set of the words with ready tasks.
     #[inline(always)]
     pub(super) fn summary(&self) -> u64 {
         self.local.summary.load(Ordering::Relaxed)
     }
 
-    /// The ready tasks of `word`, which are ready no more.
+    /// Takes the ready tasks of `word`.
     #[inline(always)]
     pub(super) fn take(&self, word: usize) -> u64 {
         let summary = &self.local.summary;
@@ -181,7 +180,7 @@ impl Group {
 }
 
 impl Group {
-    /// The tasks `bits` of `word` are ready after all.
+    /// Makes the tasks `bits` of `word` ready again.
     pub(super) fn put_back(&self, word: usize, bits: u64) {
         if bits != 0 {
             add_local(&self.local.words[word], bits);
@@ -200,7 +199,7 @@ const fn place(index: u16) -> (usize, u64) {
     (index as usize / 64 % 64, 1 << (index % 64))
 }
 
-/// What a task's waker is made of.
+/// The data of a task's waker.
 struct TaskWaker {
     group: Arc<Group>,
     index: u16,

@@ -1,4 +1,4 @@
-//! Tasks, and what waits for their ends.
+//! Tasks and their join handles.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -11,22 +11,22 @@ use std::task::{Context, Poll, Waker};
 use super::deferrals::{Deferrals, in_gaps};
 use super::ready::{GROUP, Group, Home, waker};
 
-/// The most groups of tasks: a million tasks together.
+/// The most groups of tasks: a million tasks in all.
 const GROUPS: usize = 256;
 
-/// The task that is not spawned: the future of `block_on`.
+/// Index of the root task: the future of `block_on`.
 pub(super) const ROOT: usize = 0;
 
 type Body = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
-    /// `None` while it runs, and when it has ended.
+    /// `None` while it runs, and after it has ended.
     body: Option<(Body, Waker)>,
     next_free: usize,
 }
 
-/// The tasks of an executor, by index. A waker that outlives its task wakes the next one of that
-/// index for nothing.
+/// The tasks of an executor, by index. A waker that outlives its task causes a spurious wake-up of
+/// the next task with that index.
 pub(super) struct Tasks {
     pub(super) home: Arc<Home>,
     groups: [OnceCell<Arc<Group>>; GROUPS],
@@ -34,8 +34,8 @@ pub(super) struct Tasks {
     free: Cell<usize>,
     live: Cell<usize>,
     pub(super) root: Waker,
-    /// Whether any task was ever cancelled: only then is each asked, which would be a cache line of
-    /// its own.
+    /// Whether any task was ever cancelled. Only then each task's flag is checked, which would cost
+    /// a cache line.
     cancels: Rc<Cell<bool>>,
     pub(super) deferrals: Rc<Deferrals>,
 }
@@ -61,13 +61,13 @@ impl Tasks {
         }
     }
 
-    /// The groups that there are.
+    /// The groups in use.
     #[inline(always)]
     pub(super) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.groups.iter().map_while(OnceCell::get)
     }
 
-    /// Tasks that have not ended.
+    /// Number of tasks that have not ended.
     pub(super) fn live(&self) -> usize {
         self.live.get()
     }
@@ -113,13 +113,13 @@ impl Tasks {
         tasks.len() - 1
     }
 
-    /// Polls task `index`, if there is such.
+    /// Polls task `index`, if it exists.
     #[inline(always)]
     pub(super) fn run(&self, index: usize) {
         let Some((mut body, waker)) = self.tasks.borrow_mut()[index].body.take() else { return };
-        // The task has ended unless it says otherwise, also if what it drops panics.
+        // The task counts as ended unless it is pending, also if its drop panics.
         let end = End { tasks: self, index };
-        // Not borrowed meanwhile: it may spawn others.
+        // Not borrowed during the poll: the task may spawn others.
         match body.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => {
                 std::mem::forget(end);
@@ -135,9 +135,9 @@ impl Tasks {
         self.live.set(self.live.get() - 1);
     }
 
-    /// Drops what has not ended.
+    /// Drops all unfinished tasks.
     pub(super) fn clear(&self) {
-        // One after the other, none borrowed: what they drop may use the executor.
+        // One at a time, without a borrow: their drops may use the executor.
         let mut index = 0;
         while let Some(body) = self.body_from(&mut index) {
             drop(body);
@@ -156,7 +156,7 @@ impl Tasks {
     }
 }
 
-/// Frees a task's index when it is dropped.
+/// Frees a task's index on drop.
 struct End<'a> {
     tasks: &'a Tasks,
     index: usize,
@@ -168,7 +168,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What a task came to.
+/// The result of a task.
 type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 
 struct Join<T> {
@@ -177,7 +177,7 @@ struct Join<T> {
     cancelled: Cell<bool>,
 }
 
-/// A task's body: `future`, whose panic is its outcome, also if it panics while it is dropped.
+/// A task's body: `future`, with its panic as the outcome, also if its drop panics.
 async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<bool>>) {
     let mut future = pin!(Some(future));
     let outcome = std::future::poll_fn(|cx| {
@@ -185,7 +185,7 @@ async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<b
             return Poll::Ready(None);
         }
         let Some(future) = future.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        // Unwind safe: a future that has panicked is dropped, and nothing else of it seen.
+        // Unwind safe: a panicked future is dropped without further access.
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Some(Ok(output))),
@@ -205,12 +205,12 @@ async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<b
     }
 }
 
-/// The end of a task, as a future. Dropping it lets the task run on by itself.
+/// A future of a task's end. Dropping it detaches the task.
 ///
 /// If the task panicked, so does the task that awaits this, with the same payload.
 ///
 /// # Panics
-/// Also if the executor was dropped before the task had ended.
+/// If the executor was dropped before the task ended.
 #[derive(Debug)]
 #[must_use = "dropping a handle lets the task run on by itself: say so by `detach`"]
 pub struct JoinHandle<T> {
@@ -228,11 +228,11 @@ impl<T> std::fmt::Debug for Join<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Lets the task run on by itself.
+    /// Detaches the task.
     pub fn detach(self) {}
 
-    /// Ends the task: its future is dropped when the executor comes to it next. An I/O it waits for
-    /// goes on by itself, and its buffer goes back to its heap.
+    /// Cancels the task: the executor drops its future when it next runs it. An I/O that it waits
+    /// for continues, and the buffer goes back to its heap.
     pub fn cancel(self) {
         self.join.cancelled.set(true);
         self.cancels.set(true);

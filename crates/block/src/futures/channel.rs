@@ -1,4 +1,4 @@
-//! The asynchronous channel: handles to one channel, whose futures are requests.
+//! The asynchronous channel: handles to one channel, whose requests are futures.
 
 use std::task::Waker;
 
@@ -13,18 +13,19 @@ use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
 
-/// A channel whose requests are futures. Cloning gives another handle to the same one; the last to
-/// go, futures' borrows included, ends the channel, which waits for what is in flight.
+/// A channel whose requests are futures. Cloning gives another handle to the same one. The last
+/// handle to be dropped, including the borrows of futures, ends the channel, which waits for
+/// requests in flight.
 ///
 /// Each future that has sent its request has one of [`depth`](Self::depth) slots until it is ready
-/// or dropped; when none is free, futures wait for room in the order in which they were first
-/// polled. See the [module](super) for what looks at the queue and what happens to the buffer of a
-/// future that is dropped.
+/// or dropped. When none is free, futures wait for room in the order of their first polls. The
+/// [module](super) describes how the queue is looked at, and what happens to the buffer of a
+/// dropped future.
 pub struct AsyncChannel<C: BlockChannel, S: Sharing = Local> {
     core: S::Ref<Core<C, S>>,
 }
 
-/// An [`AsyncChannel`] for executors of many threads: its handles and futures are `Send`. Made by
+/// An [`AsyncChannel`] for multi-threaded executors: its handles and futures are `Send`. Made by
 /// [`AsyncChannel::shared`].
 pub type SharedChannel<C> = AsyncChannel<C, Shared>;
 
@@ -53,7 +54,7 @@ impl<C: BlockChannel> AsyncChannel<C> {
     /// Makes `channel` asynchronous, for one thread.
     ///
     /// # Panics
-    /// If `channel` has requests under way, or results that have not been taken.
+    /// If `channel` has requests in flight, or results that have not been taken.
     pub fn new(channel: C) -> Self {
         Self::with_sharing(channel)
     }
@@ -85,20 +86,20 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Self { core: core.into() }
     }
 
-    /// Reads from `lba` on as much as `buf` holds. Ready with the buffer.
+    /// Reads from `lba` on to fill `buf`. Returns the buffer.
     #[inline]
     pub fn read(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
         Transfer::new(self, Op::Read, lba, buf)
     }
 
-    /// Writes all of `buf` from `lba` on. Ready with the buffer.
+    /// Writes all of `buf` from `lba` on. Returns the buffer.
     #[inline]
     pub fn write(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
         Transfer::new(self, Op::Write, lba, buf)
     }
 
-    /// Makes everything durable that was done before: writes whose futures were ready before this
-    /// one was first polled.
+    /// Makes completed writes durable: those whose futures were ready before this one was first
+    /// polled.
     pub fn flush(&self) -> Plain<'_, C, S> {
         Plain::new(self, Request::flush())
     }
@@ -113,59 +114,58 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Plain::new(self, Request::deallocate(lba, blocks))
     }
 
-    /// Any request: with FUA, with a policy or a mark of its own. Ready with everything that became
-    /// of it.
+    /// Submits any request: with FUA, with its own policy or mark. Returns the complete result.
     #[inline]
     pub fn submit(&self, request: Request) -> Io<'_, C, S> {
         Io::new(self, request)
     }
 
-    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers
+    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
     /// there.
     ///
     /// # Errors
-    /// Without memory.
+    /// If there is no memory.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
         self.with(|state| state.channel.alloc(bytes))
     }
 
-    /// What the channel leads to.
+    /// The properties of the device.
     pub fn info(&self) -> &BlockInfo {
         &self.core.info
     }
 
-    /// How many requests can be under way.
+    /// The most requests in flight.
     pub fn depth(&self) -> u16 {
         self.core.depth
     }
 
-    /// Requests under way, those of dropped futures included.
+    /// Requests in flight, including those of dropped futures.
     pub fn in_flight(&self) -> usize {
         self.with(|state| state.channel.in_flight())
     }
 
-    /// How many more futures could send their requests now, less those that wait for it.
+    /// Number of free slots minus waiting futures.
     pub fn room(&self) -> usize {
         self.with(|state| state.free_count().saturating_sub(state.waiting()))
     }
 
-    /// The way to wait, for requests that name none.
+    /// The policy of requests that name none.
     pub fn policy(&self) -> Policy {
         self.with(|state| state.channel.policy())
     }
 
-    /// Changes the way to wait from the next request on.
+    /// Changes the channel's policy from the next request on.
     ///
     /// # Errors
-    /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
+    /// [`SubmitError::NoInterrupt`] if the channel does not support it.
     pub fn set_policy(&self, policy: Policy) -> Result<(), SubmitError> {
         self.with(|state| state.channel.set_policy(policy))
     }
 
-    /// Hands over work to be done while a wait for the queue lasts; see [`BlockChannel::defer`].
-    /// It must not use this channel. An [`Executor`](super::super::Executor) runs it too when it
-    /// has nothing else to do; where futures look at the queue themselves, or a [`SharedChannel`]'s
-    /// driver, it is run when it has waited for its patience.
+    /// Hands over work to run while a wait for the queue lasts; see [`BlockChannel::defer`]. It
+    /// must not use this channel. An [`Executor`](super::super::Executor) also runs it when it is
+    /// idle. If futures look at the queue themselves, or a [`SharedChannel`] has a driver, the work
+    /// runs only once its patience has ended.
     ///
     /// # Errors
     /// [`DeferError`] with the work.
@@ -176,17 +176,17 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Runs deferred work outside of a gap; see [`BlockChannel::run_deferred`].
     ///
     /// # Panics
-    /// With the first panic of a piece that was not reported yet.
+    /// If a piece panicked and the panic was not reported yet.
     pub fn run_deferred(&self, budget_ns: u64) -> usize {
         self.with(|state| state.channel.run_deferred(budget_ns))
     }
 
-    /// How much work is deferred and not done.
+    /// The amount of deferred work.
     pub fn deferred(&self) -> usize {
         self.with(|state| state.channel.deferred())
     }
 
-    /// Looks at the channel itself, for instance at its counters.
+    /// Gives access to the channel itself, for instance to its counters.
     ///
     /// # Panics
     /// If `look` uses this handle.
@@ -194,20 +194,19 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         self.with(|state| look(&state.channel))
     }
 
-    /// Takes the duty of looking at the queue over from the futures, as long as the [`Driver`]
-    /// exists.
+    /// Makes a [`Driver`], which looks at the queue instead of the futures as long as it exists.
     ///
     /// # Errors
-    /// [`DriverTaken`] if it is taken.
+    /// [`DriverTaken`] if there is one already.
     pub fn driver(&self) -> Result<Driver<C, S>, DriverTaken> {
         Driver::attach(self)
     }
 
-    /// The channel, synchronous again.
+    /// Turns it back into a synchronous channel.
     ///
     /// # Errors
     /// This handle, if there are others (a [`Driver`] or an [`Executor`](super::super::Executor)
-    /// has one), or if requests of dropped futures are under way.
+    /// has one), or if requests of dropped futures are in flight.
     pub fn into_channel(self) -> Result<C, Self> {
         self.look();
         if self.in_flight() > 0 {
@@ -224,12 +223,11 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         S::with(&self.core.state, action)
     }
 
-    /// Takes what has completed from the device and wakes the futures concerned; how many requests
-    /// ended.
+    /// Reaps completions and wakes their futures. Returns the number of ended requests.
     #[inline]
     pub(super) fn look(&self) -> usize {
         let mut ended = 0;
-        // One borrow for the look and what it found: nearly always that is all.
+        // One borrow for the look and its result: nearly always that is all.
         let waker = self.with(|state| {
             state.channel.poll();
             state.deliver(&mut ended)
@@ -241,10 +239,10 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         ended
     }
 
-    /// Wakes those whose requests have ended; how many ended.
+    /// Wakes the futures of ended requests. Returns the number of ended requests.
     ///
-    /// Wakers (but our executor's) are woken and dropped outside the cell: they may run anything,
-    /// futures of this channel included.
+    /// Wakers other than our executor's are woken and dropped outside the cell: they may run any
+    /// code, including futures of this channel.
     #[inline]
     pub(super) fn deliver(&self) -> usize {
         let mut ended = 0;

@@ -1,4 +1,4 @@
-//! The duty of looking at the queue.
+//! The driver of an asynchronous channel, which looks at its queue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -14,16 +14,16 @@ use meantime_hw::EventFd;
 #[error("the channel has a driver already (an executor is one): drop that first, or use it")]
 pub struct DriverTaken;
 
-/// The duty of looking at an [`AsyncChannel`]'s queue. While it exists, futures do not look: they
-/// are woken by [`process`](Self::process) and [`wait`](Self::wait), one of which has to be called
+/// Looks at an [`AsyncChannel`]'s queue. While it exists, futures do not look:
+/// [`process`](Self::process) and [`wait`](Self::wait) wake them, one of which has to be called
 /// again and again, for results and for deadlines. When it is dropped the futures look again.
 pub struct Driver<C: BlockChannel, S: Sharing = Local> {
     channel: AsyncChannel<C, S>,
 }
 
-/// How long a wait outside the lock blocks for a signal before it looks at deadlines.
+/// Time that a wait outside the lock blocks for a signal before it checks deadlines, in ns.
 const BLOCK_NS: u64 = 10_000_000;
-/// How long it spins before it naps, and how long it naps at most.
+/// Spinning time before the first nap, and length of the longest nap.
 const SPIN: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -38,19 +38,19 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         &self.channel
     }
 
-    /// Takes what has completed, without waiting, and wakes the futures that it concerns; how many
-    /// requests ended. Looks at deadlines if nothing has.
+    /// Reaps completions, without waiting, and wakes their futures. Returns the number of ended
+    /// requests. Checks deadlines if there are none.
     #[inline]
     pub fn process(&self) -> usize {
         self.channel.look()
     }
 
-    /// As [`process`](Self::process), but waits by the channel's policy until something has ended.
-    /// Returns 0, at once, if nothing is under way.
+    /// As [`process`](Self::process), but waits by the channel's policy until a request has ended.
+    /// Returns 0 at once if none is in flight.
     ///
-    /// A [`Shared`](super::Shared) channel is not kept from other threads meanwhile: it waits for
-    /// the interrupt if the policy is that, else it looks again and again for 1 ms, and by naps of
-    /// up to 1 ms after that.
+    /// A [`Shared`](super::Shared) channel stays usable by other threads meanwhile: this waits for
+    /// the interrupt if the policy is that; otherwise it looks repeatedly for 1 ms, and then
+    /// between naps of up to 1 ms.
     pub fn wait(&self) -> usize {
         if S::WAITS_INSIDE { self.wait_until(&|| false) } else { self.wait_outside() }
     }
@@ -61,22 +61,22 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.plug());
     }
 
-    /// Sends everything collected, and each further request at once.
+    /// Sends all collected requests, and each further request at once.
     #[inline]
     pub fn unplug(&self) {
         self.channel.with(|state| state.channel.unplug());
     }
 
-    /// What the device signals when a request whose policy is `interrupt` has ended; `None` if the
-    /// channel has no interrupt. For event loops: it is readable then. *Take the signal, then
-    /// [`process`](Self::process), then wait for it to be readable again*, and never longer than
-    /// deadlines may slip: a request that is lost raises no interrupt.
+    /// The event that the device signals when a request whose policy is `interrupt` has ended;
+    /// `None` if the channel has no interrupt. For event loops: it becomes readable. *Take the
+    /// signal, then [`process`](Self::process), then wait until it is readable again*, at most for
+    /// as long as deadlines may slip: a lost request raises no interrupt.
     pub fn event(&self) -> Option<EventFd> {
         self.channel.with(|state| state.channel.event())
     }
 
-    /// This driver is our executor's, which calls [`process`](Self::process) after each round;
-    /// `waker` is one of its own.
+    /// Marks this driver as our executor's, which calls [`process`](Self::process) after each
+    /// round; `waker` is one of its wakers.
     pub(in super::super) fn set_executor(&self, waker: &Waker) {
         self.channel.with(|state| {
             state.executor = Some(waker.vtable());
@@ -89,8 +89,8 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.gap_left_ns())
     }
 
-    /// Runs a piece of deferred work, if there is one. One that panics was logged, and concerns no
-    /// task.
+    /// Runs a piece of deferred work, if there is one. A panicking one has been logged, and affects
+    /// no task.
     pub(in super::super) fn run_piece(&self) -> bool {
         let run = || self.channel.with(|state| state.channel.run_deferred(1));
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |pieces| pieces > 0)
@@ -102,7 +102,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.in_flight())
     }
 
-    /// Waits with the channel taken. `stop` must not use it.
+    /// Waits while holding the channel. `stop` must not use it.
     #[inline]
     pub(in super::super) fn wait_until(&self, stop: &dyn Fn() -> bool) -> usize {
         let ended = self.channel.deliver();
@@ -127,7 +127,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
                 return ended;
             }
             match &event {
-                // Taken by the wait, before the next look.
+                // Takes the signal before the next look.
                 Some(event) => drop(event.wait(BLOCK_NS)),
                 None if start.elapsed() < SPIN => std::thread::yield_now(),
                 None => {
@@ -149,7 +149,7 @@ impl<C: BlockChannel, S: Sharing> Drop for Driver<C, S> {
             state.channel.unplug();
             state.take_wakers()
         });
-        // From now on they look by themselves; none waits for a driver that is not there.
+        // From now on they look themselves; none waits for a driver that does not exist.
         waiting.into_iter().for_each(Waker::wake);
     }
 }

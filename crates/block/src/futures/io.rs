@@ -11,24 +11,24 @@ use super::slots::{Duty, Started};
 use meantime_hw::DmaBuf;
 use meantime_nvme::Op;
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestStage {
-    /// Its future was never polled.
+    /// Its future has not been polled.
     Unsent,
     /// It waits for room, under this number.
     Waiting(u64),
     /// It is in this slot.
     InFlight(u16),
-    /// Its future was ready.
+    /// Its future has been ready.
     Over,
 }
 
-/// What came of a request.
+/// The result of a request.
 type Outcome = Result<Done, Box<Rejected>>;
 
 /// One request on its way through a channel. The futures around it differ in what they keep until
-/// it is sent (the less, the less is moved about) and in what they make of its outcome.
+/// it is sent (the less, the less is moved) and in how they convert the outcome.
 struct RequestFuture<'a, C: BlockChannel, S: Sharing> {
     channel: &'a AsyncChannel<C, S>,
     stage: RequestStage,
@@ -40,8 +40,8 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
         Self { channel, stage: RequestStage::Unsent }
     }
 
-    /// `make` makes the request when there is room for it; `map` makes of the outcome what the
-    /// future is ready with.
+    /// `make` makes the request when there is room; `map` converts the outcome to the future's
+    /// output.
     #[inline(always)]
     fn poll<T>(
         &mut self,
@@ -112,16 +112,17 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
     fn attend(&mut self, duty: Duty, cx: &mut Context<'_>) {
         match duty {
             Duty::Executor => {}
-            // Sending may have come upon ends of other requests, which no interrupt will tell of.
+            // Sending may have found completions of other requests, which raise no further
+            // interrupt.
             Duty::Driver => drop(self.channel.deliver()),
-            // Again, after other tasks have run.
+            // Poll again after other tasks have run.
             Duty::Futures => cx.waker().wake_by_ref(),
         }
     }
 
     #[inline(never)]
     fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // One step: whatever brings the result after this look finds the waker.
+        // In one step: a result that is delivered after this check finds the waker.
         let (taken, duty, replaced) = self.channel.with(|state| {
             let taken = state.take(index);
             let asks = taken.is_none() && state.has_driver;
@@ -136,7 +137,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
             if let Some(taken) = self.channel.with(|state| state.take(index)) {
                 return Poll::Ready(self.over(taken));
             }
-            // Again, after other tasks have run.
+            // Poll again after other tasks have run.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -162,7 +163,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
         drop(replaced);
         wake(next);
         if duty == Duty::Futures {
-            // Requests of dropped futures may have ended, which nothing else looks for.
+            // Requests of dropped futures may have ended, and no other code looks for them.
             self.channel.look();
         }
         self.after_start(started, duty, cx)
@@ -190,11 +191,11 @@ impl<C: BlockChannel, S: Sharing> Drop for RequestFuture<'_, C, S> {
     }
 }
 
-/// A request as a future, made by [`AsyncChannel::submit`]. It is sent when it is first polled.
+/// A request as a future, made by [`AsyncChannel::submit`]. The first poll sends it.
 ///
-/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once.
-/// Dropped later, the request goes on, and the buffer goes back to its heap when the device is done
-/// with it.
+/// If it is dropped before its first poll, or while it waits for room, the buffer is released at
+/// once. If it is dropped later, the request continues, and the buffer goes back to its heap when
+/// the device is done with it.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
     future: RequestFuture<'a, C, S>,
@@ -221,8 +222,8 @@ impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
     }
 }
 
-/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the
-/// buffer. As [`Io`], it is sent when it is first polled, and may be dropped at any time.
+/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`], with the buffer as
+/// output. As [`Io`], the first poll sends it, and it may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
     future: RequestFuture<'a, C, S>,
@@ -257,8 +258,8 @@ fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
     }
 }
 
-/// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when
-/// it is first polled, and may be dropped at any time.
+/// A request without data, made by [`AsyncChannel::flush`] and similar functions. As [`Io`], the
+/// first poll sends it, and it may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Plain<'a, C: BlockChannel, S: Sharing = Local>(Io<'a, C, S>);
 

@@ -24,9 +24,9 @@
 //! ```
 //!
 //! # Any executor
-//! The futures need nothing of the executor but that it polls a woken task again.
-//! [`AsyncChannel::new`] makes a channel for tasks of one thread; [`AsyncChannel::shared`] one
-//! whose handles and futures are `Send`:
+//! The futures only require that the executor polls a woken task again. [`AsyncChannel::new`] makes
+//! a channel for tasks of one thread; [`AsyncChannel::shared`] one whose handles and futures are
+//! `Send`:
 //!
 //! ```
 //! # use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, OpenOptions};
@@ -44,19 +44,18 @@
 //! # }
 //! ```
 //!
-//! # Who looks at the queue
+//! # Looking at the queue
 //! A device that is polled wakes no thread: some thread has to look. There are three arrangements.
 //!
-//! - **No driver.** Each future that is polled looks at the queue, takes in whatever has
-//!   completed, and if its own request is not among it wakes itself, so that it is polled again
-//!   after other tasks have run. Right for low latency on any executor; the thread never sleeps
-//!   meanwhile. With more such threads than CPUs they take the device's and each other's time: give
-//!   a shared channel a driver.
+//! - **No driver.** Each future that is polled looks at the queue and reaps all completions. If its
+//!   own request is not among them it wakes itself, so that it is polled again after other tasks
+//!   have run. Right for low latency on any executor; the thread never sleeps meanwhile. More such
+//!   threads than CPUs delay each other and the device: give a shared channel a driver.
 //! - **Our [`Executor`](super::Executor)** looks between rounds of tasks and waits by the channel's
-//!   policy. The fast one.
-//! - **A [`Driver`]** of your own: while it exists, futures do not look and are woken by
-//!   [`Driver::process`] or [`Driver::wait`]. On a thread of its own, or driven by the device's
-//!   interrupt in the executor's event loop:
+//!   policy. This is the fastest.
+//! - **A [`Driver`]** of your own: while it exists, futures do not look; [`Driver::process`] or
+//!   [`Driver::wait`] wakes them. It runs on its own thread, or in the executor's event loop on the
+//!   device's interrupt:
 //!
 //! ```
 //! use std::time::Duration;
@@ -97,27 +96,27 @@
 //! # }
 //! ```
 //!
-//! No wake-up is lost: the device writes the completion first and signals after. The driver *takes
-//! the signal, looks, and only then waits for a signal again*. A completion that the look did not
-//! see is signalled after the look, hence after the signal was taken, so that the wait finds it.
-//! (Taking the signal after the look could take that one.) On the other side a future looks at its
-//! slot and leaves its waker there in one step, with the channel taken, and results are put into
-//! slots likewise: the second of the two sees the first. When a driver is dropped, it first gives
-//! the duty back and then wakes every future that left a waker, so that each looks for itself.
+//! No wake-up is lost: the device writes the completion first and signals afterwards. The driver
+//! *takes the signal, looks, and only then waits for a signal again*. A completion that the look
+//! missed is signalled after the look, hence after the signal was taken, so the wait finds it.
+//! (Taking the signal after the look could lose that one.) On the other side a future checks its
+//! slot and stores its waker in one step, holding the channel, and results are stored in slots in
+//! the same way: the second of the two sees the first. When a driver is dropped, it first hands the
+//! duty back and then wakes every future that stored a waker, so each looks for itself.
 //!
 //! # Dropping a future
 //! A future that was never polled, or waits for room, has not sent its request: its buffer goes
 //! back to the heap at once. Once sent, request and buffer stay in the channel until the device is
-//! done with them by the rules of ARCHITECTURE.md §3, whatever becomes of the future; then the
+//! done with them by the rules of ARCHITECTURE.md §3, even if the future is dropped. Then the
 //! buffer goes back to its heap, or, if the device is gone and cannot be cut off, into quarantine.
-//! That happens when the queue is looked at: the driver, another future, or the channel's end,
-//! which waits. What is held so is bounded by the channel's depth.
+//! That happens at a look at the queue: by the driver, another future, or the channel's drop, which
+//! waits. The channel's depth bounds the number of such buffers.
 //!
 //! # Room
-//! A future has one of `depth` slots from its first poll until it is ready or dropped; with none
-//! free it waits, first come, first served. So one that was polled and is then neither polled nor
-//! dropped keeps others out, as the holder of any semaphore's permit does: join such futures, or
-//! spawn them, rather than await one while holding another half done.
+//! A future has one of `depth` slots from its first poll until it is ready or dropped; without a
+//! free one it waits in order. So a future that was polled and is then neither polled nor dropped
+//! keeps a slot from others, like any holder of a semaphore's permit: join such futures, or spawn
+//! them, instead of awaiting one while another is half done.
 
 mod channel;
 mod driver;

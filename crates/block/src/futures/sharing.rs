@@ -1,4 +1,4 @@
-//! Whether a channel's handles and futures stay in one thread or may be anywhere: one type
+//! Whether a channel's handles and futures stay on one thread or may be sent to others, as a type
 //! parameter.
 
 use std::cell::RefCell;
@@ -18,11 +18,11 @@ pub trait Sharing: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     type Ref<T>: Clone + Deref<Target = T> + From<T>;
 
-    /// What gives one at a time the way to a `T`.
+    /// A cell that gives access to a `T` to one caller at a time.
     #[doc(hidden)]
     type Cell<T>: From<T>;
 
-    /// Whether to wait for the device with the cell taken: no other thread could want it meanwhile.
+    /// Whether to wait for the device while holding the cell: no other thread could want it.
     #[doc(hidden)]
     const WAITS_INSIDE: bool;
 
@@ -32,19 +32,19 @@ pub trait Sharing: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     fn into_inner<T>(cell: Self::Cell<T>) -> T;
 
-    /// Runs `action` on what is in `cell`. It must not come back to the same cell: no waker is
+    /// Runs `action` on the content of `cell`. It must not access the same cell again: no waker is
     /// woken or dropped in it.
     #[doc(hidden)]
     fn with<T, R>(cell: &Self::Cell<T>, action: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// All handles and futures are of one thread, and not `Send`. The fast one: no lock, no atomic
-/// operation.
+/// All handles and futures stay on one thread, and are not `Send`. This is the fastest: no lock, no
+/// atomic operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Local {}
 
-/// Handles and futures may be sent to other threads, and used by several: for executors of many
-/// threads. Each look at the channel takes a lock.
+/// Handles and futures may be sent to other threads and used by several: for multi-threaded
+/// executors. Each access to the channel takes a lock.
 #[derive(Debug, Clone, Copy)]
 pub enum Shared {}
 
@@ -82,8 +82,8 @@ impl Sharing for Shared {
 
     #[inline(always)]
     fn with<T, R>(cell: &Mutex<T>, action: impl FnOnce(&mut T) -> R) -> R {
-        // What panics inside is an assertion of ours; the others' buffers are in their slots all
-        // the same.
+        // A panic inside is a failed assertion of ours; other requests' buffers are still in their
+        // slots.
         action(&mut cell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,6 +1,6 @@
-//! The slots of an asynchronous channel: which future asks for which request, and which waits for
-//! room. Nothing here knows of threads; nothing is woken or dropped here that is not ours, but
-//! handed out for that.
+//! The slots of an asynchronous channel: which future belongs to which request, and which waits for
+//! room. This module has no threads. It neither wakes nor drops foreign wakers, but returns them to
+//! the caller for that.
 
 use std::collections::VecDeque;
 use std::task::{RawWakerVTable, Waker};
@@ -14,12 +14,12 @@ use meantime_hw::DmaBuf;
 enum SlotStage {
     #[default]
     Free,
-    /// Its request is under way and a future asks for it.
+    /// Its request is in flight and has a future.
     Asked,
-    /// Its request is under way and the future was dropped: slot and buffer stay until it has
-    /// ended.
+    /// Its request is in flight and the future was dropped: slot and buffer stay until the request
+    /// has ended.
     Abandoned,
-    /// Its request has ended; the future has not come for it yet.
+    /// Its request has ended; the future has not taken the result yet.
     Ended,
 }
 
@@ -30,14 +30,14 @@ struct Slot {
     stage: SlotStage,
     /// While it is free: the next free one.
     next_free: u16,
-    /// The caller's own; the request carries the slot's index instead.
+    /// The caller's own value; the request carries the slot's index instead.
     user_data: u64,
     /// Woken when the request ends.
     waker: Option<Waker>,
-    /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by
-    /// four words.
+    /// The result of an ended request, in parts: the usual one, a buffer and no error, takes four
+    /// words to move.
     buf: Option<DmaBuf>,
-    /// Whether there is an error as well, in [`ChannelState::errors`].
+    /// Whether there is also an error, in [`ChannelState::errors`].
     failed: bool,
 }
 
@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// A future that waits for room.
 struct Waiter {
     id: u64,
-    /// `None` if it looks by itself, or was woken already.
+    /// `None` if it looks itself, or was woken already.
     waker: Option<Waker>,
 }
 
@@ -56,22 +56,22 @@ const NO_SLOT: u16 = u16::MAX;
 pub(super) struct ChannelState<C> {
     pub(super) channel: C,
     slots: Box<[Slot]>,
-    /// What went wrong with ended requests, by slot.
+    /// The errors of ended requests, by slot.
     errors: Box<[Option<IoError>]>,
     free: u16,
     free_count: usize,
     /// Futures that wait for room, by age, which is also the order of their identifiers.
     waiters: VecDeque<Waiter>,
     next_waiter: u64,
-    /// Whether a driver has promised to look at the queue, so that futures need not.
+    /// Whether a driver looks at the queue, so that futures need not.
     pub(super) has_driver: bool,
-    /// If that is our executor: what its wakers look like. They only set bits, so that they may be
-    /// woken with the channel taken, and keep nothing alive but themselves, so that a slot may keep
-    /// one for its next request.
+    /// The vtable of our executor's wakers, if it is the driver. They only set bits, so they may be
+    /// woken while the channel is held, and keep nothing else alive, so a slot may keep one for its
+    /// next request.
     pub(super) executor: Option<&'static RawWakerVTable>,
 }
 
-/// Who looks at the queue.
+/// Which code looks at the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Duty {
     /// Each future that is polled.
@@ -82,13 +82,13 @@ pub(super) enum Duty {
     Executor,
 }
 
-/// What came of asking for room.
+/// The result of a request for room.
 pub(super) enum Started {
-    /// The request is under way in this slot.
+    /// The request is in flight in this slot.
     InFlight(u16),
     /// It waits for room under this identifier.
     Waiting(u64),
-    /// The channel did not take it.
+    /// The channel refused it.
     Rejected(Box<Rejected>),
 }
 
@@ -121,7 +121,7 @@ impl<C: BlockChannel> ChannelState<C> {
         }
     }
 
-    /// Slots that no future and no request has.
+    /// Number of free slots.
     pub(super) fn free_count(&self) -> usize {
         self.free_count
     }
@@ -131,7 +131,7 @@ impl<C: BlockChannel> ChannelState<C> {
         self.waiters.len()
     }
 
-    /// Starts the request that `make` makes if there is room that no future waits for.
+    /// Starts the request that `make` makes, if there is room that no other future waits for.
     #[inline(always)]
     pub(super) fn start(&mut self, make: impl FnOnce() -> Request) -> Started {
         if self.free_count <= self.waiters.len() {
@@ -172,8 +172,8 @@ impl<C: BlockChannel> ChannelState<C> {
         Started::Rejected(Box::new(rejected))
     }
 
-    /// As [`ChannelState::start`] for one that has waited as `id`; also the waker of a future that
-    /// has room now.
+    /// As [`ChannelState::start`] for a future that has waited as `id`. Also returns the waker of a
+    /// future that has room now.
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
@@ -185,7 +185,7 @@ impl<C: BlockChannel> ChannelState<C> {
         }
         self.waiters.remove(place);
         let started = self.start_in_free(make);
-        // Rejected: the room belongs to another future.
+        // Rejected: the room goes to another future.
         let next = if let Started::Rejected(_) = started { self.next_with_room() } else { None };
         (started, next)
     }
@@ -194,13 +194,14 @@ impl<C: BlockChannel> ChannelState<C> {
         self.waiters.binary_search_by_key(&id, |waiter| waiter.id).expect("it waits")
     }
 
-    /// The last of those that there is room for. The ones before it were woken when theirs came.
+    /// The last waiter that there is room for. Earlier ones were woken when their room became free.
     fn next_with_room(&mut self) -> Option<Waker> {
         let place = self.free_count.checked_sub(1)?;
         self.waiters.get_mut(place)?.waker.take()
     }
 
-    /// A future that waited for room was dropped; the waker of the one that has room instead.
+    /// Removes a waiter whose future was dropped. Returns the waker of the one that has room
+    /// instead, and its own.
     pub(super) fn leave(&mut self, id: u64) -> [Option<Waker>; 2] {
         let place = self.place_of(id);
         let gone = self.waiters.remove(place).and_then(|waiter| waiter.waker);
@@ -208,19 +209,20 @@ impl<C: BlockChannel> ChannelState<C> {
         [next, gone]
     }
 
-    /// `waker` is woken when there is room for `id`. Returns the one it replaces, to be dropped.
+    /// Sets `waker` to be woken when there is room for `id`. Returns the replaced one, to be
+    /// dropped.
     pub(super) fn ask_for_room(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
         let place = self.place_of(id);
         set(&mut self.waiters[place].waker, waker)
     }
 
-    /// `waker` is woken at the end of `index`. Returns the one it replaces, to be dropped.
+    /// Sets `waker` to be woken at the end of `index`. Returns the replaced one, to be dropped.
     #[inline(always)]
     pub(super) fn ask(&mut self, index: u16, waker: &Waker) -> Option<Waker> {
         set(&mut self.slots[usize::from(index)].waker, waker)
     }
 
-    /// The result of `index`, if it has ended, and the future there is room for then.
+    /// The result of `index`, if it has ended, and the waker of a future that has room then.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
         let slot = &mut self.slots[usize::from(index)];
@@ -255,7 +257,8 @@ impl<C: BlockChannel> ChannelState<C> {
         self.free_count += 1;
     }
 
-    /// The future that asked for `index` was dropped. What comes out is to be dropped, and woken.
+    /// Called when the future of `index` was dropped. The caller drops and wakes the returned
+    /// values.
     pub(super) fn abandon(&mut self, index: u16) -> (Option<Done>, [Option<Waker>; 2]) {
         let slot = &mut self.slots[usize::from(index)];
         let waker = slot.waker.take();
@@ -267,8 +270,7 @@ impl<C: BlockChannel> ChannelState<C> {
         (Some(done), [room, waker])
     }
 
-    /// Puts results where their futures find them, and counts them in `ended`, until a waker is
-    /// to be woken.
+    /// Stores results for their futures, and counts them in `ended`, until a waker has to be woken.
     #[inline(always)]
     pub(super) fn deliver(&mut self, ended: &mut usize) -> Option<Waker> {
         while let Some(done) = self.channel.next_done() {
@@ -283,7 +285,7 @@ impl<C: BlockChannel> ChannelState<C> {
                 continue;
             }
             slot.stage = SlotStage::Ended;
-            // There is nothing to drop, and the path must not look.
+            // There is nothing to drop, and the hot path must not check.
             std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
             if let Err(error) = done.result {
                 slot.failed = true;
@@ -307,7 +309,7 @@ impl<C: BlockChannel> ChannelState<C> {
             self.slots[usize::from(index)].stage == SlotStage::Abandoned,
             "a request ended that no future sent: the channel was used behind the futures' back"
         );
-        // The device is done with the buffer (ARCHITECTURE.md §3): it goes back to its heap.
+        // The device is done with the buffer (ARCHITECTURE.md §3), which goes back to its heap.
         drop(done);
         self.set_free(index);
         self.waker_of_room()
@@ -320,7 +322,7 @@ impl<C: BlockChannel> ChannelState<C> {
     }
 }
 
-/// Puts `waker` in `place` unless one that wakes the same task is there; the one it replaces.
+/// Stores `waker` in `place` unless the one there wakes the same task. Returns the replaced one.
 #[inline(always)]
 fn set(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
     match place {

@@ -19,10 +19,10 @@ use meantime_hw::uring::{UringIo, UringOp};
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
 
-/// The most requests of a channel: as many as there are slot numbers.
+/// The most requests of a channel, limited by the slot numbers.
 const DEPTH_MAX: u16 = 1023;
 
-/// How many requests are started between two looks whether to publish: a reading of the clock each.
+/// Requests started between two checks whether to publish, each of which reads the clock.
 const STARTS_PER_CLOCK: u64 = 16;
 
 /// The shortest time for which the kernel is asked to block, in ns.
@@ -30,9 +30,9 @@ const SHORTEST_NS: u64 = 1_000;
 
 /// One thread's channel to a file or block device of the kernel.
 ///
-/// With `engine=preadv2` the kernel does one I/O at a time, while it is waited for;
-/// [`BlockChannel::poll`] does one as well. A wait then takes as long as the kernel does; with
-/// io_uring every request has a deadline, too, as far as it is not polled within the kernel.
+/// With `engine=preadv2` the kernel does one I/O at a time, during the wait; [`BlockChannel::poll`]
+/// also does one. A wait then takes as long as the kernel does. With io_uring every request has a
+/// deadline, unless it is polled within the kernel.
 pub struct KernelChannel {
     info: BlockInfo,
     io: KernelIo,
@@ -61,12 +61,12 @@ impl KernelChannel {
         Ok(Self { info, io, waiter, policy, plugged: false, started: 0, telemetry })
     }
 
-    /// What was done in the gaps.
+    /// Counters of the work in the gaps.
     pub(in super::super) fn work_counters(&self) -> WorkCounters {
         self.waiter.work_counters()
     }
 
-    /// Checks what the caller can get wrong; what the kernel is to do.
+    /// Checks a request for caller errors. Returns the I/O for the kernel.
     fn check(&self, request: &Request, policy: Policy) -> Result<UringIo, SubmitError> {
         if policy != Policy::Interrupt && self.io.polls_by() != Some(policy) {
             let why = match self.io.shared.can_wait(policy) {
@@ -131,9 +131,9 @@ impl KernelChannel {
         Ok(UringIo { op, offset_bytes, bytes, data, ioprio, ..UringIo::default() })
     }
 
-    /// Shows what this channel does, and changes its policy if another process asks for that.
-    /// Between two requests: with a depth of 1 nothing is under way then, which another kind of
-    /// polling needs.
+    /// Publishes this channel's figures, and changes its policy if another process asks for that.
+    /// Called between two requests: with a depth of 1 none is in flight then, as a change of the
+    /// polling mode requires.
     #[cold]
     fn show(&mut self) {
         let now_ns = self.io.clock.now_ns();
@@ -145,7 +145,7 @@ impl KernelChannel {
             self.telemetry.answer(outcome);
         }
         let in_flight = self.in_flight() as u64;
-        // How the kernel waits, and for how long, is its own affair.
+        // The kernel decides how and how long it waits, and does not report it.
         let figures =
             QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
         self.telemetry.publish(now_ns, self.policy, &figures);
@@ -176,7 +176,7 @@ impl KernelChannel {
             let class = table.class(op, io.bytes, table.active());
             table.take_time(slot, class, self.io.clock.now_ns());
         }
-        // Only transfers can be polled.
+        // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
         let polled = has_data && policy != Policy::Interrupt;
         let io = self.io.state.begin(slot, io, polled, flushes);
@@ -184,13 +184,13 @@ impl KernelChannel {
         Ok(slot)
     }
 
-    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`,
-    /// after what deferred work fits before something may be complete: the request in `slot` if a
-    /// caller has a ticket for it, else any.
+    /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.
+    /// First runs the deferred work that fits before a request may be complete: the one in `slot`
+    /// if a caller has a ticket for it, else any.
     fn wait_some(&mut self, slot: Option<u16>, mut patience_ns: u64) {
         if self.waiter.deferred() > 0 {
             if matches!(self.io.engine, Engine::Calls(_)) {
-                // The I/O is done by the wait itself: there is no gap.
+                // The wait itself does the I/O: there is no gap.
                 self.waiter.run_overdue(&self.io.clock);
             } else {
                 if self.waiter.work_before(&mut self.io, slot) > 0 {
@@ -203,13 +203,13 @@ impl KernelChannel {
             }
         }
         self.io.wait(patience_ns);
-        // When a blocked thread runs again counts as the moment of the completion: without work it
+        // The time when a blocked thread runs again counts as the completion time: without work it
         // would not have been known earlier.
         self.waiter.learn(&mut self.io, Found::Blocked);
     }
 
-    /// Requests that were given up have all the room: looks for answers to them, and waits for one
-    /// for a while.
+    /// Requests that were given up fill the channel: looks for their answers, and waits for one for
+    /// a while.
     #[cold]
     fn wait_for_orphans(&mut self) {
         self.io.look();
@@ -297,7 +297,7 @@ impl BlockChannel for KernelChannel {
     }
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
-        // No thread can signal a ring, so the wait looks at `stop` now and then.
+        // A ring cannot be signalled by another thread, so the wait checks `stop` periodically.
         const PATIENCE_NS: u64 = 1_000_000;
         while self.io.state.table.queued() > 0 && !self.io.state.table.has_done() && !stop() {
             self.wait_some(None, PATIENCE_NS);
@@ -357,7 +357,7 @@ impl BlockChannel for KernelChannel {
 impl Drop for KernelChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the kernel is done with them (ARCHITECTURE.md §3).
-        // Requests that no caller waits for are done all the same.
+        // Requests without a waiting caller are completed as well.
         let until_ns = self.io.clock.now_ns().saturating_add(self.io.shared.timeout_ns);
         while self.io.is_worth_a_wait(until_ns) {
             self.wait_some(None, u64::MAX);

@@ -1,4 +1,4 @@
-//! A file or block device of the kernel: opened, measured, and what can be known of how it answers.
+//! A file or block device of the kernel, and its properties.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -21,19 +21,19 @@ pub(super) struct KernelFile {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) bytes: u64,
     pub(super) block_bytes: u32,
-    /// Why nothing may be written, if so.
+    /// Why it must not be written, if so.
     pub(super) read_only: Option<String>,
     /// Whether it is a block device.
     pub(super) is_device: bool,
-    /// The disk beneath, by its name in sysfs.
+    /// The underlying disk, by its name in sysfs.
     pub(super) disk: Option<Disk>,
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub(super) medium: String,
-    /// It was not there before.
+    /// The path, if opening created the file.
     created: Option<PathBuf>,
 }
 
-/// A disk, as sysfs knows it.
+/// A disk in sysfs.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     name: String,
@@ -41,8 +41,8 @@ pub(super) struct Disk {
 }
 
 impl KernelFile {
-    /// Opens `path`. What the kernel has mounted or otherwise holds is opened for reading only, and
-    /// so is what the process may not write.
+    /// Opens `path`. A file that the kernel has mounted or otherwise uses is opened read-only, as
+    /// is one that the process may not write.
     pub(super) fn open(
         uri: &str,
         path: &Path,
@@ -60,7 +60,7 @@ impl KernelFile {
             return Err(wrong("it is neither a file nor a block device"));
         }
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        // Removed again unless everything goes well.
+        // Removed again unless opening succeeds.
         let created = Created(match options.create_bytes {
             Some(bytes) if is_new => {
                 create(path, bytes).map_err(|error| failed("cannot create it", error))?;
@@ -68,7 +68,7 @@ impl KernelFile {
             }
             _ => None,
         });
-        // What was created is to be filled.
+        // A new file has to be filled.
         let reads_only = access == Access::Read && !is_new;
         let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
             .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
@@ -83,7 +83,7 @@ impl KernelFile {
             );
             return Err(failed(&what, io::ErrorKind::AlreadyExists.into()));
         }
-        // A software SSD locks its medium; readers get along with each other.
+        // A software SSD locks its medium; readers may share it.
         if !is_device && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
             let why = "another process has it as the medium of a software SSD, and it was opened \
                        for reading only";
@@ -104,12 +104,12 @@ impl KernelFile {
         Ok(Self { fd, bytes, block_bytes, read_only, is_device, disk, medium, created })
     }
 
-    /// Whether opening it has created it.
+    /// Whether opening it created it.
     pub(super) fn was_created(&self) -> bool {
         self.created.is_some()
     }
 
-    /// Whether the kernel can poll for its I/O; if not, why, and what would help.
+    /// Checks that the kernel can poll for its I/O. The error has the reason and a remedy.
     pub(super) fn can_poll(&self, direct: bool) -> Result<(), String> {
         if !direct {
             return Err("the page cache is not polled: leave direct=0 out".to_owned());
@@ -123,8 +123,8 @@ impl KernelFile {
         Err(disk.how_to_poll())
     }
 
-    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers
-    /// reads of it by itself.
+    /// Whether a part of the `bytes` from `offset_bytes` was never written: the file system answers
+    /// reads of it without the disk.
     pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
         let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
@@ -138,7 +138,7 @@ impl KernelFile {
     }
 }
 
-/// A file with its blocks allocated: what is measured on a hole is the file system.
+/// Creates a file with its blocks allocated: a measurement on a hole would measure the file system.
 fn create(path: &Path, bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
@@ -149,7 +149,7 @@ fn create(path: &Path, bytes: u64) -> io::Result<()> {
     sized.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// The file, and why it cannot be written if it cannot; `reads_only`: it need not be.
+/// Opens the file, and returns the reason if it cannot be written; `reads_only`: it need not be.
 fn open_file(
     path: &Path,
     direct: bool,
@@ -170,8 +170,8 @@ fn open_file(
     if let Some(why) = in_use(&Sysfs::default(), path) {
         return read(&why);
     }
-    // O_EXCL on a block device asks the kernel whether it is in use: a mount, swap, RAID,
-    // another program.
+    // O_EXCL on a block device makes the kernel check whether it is in use: by a mount, swap, RAID,
+    // or another program.
     let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let mut writing = OpenOptions::new();
     writing.read(true).write(true).custom_flags(flags | exclusive);
@@ -184,7 +184,7 @@ fn open_file(
     }
 }
 
-/// What went wrong when opening, and what to do.
+/// Why opening failed, and a remedy.
 fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EINVAL) if direct => {
@@ -199,8 +199,8 @@ fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
     }
 }
 
-/// The size of a logical block of something of `bytes` that takes I/O in units of `least_bytes`;
-/// `asked`: what the URI asks for.
+/// The logical block size of a file or device of `bytes` that takes I/O in units of `least_bytes`;
+/// `asked`: the URI's value.
 fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, String> {
     let block_bytes = asked.unwrap_or(least_bytes);
     if block_bytes < least_bytes {
@@ -208,7 +208,7 @@ fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, 
             "lba={block_bytes}: it takes direct I/O in units of {least_bytes} bytes"
         ));
     }
-    // Its last bytes would be out of reach.
+    // Its last bytes would be inaccessible.
     if asked.is_some() && !bytes.is_multiple_of(block_bytes.into()) {
         return Err(format!(
             "lba={block_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
@@ -223,7 +223,7 @@ fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, 
     Ok(block_bytes)
 }
 
-/// Size, and size of a logical block, of a block device.
+/// Size and logical block size of a block device.
 fn device_sizes(file: &File) -> io::Result<(u64, u32)> {
     use std::io::Seek as _;
     let bytes = (&*file).seek(io::SeekFrom::End(0))?;
@@ -242,7 +242,7 @@ fn file_alignment(file: &File, direct: bool) -> u32 {
 }
 
 impl Disk {
-    /// The disk with this device number, or that its partition is of.
+    /// The disk with this device number, or the disk of that partition.
     fn of(device: u64) -> Option<Self> {
         let link =
             format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -259,7 +259,7 @@ impl Disk {
         Some(std::fs::read_to_string(self.queue.join(name)).ok()?.trim().to_owned())
     }
 
-    /// Which module parameter gives it queues to poll.
+    /// The module parameter that gives it poll queues.
     fn how_to_poll(&self) -> String {
         let name = &self.name;
         let parameter = match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
@@ -301,7 +301,7 @@ impl fmt::Display for Disk {
     }
 }
 
-/// What it is, in a few words: the disk, and what is between.
+/// A short description: the disk, and the layers above it.
 fn medium(file: &File, is_device: bool, disk: Option<&Disk>, direct: bool) -> String {
     let disk = disk.map_or_else(|| "memory or a network".to_owned(), Disk::to_string);
     let cache = if direct { "" } else { ", through the page cache" };

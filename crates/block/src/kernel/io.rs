@@ -1,4 +1,4 @@
-//! What a channel has with the kernel: the rings or system calls, the requests, their deadlines.
+//! A channel's I/O with the kernel: the rings or system calls, the requests, their deadlines.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -19,26 +19,26 @@ use meantime_completion::{Policy, Source};
 use meantime_hw::Clock;
 use meantime_hw::uring::{UringIo, UringOp};
 
-/// How many looks that found something go by between two readings of the clock.
+/// Successful looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
-/// How I/O is requested.
+/// The interface for I/O.
 pub(super) enum Engine {
     Rings(Box<Rings>),
-    /// `preadv2` and its like: a wait does the I/O of the next of these requests.
+    /// `preadv2` and similar calls: a wait does the I/O of the next of these requests.
     Calls(VecDeque<u16>),
 }
 
-/// The kernel's side of a channel, as its waiter sees it.
+/// The kernel side of a channel, as its waiter sees it.
 pub(super) struct KernelIo {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Engine,
     pub(super) state: KernelRequests,
-    /// The errno with which a ring failed as a whole.
+    /// The errno of a ring that failed as a whole.
     pub(super) broken: Option<i32>,
     pub(super) clock: Clock,
     swept_ns: u64,
-    /// Looks, counted so that a busy channel sweeps as well.
+    /// Number of looks, so that a busy channel also sweeps deadlines.
     looks: u32,
 }
 
@@ -60,7 +60,7 @@ impl KernelIo {
         Ok(io)
     }
 
-    /// Makes the ring that `policy` needs, if it is not there. One for another policy goes.
+    /// Makes the ring that `policy` needs, if necessary. A ring for another policy is removed.
     pub(super) fn prepare(&mut self, policy: Policy) -> Result<(), ChannelError> {
         let depth = self.state.table.depth();
         match &mut self.engine {
@@ -73,7 +73,7 @@ impl KernelIo {
         }
     }
 
-    /// The policy other than `interrupt` that requests can have.
+    /// The policy other than `interrupt` that requests may use.
     pub(super) fn polls_by(&self) -> Option<Policy> {
         match &self.engine {
             Engine::Rings(rings) => rings.polls_by(),
@@ -81,20 +81,19 @@ impl KernelIo {
         }
     }
 
-    /// Whether requests that were given up, and that the kernel still has, take all the room.
+    /// Whether given-up requests that the kernel still has fill the channel.
     pub(super) fn is_choked(&self) -> bool {
         self.state.orphans() >= usize::from(self.state.table.depth())
     }
 
-    /// Sends the request in `slot`; at once unless requests are collected.
+    /// Sends the request in `slot`, at once unless requests are collected.
     pub(super) fn send(&mut self, slot: u16, io: &UringIo, polled: bool, plugged: bool) {
         match &mut self.engine {
             Engine::Calls(waiting) => waiting.push_back(slot),
             Engine::Rings(rings) => {
                 let ring = rings.of(polled);
                 if stage(ring, io).is_err() {
-                    // The buffer is of our heap, so it is the kernel that cannot register more
-                    // memory.
+                    // The buffer is of our heap, so the kernel cannot register more memory.
                     self.state.finish(slot, Err(IoErrorKind::os(libc::ENOMEM)));
                 } else if !plugged {
                     let submitted = ring.submit();
@@ -104,7 +103,7 @@ impl KernelIo {
         }
     }
 
-    /// Sends what was collected.
+    /// Sends the collected requests.
     pub(super) fn submit(&mut self) {
         if let Engine::Rings(rings) = &mut self.engine {
             let submitted = rings.submit();
@@ -112,8 +111,8 @@ impl KernelIo {
         }
     }
 
-    /// Notes the result of a system call that concerns a ring as a whole: if it failed, the ring
-    /// is broken, and nothing on it will be answered.
+    /// Checks the result of a system call that concerns a whole ring: if it failed, the ring is
+    /// broken, and no more of its requests will be answered.
     fn note(&mut self, entered: std::io::Result<()>) {
         if let Err(error) = entered {
             tracing::error!(%error, "io_uring_enter failed; its I/O is given up");
@@ -123,7 +122,7 @@ impl KernelIo {
         }
     }
 
-    /// Asks the kernel for completions, and takes those that are there; how many answers.
+    /// Asks the kernel for completions, and reaps them. Returns the number of answers.
     pub(super) fn look(&mut self) -> usize {
         let Engine::Rings(rings) = &mut self.engine else { return 0 };
         let looked = rings.look();
@@ -138,7 +137,7 @@ impl KernelIo {
         }
     }
 
-    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`.
+    /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.
     pub(super) fn wait(&mut self, patience_ns: u64) {
         let timeout = Duration::from_nanos(self.tick_interval_ns().min(patience_ns).max(1));
         let waited = match &mut self.engine {
@@ -161,8 +160,8 @@ impl KernelIo {
         self.sweep(found);
     }
 
-    /// Looks at deadlines when their time has come; at the clock after a look that found nothing,
-    /// and now and then after others.
+    /// Sweeps deadlines when due. Reads the clock after an unsuccessful look, and after some of the
+    /// others.
     pub(super) fn sweep(&mut self, found: bool) {
         self.looks = self.looks.wrapping_add(1);
         if found && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {

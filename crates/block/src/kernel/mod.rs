@@ -3,7 +3,7 @@
 //!
 //! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`. A policy maps to what
 //! the kernel offers: `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its
-//! HYBRID_IOPOLL; what it cannot do is an error that says why.
+//! HYBRID_IOPOLL. Any other is an error with the reason.
 
 mod channel;
 mod file;
@@ -29,14 +29,14 @@ pub struct KernelDevice {
     info: BlockInfo,
 }
 
-/// What a device's channels share.
+/// The state shared by a device's channels.
 struct Shared {
     file: KernelFile,
     options: KernelUri,
     memory: Arc<KernelMemory>,
     heap: DmaHeap,
     timeout_ns: u64,
-    /// Whether polling was tried, and what came of it.
+    /// The result of the first attempt to poll.
     polls: OnceLock<Result<(), String>>,
 }
 
@@ -52,8 +52,8 @@ impl KernelDevice {
             uri: uri.to_owned(),
             block_bytes: file.block_bytes,
             blocks: file.bytes / u64::from(file.block_bytes),
-            // The kernel splits by itself; this is the largest transfer that one call takes,
-            // rounded down.
+            // The kernel splits requests itself; this is the largest transfer of one call, rounded
+            // down.
             max_transfer_bytes: 1 << 30,
             compare_write_blocks: 0,
             volatile_write_cache: file.has_volatile_cache(),
@@ -67,41 +67,41 @@ impl KernelDevice {
         Ok(Self { shared: Arc::new(shared), info })
     }
 
-    /// Memory that the kernel can be asked to do I/O on.
+    /// The heap of memory for I/O by the kernel.
     pub fn heap(&self) -> &DmaHeap {
         &self.shared.heap
     }
 
-    /// Why nothing can be written, if so.
+    /// Why it cannot be written, if so.
     pub fn read_only(&self) -> Option<&str> {
         self.shared.file.read_only.as_deref()
     }
 
-    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers
-    /// reads of it without asking the disk.
+    /// Whether a part of the `bytes` from `offset_bytes` was never written: the file system answers
+    /// reads of it without the disk.
     pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         self.shared.file.has_holes(offset_bytes, bytes)
     }
 
-    /// Whether opening it has created the file.
+    /// Whether opening it created the file.
     pub fn was_created(&self) -> bool {
         self.shared.file.was_created()
     }
 }
 
-/// Whether `policy` is io_uring's `HYBRID_IOPOLL`, for which the rule of this name stands here.
+/// Whether `policy` is the rule of this name, which here means io_uring's `HYBRID_IOPOLL`.
 fn is_hybrid_min(policy: Policy) -> bool {
     policy.rule().is_some_and(|rule| rule.name() == "hybrid-min")
 }
 
-/// Whether Linux had such a policy once.
+/// Whether Linux once had such a policy, which was removed.
 fn was_removed(policy: Policy) -> bool {
     matches!(policy, Policy::HybridFixed(_) | Policy::HybridHalfMean)
         || policy.rule().is_some_and(|rule| rule.name() == "hybrid-bucket")
 }
 
 impl Shared {
-    /// Whether the kernel can be waited for by `policy`; if not, why.
+    /// Checks that the kernel can wait by `policy`. The error is the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), String> {
         let polls = policy.is_poll() || is_hybrid_min(policy);
         match policy {

@@ -13,7 +13,7 @@ use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 /// The rings of a channel.
 pub(super) struct Rings {
     plain: Uring,
-    /// The ring for a policy that polls, and that policy.
+    /// The ring for a polling policy, and that policy.
     polled: Option<(Policy, Uring)>,
 }
 
@@ -22,7 +22,7 @@ impl Rings {
         Ok(Self { plain: ring(shared, depth, RingPoll::Interrupt)?, polled: None })
     }
 
-    /// Adds a ring for `policy`, in place of one for another policy.
+    /// Adds a ring for `policy`, replacing one for another policy.
     pub(super) fn add_polled(
         &mut self,
         shared: &Shared,
@@ -33,7 +33,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Reads a block by polling, since only that shows whether it can be done. If not, why.
+    /// Reads a block by polling, which is the only reliable test. The error is the reason.
     pub(super) fn try_polling(shared: &Shared, policy: Policy) -> Result<(), String> {
         shared.file.can_poll(shared.options.direct)?;
         let mut ring = ring(shared, 1, poll_kind(policy)).map_err(|error| error.to_string())?;
@@ -45,12 +45,12 @@ impl Rings {
         let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
             if let Err(error) = ring.wait(Duration::from_secs(1)) {
-                // The kernel may still have it.
+                // The kernel may still have the buffer.
                 buf.quarantine();
                 return Err(error.to_string());
             }
             ring.reap(|_, result| answer = Some(result));
-            // Without resources for now.
+            // A temporary lack of resources.
             if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
             {
                 (answer, tries) = (None, tries - 1);
@@ -77,7 +77,7 @@ impl Rings {
         [&mut self.plain].into_iter().chain(self.polled.as_mut().map(|(_, ring)| ring))
     }
 
-    /// The policy that the second ring is for.
+    /// The policy of the second ring.
     pub(super) fn polls_by(&self) -> Option<Policy> {
         self.polled.as_ref().map(|(policy, _)| *policy)
     }
@@ -98,19 +98,18 @@ impl Rings {
         self.all().try_for_each(Uring::look)
     }
 
-    /// Waits for a completion, for `timeout` at most as far as the kernel does not poll.
+    /// Waits for a completion, at most for `timeout` unless the kernel polls.
     pub(super) fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
         match (self.plain.in_flight(), self.polled_in_flight()) {
             (0, 0) => Ok(()),
             (_, 0) => self.plain.wait(timeout),
             (0, _) => self.of(true).wait(timeout),
-            // A wait for one would sleep through completions of the other.
+            // A wait on one ring would sleep through completions of the other.
             _ => self.look(),
         }
     }
 
-    /// Takes the completions that are there, and sends on what is not yet whole. How many there
-    /// were.
+    /// Reaps completions, and resends incomplete transfers. Returns the number of completions.
     pub(super) fn reap(&mut self, state: &mut KernelRequests) -> usize {
         let count = self.all().map(|ring| ring.reap(|tag, result| state.ended(tag, result))).sum();
         while let Some(slot) = state.again.pop() {
@@ -144,13 +143,13 @@ fn poll_kind(policy: Policy) -> RingPoll {
 }
 
 fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelError> {
-    // Room for as many that were given up, and that the kernel has yet to take.
+    // Room for as many given-up requests that the kernel has yet to take.
     let entries = 2 * u32::from(depth);
     let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed);
     let made = match shared.options.fixed {
         Some(true) => new(Register::Must),
         Some(false) => new(Register::No),
-        // Without the right to register memory it works as well, if more slowly.
+        // Without permission to register memory it also works, more slowly.
         None => new(Register::Try).or_else(|_| new(Register::No)),
     };
     made.map_err(|source| ChannelError::Kernel { what: no_ring(&source, poll), source })

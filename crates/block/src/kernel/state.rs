@@ -1,4 +1,4 @@
-//! The requests of a channel that are with the kernel, and what becomes of them.
+//! The requests of a channel that the kernel has.
 
 use super::super::error::IoErrorKind;
 use super::super::lbio::Table;
@@ -7,28 +7,28 @@ use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_nvme::CommandError;
 
-/// How often an I/O for which the kernel lacked resources is sent again.
+/// How often an I/O that the kernel lacked resources for is resent.
 const RETRIES: u8 = 100;
 
-/// Sweeps of the deadlines that go by in the time a request may take.
+/// Deadline sweeps within the time that a request may take.
 pub(super) const SWEEPS: u8 = 8;
 
-/// What is with the kernel for one request.
+/// The kernel's part of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Submission {
     /// Distinguishes this use of the slot from earlier ones.
     sequence: u32,
     pub(super) io: UringIo,
-    /// Bytes that have been transferred.
+    /// Bytes transferred so far.
     done_bytes: u64,
     /// Whether it is on the polled ring.
     pub(super) polled: bool,
-    /// Whether it is with the kernel.
+    /// Whether the kernel has it.
     under_way: bool,
     retries: u8,
-    /// A flush is to follow.
+    /// Whether a flush has to follow.
     flushes: bool,
-    /// Sweeps of the deadlines it has met.
+    /// Number of deadline sweeps since it was sent.
     age: u8,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Submission {
 pub(super) struct KernelRequests {
     pub(super) table: Table,
     submissions: Box<[Submission]>,
-    /// Requests of which the kernel did a part, or none for now; to be sent again.
+    /// Requests that the kernel did partly, or not for now; to be resent.
     pub(super) again: Vec<u16>,
-    /// Buffers of requests that were given up, by their tag, until the kernel is done with them.
+    /// Buffers of given-up requests, by tag, until the kernel is done with them.
     orphans: Vec<(u64, Option<DmaBuf>)>,
 }
 
@@ -52,13 +52,13 @@ impl KernelRequests {
         }
     }
 
-    /// Requests given up that the kernel still has.
+    /// Number of given-up requests that the kernel still has.
     pub(super) fn orphans(&self) -> usize {
         self.orphans.len()
     }
 
-    /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it
-    /// has ended, by a flush of its own.
+    /// Assigns `io` to the request in `slot`, and returns it with its tag. `flushes`: a flush of
+    /// its own makes it durable before it ends.
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let submission = &mut self.submissions[usize::from(slot)];
         let sequence = submission.sequence.wrapping_add(1);
@@ -69,7 +69,7 @@ impl KernelRequests {
         io
     }
 
-    /// Whether a flush is to follow what the request in `slot` does; asked once.
+    /// Takes the mark that a flush has to follow the request in `slot`.
     pub(super) fn takes_flush(&mut self, slot: u16) -> bool {
         std::mem::take(&mut self.submissions[usize::from(slot)].flushes)
     }
@@ -78,10 +78,10 @@ impl KernelRequests {
         &self.submissions[usize::from(slot)]
     }
 
-    /// What is left to be done of `slot`.
+    /// The rest of the I/O of `slot`.
     pub(super) fn rest(&mut self, slot: u16) -> UringIo {
         let Submission { io, done_bytes, .. } = *self.submission(slot);
-        // The kernel is done with those it was given.
+        // The kernel is done with the former vectors.
         let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
         UringIo {
             offset_bytes: io.offset_bytes + done_bytes,
@@ -92,20 +92,20 @@ impl KernelRequests {
         }
     }
 
-    /// The kernel has answered `tag`.
+    /// Handles the kernel's answer to `tag`.
     pub(super) fn ended(&mut self, tag: u64, result: i32) {
         let slot = tag as u16;
         let known =
             self.submissions.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
         if !known {
-            // One that was given up: its buffer is free now.
+            // The answer to a given-up request: its buffer is free now.
             self.orphans.retain(|(orphan, _)| *orphan != tag);
             return;
         }
         let submission = &mut self.submissions[usize::from(slot)];
         let has_data = matches!(submission.io.op, UringOp::Read | UringOp::Write { .. });
-        // Without resources for now; or it was the thread that began the I/O which has ended, and
-        // with it the memory it knew as ours.
+        // A temporary lack of resources; or the thread that began the I/O has ended, and with it
+        // the address space that the kernel used for our memory.
         let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
             || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
         let outcome = match result {
@@ -135,26 +135,26 @@ impl KernelRequests {
         self.finish(slot, outcome);
     }
 
-    /// The request in `slot` has ended.
+    /// Ends the request in `slot`.
     pub(super) fn finish(&mut self, slot: u16, outcome: Result<u32, IoErrorKind>) {
         self.submissions[usize::from(slot)].under_way = false;
         self.table.complete(slot, outcome);
     }
 
-    /// Another eighth of the time that a request may take has passed: those whose time is over are
-    /// given up. Their buffers stay here until the kernel has answered.
+    /// Called when another eighth of a request's time has passed: gives up the requests whose time
+    /// is over. Their buffers stay here until the kernel has answered.
     pub(super) fn sweep(&mut self) {
         for slot in 0..self.submissions.len() as u16 {
             let submission = &mut self.submissions[usize::from(slot)];
             submission.age = submission.age.saturating_add(1);
-            // One more than there are, since a request meets its first sweep at any time.
+            // One sweep more, since the first comes at any time after the submission.
             if submission.under_way && submission.age > SWEEPS {
                 self.give_up(slot, CommandError::TimedOut.into());
             }
         }
     }
 
-    /// Gives up all that is with the kernel.
+    /// Gives up all requests that the kernel has.
     pub(super) fn give_up_all(&mut self, error: IoErrorKind) {
         for slot in 0..self.submissions.len() as u16 {
             if self.submission(slot).under_way {
@@ -167,14 +167,14 @@ impl KernelRequests {
         let tag = self.submission(slot).io.tag;
         let waiting = self.again.len();
         self.again.retain(|again| *again != slot);
-        // What waits to be sent again is not with the kernel.
+        // A request that waits to be resent is not with the kernel.
         if self.again.len() == waiting {
             self.orphans.push((tag, self.table.get_mut(slot).take_buf()));
         }
         self.finish(slot, Err(error));
     }
 
-    /// No answer will be seen any more: what the kernel has is never used again.
+    /// No further answer will be seen: buffers that the kernel has are never reused.
     pub(super) fn quarantine(&mut self) {
         for (_, buf) in self.orphans.drain(..) {
             if let Some(buf) = buf {
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(done.result.unwrap_err().kind, IoErrorKind::os(libc::EAGAIN));
     }
 
-    /// The deadline is over: the caller gets an error, and the buffer stays with the channel until
-    /// the kernel has answered.
+    /// After the deadline the caller gets an error, and the buffer stays with the channel until the
+    /// kernel has answered.
     #[test]
     fn a_buffer_that_was_given_up_waits_for_its_answer() {
         let (heap, mut state, slot, io) = begun();
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(done.result.unwrap_err().kind, CommandError::TimedOut);
         assert!(done.buf.is_none());
         assert_eq!((state.orphans(), heap.allocated_bytes()), (1, 8192));
-        // The slot is used again; the late answer is not taken for the new request's.
+        // The slot is reused; the late answer is not taken for the new request's.
         let (again, new) = begin(&heap, &mut state);
         assert_eq!((again, new.tag == io.tag), (slot, false));
         state.ended(io.tag, 8192);

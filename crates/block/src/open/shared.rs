@@ -1,5 +1,5 @@
-//! Controllers that this process has open: a function can be driven once, and its namespaces share
-//! it.
+//! The controllers that this process has open: a function can only be driven once, and its
+//! namespaces share the controller.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -8,14 +8,13 @@ use meantime_nvme::Controller;
 
 static OPEN: Mutex<Vec<(String, Weak<Controller>)>> = Mutex::new(Vec::new());
 
-/// The controller that is known as `name`, if it is open and was not given up; else what `enable`
-/// gives. (The options of the first caller are in force.) One at a time: enabling takes
-/// milliseconds.
+/// The controller called `name`, if it is open and was not given up; else the result of `enable`.
+/// (The options of the first caller apply.) Serialised: enabling takes milliseconds.
 pub(super) fn controller(
     name: &str,
     enable: impl FnOnce() -> Result<Arc<Controller>, OpenError>,
 ) -> Result<Arc<Controller>, OpenError> {
-    // An entry is pushed whole.
+    // The list is consistent after a panic: an entry is pushed whole.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, controller)| controller.strong_count() > 0);
     let known = open

@@ -9,7 +9,7 @@ use super::{OpenError, OpenOptions, shared};
 use meantime_hw::{UserOptions, UserTransport};
 use meantime_nvme::Controller;
 
-/// A server takes one client at a time: namespaces of one controller share the connection.
+/// Opens it, or shares an open connection: a server takes one client at a time.
 pub(super) fn open(
     uri: &str,
     path: &Path,
@@ -17,7 +17,7 @@ pub(super) fn open(
     options: &OpenOptions,
 ) -> Result<NvmeDevice, OpenError> {
     let controller = shared::controller(&format!("vfio-user:{}", path.display()), || {
-        // A server that is slow to answer is slow as a controller is slow with an admin command.
+        // A slow server delays answers as a slow controller delays admin commands.
         let user = UserOptions { timeout_ns: options.controller.admin_timeout_ns };
         let transport = UserTransport::connect(path, &user)?;
         Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)

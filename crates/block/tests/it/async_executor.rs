@@ -155,7 +155,7 @@ fn blocking_within_a_task_of_the_same_executor_says_so() {
     executor.block_on(async {});
 }
 
-/// A flag that another thread sets, and whom to wake then.
+/// A flag that another thread sets, and the waker to call then.
 #[derive(Default)]
 struct Remote {
     set: AtomicBool,
@@ -237,7 +237,7 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
         executor.block_on(remote.wait());
         assert_eq!(channel.in_flight(), 1, "{policy}: it waited for the device instead");
         thread.join().expect("no panic");
-        // Nobody waits for the read.
+        // The read is not waited for.
         device.controller().reset_now();
     }
 }
@@ -267,8 +267,8 @@ impl Drop for Bomb {
     }
 }
 
-/// Whatever panics and wherever it is caught: the others run on, and the executor knows who has
-/// ended.
+/// Wherever a panic occurs and is caught, the other tasks run on, and the executor keeps track of
+/// which tasks have ended.
 #[test]
 fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     let rig = Rig::new(ssd("null"));

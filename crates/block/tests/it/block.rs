@@ -450,8 +450,8 @@ fn errors_of_requests_that_timed_out_name_them() {
     rig::verify(&mut channel, 6..7, 0);
 }
 
-/// Nobody hears what becomes of it, so that it must be done: commands that are still to be sent
-/// when the channel ends are sent.
+/// The result of a detached write is never reported, so it must be carried out: commands still to
+/// be sent when the channel ends are sent.
 #[test]
 fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
     const BYTES: usize = 8 << 20;

@@ -363,8 +363,8 @@ fn a_channel_outlives_the_thread_that_began_its_io() {
     }
 }
 
-/// Without the right to pin so much, or without room in the ring, memory is not registered, and
-/// that is all.
+/// Memory that exceeds the limit on pinned memory, or finds no room in the ring, is not registered
+/// but works otherwise.
 #[test]
 fn memory_that_cannot_be_registered_is_used_all_the_same() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! The device's time stamps and the probe of a wait, as whoever measures uses them.
+//! The device's time stamps and the probe of a wait, as benchmarks use them.
 
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, WaitTimes, open,

@@ -96,7 +96,7 @@ fn a_policy_is_changed_from_outside() {
     assert_eq!(channel.policy(), Policy::HybridFixed(3_000));
 }
 
-/// A sample is a polled I/O that is timed: requests by queue, whoever finds them, are as they were.
+/// A sample is a polled I/O that is timed. Requests of a queue are unaffected by sampling.
 #[test]
 fn sampling_changes_nothing_for_requests_of_a_queue() {
     let rig = Rig::new(ssd("optane"));

@@ -245,10 +245,10 @@ fn an_idle_device_costs_no_cpu() {
     let (ssd, device) = start(config("optane"), ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     put(&mut channel, 0..8, 1);
-    // Whether it sleeps now, however often it did before.
+    // Waits until the SSD's thread is parked now, however often it parked before.
     until("the SSD parks", || ssd.counters().parks > ssd.counters().wakes);
-    // Other programs' interrupts are charged to whoever runs: of five stretches the quietest
-    // counts.
+    // Other programs' interrupts are charged to the running process, so the lowest of five
+    // measurements counts.
     let used_ns = (0..5).map(|_| {
         let before_ns = cpu_ns(ClockId::ProcessCPUTime);
         std::thread::sleep(Duration::from_millis(300));
@@ -263,8 +263,8 @@ fn an_idle_device_costs_no_cpu() {
 fn a_wait_by_interrupt_blocks() {
     const READS: u64 = 100;
     let _alone = alone();
-    // 4 ms: whoever spins for so long uses very much more CPU than the path of an I/O does, however
-    // slow the machine.
+    // 4 ms: spinning for that long uses far more CPU time than the path of an I/O does, even on a
+    // slow machine.
     let slow = "name = \"slow\"\nsource = \"a test\"\nchannels = 1\nread = [[4096, 4000000]]\nwrite = [[4096, 8000]]\n\
                 flush_ns = 8000\ntrim_ns = 8000\n";
     let model = Model::parse(slow).expect("a model");
@@ -281,7 +281,7 @@ fn a_wait_by_interrupt_blocks() {
     assert!(wall_ns >= READS * 4_000_000, "{wall_ns}");
     assert!(used_ns < wall_ns / 2, "{used_ns} ns of CPU in {wall_ns} ns");
     let waits = channel.counters().interrupt_waits;
-    // Who did not run for all of the 4 ms finds the I/O done, and need not block.
+    // A thread that was preempted for the whole 4 ms finds the I/O done and need not block.
     assert!((READS / 2..2 * READS).contains(&waits.blocks) && waits.fallbacks == 0, "{waits:?}");
 }
 

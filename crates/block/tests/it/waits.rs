@@ -1,5 +1,5 @@
-//! Ways to wait, by what they cost in virtual time, and deadlines: however a command is waited for,
-//! or by nobody.
+//! What each way to wait costs in virtual time, and deadlines, which hold however a command is
+//! waited for, and also when it is not.
 
 use std::sync::atomic::Ordering;
 

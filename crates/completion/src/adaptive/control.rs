@@ -1,37 +1,35 @@
-//! Holding a goal: the price of lateness is raised and lowered until what is measured is what was
-//! asked for.
+//! Holding a goal: the price of lateness rises and falls until the measured value meets the goal.
 
 use super::super::policy::Goal;
 
-/// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
+/// Prices are powers of two. At the highest, 1 in 1,000 I/Os is overslept.
 const HIGHEST_PRICE_LOG2: f32 = 10.0;
-/// A budget of latency is not used up where a hundredth of the latency would buy less than two of
+/// A latency budget is not used up where one percent more latency saves less than two percent of
 /// the CPU.
 const WORTH: f32 = 2.0;
-/// Where the CPU is what counts, lateness is nearly free.
+/// Price under a CPU goal: lateness is nearly free.
 const CPU_PRICE_LOG2: f32 = -6.0;
-/// Where a percentile is what counts, it is cheap.
+/// Price under a percentile goal: lateness is cheap.
 const TAIL_PRICE_LOG2: f32 = -6.0;
-/// Where to begin: 1 in 9 sleeps too long.
+/// The first price: 1 in 9 I/Os is overslept.
 const FIRST_PRICE_LOG2: f32 = 3.0;
-/// How many I/Os make a step.
+/// I/Os per control step.
 const STEP_IOS: u32 = 16;
-/// How far one step goes at most, up and down.
+/// Limits of one step, down and up.
 const STEP_LOG2: std::ops::RangeInclusive<f32> = -0.5..=1.0;
-/// How strongly a step answers to what is off.
+/// Gain of a step on the control error.
 const GAIN: f32 = 0.3;
-/// The latency goal is aimed at from below: part of what a sleep costs is not in its lateness
-/// (caches that have gone cold).
+/// Share of the latency budget that is aimed at: part of a sleep's cost is not in its lateness
+/// (caches gone cold).
 const LATENCY_AIM: f32 = 0.85;
-/// CPU time is read at most this often: it is a system call.
+/// Minimum time between readings of the CPU time, which are system calls.
 const CPU_STEP_NS: u64 = 3_000_000;
-/// A percentile is aimed at with so much of what may be beyond it.
+/// Share of the allowed I/Os beyond a percentile that is aimed at.
 const TAIL_AIM: f32 = 0.85;
-/// How the margin of a percentile answers to an I/O beyond it, in parts of a twentieth of the
-/// percentile's time.
+/// Gain of a percentile's margin on an I/O beyond it, in twentieths of the percentile's time.
 const MARGIN_GAIN: f32 = 0.5;
 
-/// One goal on one channel, and how it is held.
+/// The control of one goal on one channel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Control {
     goal: Goal,
@@ -40,71 +38,70 @@ pub(super) struct Control {
     late_ns: f32,
     device_ns: f32,
     cpu_ns: f32,
-    /// For latency: below that price lateness buys too little.
+    /// Latency goal: below this price lateness saves too little CPU.
     lowest_log2: f32,
-    /// For a share of the CPU: when it was last looked at, and what had been used then.
+    /// CPU goal: time of the last reading, and the CPU time read then.
     cpu_since_ns: u64,
     cpu_used_ns: u64,
-    /// For a percentile: how long before its time a sleep has to end.
+    /// Percentile goal: how long before the percentile's time a sleep has to end, in ns.
     margin_ns: f32,
-    /// Share of I/Os beyond it, of late; and of those that no sleep was the cause of.
+    /// Recent share of I/Os beyond the percentile's time; and of those that no sleep caused.
     beyond: f32,
     beyond_by_device: f32,
     seen: u32,
 }
 
-/// An I/O that has ended, as goals see it.
+/// An ended I/O, with the values that goals depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// From submission until it was seen, in ns.
+    /// From submission until the completion was seen, in ns.
     pub total_ns: f32,
-    /// How much of that was overslept, as far as can be known.
+    /// Estimated oversleep, in ns.
     pub late_ns: f32,
-    /// CPU that was to be burnt for it, in ns.
+    /// Planned CPU time for it, in ns.
     pub cpu_ns: f32,
-    /// When it was seen.
+    /// The time when it was seen, in ns.
     pub now_ns: u64,
 }
 
 impl Control {
-    /// Towards `goal`, from nothing. `wake_ns` is about how late sleepers run.
+    /// A new control for `goal`. `wake_ns` is the typical lateness of a sleeper.
     pub(super) fn new(goal: Goal, wake_ns: f32) -> Self {
         let price_log2 = match goal {
-            // The margin keeps the time.
+            // The margin holds the goal instead.
             Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
             _ => FIRST_PRICE_LOG2,
         };
         Self { goal, price_log2, margin_ns: 2.0 * wake_ns, ..Self::default() }
     }
 
-    /// What it is for.
+    /// The goal.
     pub(super) fn goal(&self) -> Goal {
         self.goal
     }
 
-    /// What a ns of lateness is worth, in ns of CPU.
+    /// The value of one ns of lateness, in ns of CPU.
     pub(super) fn price(&self) -> f32 {
         self.price_log2.max(CPU_PRICE_LOG2).exp2()
     }
 
-    /// What plans go by, to see whether they are still up to date: the price, and the stretch with
-    /// it.
+    /// The unclamped price, which includes the stretch; a plan is outdated when it has changed.
     pub(super) fn raw_price(&self) -> f32 {
         self.price_log2.exp2()
     }
 
-    /// How much longer than planned to sleep, as a share of the device time: only if not even free
-    /// lateness brings the CPU down enough.
+    /// How much longer than planned to sleep, as a share of the device time. Non-zero only if even
+    /// free lateness does not reduce the CPU enough.
     pub(super) fn stretch(&self) -> f32 {
         (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
 
-    /// For a percentile: how long after submission a sleep may end at the latest, in ns.
+    /// Percentile goal: latest end of a sleep after submission, in ns.
     pub(super) fn limit_ns(&self) -> Option<f32> {
         self.bound().map(|(bound_ns, _)| bound_ns - self.margin_ns)
     }
 
-    /// For a percentile: its time in ns, and the share that may be beyond.
+    /// Percentile goal: its time in ns, and the share of I/Os allowed beyond it.
     fn bound(&self) -> Option<(f32, f32)> {
         match self.goal {
             Goal::P99(ns) => Some((0.99 * ns as f32, 0.01)),
@@ -115,17 +112,17 @@ impl Control {
 
     fn lowest(&self) -> f32 {
         match self.goal {
-            // Down to sleeps 32 times as long as the device takes.
+            // Allows sleeps of up to 32 times the device time.
             Goal::Cpu(_) => CPU_PRICE_LOG2 - 5.0,
             _ => self.lowest_log2,
         }
     }
 
     /// Whether the goal can be held, as far as is known. A percentile that the device itself
-    /// exceeds cannot, nor can a share of the CPU that not even the longest sleeps get down to.
+    /// exceeds cannot, nor can a CPU share that even the longest sleeps exceed.
     pub(super) fn is_held(&self) -> bool {
         match self.bound() {
-            // What is beyond of late swings about what it is in the long run.
+            // The recent share varies around its long-run value.
             Some((_, share)) => {
                 self.seen < (10.0 / share) as u32
                     || self.beyond_by_device < share && self.beyond < 1.5 * share
@@ -134,8 +131,8 @@ impl Control {
         }
     }
 
-    /// Takes in an I/O. True if the price has moved enough for plans to be made anew. `cpu_ns` says
-    /// how much CPU time this thread has used.
+    /// Records an I/O. True if the price has changed enough to plan again. `cpu_ns` returns the CPU
+    /// time that this thread has used.
     #[inline]
     pub(super) fn record(&mut self, ended: &Ended, cpu_ns: impl FnOnce() -> u64) -> bool {
         if let Some((bound_ns, share)) = self.bound() {
@@ -236,8 +233,7 @@ mod tests {
         assert!((control.price() / price - 1.0).abs() < 0.01);
     }
 
-    /// One in a hundred beyond the time keeps a margin that aims at less than that; none beyond it
-    /// shrinks it.
+    /// I/Os within the percentile shrink its margin; late ones beyond it enlarge it.
     #[test]
     fn a_percentile_moves_its_margin() {
         let mut control = Control::new(Goal::P99(20_000), 2_000.0);
@@ -248,7 +244,7 @@ mod tests {
         feed(&mut control, 3, 25_000.0, 15_000.0);
         assert!(limit_ns(&control) < start_ns);
         assert!(control.is_held());
-        // The device itself takes longer than that.
+        // The device itself exceeds the percentile.
         feed(&mut control, 1_000, 25_000.0, 0.0);
         assert!(!control.is_held());
         assert_eq!(limit_ns(&control), 0.0);

@@ -1,5 +1,5 @@
-//! Our own way to wait: for each I/O, sleeps that are worth while by the distributions of device
-//! time and wake cost seen here, at a price of lateness that holds the goal.
+//! The policy `adaptive`: for each I/O, sleeps that pay off by the distributions of device time and
+//! wake cost seen here, at a price of lateness that holds the goal.
 
 mod control;
 mod planner;
@@ -17,60 +17,59 @@ use times::Times;
 pub use times::{MAX_POINTS, Support};
 pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
 
-/// The most classes of I/O with a model of their own; further ones share.
+/// The most classes of I/O with their own model; further ones share.
 const MODELS: usize = 32;
-/// The most goals at a time; a further one takes the place of the first.
+/// The most goals at a time; a further one replaces the first.
 const GOALS: usize = 8;
-/// How much longer than twice the longest time seen to spin for an I/O.
+/// Spinning ends this much after twice the longest time seen, in ns.
 const PATIENCE_NS: u64 = 50_000;
-/// A shorter sleep is none.
+/// Shorter sleeps are not made.
 const SHORTEST_SLEEP_NS: u32 = 500;
 /// No class.
 const NONE: u8 = u8::MAX;
 
-/// Nothing is slept before this many I/Os of a class.
+/// Number of I/Os of a class before the first sleep.
 const FIRST_IOS: u32 = 4;
-/// Plans are made anew after 4, 8, 16 … up to this many I/Os; where no sleep pays, up to the
-/// second number.
+/// Plans are renewed after 4, 8, 16 … up to this many I/Os; up to the second number where no sleep
+/// pays.
 const REPLAN_IOS: u32 = 128;
 const REPLAN_SPIN_IOS: u32 = 1_024;
-/// And when the price has changed by this factor.
+/// Plans are also renewed when the price has changed by this factor.
 const REPRICED: f32 = 1.5;
-/// Of I/Os for which no sleep pays, the time of one in this many is taken.
+/// Where no sleep pays, one I/O in this many is timed.
 const SPIN_SAMPLE: u32 = 16;
-/// After this many oversleeps in a row one I/O is woken for early, to see how long it takes.
+/// After this many oversleeps in a row, one I/O is woken for early, to measure its time.
 const EXPLORE_AFTER: u32 = 32;
-/// And one in this many in any case, what is slept through being unseen otherwise; fewer if that
-/// took more than this part of the CPU.
+/// One I/O in this many is woken for early in any case, since an oversleep hides the time; fewer if
+/// that took more than this part of the CPU.
 const EXPLORE_EVERY: u32 = 48;
 const EXPLORE_SHARE: f32 = 0.03;
-/// How little what is known of a range of times is trusted: if it is narrow, anything in it is
-/// about as likely.
+/// How often the known distribution within a range is not trusted, and a uniform one used instead;
+/// more often if the range is narrow.
 const DOUBT: f32 = 0.03;
 const DOUBT_NARROW: f32 = 0.5;
-/// A range is narrow if it is no wider than that part of its upper end.
+/// A range is narrow if its width is below this part of its upper end.
 const NARROW: f32 = 0.7;
-/// What happens to a smaller share of its class is a surprise.
+/// Times beyond this quantile at either end are surprising.
 const SURPRISING: f32 = 0.02;
-/// This many surprises at a time mean that the device has changed; each I/O that is none takes an
-/// eighth of one away.
+/// This many surprises mean that the device has changed; each I/O without one removes an eighth.
 const SURPRISES: f32 = 4.0;
 
-/// What is known of one class of I/O.
+/// The model of one class of I/O.
 #[derive(Debug, Default)]
 struct Model {
     times: Times,
     support: Support,
-    /// What 1 in 50 falls below.
+    /// The 2 % quantile.
     soonest_ns: u64,
-    /// What is no surprise.
+    /// The range of times that are not surprising.
     usual_ns: std::ops::Range<f32>,
-    /// I/Os since the last plan, and how many may pass.
+    /// I/Os since the last plan, and the number after which to plan again.
     since_plan: u32,
     replan_after: u32,
     plans: [Entry; GOALS],
     oversleeps_in_a_row: u32,
-    /// How many times in a row an I/O was woken for early in vain, and one more; 0: none is.
+    /// Number of consecutive I/Os woken for early in vain, plus one; 0: not exploring.
     exploring: u32,
     unexplored: u32,
     explore_every: u32,
@@ -80,11 +79,11 @@ struct Model {
     seen: u32,
     /// I/Os since the last outlook.
     recent: u32,
-    /// One of the classes that this is of.
+    /// A class that uses this model.
     class: Class,
 }
 
-/// A plan towards one goal.
+/// A plan for one goal.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     planned: Planned,
@@ -104,7 +103,7 @@ impl Model {
         }
     }
 
-    /// What is known, taken together anew.
+    /// Recomputes the summary of all observations.
     #[inline(never)]
     fn refresh(&mut self) {
         self.support = self.times.support();
@@ -117,8 +116,8 @@ impl Model {
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of
-    /// `ns` no thread looked, as far as can be known.
+    /// Records an I/O that took `ns`; or, if not `exact`, at most that and more than `more_ns`.
+    /// Returns the estimated oversleep.
     fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
@@ -132,8 +131,9 @@ impl Model {
         } else {
             let (more, random) = (more_ns as f32, self.random());
             if more_ns > self.soonest_ns {
-                // It was looked for in vain when some usually have ended: it took what such ones
-                // take, or, so that this does not confirm itself, anything in between.
+                // A look was in vain at a time when some I/Os have usually ended. Draws a time from
+                // the known ones in the range or, so that the estimate does not confirm itself, any
+                // time in it.
                 let known = self.support.draw_between_ns(more, at, random);
                 let doubt = if at - more < NARROW * at { DOUBT_NARROW } else { DOUBT };
                 let drawn = match known {
@@ -149,7 +149,7 @@ impl Model {
             if overslept {
                 self.oversleeps_in_a_row += 1;
                 if self.exploring > 0 {
-                    // Woken for early, and still too late.
+                    // Woken early, and still too late.
                     surprising = true;
                     self.exploring += 1;
                 }
@@ -169,17 +169,17 @@ impl Model {
         if overslept { late_ns } else { 0.0 }
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     #[inline]
     fn random(&mut self) -> f32 {
-        // A step of Marsaglia's xorshift: fair enough for this.
+        // A step of Marsaglia's xorshift: sufficient here.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         (self.random >> 8) as f32 / (1 << 24) as f32
     }
 
-    /// Whether this I/O is to be woken for early.
+    /// Whether to wake early for this I/O.
     fn explores(&mut self) -> bool {
         if self.exploring == 0 {
             self.unexplored += 1;
@@ -191,8 +191,8 @@ impl Model {
         self.exploring > 0
     }
 
-    /// The sleeps of `usual`, but that the first ends well before the I/O is likely to: half as
-    /// long each time that it was not.
+    /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O:
+    /// half as long after each failed attempt.
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
@@ -211,37 +211,37 @@ impl Model {
     }
 }
 
-/// What is known of the last class of I/O, for display.
+/// The model of the last class of I/O, for display.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Median device time, in ns.
     pub median_ns: f32,
-    /// The time that 1 in 10 falls below, in ns.
+    /// The 10 % quantile, in ns.
     pub low_ns: f32,
     /// The mean, in ns.
     pub mean_ns: f32,
-    /// What a ns of lateness is worth at present, in ns of CPU.
+    /// The present value of one ns of lateness, in ns of CPU.
     pub price: f32,
     /// Whether the goal can be held, as far as is known.
     pub held: bool,
 }
 
-/// What is to be expected of an I/O, on average over the classes of late.
+/// What to expect of an I/O, averaged over the recent classes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Outlook {
-    /// Device time, in ns; 0 if nothing is known.
+    /// Device time, in ns; 0 if unknown.
     pub device_ns: f32,
-    /// CPU burnt while waiting by plan, in ns.
+    /// CPU used while waiting by plan, in ns.
     pub planned_cpu_ns: f32,
-    /// How late it is seen by plan, in ns.
+    /// Lateness of the completion by plan, in ns.
     pub planned_late_ns: f32,
-    /// CPU that a sleep costs, in ns.
+    /// CPU cost of a sleep, in ns.
     pub sleep_cpu_ns: f32,
-    /// How late an interrupt's waiter runs, in ns.
+    /// Lateness of an interrupt's waiter, in ns.
     pub interrupt_late_ns: f32,
 }
 
-/// What `adaptive` has learned on one channel.
+/// The learned state of `adaptive` on one channel.
 #[derive(Debug)]
 pub struct Adaptive {
     wake: WakeCost,
@@ -252,7 +252,8 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Nothing yet, where sleeping costs what `costs` says. Allocates all that it will need.
+    /// A state without observations, with the sleep costs `costs`. Allocates all memory that it
+    /// will need.
     pub fn new(costs: SleepCosts) -> Self {
         Self {
             wake: WakeCost::new(costs),
@@ -298,8 +299,8 @@ impl Adaptive {
         at
     }
 
-    /// Whether the time of an I/O of `class` need not be taken, and it can be polled for: no sleep
-    /// pays, and one in a few is enough to see that change.
+    /// Whether an I/O of `class` need not be timed and can be polled for: no sleep pays, and a
+    /// sample of I/Os suffices to notice a change.
     #[inline]
     pub fn skips(&mut self, goal: Goal, class: Class) -> bool {
         let at = self.index[class.index()];
@@ -315,7 +316,7 @@ impl Adaptive {
         !model.skipped.is_multiple_of(SPIN_SAMPLE)
     }
 
-    /// The plan for an I/O of `class`. Called in its gap.
+    /// Returns the plan for an I/O of `class`. Called in its gap.
     #[inline]
     pub fn plan(&mut self, goal: Goal, class: Class, now_ns: u64) -> Plan {
         let control = self.control(goal);
@@ -337,7 +338,7 @@ impl Adaptive {
         let entry = &model.plans[control];
         let price = self.controls[control].raw_price();
         if entry.made && usual.is_spin() && self.wake.is_due(now_ns) {
-            // Whether sleeping has become cheaper is only seen by doing it.
+            // Only a sleep shows whether sleeping has become cheaper.
             let until_ns = (model.soonest_ns / 2).max(1_000) as u32;
             return Plan::of(&[Stage { from_ns: 0, until_ns }]);
         }
@@ -357,7 +358,7 @@ impl Adaptive {
         let typical_ns = model.support.quantile_ns(0.25);
         let cpu_ns = wake.cpu_ns();
         let groups = *wake.groups((typical_ns * 0.8) as u64);
-        // Several in flight: each of them may be late by one sleep.
+        // With several in flight, each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
         let price = control.raw_price();
         let mut planned =
@@ -371,7 +372,7 @@ impl Adaptive {
         if let Some(limit_ns) = control.limit_ns() {
             planned.plan = within(limit_ns, &planned.plan);
         }
-        // Longer than anything seen, or more sleeps than a plan has: no reason to burn more.
+        // Spinning ends for an I/O that takes longer than any seen, or than the plan covers.
         let longest_ns = model.support.quantile_ns(1.0);
         let patience_ns = match planned.plan.stages() {
             stages if stages.len() == MAX_STAGES => {
@@ -392,7 +393,7 @@ impl Adaptive {
         planned.plan
     }
 
-    /// Takes in the sleeps of a wait.
+    /// Records the sleeps of a wait.
     #[inline]
     pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
         for wake in waited.wakes() {
@@ -400,8 +401,8 @@ impl Adaptive {
         }
     }
 
-    /// Takes in an I/O of `class` that was found complete `device_ns` after its submission: in a
-    /// wait like `waited`, or by chance. `cpu_ns` says how much CPU time this thread has used.
+    /// Records an I/O of `class` that was found complete `device_ns` after its submission: in a
+    /// wait like `waited`, or by chance. `cpu_ns` returns the CPU time that this thread has used.
     #[inline]
     pub fn record(
         &mut self,
@@ -417,7 +418,7 @@ impl Adaptive {
         let model = &mut self.models[at];
         let exact = waited.is_some_and(|waited| waited.exact);
         let overslept = waited.is_some_and(|waited| waited.overslept);
-        // Of this I/O, which may be younger than the one that was waited for.
+        // This I/O may be younger than the one that was waited for.
         let submitted_ns = now_ns.saturating_sub(device_ns);
         let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
         let late_ns = model.observe(device_ns, exact, overslept, more_ns);
@@ -429,7 +430,7 @@ impl Adaptive {
         }
     }
 
-    /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
+    /// Whether a polled I/O of `class` need not be timed.
     #[inline]
     pub fn samples(&mut self, class: Class) -> bool {
         let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else {
@@ -439,7 +440,7 @@ impl Adaptive {
         model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
     }
 
-    /// What is to be expected of the I/O of late; what is of late begins anew.
+    /// What to expect of recent I/O. Starts a new averaging period.
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
         let mut outlook = Outlook {
@@ -475,14 +476,13 @@ impl Adaptive {
         outlook
     }
 
-    /// The time that I/O of `class` is not expected to end before, since submission in ns; 0 if
-    /// nothing is known.
+    /// A time in ns since submission before which I/O of `class` is unlikely to end; 0 if unknown.
     pub fn soonest_ns(&self, class: Class) -> u64 {
         let model = self.models.get(usize::from(self.index[class.index()]));
         model.map_or(0, |model| model.soonest_ns)
     }
 
-    /// What is known of the last class of I/O, for display.
+    /// The model of the last class of I/O, for display.
     pub fn estimate(&self, goal: Goal) -> Estimate {
         let control = self.controls.iter().find(|control| control.goal() == goal);
         let Some(model) = self.models.get(self.last) else {
@@ -498,8 +498,8 @@ impl Adaptive {
     }
 }
 
-/// The sleeps of `plan`, none of them beyond `limit_ns`. What has missed that is polled for, so
-/// that the rest of the tail is no worse than polling's.
+/// The sleeps of `plan`, none beyond `limit_ns`. After that the I/O is polled for, so that the rest
+/// of the tail is no worse than with polling.
 fn within(limit_ns: f32, plan: &Plan) -> Plan {
     let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;
@@ -524,7 +524,7 @@ mod tests {
     fn sleeps_keep_within_a_percentile() {
         let plan = Plan::of(&[stage(0, 18_000), stage(20_000, 38_000), stage(52_000, 80_000)]);
         assert_eq!(within(30_000.0, &plan).stages(), [stage(0, 18_000), stage(20_000, 30_000)]);
-        // With no time to spare nothing is slept.
+        // With no time to spare there is no sleep.
         assert!(within(0.0, &plan).is_spin() && within(-7.0, &plan).is_spin());
     }
 }

@@ -1,36 +1,36 @@
-//! The decision: when to sleep during an I/O, given how long such I/Os take and how late sleepers
-//! run, if a ns of lateness is worth `price` ns of CPU.
+//! The decision when to sleep during an I/O, given the distributions of its device time and of
+//! wake-up lateness, if a ns of lateness is worth `price` ns of CPU.
 //!
-//! The cost of an I/O is the CPU it burns waiting, plus `price` times how long it was complete and
-//! nobody looked. Let the I/O not be complete at some moment `m`. Sleeping on until `s` (and
-//! running again at `s + W`) instead of spinning saves CPU as long as the I/O is not complete, and
-//! makes it late once it is. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs
-//! `price * P(T <= s + W) ds` of lateness, both given `T > m`: the best `s` is where
-//! `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost, if it is
-//! spun for after that. Whether a sleep is worth its own CPU, and whether a shorter one with
-//! another after it is better, is found by comparing the costs, from the last moment backwards, so
-//! that an I/O that has missed its usual time is slept for again (docs/waiting.md derives it all).
+//! The cost of an I/O is the CPU used while waiting, plus `price` times the time between its
+//! completion and the next look. Suppose that the I/O is not complete at moment `m`. Sleeping until
+//! `s` (and running again at `s + W`) instead of spinning saves CPU while the I/O is not complete,
+//! and makes it late afterwards. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs `price
+//! * P(T <= s + W) ds` of lateness, both given `T > m`. If spinning follows, the best `s` is where
+//! `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost. Comparing
+//! costs, from the last moment backwards, decides whether a sleep is worth its own CPU, and whether
+//! a shorter one followed by another is better. So an I/O that has missed its usual time is slept
+//! for again (docs/waiting.md derives it all).
 
 use super::super::plan::{MAX_STAGES, Plan, Stage};
 use super::times::{MAX_POINTS, Support};
 use super::wake::{GROUPS, Groups};
 
-/// A sleep shorter than that is none.
+/// Shorter sleeps are not made.
 const SHORTEST_SLEEP_NS: f32 = 100.0;
 
-/// A plan and what it is expected to come to.
+/// A plan and its expected costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Planned {
-    /// When to sleep.
+    /// The sleeps.
     pub plan: Plan,
-    /// How long a completed I/O is not looked at, on average, in ns.
+    /// Expected time between completion and the next look, in ns.
     pub late_ns: f32,
-    /// CPU burnt while waiting, on average, in ns.
+    /// Expected CPU used while waiting, in ns.
     pub cpu_ns: f32,
 }
 
-/// What sleeping until `s` costs from a moment on, not yet divided by the likelihood of getting
-/// there.
+/// Expected cost of sleeping until `s` from a moment on, not yet divided by the probability of
+/// reaching that moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     cpu: f32,
@@ -43,26 +43,27 @@ impl Cost {
     }
 }
 
-/// The best plan. `support` is of the device time since submission, `wake` of lateness,
-/// `sleep_cpu_ns` what a sleep costs.
+/// Returns the best plan. `support` is the distribution of the device time since submission, `wake`
+/// that of lateness, `sleep_cpu_ns` the CPU cost of a sleep.
 pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> Planned {
     let n = support.count;
     if n == 0 {
         return Planned::default();
     }
     let (ns, mass) = (&support.ns, &support.mass);
-    // Up to and including point k - 1: likelihood, and its moment.
+    // Cumulative probability and moment, up to and including point k - 1.
     let mut below = [0.0f32; MAX_POINTS + 1];
     let mut moment = [0.0f32; MAX_POINTS + 1];
     for k in 0..n {
         below[k + 1] = below[k] + mass[k];
         moment[k + 1] = moment[k] + mass[k] * ns[k];
     }
-    // Moment m: the first m points are over, and the I/O is not complete; moment 0 is submission.
+    // At moment m the first m points have passed and the I/O is not complete; moment 0 is
+    // submission.
     let elapsed = |m: usize| if m == 0 { 0.0 } else { ns[m - 1] };
 
-    // For each moment the time to sleep until by the quantile, which is the best if spinning
-    // follows. Rising with the moment.
+    // For each moment the end of the sleep by the quantile, which is the best if spinning follows.
+    // It increases with the moment.
     let mut quantile = [0.0f32; MAX_POINTS];
     let share = 1.0 / (1.0 + price);
     let (mut at, mut passed, mut sum) = (f32::NEG_INFINITY, [0usize; GROUPS], 0.0f32);
@@ -88,9 +89,9 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         quantile[m] = at;
     }
 
-    // Backwards: what it costs from each moment on, by the best of spinning to the next point and
-    // sleeping. If more sleeps follow, shorter ones are better than the quantile's; they are looked
-    // for downwards from the best of the moment after.
+    // Backwards: the cost from each moment on, the minimum of spinning to the next point and of
+    // sleeping. If more sleeps follow, ends earlier than the quantile's are better; the search goes
+    // down from the best end of the following moment.
     let mut best = [Cost::default(); MAX_POINTS + 1];
     let mut until = [f32::NEG_INFINITY; MAX_POINTS];
     let typical_wake = wake[GROUPS / 2];
@@ -100,7 +101,7 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         let spun =
             Cost { cpu: left * (ns[m] - elapsed(m)) + best[m + 1].cpu, late: best[m + 1].late };
         best[m] = spun;
-        // What sleeping until `until_ns` costs.
+        // The cost of sleeping until `until_ns`.
         let slept = |until_ns: f32, best: &[Cost; MAX_POINTS + 1], until: &[f32; MAX_POINTS]| {
             let mut sum = Cost { cpu: sleep_cpu_ns * left, late: 0.0 };
             let mut k = m;
@@ -149,10 +150,10 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         }
     }
 
-    // Forwards: the sleeps that come one after the other.
+    // Forwards: collects the sleeps in order.
     let mut plan = Plan::SPIN;
     let mut m = 0;
-    // Where the first that wakes up from the sleep before goes to sleep again at once.
+    // Whether the earliest wake-up from the previous sleep goes to sleep again at once.
     let mut at_once = None;
     while m < n && plan.stages().len() < MAX_STAGES {
         if until[m] == f32::NEG_INFINITY {
@@ -162,14 +163,14 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         let from = match (m, at_once) {
             (_, Some(from)) => from,
             (0, _) => 0.0,
-            // A point stands for its neighbourhood: half way to the next one, or a little later
-            // than it.
+            // A point represents its neighbourhood, which extends half way to the next one, or a
+            // small part of its time if that is less.
             _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.015 * ns[m - 1]),
         };
         if until[m] - from >= SHORTEST_SLEEP_NS {
             plan.push(Stage { from_ns: from as u32, until_ns: until[m] as u32 });
         }
-        // On from where the sleeper usually runs.
+        // Continues where the sleeper usually runs again.
         let passed = |runs: f32| m + ns[m..n].iter().take_while(|ns| **ns <= runs).count();
         let (soonest, usual) = (passed(until[m] + wake[0]), passed(until[m] + typical_wake));
         let again = soonest > m && soonest < n && until[soonest] != f32::NEG_INFINITY;
@@ -197,7 +198,7 @@ mod tests {
         Stage { from_ns, until_ns }
     }
 
-    /// Both known: awake when it ends.
+    /// Both are known: the thread wakes when the I/O ends.
     #[test]
     fn a_constant_is_met_exactly() {
         let planned = plan(&constant(10_000.0), &WAKE_2_US, 500.0, 8.0);
@@ -206,8 +207,8 @@ mod tests {
     }
 
     /// By hand: s = 7 µs runs at 8 or 10: spins 1 µs on average, never late. s = 9 runs at 10 or
-    /// 12: late by 1 µs on average. So 7 if lateness is dear, 9 if it is cheap; and the quantile
-    /// that decides is 1/2, at a price of 1.
+    /// 12: late by 1 µs on average. So 7 if lateness is expensive, 9 if it is cheap; the deciding
+    /// quantile is 1/2, at a price of 1.
     #[test]
     fn the_price_decides_which_wake_up_is_met() {
         let at = |price| plan(&constant(10_000.0), &WAKE_1_OR_3_US, 0.0, price);
@@ -231,8 +232,8 @@ mod tests {
         assert!(plan(&constant(2_000.0), &[13_000.0; GROUPS], 1_000.0, 8.0).plan.is_spin());
     }
 
-    /// By hand: 9 in 10 end at 10 µs, the others at 100; waking takes 13. Nothing can be slept
-    /// before 10; past it, 77 µs can (until 87 µs), at a CPU cost of 2 µs for 1 in 10: 10 + 0.2 µs.
+    /// By hand: 9 in 10 end at 10 µs, the others at 100; waking takes 13. No sleep fits before 10;
+    /// after it, one of 77 µs does (until 87 µs), at a CPU cost of 2 µs for 1 in 10: 10 + 0.2 µs.
     #[test]
     fn what_missed_its_usual_time_is_slept_for() {
         let support = Support::of(&[(10_000.0, 0.9), (100_000.0, 0.1)]);
@@ -252,13 +253,13 @@ mod tests {
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 3.0);
         assert_eq!(planned.plan.stages(), [stage(0, 18_000), stage(20_300, 38_000)]);
         assert!((planned.cpu_ns - 1_500.0).abs() < 1.0, "{planned:?}");
-        // If lateness is nearly free, one sleep through both: late by 20 for one in two.
+        // If lateness is nearly free, one sleep spans both: late by 20 for one in two.
         let planned = plan(&support, &WAKE_2_US, 1_000.0, 0.01);
         assert_eq!(planned.plan.stages(), [stage(0, 38_000)]);
         assert!((planned.late_ns - 10_000.0).abs() < 1.0);
     }
 
-    /// The plan's expected costs against every single sleep, tried out.
+    /// Compares the plan's expected costs with every single sleep.
     #[test]
     fn no_single_sleep_is_cheaper() {
         let mut state = 7u32;

@@ -1,7 +1,7 @@
 //! The distribution of device times of one class of I/O, learned from exact and from censored
 //! observations.
 
-/// Bins to a doubling: each is about 1 to 1.5 % wide, and keeps the mean of what fell into it.
+/// Bins per octave: each is about 1 to 1.5 % wide, and keeps the mean of its observations.
 const BINS_PER_OCTAVE: usize = 64;
 /// Times below 256 ns fall into the first bin.
 const FIRST_OCTAVE: u32 = 8;
@@ -9,14 +9,13 @@ const FIRST_OCTAVE: u32 = 8;
 const OCTAVES: usize = 16;
 const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 
-/// An observation weighs this much less with each that comes after it: 1,024 of them are
-/// remembered.
+/// Factor between the weights of successive observations: about 1,024 of them are remembered.
 const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
-/// Weights are made smaller when the newest is this large.
+/// Weights are scaled down when the newest reaches this value.
 const LARGEST_WEIGHT: f32 = 65_536.0;
 /// The most points of a [`Support`].
 pub const MAX_POINTS: usize = 48;
-/// Points are close whose times differ by less than this part.
+/// Points are close if their times differ by less than this part.
 const CLOSE: f32 = 0.025;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,11 +23,11 @@ struct Bin {
     /// Weight of exact observations, and their weighted sum in ns.
     exact: f32,
     sum_ns: f32,
-    /// Weight of those that only say "at most": their limit fell into this bin.
+    /// Weight of the observations that are upper limits in this bin.
     at_most: f32,
 }
 
-/// What was observed, the recent more than the old.
+/// The observations, recent ones weighted more.
 #[derive(Debug, Clone)]
 pub(super) struct Times {
     bins: [Bin; BINS],
@@ -55,7 +54,7 @@ fn bin_of(ns: u64) -> usize {
 }
 
 impl Times {
-    /// An I/O took `ns`.
+    /// Records an I/O that took `ns`.
     #[inline]
     pub(super) fn exactly(&mut self, ns: u64) {
         let weight = self.next_weight();
@@ -64,7 +63,7 @@ impl Times {
         bin.sum_ns += weight * ns as f32;
     }
 
-    /// An I/O took `ns` at most: it was found complete then, and had not been looked for before.
+    /// Records an I/O that took at most `ns`: no look preceded the one that found it complete.
     #[inline]
     pub(super) fn at_most(&mut self, ns: u64) {
         let weight = self.next_weight();
@@ -100,24 +99,24 @@ impl Times {
         self.total *= factor;
     }
 
-    /// How many observations of equal weight this is worth.
+    /// The number of observations of equal weight that this is worth.
     #[cfg(all(test, not(loom)))]
     fn count(&self) -> f32 {
         self.total / self.weight
     }
 
-    /// What was before counts no more: the device has changed.
+    /// Drops all observations: the device has changed.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The distribution: the estimate of Kaplan and Meier, from above, since the censored
-    /// observations are upper limits. An I/O of which only an upper limit is known counts as those
-    /// did that took at most as long; it never makes the device slower than it is.
+    /// The distribution: the estimate of Kaplan and Meier, computed from above, since the censored
+    /// observations are upper limits. An I/O with only an upper limit is distributed like those
+    /// that took at most as long; it never makes the device look slower.
     ///
-    /// Mass below everything that was seen exactly is put on the smallest exact time.
+    /// Mass below every exact observation goes to the smallest exact time.
     pub(super) fn support(&mut self) -> Support {
-        // What has faded away is not looked at again.
+        // Bins whose weight has decayed are dropped.
         let faint = self.total * 1e-5;
         let is_faint = |bin: &Bin| bin.exact + bin.at_most <= faint;
         while self.low < self.high && is_faint(&self.bins[self.low]) {
@@ -148,14 +147,14 @@ impl Times {
     }
 }
 
-/// A distribution as a few points.
+/// A distribution as a small number of points.
 #[derive(Debug, Clone, Copy)]
 pub struct Support {
-    /// In rising order, in ns.
+    /// Times in ascending order, in ns.
     pub ns: [f32; MAX_POINTS],
-    /// How likely each is.
+    /// Probability of each.
     pub mass: [f32; MAX_POINTS],
-    /// How many points.
+    /// Number of points.
     pub count: usize,
 }
 
@@ -175,7 +174,7 @@ impl Support {
         support.finish(0.0)
     }
 
-    /// Points come from the largest down; while there is no room, neighbours are put together.
+    /// Adds a point below all others; if there is no room, neighbours are merged.
     fn push_below(&mut self, ns: f32, mass: f32) {
         if mass <= 0.0 {
             return;
@@ -187,8 +186,7 @@ impl Support {
         self.count += 1;
     }
 
-    /// Makes room: of neighbours that are close to each other every two are put together; if there
-    /// are none, of all.
+    /// Makes room: merges pairs of close neighbours; if there are none, all pairs.
     #[cold]
     fn thin_out(&mut self) {
         for limit in [CLOSE, 2.0 * CLOSE, f32::INFINITY] {
@@ -222,17 +220,17 @@ impl Support {
         self
     }
 
-    /// The points: times in ns, and how likely they are.
+    /// The points: times in ns, and their probabilities.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (f32, f32)> + '_ {
         self.ns[..self.count].iter().copied().zip(self.mass[..self.count].iter().copied())
     }
 
-    /// The mean in ns; 0 if nothing is known.
+    /// The mean in ns; 0 if unknown.
     pub fn mean_ns(&self) -> f32 {
         self.points().map(|(ns, mass)| ns * mass).sum()
     }
 
-    /// The time that the fraction `q` does not exceed, in ns; 0 if nothing is known.
+    /// The `q` quantile in ns; 0 if unknown.
     pub fn quantile_ns(&self, q: f32) -> f32 {
         let mut below = 0.0;
         for (ns, mass) in self.points() {
@@ -244,13 +242,13 @@ impl Support {
         self.ns[..self.count].last().copied().unwrap_or(0.0)
     }
 
-    /// How likely it is to take more than `more_ns` and at most `at_most_ns`.
+    /// The probability of more than `more_ns` and at most `at_most_ns`.
     pub fn between(&self, more_ns: f32, at_most_ns: f32) -> f32 {
         let within = self.points().filter(|(ns, _)| *ns > more_ns && *ns <= at_most_ns);
         within.map(|(_, mass)| mass).sum()
     }
 
-    /// One of the times in that range, as likely as it is within the range; `draw` is from 0 to 1.
+    /// Draws a time in that range by the distribution; `draw` is from 0 to 1.
     pub fn draw_between_ns(&self, more_ns: f32, at_most_ns: f32, draw: f32) -> Option<f32> {
         let mut left = draw * self.between(more_ns, at_most_ns);
         let mut last = None;
@@ -307,13 +305,13 @@ mod tests {
     }
 
     /// By hand: 10, 20, 30 µs seen exactly, and one that took at most 25. From above: 30 is one of
-    /// four, 1/4. The one that took at most 25 is no more to be seen below that; of the two left 20
-    /// is one, and gets half of what is left, 3/8; 10 the other half. So the upper limit counts as
-    /// half a 20 and half a 10.
+    /// four, 1/4. The upper limit leaves the count below 25; of the two left 20 is one, and gets
+    /// half of the rest, 3/8; 10 gets the other half. So the upper limit counts as half a 20 and
+    /// half a 10.
     #[test]
     fn an_upper_limit_counts_as_those_below_it() {
         let mut times = Times::default();
-        // Weights that differ by 0.4 % an observation: the figures are good to 2 %.
+        // Weights differ by 0.4 % per observation: the figures are good to 2 %.
         times.exactly(10_000);
         times.exactly(20_000);
         times.exactly(30_000);

@@ -1,5 +1,5 @@
-//! What a sleep costs here: how late it ends, as a distribution, and what CPU it takes. Measured
-//! once a process, and kept current from the sleeps that are made.
+//! The cost of a sleep: the distribution of its lateness, and its CPU time. Measured once per
+//! process, and kept current from the sleeps that are made.
 
 use std::sync::OnceLock;
 
@@ -7,53 +7,52 @@ use super::super::calibrate;
 use super::super::gap::Wake;
 use meantime_hw::clock::{Clock, thread_cpu_ns};
 
-/// How many recent sleeps of a length are remembered.
+/// Recent sleeps remembered per length.
 const KEPT: usize = 64;
-/// In how many equally likely values a distribution is summed up.
+/// Number of equally likely values that summarise a distribution.
 pub const GROUPS: usize = 8;
-/// How many lengths of sleep are distinguished: idle states are deeper the longer a sleep is
-/// expected to be.
+/// Number of lengths of sleep distinguished: the longer the expected sleep, the deeper the idle
+/// state.
 const LENGTHS: usize = 4;
-/// A sleep of up to this many ns is of the first length; each further one is four times longer.
+/// Longest sleep of the first length, in ns; each further length is four times longer.
 const FIRST_LENGTH_NS: u64 = 8_000;
-/// A wake-up later than this many times the median is taken for being preempted, which a spinning
-/// thread is as well.
+/// Wake-ups later than this many times the median count as preemption, which a spinning thread
+/// suffers as well.
 const OUTLIER: u32 = 4;
-/// After this long without a sleep one is made, to see what it costs now.
+/// After this long without a sleep one is made, to measure its present cost.
 const STALE_NS: u64 = 100_000_000;
-/// And after this many I/Os whose time was taken, so that few of them are late for it, however
-/// seldom they come.
+/// It also takes this many timed I/Os, so that few are delayed by it, however rare they are.
 const STALE_IOS: u32 = 128;
-/// The start's measurements are made in this many batches, of which the calmest counts.
+/// Batches of the first measurement; the calmest one counts.
 const BATCHES: usize = 3;
 
-/// Lateness in equally likely values, rising, in ns.
+/// Lateness in equally likely values, ascending, in ns.
 pub type Groups = [f32; GROUPS];
 
-/// What sleeping costs on a machine at rest.
+/// The costs of sleeping on an idle machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SleepCosts {
-    /// Recent sleeps' lateness in ns, by length of sleep.
+    /// Lateness of recent sleeps in ns, by length of sleep.
     late_ns: [Vec<u32>; LENGTHS],
-    /// CPU time in ns that a sleep costs its thread.
+    /// CPU time of a sleep, charged to its thread, in ns.
     pub cpu_ns: u32,
-    /// How late an interrupt's waiter runs, in ns; median.
+    /// Lateness of an interrupt's waiter, in ns; median.
     pub interrupt_late_ns: u32,
 }
 
 impl SleepCosts {
-    /// Sleeps that end at once and cost nothing: those of a virtual clock.
+    /// Sleeps without lateness or cost: those of a virtual clock.
     pub fn none() -> Self {
         Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, interrupt_late_ns: 0 }
     }
 
-    /// From samples of lateness in ns, the same for every length of sleep.
+    /// Costs from samples of lateness in ns, the same for every length of sleep.
     pub fn of(late_ns: &[u32], cpu_ns: u32, interrupt_late_ns: u32) -> Self {
         let samples = if late_ns.is_empty() { vec![0] } else { late_ns.to_vec() };
         Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns }
     }
 
-    /// Those of this machine, measured at the first call of the process, in about 5 ms.
+    /// The costs on this machine, measured at the first call in the process, in about 5 ms.
     pub fn of_this_machine() -> &'static Self {
         static COSTS: OnceLock<SleepCosts> = OnceLock::new();
         COSTS.get_or_init(Self::measure)
@@ -70,15 +69,15 @@ impl SleepCosts {
                 let times = calibrate::oversleep(&clock, sleep_ns, count);
                 (times.median_ns(), thread_cpu_ns() - before_ns, times)
             };
-            // A moment in which others had the CPU says nothing of sleeping.
+            // A batch during which other threads used the CPU says nothing about sleeping.
             let calmest = (0..BATCHES).map(batch).min_by_key(|(median_ns, ..)| *median_ns);
             let Some((_, used_ns, times)) = calmest else { return vec![0] };
             cpu_ns.push((used_ns / count as u64) as u32);
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
-        // Another thread's signal ends a sleep about as late as a timer does; the difference is
-        // learned when it matters.
+        // A signal from another thread ends a sleep about as late as a timer does; the difference
+        // is learned later if it matters.
         let interrupt_late_ns = Lateness::of(&late_ns[1]).median();
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
     }
@@ -122,7 +121,8 @@ impl Lateness {
         sorted[count / 2]
     }
 
-    /// Each group is the mean of an eighth of the samples, so that the groups' mean is theirs.
+    /// Each group is the mean of an eighth of the samples, so that the groups' mean is the samples'
+    /// mean.
     fn sum_up(&mut self) {
         self.changed = 0;
         let (sorted, count) = self.sorted();
@@ -141,7 +141,7 @@ impl Lateness {
     }
 }
 
-/// What sleeping costs at present.
+/// The present cost of sleeping.
 #[derive(Debug, Clone)]
 pub struct WakeCost {
     costs: SleepCosts,
@@ -163,28 +163,28 @@ fn length_of(sleep_ns: u64) -> usize {
 }
 
 impl WakeCost {
-    /// As measured.
+    /// Starts from the measured costs.
     pub fn new(costs: SleepCosts) -> Self {
         let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
         Self { cpu_ns: costs.cpu_ns as f32, costs, lengths, last_ns: 0, asked: 0 }
     }
 
-    /// CPU time in ns that a sleep costs its thread.
+    /// CPU time of a sleep, charged to its thread, in ns.
     pub fn cpu_ns(&self) -> f32 {
         self.cpu_ns
     }
 
-    /// How late an interrupt's waiter runs, in ns.
+    /// Lateness of an interrupt's waiter, in ns.
     pub fn interrupt_late_ns(&self) -> f32 {
         self.costs.interrupt_late_ns as f32
     }
 
-    /// A sleep was made.
+    /// Records a sleep.
     #[inline]
     pub fn record(&mut self, wake: Wake, now_ns: u64) {
         self.last_ns = now_ns;
         if wake.cpu_ns > 0 {
-            // A preemption is not what a sleep costs.
+            // A preemption is not part of a sleep's cost.
             let cpu_ns = (wake.cpu_ns as f32).min(3.0 * self.cpu_ns.max(1_000.0));
             self.cpu_ns += (cpu_ns - self.cpu_ns) / 8.0;
         }
@@ -192,8 +192,8 @@ impl WakeCost {
             .push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
     }
 
-    /// Whether it is long since a sleep was made, in time and in I/Os that asked this. Then it is
-    /// not for as long again.
+    /// Whether the last sleep is long ago, both in time and in calls of this function. If so,
+    /// restarts both counts.
     #[inline]
     pub fn is_due(&mut self, now_ns: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
@@ -204,7 +204,7 @@ impl WakeCost {
         due
     }
 
-    /// How late sleeps of about `sleep_ns` end.
+    /// The lateness of sleeps of about `sleep_ns`.
     pub fn groups(&mut self, sleep_ns: u64) -> &Groups {
         let lateness = &mut self.lengths[length_of(sleep_ns)];
         if lateness.changed >= 8 {
@@ -250,8 +250,7 @@ mod tests {
         }
         assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
         assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
-        // Long after the last sleep it is time for another, once; but not before enough I/Os have
-        // come.
+        // A sleep is due once, long after the last one; but not before enough I/Os.
         assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
         assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
     }

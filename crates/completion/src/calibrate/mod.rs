@@ -1,4 +1,4 @@
-//! What this machine's ways of waiting cost, measured here and now: no figure is built in.
+//! Measures the costs of this machine's ways to wait: no figure is built in.
 
 mod sleeps;
 mod wakes;
@@ -26,7 +26,7 @@ impl Times {
         Self::new(runs.into_iter().flat_map(|run| run.0).collect())
     }
 
-    /// The time that the fraction `q` (0 to 1) of the samples does not exceed; 0 without samples.
+    /// The `q` (0 to 1) quantile of the samples; 0 without samples.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0 };
         self.0[((last as f64 * q.clamp(0.0, 1.0)).round() as usize).min(last)]
@@ -42,14 +42,14 @@ impl Times {
         self.0.iter().sum::<u64>() as f64 / self.0.len().max(1) as f64
     }
 
-    /// How many samples.
+    /// Number of samples.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// The time in ns that a cache line takes from the calling thread to one on `other_cpu` and back:
-/// the median of batches.
+/// The round trip time in ns of a cache line between the calling thread and one on `other_cpu`: the
+/// median of batches.
 ///
 /// # Errors
 /// If no thread can be started there.
@@ -81,7 +81,7 @@ pub fn cacheline_rtt(other_cpu: Option<usize>) -> Result<Times, HwError> {
         lines.0.0.store(sequence, Ordering::Release);
         while lines.1.0.load(Ordering::Acquire) != sequence {}
     };
-    // The thread starts, the core wakes up.
+    // Warm-up: the thread starts, the core wakes up.
     (0..EXCHANGES * 10).for_each(|_| exchange());
     let samples = (0..BATCHES)
         .map(|_| {
@@ -95,12 +95,12 @@ pub fn cacheline_rtt(other_cpu: Option<usize>) -> Result<Times, HwError> {
     Ok(Times::new(samples))
 }
 
-/// The time in ns that one reading of the clock takes.
+/// The time in ns of one clock reading.
 pub fn clock_read(clock: &Clock) -> Times {
     readings(clock, Clock::now_ns)
 }
 
-/// The time in ns that one reading takes which nothing may be moved across.
+/// The time in ns of one serialised clock reading.
 pub fn clock_read_in_order(clock: &Clock) -> Times {
     readings(clock, Clock::now_ns_in_order)
 }
@@ -122,7 +122,7 @@ fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, HwError> {
     let bound = move || {
-        // Unbound, the figure is still right for where the scheduler puts the thread.
+        // If binding fails, the figure is still right for the CPU that the scheduler chooses.
         let _ = on_cpu.map(|cpu| cpu::bind(&[cpu]));
         body();
     };

@@ -1,22 +1,22 @@
-//! Sleeping for a time: how late it ends, and what of it the sleeper is charged.
+//! Timed sleeps: their lateness, and the CPU time charged for them.
 
 use super::Times;
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_hw::{Clock, SleepWay, Sleeper};
 
-/// Sleeps between two readings of the CPU clock, which costs a system call itself.
+/// Sleeps between two readings of the CPU clock, which is a system call itself.
 const BATCH: usize = 16;
 
-/// How late in ns a sleep of `sleep_ns` by `nanosleep` ends, with a timer slack of 1 ns.
+/// The lateness in ns of a sleep of `sleep_ns` by `nanosleep`, with a timer slack of 1 ns.
 pub fn oversleep(clock: &Clock, sleep_ns: u64, count: usize) -> Times {
     match Sleeper::new(SleepWay::Nanosleep) {
         Ok(Some(sleeper)) => oversleep_of(&sleeper, clock, sleep_ns, count),
-        // It takes nothing that could be missing.
+        // `nanosleep` needs no resource that could be missing.
         _ => Times::new(Vec::new()),
     }
 }
 
-/// How late in ns a sleep of `sleep_ns` by `sleeper` ends.
+/// The lateness in ns of a sleep of `sleep_ns` by `sleeper`.
 pub fn oversleep_of(sleeper: &Sleeper, clock: &Clock, sleep_ns: u64, count: usize) -> Times {
     let once = |_| {
         let start_ns = clock.now_ns();
@@ -26,10 +26,10 @@ pub fn oversleep_of(sleeper: &Sleeper, clock: &Clock, sleep_ns: u64, count: usiz
     Times::new((0..count).map(once).collect())
 }
 
-/// The CPU time in ns that a sleep of `sleep_ns` by `sleeper` costs its thread, by the kernel's own
-/// account (`CLOCK_THREAD_CPUTIME_ID`): means of 16 sleeps, so many that there are `count` sleeps
-/// at least. What the kernel does for it in interrupts, and what a cold cache costs later, is
-/// charged to no thread: a competitor sees more of it than this.
+/// The CPU time in ns of a sleep of `sleep_ns` by `sleeper`, as the kernel charges it to the thread
+/// (`CLOCK_THREAD_CPUTIME_ID`): means of 16 sleeps, at least `count` sleeps in all. The kernel's
+/// interrupt work, and the later cost of cold caches, are charged to no thread: a competing thread
+/// sees a higher cost.
 pub fn sleep_cpu_ns(sleeper: &Sleeper, sleep_ns: u64, count: usize) -> Times {
     let batch = |_| {
         let before_ns = thread_cpu_ns();
@@ -54,8 +54,8 @@ mod tests {
         assert_eq!(oversleep(&clock, 1_000, 20).count(), 20);
     }
 
-    /// Spinning for a time costs that time, to within what the machine takes away; asleep, a thread
-    /// is charged for less than all of it.
+    /// Spinning costs its duration, to within what the machine takes away; a sleeping thread is
+    /// charged less.
     #[test]
     fn the_cpu_clock_stands_while_the_thread_sleeps() {
         let sleeper = Sleeper::new(SleepWay::Nanosleep).unwrap().unwrap();

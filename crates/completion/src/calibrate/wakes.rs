@@ -1,4 +1,4 @@
-//! Being woken by another thread.
+//! Wake-ups by another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::{Times, spawn};
 use meantime_hw::{Clock, EventFd, Futex, HwError};
 
-/// A sleeper that is not woken looks again after this.
+/// A sleeper that is not woken checks again after this time, in ns.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
-/// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which
-/// sleeps on it, running. Between two signals the caller's core is idle for `idle`, and may fall
-/// into a deeper idle state.
+/// The time in ns from an eventfd being signalled on `other_cpu` until the calling thread, which
+/// sleeps on it, runs. Between two signals the caller's core is idle for `idle`, and may enter a
+/// deeper idle state.
 ///
 /// # Errors
-/// If no thread or eventfd can be had.
+/// If no thread or eventfd can be created.
 pub fn eventfd_wake(
     other_cpu: Option<usize>,
     idle: Duration,
@@ -30,7 +30,7 @@ pub fn eventfd_wake(
 /// As [`eventfd_wake`], by a futex.
 ///
 /// # Errors
-/// If no thread can be had.
+/// If no thread can be created.
 pub fn futex_wake(
     other_cpu: Option<usize>,
     idle: Duration,
@@ -46,7 +46,7 @@ pub fn futex_wake(
     wake(move |turn| theirs.set(turn + 1), wait, other_cpu, idle, count)
 }
 
-/// One thread calls `signal` once a turn, and this one waits for it by `wait`.
+/// Another thread calls `signal` once per turn, and this one waits for it by `wait`.
 fn wake(
     signal: impl Fn(u32) + Send + 'static,
     wait: impl Fn(u32),
@@ -82,7 +82,7 @@ fn wake(
         taken.store(u64::from(turn) + 1, Ordering::Release);
     }
     let _ = signaller.join();
-    // The first ones find caches and cores cold.
+    // The first samples find caches and cores cold.
     Ok(Times::new(samples.split_off(samples.len().saturating_sub(count))))
 }
 

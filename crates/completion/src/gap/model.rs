@@ -9,7 +9,7 @@ use crate::plan::{Plan, Stage};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 
-/// What an eventfd is: a counter that a reader takes, and waits for while it is 0.
+/// A model of an eventfd: a counter that a reader takes, and waits for while it is 0.
 struct Eventfd {
     counter: Mutex<u64>,
     changed: Condvar,
@@ -31,7 +31,7 @@ impl Eventfd {
     }
 }
 
-/// A completion queue entry's upper and lower half, the data, and the interrupt.
+/// The two halves of a completion queue entry, the data, and the interrupt.
 struct Device {
     data: AtomicU64,
     low: AtomicU64,
@@ -74,7 +74,7 @@ impl Source for Queue {
     }
 
     fn now_ns(&self) -> u64 {
-        // Each reading is past any spin budget.
+        // Each reading is later than any spin budget.
         self.clock.fetch_add(1_000_000_000, Ordering::Relaxed) as u64
     }
 
@@ -138,12 +138,12 @@ fn blocking_loses_no_interrupt() {
 fn falling_back_from_spinning_loses_no_interrupt() {
     run(&[WaitPlan::Poll], true);
     run(&[WaitPlan::Sleep(1_000)], true);
-    // A plan that is over at once, so that it falls back, too.
+    // A plan that is over at once, so that it also falls back.
     let plan = Plan::of(&[Stage { from_ns: 0, until_ns: 1_000 }]).with_patience_ns(1);
     run(&[WaitPlan::Planned { plan, since_ns: 0 }], true);
 }
 
-/// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that
+/// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take it
 /// for its own.
 #[test]
 fn a_stale_signal_is_only_a_spurious_turn() {
@@ -155,8 +155,8 @@ fn growing_sleeps_end() {
     run(&[WaitPlan::Poll], false);
 }
 
-/// The models can fail: a device that signals before it writes the entry loses the wake-up. In a
-/// process of its own, since loom ends a deadlocked model by aborting.
+/// Shows that the models can fail: a device that signals before it writes the entry loses the
+/// wake-up. Runs in its own process, since loom aborts on a deadlocked model.
 #[test]
 fn a_device_that_signals_first_is_caught() {
     let broken = std::process::Command::new(std::env::current_exe().unwrap())
@@ -172,7 +172,7 @@ fn a_device_that_signals_first_is_caught() {
     );
 }
 
-/// The body of the test above; nothing by itself.
+/// The body of the test above; not a test of its own.
 #[test]
 fn broken_device() {
     if std::env::var_os("LOOM_BROKEN_DEVICE").is_none() {

@@ -1,10 +1,10 @@
-//! Telemetry and policy control while running: every channel of a process publishes what it does,
-//! and takes a change of its policy from outside.
+//! Telemetry and policy control at run time: every channel of a process publishes its figures, and
+//! accepts policy changes from outside.
 //!
-//! The channel's thread owns the [`Telemetry`]; every other thread of the process has the channel's
-//! [`ChannelControl`], from [`channels`]. Between them are only atomics: the channel never waits
-//! for a reader. It publishes at places off the fast path where it has read a clock anyway, at most
-//! once in [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a
+//! The channel's thread owns the [`Telemetry`]; every other thread of the process uses the
+//! channel's [`ChannelControl`], from [`channels`]. They share only atomics: the channel never
+//! waits for a reader. It publishes at places off the fast path where it has read a clock anyway,
+//! at most once per [`PUBLISH_INTERVAL_NS`]. So an idle channel shows its last state, and takes a
 //! request when it is next used.
 //!
 //! ```
@@ -43,10 +43,10 @@ use request::{Progress, REQUEST_BYTES_MAX, RequestCell};
 use state::PolicyWords;
 use words::SeqWords;
 
-/// A channel in use publishes this often, in ns, unless it waits for a single I/O for longer.
+/// A channel in use publishes this often, in ns, unless it waits longer for a single I/O.
 pub const PUBLISH_INTERVAL_NS: u64 = 50_000_000;
 
-/// How long an asker waits between two looks at the answer.
+/// Time between two checks for an answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One channel, as seen from outside its thread.
@@ -59,20 +59,20 @@ pub struct ChannelControl {
     closed: AtomicBool,
 }
 
-/// Why a change was not made.
+/// Why a policy change was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The channel cannot wait like that.
+    /// The channel cannot use the policy.
     #[error("refused: {0}")]
     Refused(String),
-    /// Another request is under way.
+    /// Another request is pending.
     #[error("another change of queue {id} is under way; try again in a moment")]
     Busy {
         /// The channel.
         id: u64,
     },
-    /// The channel did not look.
+    /// The channel did not take the request in time.
     #[error(
         "queue {id} did no I/O for so long that the request was withdrawn; ask again while it is \
          in use"
@@ -81,7 +81,7 @@ pub enum AskError {
         /// The channel.
         id: u64,
     },
-    /// The channel has taken the request, and nothing is known of what it came to.
+    /// The channel has taken the request, and its outcome is unknown.
     #[error(
         "queue {id} took the request and has not answered yet; look whether its policy has changed"
     )]
@@ -89,24 +89,24 @@ pub enum AskError {
         /// The channel.
         id: u64,
     },
-    /// There is no such channel any more.
+    /// The channel no longer exists.
     #[error("queue {id} is closed")]
     Closed {
         /// The channel.
         id: u64,
     },
-    /// A request has to fit into its words.
+    /// The request does not fit.
     #[error("{0:?} is too long for a request (at most 64 bytes)")]
     TooLong(String),
 }
 
 impl ChannelControl {
-    /// Unique among the channels of this process, earlier ones included.
+    /// Unique among all channels of this process, past and present.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The device, as it was opened.
+    /// The name of the device, as it was opened.
     pub fn device(&self) -> &str {
         &self.device
     }
@@ -116,17 +116,17 @@ impl ChannelControl {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// What was last published: whole, as one moment had it.
+    /// The last published state, consistent as of one moment.
     pub fn state(&self) -> QueueState {
         let (policy, mut figures) = state::from_words(&self.words.read());
-        // Found here, so that the channel makes no system call for it.
+        // Read here, so that the channel makes no system call for it.
         figures.thread_cpu_ns = cpu_ns_of(figures.thread_id);
         let thread = thread_name(figures.thread_id);
         QueueState { id: self.id, device: self.device.clone(), thread, policy, figures }
     }
 
-    /// Asks the channel to wait by `policy` from now on; returns at once, with what its answer will
-    /// be found in.
+    /// Asks the channel to wait by `policy` from now on. Returns at once, with a handle for the
+    /// answer.
     ///
     /// # Errors
     /// [`AskError::Busy`], [`AskError::Closed`], [`AskError::TooLong`].
@@ -145,7 +145,7 @@ impl ChannelControl {
     }
 }
 
-/// A request under way. Dropping it withdraws the request if the channel has not taken it.
+/// A pending request. Dropping it withdraws the request if the channel has not taken it.
 #[derive(Debug)]
 #[must_use = "a request that is dropped is withdrawn"]
 pub struct Asked {
@@ -159,7 +159,7 @@ impl Asked {
         self.control.id
     }
 
-    /// The answer, if there is one yet: the change was made, or why not.
+    /// The answer, if there is one yet: the change was made, or the reason why not.
     pub fn answer(&self) -> Option<Result<(), AskError>> {
         match self.control.request.progress() {
             Progress::Answered(answer) => Some(answer.map_err(AskError::Refused)),
@@ -168,7 +168,7 @@ impl Asked {
         }
     }
 
-    /// Waits for the answer, and withdraws the request if there is none within `timeout`.
+    /// Waits for the answer. Withdraws the request if there is none within `timeout`.
     ///
     /// # Errors
     /// Any of [`AskError`].
@@ -185,10 +185,10 @@ impl Asked {
         }
     }
 
-    /// Withdraws the request. What it came to if it is too late for that.
+    /// Withdraws the request. Returns its outcome if it is too late for that.
     ///
     /// # Errors
-    /// [`AskError::Idle`] if it was withdrawn; else as [`Asked::answer`], or
+    /// [`AskError::Idle`] if it was withdrawn; otherwise as [`Asked::answer`], or
     /// [`AskError::Unanswered`].
     pub fn withdraw(mut self) -> Result<(), AskError> {
         let id = self.control.id;
@@ -212,20 +212,20 @@ impl Drop for Asked {
     }
 }
 
-/// The channel's side, on the channel's thread. Dropping it closes the [`ChannelControl`] and takes
-/// it off the list.
+/// The channel's side, on the channel's thread. Dropping it closes the [`ChannelControl`] and
+/// removes it from the list.
 #[derive(Debug)]
 pub struct Telemetry {
     control: Arc<ChannelControl>,
-    /// When to publish next.
+    /// Next time to publish, in ns.
     due_ns: u64,
-    /// The policy last published, and its text: making that allocates.
+    /// The policy last published, and its text, which is kept because making it allocates.
     policy: Policy,
     policy_words: PolicyWords,
 }
 
 impl Telemetry {
-    /// Makes a channel to `device`, which waits by `policy`, known to the process at `now_ns`.
+    /// Registers a channel to `device`, which waits by `policy`, at `now_ns`.
     pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
@@ -241,8 +241,8 @@ impl Telemetry {
         Self { control, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
     }
 
-    /// The channel waits by `policy` from now on: published the next time. Allocates, so that
-    /// publishing does not.
+    /// Notes that the channel waits by `policy` from now on, for the next publication. Allocates,
+    /// so that publishing does not.
     pub fn set_policy(&mut self, policy: Policy) {
         if policy != self.policy {
             self.policy = policy;
@@ -250,20 +250,20 @@ impl Telemetry {
         }
     }
 
-    /// What others have of it.
+    /// The handle for other threads.
     pub fn control(&self) -> &Arc<ChannelControl> {
         &self.control
     }
 
-    /// Whether it is time to publish, and to look for a request.
+    /// Whether it is time to publish, and to check for a request.
     #[inline(always)]
     pub fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.due_ns
     }
 
-    /// Shows `figures` as those of `now_ns`; which thread this is, is found here. Nothing is
-    /// locked, no system call made after a thread's first, and nothing allocated unless the policy
-    /// is another one than that of [`Telemetry::set_policy`].
+    /// Publishes `figures` as of `now_ns`, with this thread's number. It takes no lock, makes no
+    /// system call after a thread's first, and allocates only if the policy differs from that of
+    /// [`Telemetry::set_policy`].
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
@@ -272,8 +272,8 @@ impl Telemetry {
         self.control.words.write(&state::to_words(&self.policy_words, &figures));
     }
 
-    /// The policy that was asked for from outside, if there is a request; [`Telemetry::answer`] is
-    /// to follow. One load if there is none.
+    /// Takes the policy requested from outside, if there is a request; [`Telemetry::answer`] must
+    /// follow. One load if there is none.
     #[inline]
     pub fn take_request(&mut self) -> Option<Policy> {
         let text = self.control.request.take()?;
@@ -286,7 +286,7 @@ impl Telemetry {
         }
     }
 
-    /// What came of the request that was taken.
+    /// Answers the request that was taken.
     pub fn answer(&mut self, outcome: Result<(), impl Display>) {
         let refusal = match outcome {
             Ok(()) => String::new(),
@@ -314,7 +314,7 @@ fn this_thread() -> u64 {
     ID.with(|id| *id)
 }
 
-/// CPU time that a thread of this process has used, in ns; 0 if it is gone.
+/// CPU time of a thread of this process, in ns; 0 if it has ended.
 fn cpu_ns_of(thread_id: u64) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat"))
         .unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Loom models of what a channel shares with those who look from outside: a state is read whole,
-//! and every request has one answer, its own.
+//! Loom models of what a channel shares with other threads: a state is read consistently, and every
+//! request gets exactly its own answer.
 //!
 //! Run by `make loom`.
 
@@ -27,8 +27,8 @@ fn what_is_read_is_whole() {
     });
 }
 
-/// The asker looks once and goes, whatever the channel is at; the next asker hears of its own
-/// request only.
+/// The asker checks once and leaves, whatever state the channel is in; the next asker gets the
+/// answer to its own request only.
 #[test]
 fn an_answer_is_that_of_the_request() {
     loom::model(|| {
@@ -46,7 +46,7 @@ fn an_answer_is_that_of_the_request() {
         let mut refused = 0;
         for request in ["first", "second"] {
             if !cell.ask(request) {
-                // Only while the channel is at the one that was left.
+                // Refused only while the channel handles the abandoned request.
                 refused += 1;
                 continue;
             }

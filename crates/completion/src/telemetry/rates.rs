@@ -1,21 +1,21 @@
-//! What happened between two looks.
+//! Rates between two snapshots.
 
 use super::{PUBLISH_INTERVAL_NS, QueueFigures, QueueState};
 
-/// A thread that has published nothing for this long does nothing.
+/// A thread that has not published for this long counts as idle, in ns.
 const STALE_NS: u64 = 4 * PUBLISH_INTERVAL_NS;
 
 /// All channels of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When, by [`Clock::real`](meantime_hw::Clock::real).
+    /// The time, by [`Clock::real`](meantime_hw::Clock::real).
     pub now_ns: u64,
     /// The channels, by [`QueueState::id`].
     pub queues: Vec<QueueState>,
 }
 
 impl Snapshot {
-    /// This process, now.
+    /// Takes a snapshot of this process.
     pub fn take() -> Self {
         let queues = super::channels().iter().map(|control| control.state()).collect();
         Self { now_ns: meantime_hw::Clock::real().now_ns(), queues }
@@ -25,7 +25,7 @@ impl Snapshot {
         self.queues.iter().find(|queue| queue.id == id).map(|queue| &queue.figures)
     }
 
-    /// What `thread_id` published last.
+    /// The figures that `thread_id` published last.
     fn last_of(&self, thread_id: u64) -> Option<&QueueFigures> {
         let figures = self.queues.iter().map(|queue| &queue.figures);
         figures
@@ -33,37 +33,36 @@ impl Snapshot {
             .max_by_key(|figures| figures.published_ns)
     }
 
-    /// Where an interval begins or ends for a thread that last published at `published_ns`: there,
-    /// so that figures and time are of one moment; or now, if it has done nothing since.
+    /// Where an interval begins or ends for a thread that last published at `published_ns`: at that
+    /// time, so that figures and time agree; or now, if it has been idle since.
     fn edge_ns(&self, published_ns: u64) -> u64 {
         if self.now_ns.saturating_sub(published_ns) > STALE_NS { self.now_ns } else { published_ns }
     }
 }
 
-/// What a channel did between two looks. `None`: nothing happened that would tell.
+/// A channel's activity between two snapshots. `None`: nothing happened to compute it from.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueueRates {
     /// The channel.
     pub id: u64,
     /// Commands ended per second.
     pub iops: f64,
-    /// Mean time of the I/Os whose time is known, in ns.
+    /// Mean time of the timed I/Os, in ns.
     pub mean_ns: Option<f64>,
-    /// CPU time of the channel's thread, in percent of the time that passed, whichever of its
-    /// channels it was for.
+    /// CPU time of the channel's thread, in percent of elapsed time, over all its channels.
     pub cpu_percent: Option<f64>,
-    /// CPU time per command of the channel's thread, in ns: over all its channels, since its CPU
-    /// time is not kept apart.
+    /// CPU time per command of the channel's thread, in ns, over all its channels, since its CPU
+    /// time is not accounted per channel.
     pub cpu_per_io_ns: Option<f64>,
     /// Sleeps per command, in percent.
     pub sleep_percent: Option<f64>,
-    /// Sleeps that found the completion there already, in percent of the sleeps.
+    /// Sleeps after which the completion was there already, in percent of the sleeps.
     pub oversleep_percent: Option<f64>,
-    /// Waits per second that ended otherwise than they were meant to.
+    /// Waits per second in which the spin budget ran out.
     pub fallbacks_per_s: f64,
 }
 
-/// The rates of the channels that `after` has, in its order. One that `before` has not is counted
+/// The rates of the channels in `after`, in its order. A channel that is not in `before` is counted
 /// from its beginning.
 pub fn rates(before: &Snapshot, after: &Snapshot) -> Vec<QueueRates> {
     let ended = |queue: &QueueState| {
@@ -178,8 +177,8 @@ mod tests {
         assert_eq!(rates(&before, &after), [expected]);
     }
 
-    /// By hand: one thread, two channels by turns; the first was used up to 1.1 s, the second from
-    /// there on. 400 + 600 I/Os in the 0.5 s of which the thread ran 0.25 s.
+    /// By hand: one thread, two channels in turn; the first was used up to 1.1 s, the second after
+    /// that. 400 + 600 I/Os in 0.5 s, of which the thread ran 0.25 s.
     #[test]
     fn a_threads_cpu_is_shared_by_its_channels() {
         let before = snapshot(
@@ -207,7 +206,7 @@ mod tests {
             (rate.iops, rate.cpu_percent, rate.cpu_per_io_ns, rate.mean_ns),
             (0.0, Some(0.0), None, None)
         );
-        // Idle until it was looked at, then 100 I/Os until 2 s: not over the time since 0.1 s.
+        // Idle until the snapshot, then 100 I/Os until 2 s: not averaged over the time since 0.1 s.
         let busy = snapshot(2_000, vec![queue(1, figures(7, 2_000, 150, 509))]);
         let rate = rates(&idle, &busy)[0];
         assert_eq!((rate.iops, rate.cpu_percent), (100.0, Some(50.0)));
@@ -215,7 +214,7 @@ mod tests {
         let start = snapshot(1_000, vec![queue(1, figures(7, 1_000, 50, 9))]);
         let ended = snapshot(2_000, vec![queue(1, figures(7, 1_100, 100, 59))]);
         assert_eq!(rates(&start, &ended)[0].iops, 50.0);
-        // Never used at all; and not there before.
+        // Never used; and not in the earlier snapshot.
         let new = snapshot(2_000, vec![queue(2, figures(0, 1_900, 0, 0))]);
         assert_eq!(rates(&start, &new), [QueueRates { id: 2, ..QueueRates::default() }]);
     }

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::ChannelControl;
 
-/// In the order in which they were made. Locked when a channel is made or dropped, and
-/// when the list is read.
+/// In order of creation. Locked when a channel is made or dropped, and when the list is read.
 static CHANNELS: Mutex<Vec<Weak<ChannelControl>>> = Mutex::new(Vec::new());
 
 fn with<R>(act: impl FnOnce(&mut Vec<Weak<ChannelControl>>) -> R) -> R {
@@ -22,15 +21,15 @@ pub(super) fn remove(id: u64) {
     });
 }
 
-/// The channels that this process has now, the oldest first. One that was dropped is not listed;
-/// what is left of it is [`ChannelControl::is_closed`].
+/// The current channels of this process, the oldest first. A dropped one is not listed; handles
+/// that remain are [`ChannelControl::is_closed`].
 pub fn channels() -> Vec<Arc<ChannelControl>> {
     with(|channels| {
         channels.iter().filter_map(Weak::upgrade).filter(|control| !control.is_closed()).collect()
     })
 }
 
-/// The channel with this [`ChannelControl::id`], if it is still there.
+/// The channel with this [`ChannelControl::id`], if it still exists.
 pub fn channel(id: u64) -> Option<Arc<ChannelControl>> {
     channels().into_iter().find(|control| control.id() == id)
 }

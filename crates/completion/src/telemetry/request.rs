@@ -1,5 +1,5 @@
-//! A change asked for from outside, and its answer: one at a time, with neither side waiting for
-//! the other in here.
+//! A change requested from outside, and its answer: one at a time, and neither side waits for the
+//! other here.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -10,13 +10,13 @@ use super::words::TextWords;
 
 /// There is no request.
 const FREE: u32 = 0;
-/// An asker writes the request.
+/// An asker is writing the request.
 const WRITING: u32 = 1;
-/// The request is there.
+/// The request is written.
 const ASKED: u32 = 2;
 /// The channel has taken it.
 const TAKEN: u32 = 3;
-/// The channel has taken it, and the asker has gone.
+/// The channel has taken it, and the asker has left.
 const ABANDONED: u32 = 4;
 /// The channel has answered.
 const ANSWERED: u32 = 5;
@@ -24,29 +24,29 @@ const ANSWERED: u32 = 5;
 /// The most bytes of a request.
 pub(super) const REQUEST_BYTES_MAX: usize = 64;
 
-/// Where a request is, and its texts. Each text belongs to one side at a time, as `phase` says:
-/// every step that hands one over is a Release, and the other side's load of that phase an Acquire.
+/// The phase of a request, and its texts. Each text belongs to one side at a time, as `phase` says:
+/// every step that passes one on is a Release, and the other side's load of that phase an Acquire.
 #[derive(Debug)]
 pub(super) struct RequestCell {
     phase: AtomicU32,
     request: TextWords<{ REQUEST_BYTES_MAX / 8 }>,
-    /// Empty if it was done; else why not.
+    /// Empty if the change was made; otherwise the reason why not.
     refusal: TextWords<48>,
 }
 
-/// What has become of a request.
+/// The state of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The channel has not looked yet.
+    /// The channel has not taken it yet.
     Waiting,
-    /// The channel has taken it, and is at it.
+    /// The channel has taken it, and has not answered.
     Taken,
-    /// Done, or refused for this reason.
+    /// Made, or refused for this reason.
     Answered(Result<(), String>),
 }
 
 impl RequestCell {
-    /// With no request.
+    /// A cell without a request.
     pub(super) fn new() -> Self {
         Self { phase: AtomicU32::new(FREE), request: TextWords::new(), refusal: TextWords::new() }
     }
@@ -55,7 +55,7 @@ impl RequestCell {
         self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Asker: makes the request. False if another one is under way.
+    /// Asker: makes the request. False if another one is pending.
     pub(super) fn ask(&self, request: &str) -> bool {
         if !self.step(FREE, WRITING) {
             return false;
@@ -65,7 +65,7 @@ impl RequestCell {
         true
     }
 
-    /// For the asker that owns the request: what has become of it.
+    /// Asker that owns the request: its state.
     pub(super) fn progress(&self) -> Progress {
         match self.phase.load(Ordering::Acquire) {
             ANSWERED => {
@@ -77,18 +77,18 @@ impl RequestCell {
         }
     }
 
-    /// For the asker that owns the request: gives it up. True if the channel has not taken it,
-    /// and never will.
+    /// Asker that owns the request: abandons it. True if the channel has not taken it, and never
+    /// will.
     pub(super) fn leave(&self) -> bool {
         let withdrawn = self.step(ASKED, FREE);
         if !withdrawn && !self.step(ANSWERED, FREE) && !self.step(TAKEN, ABANDONED) {
-            // It answered between the last two looks.
+            // It answered between the last two checks.
             self.step(ANSWERED, FREE);
         }
         withdrawn
     }
 
-    /// Channel: the request, if there is one. One load if not.
+    /// Channel: takes the request, if there is one. One load if not.
     #[inline]
     pub(super) fn take(&self) -> Option<String> {
         if self.phase.load(Ordering::Relaxed) != ASKED || !self.step(ASKED, TAKEN) {
@@ -97,7 +97,7 @@ impl RequestCell {
         Some(self.request.load())
     }
 
-    /// Channel, which has taken the request: it was done (an empty text), or why not.
+    /// Channel that has taken the request: answers, with an empty text or the reason for refusal.
     pub(super) fn answer(&self, refusal: &str) {
         self.refusal.store(refusal);
         if !self.step(TAKEN, ANSWERED) {

@@ -1,21 +1,21 @@
-//! What a channel says of itself.
+//! The published state of a channel.
 
 use super::words::{pack, unpack};
 
-/// Words of the policy's text: 64 bytes, as a request has.
+/// Words of the policy's text: 64 bytes, the size of a request.
 const POLICY_WORDS: usize = super::request::REQUEST_BYTES_MAX / 8;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a channel has counted when it published, since it was made. Rates come from two of
-        /// these ([`super::rates`]).
+        /// A channel's counts when it published, since its creation. Rates come from two of these
+        /// ([`super::rates`]).
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct QueueFigures {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl QueueFigures {
-            /// The names of the figures, as the control socket has them.
+            /// The names of the figures, as on the control socket.
             pub const NAMES: [&'static str; FIGURES] = [$(stringify!($name)),*];
 
             /// The figures, in the order of [`QueueFigures::NAMES`].
@@ -35,52 +35,52 @@ macro_rules! figures {
 const FIGURES: usize = 14;
 
 figures! {
-    /// Commands that have ended, in whatever way. A request that is split has several.
+    /// Commands ended, with any result. A request that is split has several.
     ended,
     /// Commands in flight.
     in_flight,
-    /// I/Os whose time is known: all of policies that need it, else a sample.
+    /// Timed I/Os: all I/Os of policies that need their times, otherwise a sample.
     timed,
-    /// The sum of their times, from submission to having been seen, in ns.
+    /// The sum of their times, from submission until found complete, in ns.
     timed_sum_ns,
-    /// Waits that a first look did not end.
+    /// Waits that did not end at the first look.
     waits,
     /// Sleeps.
     sleeps,
-    /// Of those, how many found the completion there already.
+    /// Sleeps after which the completion was there already.
     oversleeps,
-    /// Waits that ended otherwise than they were meant to: the spin budget ran out.
+    /// Waits in which the spin budget ran out.
     fallbacks,
-    /// Times the thread blocked for an interrupt.
+    /// Times that the thread blocked for an interrupt.
     blocks,
-    /// The device time that the policy expects, in ns: half of the I/Os are quicker, or the mean if
-    /// it goes by that. 0: it has none.
+    /// The device time that the policy expects, in ns: the median, or the mean if it uses that. 0:
+    /// none.
     expected_ns,
-    /// The device time that few I/Os fall short of, in ns. 0: the policy has none.
+    /// A low quantile of the device time, in ns. 0: the policy has none.
     expected_low_ns,
-    /// CPU time of the thread that published, over its whole life, in ns.
+    /// Lifetime CPU time of the thread that published, in ns.
     thread_cpu_ns,
     /// The thread that published.
     thread_id,
-    /// When, in ns of the device's clock; for a real device the time of
+    /// Time of publication, in ns of the device's clock; for a real device that of
     /// [`Clock::real`](meantime_hw::Clock::real).
     published_ns,
 }
 
 pub(super) const WORDS: usize = FIGURES + POLICY_WORDS;
 
-/// A channel as it was when it last published.
+/// A channel as of its last publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueState {
-    /// Unique among the channels of this process, earlier ones included.
+    /// Unique among all channels of this process, past and present.
     pub id: u64,
-    /// The device, as it was opened.
+    /// The name of the device, as it was opened.
     pub device: String,
-    /// The name of the thread that published; empty if there is no such thread any more.
+    /// The name of the thread that published; empty if it has ended.
     pub thread: String,
-    /// How requests are waited for that name no policy.
+    /// The policy of requests that name none.
     pub policy: String,
-    /// What was counted.
+    /// The counts.
     pub figures: QueueFigures,
 }
 

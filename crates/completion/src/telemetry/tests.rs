@@ -82,7 +82,7 @@ fn an_idle_channel_loses_the_request_and_a_closed_one_says_so() {
     assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Closed { id: control.id() }));
 }
 
-/// Every state published has one number throughout, text included.
+/// Every published state has one number throughout, including its text.
 #[test]
 fn a_state_is_never_torn() {
     let mut telemetry = Telemetry::new("mem:1M", Policy::HybridFixed(1), 0);
@@ -128,7 +128,7 @@ fn many_askers_and_one_channel_neither_lose_nor_mix_answers() {
                             }
                             other => other.unwrap(),
                         };
-                        // Some are left in the middle.
+                        // Some requests are abandoned midway.
                         if n % 5 == 0 {
                             continue;
                         }

@@ -1,37 +1,36 @@
-//! Words that one thread writes and any thread reads whole, and text in them. No lock, no `unsafe`:
-//! every word is an atomic.
+//! Words that one thread writes and any thread reads consistently, and text in them. No lock, no
+//! `unsafe`: every word is an atomic.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How often a reader looks again before it lets the writer run: a write takes some ten
-/// nanoseconds, unless the writer was descheduled.
+/// Retries of a reader before it yields to the writer: a write takes some ten nanoseconds, unless
+/// the writer was descheduled.
 const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// `N` words that are read as one: a sequence lock. The writer never waits; a reader begins again
-/// if it met a write.
+/// `N` words that are read as one: a sequence lock. The writer never waits; a reader retries if it
+/// overlapped a write.
 ///
 /// The order is that of Boehm, "Can seqlocks get along with programming language memory models?"
 /// (MSPC 2012), with the data in relaxed atomics: *odd* is stored before the data (Release fence
 /// between), *even* after it (Release). A reader that loads any word of a write sees, after its
-/// Acquire fence, at least that write's odd number, and begins again.
+/// Acquire fence, at least that write's odd number, and retries.
 #[derive(Debug)]
 pub(super) struct SeqWords<const N: usize> {
-    /// Even: the words are whole. Odd: they are being written.
+    /// Even: the words are consistent. Odd: they are being written.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
 
 impl<const N: usize> SeqWords<N> {
-    /// Words that are `first`.
+    /// The words `first`.
     pub(super) fn new(first: [u64; N]) -> Self {
         Self { sequence: AtomicU64::new(0), words: first.map(AtomicU64::new) }
     }
 
-    /// Replaces all words. To be called by one thread at a time: the owner of the writer's
-    /// side.
+    /// Replaces all words. Only one thread at a time may call it: the owner of the writer's side.
     pub(super) fn write(&self, words: &[u64; N]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
@@ -42,7 +41,7 @@ impl<const N: usize> SeqWords<N> {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// All words, as one write left them.
+    /// Reads all words of one write.
     pub(super) fn read(&self) -> [u64; N] {
         let mut looks = 0u32;
         loop {
@@ -59,7 +58,7 @@ impl<const N: usize> SeqWords<N> {
         }
     }
 
-    /// `None`: they are being written.
+    /// `None` while they are being written.
     fn try_read(&self) -> Option<[u64; N]> {
         let before = self.sequence.load(Ordering::Acquire);
         let words = std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
@@ -69,8 +68,8 @@ impl<const N: usize> SeqWords<N> {
     }
 }
 
-/// A short text in `N` words. Not synchronised by itself: the reader knows by other means that
-/// it was written.
+/// A short text in `N` words. Not synchronised by itself: the reader knows by other means that the
+/// text is written.
 #[derive(Debug)]
 pub(super) struct TextWords<const N: usize>([AtomicU64; N]);
 
@@ -80,7 +79,7 @@ impl<const N: usize> TextWords<N> {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Stores `text`, or as much of it as there is room for.
+    /// Stores `text`, truncated if there is no room.
     pub(super) fn store(&self, text: &str) {
         for (to, from) in self.0.iter().zip(pack::<N>(text)) {
             to.store(from, Ordering::Relaxed);
@@ -94,7 +93,7 @@ impl<const N: usize> TextWords<N> {
     }
 }
 
-/// `text` in words, cut at a character if there are too few; the rest is zero.
+/// `text` in words, cut at a character boundary if it is too long; the rest is zero.
 pub(super) fn pack<const N: usize>(text: &str) -> [u64; N] {
     let mut end = text.len().min(8 * N);
     while !text.is_char_boundary(end) {
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(unpack(&pack::<2>("hybrid=2us")), "hybrid=2us");
         assert_eq!(unpack(&pack::<1>("exactly8")), "exactly8");
         assert_eq!(unpack(&pack::<1>("exactly 8 or more")), "exactly ");
-        // By hand: 7 bytes and the first of the two of µ.
+        // By hand: 7 bytes fit, and the first of the two of µ.
         assert_eq!(unpack(&pack::<1>("1234567µ")), "1234567");
         assert_eq!(unpack(&pack::<2>("")), "");
         let text = TextWords::<2>::new();
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(text.load(), "poll");
     }
 
-    /// Every write has one value in all words, so that a mixture would show.
+    /// Every write has one value in all words, so that a mixture would be detected.
     #[test]
     fn nothing_read_is_torn() {
         let words = SeqWords::<24>::new([0; 24]);

@@ -2,30 +2,29 @@
 //!
 //! A [`Waiter`] owns what one thread's channel needs to spend the time between a doorbell and the
 //! completion: how each policy waits, what it has learned of the device, and deferred work. The
-//! channel owns queues and requests, and lends them for the length of a call as [`Queues`]. The
-//! NVMe channel, the channel to the kernel and the simulator wait by the same code; it is compiled
-//! for each of them, without dynamic dispatch.
+//! channel owns queues and requests, and lends them for the duration of a call as [`Queues`]. The
+//! NVMe channel, the channel to the kernel and the simulator use the same code; it is compiled for
+//! each of them, without dynamic dispatch.
 //!
 //! **One I/O.** When the channel submits a request it asks which queue the request goes to
-//! ([`Waiter::polls_timed`], [`Waiter::interrupts`]) and whether to take its time
+//! ([`Waiter::polls_timed`], [`Waiter::interrupts`]) and whether to time it
 //! ([`Waiter::wants_time`]). Then [`Waiter::wait_for`] waits for a request, or
 //! [`Waiter::wait_for_any`] for whichever ends first:
 //!
-//! 1. The policy becomes a way to wait: block, spin, sleep and spin, or follow a plan of sleeps.
+//! 1. The policy chooses how to wait: block, spin, sleep and spin, or follow a plan of sleeps.
 //! 2. The queue's [`Gap`] waits that way until a command has ended.
-//! 3. [`Queues::refill`] sends what waited for room.
-//! 4. The times of what has ended are taken in: by the policy, and by the figures that the channel
-//!    publishes.
+//! 3. [`Queues::refill`] sends requests that waited for room.
+//! 4. The policy and the channel's published figures record the times of the ended requests.
 //!
-//! A polled request of which no time is taken passes through none of this: the channel itself looks
-//! [`FIRST_LOOKS`] times, and calls the waiter only if nothing came.
+//! A polled request that is not timed passes through none of this: the channel itself looks
+//! [`FIRST_LOOKS`] times, and calls the waiter only if it found no completion.
 //!
-//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request
-//! is taken, and each wait first runs the pieces that fit before the earliest time at which the
-//! request may be complete. Work that has waited too long runs although it does not fit. After 64
-//! I/Os without work all is as it was before.
+//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, every request is timed, and
+//! each wait first runs the pieces that fit before the earliest time at which the request may be
+//! complete. Work that has waited too long runs although it does not fit. 64 I/Os after the last
+//! work the normal state returns.
 //!
-//! **What costs nothing.** Whether a wait has to take the slow path is one byte
+//! **Cost of the fast path.** Whether a wait has to take the slow path is one byte
 //! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its
 //! doorbell.
 
@@ -45,13 +44,13 @@ pub use queues::{InFlight, Queues, Timed};
 use times::Times;
 use work::{GapWork, WithWork, shortened};
 
-/// How often a channel looks for a polled request before it calls its waiter: about 200 ns' worth.
+/// Looks for a polled request before the channel calls its waiter: about 200 ns.
 pub const FIRST_LOOKS: u32 = 128;
 
-/// Of how many requests under way the likely end is compared.
+/// Number of requests whose likely ends are compared.
 const COMPARED: usize = 16;
 
-/// How requests that have ended were found.
+/// How ended requests were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// In a wait on the polled queue, or on the one with an interrupt.
@@ -59,13 +58,13 @@ pub enum Found {
         /// Whether it was the one with an interrupt.
         interrupted: bool,
     },
-    /// By a look outside of a wait: they may have been complete for long.
+    /// By a look outside a wait: they may have been complete for long.
     Looking,
-    /// The kernel had blocked the thread until they were complete.
+    /// The kernel blocked the thread until they were complete.
     Blocked,
 }
 
-/// What the waits of a channel have to look at before they take the fast path.
+/// Flags that keep waits off the fast path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SlowPath(u8);
 
@@ -84,13 +83,13 @@ impl SlowPath {
     }
 }
 
-/// The waits of one channel, and what was learned in them. See the module's documentation.
+/// The waits of one channel, and what it has learned. See the module's documentation.
 #[derive(Default)]
 pub struct Waiter {
     slow_path: SlowPath,
-    /// Whether the time of every request is taken, since there is deferred work or just was.
+    /// Whether every request is timed, since there is deferred work or was recently.
     takes_times: bool,
-    /// Of the polled queue, and of the one with an interrupt.
+    /// For the polled queue, and for the one with an interrupt.
     gaps: [Gap; 2],
     learning: Learning,
     times: Times,
@@ -98,18 +97,18 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// For a channel that has learned nothing yet. `costs`: what a sleep costs; `None`: what it
-    /// costs on this machine, measured when a policy needs it.
+    /// A waiter without observations. `costs`: the costs of sleeping; `None`: those of this
+    /// machine, measured when a policy needs them.
     pub fn new(costs: Option<SleepCosts>) -> Self {
         Self { learning: Learning::new(costs), ..Self::default() }
     }
 
-    /// Waits of the policy `id` go by this instance of its rule.
+    /// Uses this instance of the rule for the policy `id`.
     pub fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
         self.learning.use_rule(id, rule);
     }
 
-    /// The channel has a queue with an interrupt.
+    /// Notes that the channel has a queue with an interrupt.
     pub fn allow_interrupts(&mut self) {
         self.learning.allow_interrupts();
     }
@@ -119,38 +118,38 @@ impl Waiter {
         self.learning.prepare(policy);
     }
 
-    /// How long a wait may spin before it stops burning the CPU.
+    /// Sets how long a wait may spin before it stops using the CPU.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
         self.gaps[0].set_spin_budget_ns(budget_ns);
     }
 
-    /// The waits on the polled queue, or on the one with an interrupt.
+    /// The gap of the polled queue, or of the one with an interrupt.
     pub fn gap(&mut self, interrupted: bool) -> &mut Gap {
         &mut self.gaps[usize::from(interrupted)]
     }
 
-    /// What those waits came to.
+    /// The counters of that gap.
     pub fn counters(&self, interrupted: bool) -> GapCounters {
         self.gaps[usize::from(interrupted)].counters()
     }
 
-    /// What the last of them was like.
+    /// The result of the last wait in that gap.
     pub fn waited(&self, interrupted: bool) -> &Waited {
         self.gaps[usize::from(interrupted)].waited()
     }
 
-    /// What `policy` goes by at present; `None` if it does not estimate.
+    /// The current estimate of `policy`; `None` if it does not estimate.
     pub fn estimate(&self, policy: Policy) -> Option<Estimate> {
         self.learning.estimate(policy)
     }
 
-    /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
+    /// The mean device time used by `hybrid`, in ns; 0 while there is none.
     pub fn mean_ns(&self) -> u64 {
         self.learning.mean_ns()
     }
 
-    /// What a channel of `policy` publishes of its waits and its times. The commands that have
-    /// ended, and those in flight, the channel adds.
+    /// The figures that a channel of `policy` publishes of its waits and times. The channel adds
+    /// the numbers of commands ended and in flight.
     pub fn figures(&self, policy: Policy) -> QueueFigures {
         let expected = self.learning.expected(policy);
         let [polled, interrupted] = [0, 1].map(|at: usize| self.gaps[at].counters());
@@ -169,7 +168,7 @@ impl Waiter {
         }
     }
 
-    /// Whether a wait has to look at more than its queue: requests are collected, or there is
+    /// Whether a wait has to consider more than its queue: requests are collected, or there is
     /// deferred work.
     #[inline(always)]
     pub fn is_slow(&self) -> bool {
@@ -182,14 +181,13 @@ impl Waiter {
         self.slow_path.has(SlowPath::PLUGGED)
     }
 
-    /// The channel collects requests from now on, or no longer.
+    /// Sets whether the channel collects requests.
     #[inline(always)]
     pub fn set_plugged(&mut self, plugged: bool) {
         self.slow_path.set(SlowPath::PLUGGED, plugged);
     }
 
-    /// Whether I/O of `policy` goes to the polled queue without further questions, and its time may
-    /// be wanted.
+    /// Whether I/O of `policy` always goes to the polled queue, and may need to be timed.
     #[inline]
     pub fn polls_timed(&self, policy: Policy) -> bool {
         self.learning.polls(policy) || policy.is_poll() && self.takes_times
@@ -201,20 +199,20 @@ impl Waiter {
         self.learning.interrupts(policy, class)
     }
 
-    /// Whether the time of an I/O of `class` is wanted that was sent to the polled queue; if not,
-    /// nothing is to be gained by sleeping, and it is polled for.
+    /// Whether an I/O of `class` sent to the polled queue is to be timed. If not, sleeping would
+    /// gain nothing, and it is polled for.
     #[inline]
     pub fn wants_time(&mut self, policy: Policy, class: Class) -> bool {
         self.takes_times || !self.learning.skips(policy, class)
     }
 
-    /// Whether the time of every I/O is taken, since there is deferred work or just was.
+    /// Whether every I/O is timed, since there is deferred work or was recently.
     #[inline]
     pub fn takes_times(&self) -> bool {
         self.takes_times
     }
 
-    /// Whether the time of a polled I/O submitted at `now_ns` is taken as a sample.
+    /// Whether to time a polled I/O submitted at `now_ns` as a sample.
     pub fn take_sample(&mut self, now_ns: u64) -> bool {
         self.times.take_sample(now_ns)
     }
@@ -235,8 +233,8 @@ impl Waiter {
         self.learn(queues, Found::Waiting { interrupted });
     }
 
-    /// Waits until a command has ended, whichever request it is of that no caller has a ticket for.
-    /// False if none is under way.
+    /// Waits until a command of any request without a ticket has ended. False if no such request is
+    /// in flight.
     #[inline]
     pub fn wait_for_any<Q: Queues>(&mut self, queues: &mut Q) -> bool {
         if queues.is_busy(false) && queues.is_busy(true) {
@@ -249,7 +247,8 @@ impl Waiter {
     }
 
     /// Waits until a command has ended on either queue. It looks at both, since a sleep for one
-    /// would oversleep the other; when the budget is spent, by growing sleeps.
+    /// would oversleep the other; when the spin budget is spent, it sleeps between looks, longer
+    /// each time.
     #[inline(never)]
     fn wait_on_both<Q: Queues>(&mut self, queues: &mut Q) {
         let has_work = self.has_work();
@@ -268,8 +267,7 @@ impl Waiter {
         self.work.forget_look();
     }
 
-    /// The request without a ticket that is likely to end first, as far as that matters: no more
-    /// than the first few are looked at.
+    /// The request without a ticket that is likely to end first; only the first few are compared.
     fn next_to_end<Q: Queues>(&self, queues: &Q) -> Option<Q::Id> {
         let first = queues.unclaimed().next()?;
         if !matches!(queues.request(first).policy, Policy::Adaptive(_) | Policy::Auto) {
@@ -295,7 +293,7 @@ impl Waiter {
             worked = self.work.work(&mut queues.queue(interrupted), ends_ns) > 0;
             if !worked {
                 let worked_ns = self.work.counters().worked_ns - before_ns;
-                // Without a sleep, since only so the earliest end becomes known.
+                // Without a sleep, since only then the earliest completion can be learned.
                 let explores = timed && wanted && ends_ns.is_none();
                 let plan = match explores {
                     true => WaitPlan::Poll,
@@ -310,7 +308,7 @@ impl Waiter {
             }
         }
         queues.refill(interrupted);
-        // If a look of the work's found it, the gap was not waited in.
+        // If a look between pieces of work found it, the gap was not waited in.
         self.learn(queues, if worked { Found::Looking } else { Found::Waiting { interrupted } });
         self.work.forget_look();
         if !self.takes_times {
@@ -318,7 +316,7 @@ impl Waiter {
         }
     }
 
-    /// Takes in the times of what has ended.
+    /// Records the times of ended requests.
     #[inline]
     pub fn learn<Q: Queues>(&mut self, queues: &mut Q, found: Found) {
         if !queues.timed().is_empty() {
@@ -351,7 +349,7 @@ impl Waiter {
                 now_ns,
             };
             times.add(sample.device_ns);
-            // What was found just after a piece may have been there during that.
+            // A completion found just after a piece may have come during the piece.
             let after_piece = work.observation_after_piece(&flight);
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());

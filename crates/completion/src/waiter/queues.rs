@@ -1,42 +1,42 @@
-//! What a [`Waiter`](super::Waiter) is generic over: the queues of one channel, and the requests
-//! under way on them.
+//! The trait that a [`Waiter`](super::Waiter) is generic over: the queues of one channel, and the
+//! requests in flight on them.
 
 use super::super::gap::Source;
 use super::super::learning::Flight;
 use super::super::policy::Policy;
 use meantime_hw::{clock, cpu};
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct InFlight {
-    /// The way it is waited for.
+    /// Its policy.
     pub policy: Policy,
     /// What policies see of it.
     pub flight: Flight,
-    /// Whether its time is taken: only then its class and its time of submission are known.
+    /// Whether it is timed: only then its class and submission time are known.
     pub timed: bool,
-    /// Whether any caller may take its result: none holds a ticket for it.
+    /// Whether any caller may take its result: there is no ticket for it.
     pub unclaimed: bool,
 }
 
-/// A request that has ended well, and whose time is taken.
+/// A timed request that has succeeded.
 #[derive(Debug, Clone, Copy)]
 pub struct Timed {
-    /// The way it was waited for.
+    /// Its policy.
     pub policy: Policy,
     /// What policies see of it.
     pub flight: Flight,
 }
 
-/// One channel: a polled queue, perhaps one with an interrupt, and the requests under way on them.
+/// One channel: a polled queue, optionally one with an interrupt, and the requests in flight.
 pub trait Queues {
-    /// Names a request.
+    /// Identifies a request.
     type Id: Copy;
-    /// One queue, to be waited on.
+    /// One queue that can be waited on.
     type Queue<'a>: Source
     where
         Self: 'a;
-    /// Both queues, to be waited on together.
+    /// Both queues, waited on together.
     type Both<'a>: Source
     where
         Self: 'a;
@@ -44,33 +44,33 @@ pub trait Queues {
     /// The polled queue, or the one with an interrupt.
     fn queue(&mut self, interrupted: bool) -> Self::Queue<'_>;
 
-    /// Both queues; `None` if there is one.
+    /// Both queues; `None` if there is only one.
     fn both(&mut self) -> Option<Self::Both<'_>>;
 
     /// Whether commands are in flight on the polled queue, or on the one with an interrupt.
     fn is_busy(&self, interrupted: bool) -> bool;
 
-    /// Commands may have ended on this queue: sends what waits for room.
+    /// Commands may have ended on this queue: sends requests that wait for room.
     fn refill(&mut self, interrupted: bool) {
         let _ = interrupted;
     }
 
-    /// How many requests are under way.
+    /// Number of requests in flight.
     fn active(&self) -> usize;
 
     /// The request `id`.
     fn request(&self, id: Self::Id) -> InFlight;
 
-    /// The same, before it is marked as one that was waited for.
+    /// The request `id`, as it was before this call marks it as waited for.
     fn begin_wait(&mut self, id: Self::Id) -> InFlight;
 
-    /// All requests under way.
+    /// All requests in flight.
     fn under_way(&self) -> impl Iterator<Item = InFlight>;
 
     /// Those of them that are [`InFlight::unclaimed`].
     fn unclaimed(&self) -> impl Iterator<Item = Self::Id>;
 
-    /// The requests that have ended since the waiter last looked, of those whose time is taken.
+    /// The timed requests that have ended since the waiter last took them.
     fn timed(&mut self) -> &mut Vec<Timed>;
 
     /// The time in ns.
@@ -81,7 +81,7 @@ pub trait Queues {
         clock::thread_cpu_ns()
     }
 
-    /// How often another thread took the CPU away from this one.
+    /// How often this thread was preempted.
     fn involuntary_switches(&self) -> u64 {
         cpu::involuntary_switches()
     }

@@ -1,10 +1,10 @@
-//! The times that a channel publishes.
+//! The published times of a channel.
 
-/// How far apart samples of polled I/O are at least: 200 a second, which a device of half a million
-/// does not feel.
+/// Minimum time between samples of polled I/O, in ns: 200 samples a second, negligible for a device
+/// of half a million I/Os.
 const SAMPLE_INTERVAL_NS: u64 = 5_000_000;
 
-/// The I/Os of which the time was taken.
+/// Sums over the timed I/Os.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) count: u64,
@@ -13,14 +13,14 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Takes in the time of one.
+    /// Adds an I/O.
     #[inline]
     pub(super) fn add(&mut self, device_ns: u64) {
         self.count += 1;
         self.sum_ns += device_ns;
     }
 
-    /// Whether a polled I/O is to be timed that is submitted at `now_ns`.
+    /// Whether to time a polled I/O submitted at `now_ns`.
     pub(super) fn take_sample(&mut self, now_ns: u64) -> bool {
         let due = now_ns >= self.next_sample_ns;
         if due {

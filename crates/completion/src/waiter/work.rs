@@ -11,30 +11,30 @@ use super::super::work::{DeferError, Deferred, WorkCounters};
 use super::{InFlight, Queues, SlowPath, Waiter};
 use meantime_hw::Clock;
 
-/// After this many I/Os without work the time of I/O is not taken any more.
+/// Number of I/Os without work after which I/O is no longer timed.
 const IDLE_IOS: u32 = 64;
 
-/// A piece of at most this is run when nothing is known of the gap, in ns: no device we know of
-/// completes an I/O sooner.
+/// Bound of the largest piece that runs when the gap is unknown, in ns: no known device completes
+/// an I/O sooner.
 const SMALL_NS: u64 = 1_000;
 
-/// With more requests than this under way one is always about to end.
+/// With more requests than this in flight, one is always about to end.
 const MANY: usize = 64;
 
-/// How long a channel that is dropped works, in ns.
+/// Working time of a channel that is dropped, in ns.
 const FINISH_NS: u64 = 1_000_000_000;
 
 impl Waiter {
-    /// Whether there is deferred work, or just was, or requests under way were timed for it.
+    /// Whether there is deferred work, or was recently, or requests in flight were timed for it.
     #[inline(always)]
     pub fn has_work(&self) -> bool {
         self.slow_path.has(SlowPath::WORK)
     }
 
-    /// Takes `work` over at `now_ns`.
+    /// Accepts `work` at `now_ns`.
     ///
     /// # Errors
-    /// The work, if there is too much.
+    /// Returns the work, if there is too much.
     #[inline(never)]
     pub fn defer(&mut self, work: Box<dyn Deferred>, now_ns: u64) -> Result<(), DeferError> {
         self.work.backlog.push(work, now_ns)?;
@@ -42,62 +42,63 @@ impl Waiter {
         Ok(())
     }
 
-    /// From now on I/O is timed, and waits take the slow path.
+    /// Turns on timing of I/O and the slow path of waits.
     fn begin_work(&mut self) {
         self.work.begin();
         self.takes_times = true;
         self.slow_path.set(SlowPath::WORK, true);
     }
 
-    /// An I/O that was timed has ended, or a wait is over. If there was no work for long, all is as
-    /// it was before.
+    /// Called when a timed I/O or a wait has ended. Without work for long enough, restores the
+    /// normal state.
     pub(super) fn after_work<Q: Queues>(&mut self, queues: &Q) {
         self.takes_times &= self.work.goes_on();
         if self.takes_times {
             return;
         }
-        // The fast path does not look for times: no polled request may be left whose time is taken.
+        // The fast path does not record times: no timed polled request may be left.
         let timed = |request: InFlight| request.policy.is_poll() && request.timed;
         if !queues.under_way().any(timed) {
             self.slow_path.set(SlowPath::WORK, false);
         }
     }
 
-    /// How much deferred work there is.
+    /// The amount of deferred work.
     pub fn deferred(&self) -> usize {
         self.work.backlog.len()
     }
 
-    /// What deferred work came to.
+    /// The counters of deferred work.
     pub fn work_counters(&self) -> WorkCounters {
         self.work.counters()
     }
 
-    /// Wakes `waker` when work that was pending can go on.
+    /// Sets the waker that is called when pending work can continue.
     pub fn set_work_waker(&mut self, waker: Option<Waker>) {
         self.work.backlog.set_waker(waker);
     }
 
-    /// Runs pieces, fitting or not, until `budget_ns` are used up or nothing can go on; how many.
+    /// Runs pieces, fitting or not, until `budget_ns` are used up or no work is runnable. Returns
+    /// their number.
     ///
     /// # Panics
-    /// If a piece did.
+    /// If a piece panicked.
     pub fn run_deferred(&mut self, budget_ns: u64, clock: &Clock) -> usize {
         self.work.run_for(budget_ns, clock)
     }
 
-    /// Runs a piece that has waited too long, if there is one.
+    /// Runs an overdue piece, if there is one.
     pub fn run_overdue(&mut self, clock: &Clock) {
         self.work.run_overdue(clock.now_ns(), || clock.now_ns());
     }
 
-    /// When the first work that can go on has waited too long, in ns.
+    /// When the first runnable work becomes overdue, in ns.
     pub fn overdue_ns(&self) -> Option<u64> {
         self.work.backlog.latest_ns()
     }
 
-    /// Runs what fits before `id`, or any request if that is `None`, may be complete. How many
-    /// commands ended meanwhile.
+    /// Runs the pieces that fit before `id`, or any request if that is `None`, may be complete.
+    /// Returns the number of commands that ended meanwhile.
     pub fn work_before<Q: Queues>(&mut self, queues: &mut Q, id: Option<Q::Id>) -> usize {
         if self.deferred() == 0 {
             return 0;
@@ -106,7 +107,7 @@ impl Waiter {
         self.work.work(&mut queues.queue(false), ends_ns)
     }
 
-    /// How much time is left before a request may be complete, in ns; `None` if that is not known.
+    /// The time left before a request may be complete, in ns; `None` if unknown.
     pub fn gap_left_ns<Q: Queues>(&mut self, queues: &Q) -> Option<u64> {
         if queues.active() == 0 {
             return Some(u64::MAX);
@@ -116,8 +117,8 @@ impl Waiter {
         Some(self.earliest_end_ns(queues, None)?.saturating_sub(queues.now_ns()))
     }
 
-    /// When the request that is waited for may be complete, in ns: `id` if a caller has a ticket
-    /// for it, else any. `None`: not known.
+    /// When the request waited for may be complete, in ns: `id` if a caller has a ticket for it,
+    /// else any request. `None`: unknown.
     pub(super) fn earliest_end_ns<Q: Queues>(&self, queues: &Q, id: Option<Q::Id>) -> Option<u64> {
         let end_ns = |request: InFlight| {
             let Flight { submitted_ns, class, .. } = request.flight;
@@ -136,58 +137,57 @@ impl Waiter {
             .try_fold(u64::MAX, |earliest_ns, request| Some(earliest_ns.min(end_ns(request)?)))
     }
 
-    /// The channel ends: runs what can be run, and logs how much could not.
+    /// Called when the channel is dropped: runs the remaining work, and logs how much is left.
     pub fn finish_work(&mut self, clock: &Clock) {
         self.work.finish(clock);
     }
 }
 
-/// The work of a channel, and what it needs to know to do it in time.
+/// The work of a channel, and the state needed to run it in time.
 #[derive(Default)]
 pub(super) struct GapWork {
     pub(super) backlog: Backlog,
-    /// Whether the caller has asked how much time is left, before this wait.
+    /// Whether the caller asked for the time left before this wait.
     asked: bool,
-    /// I/Os that have ended since there was work last.
+    /// I/Os that have ended since there was last work.
     idle: u32,
-    /// When the queue was last looked at in vain before a piece after which a completion was found,
-    /// in ns.
+    /// Time of the last look in vain before a piece after which a completion was found, in ns.
     vain_ns: Option<u64>,
 }
 
 impl GapWork {
-    /// What was done.
+    /// The counters.
     pub(super) fn counters(&self) -> WorkCounters {
         self.backlog.counters()
     }
 
-    /// There is work.
+    /// Notes that there is work.
     fn begin(&mut self) {
         self.idle = 0;
     }
 
-    /// A caller that has work of its own asks how much time is left.
+    /// Notes that a caller with its own work asked for the time left.
     pub(super) fn asked(&mut self) {
         self.asked = true;
     }
 
-    /// Whether it matters to the coming wait how much time is left.
+    /// Whether the coming wait needs the time left.
     pub(super) fn is_wanted(&mut self) -> bool {
         std::mem::take(&mut self.asked) || !self.backlog.is_empty()
     }
 
-    /// An I/O has ended. False once there was no work for long.
+    /// Notes that an I/O has ended. False after enough I/Os without work.
     pub(super) fn goes_on(&mut self) -> bool {
         self.forget_look();
         self.idle = if self.backlog.is_empty() { self.idle.saturating_add(1) } else { 0 };
         self.idle < IDLE_IOS
     }
 
-    /// Before `source` is waited for: runs what fits before `ends_ns`, the time at which it may be
-    /// complete, and what has waited too long, a piece at a time. How many commands ended
-    /// meanwhile.
+    /// Before a wait on `source`: runs the pieces that fit before `ends_ns`, the time at which it
+    /// may be complete, and overdue work, a piece at a time. Returns the number of commands that
+    /// ended meanwhile.
     ///
-    /// If that time is not known, one small piece is run.
+    /// If that time is unknown, runs one small piece.
     #[inline(never)]
     pub(super) fn work(&mut self, source: &mut impl Source, ends_ns: Option<u64>) -> usize {
         if self.backlog.is_empty() {
@@ -210,7 +210,7 @@ impl GapWork {
                 self.found_after(began_ns, now_ns);
                 return ended;
             }
-            // Work that never ends must not keep deadlines from being looked at.
+            // Endless work must not prevent deadline checks.
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;
@@ -218,14 +218,14 @@ impl GapWork {
         }
     }
 
-    /// A completion was found after a piece that ran from `began_ns` to `end_ns`, and not before
-    /// it.
+    /// Records that a completion was found after a piece that ran from `began_ns` to `end_ns`, and
+    /// not before it.
     fn found_after(&mut self, began_ns: u64, end_ns: u64) {
         self.backlog.note_late(end_ns.saturating_sub(began_ns));
         self.vain_ns = Some(began_ns);
     }
 
-    /// Runs a piece that has waited too long, if there is one; from when to when.
+    /// Runs an overdue piece, if there is one. Returns its start and end.
     pub(super) fn run_overdue(
         &mut self,
         now_ns: u64,
@@ -261,33 +261,32 @@ impl GapWork {
         }
     }
 
-    /// When an I/O that has just been found complete may have been so, if it was found just after a
-    /// piece.
+    /// The observation for an I/O that was found complete just after a piece.
     pub(super) fn observation_after_piece(&self, flight: &Flight) -> Option<Observation> {
         self.vain_ns.map(|vain_ns| Observation::After(vain_ns.saturating_sub(flight.submitted_ns)))
     }
 
-    /// What was found in a wait has been taken in.
+    /// Called when the completions found in a wait have been recorded.
     pub(super) fn forget_look(&mut self) {
         self.vain_ns = None;
     }
 }
 
-/// What is left to be slept when so much has passed with work.
+/// The plan with its sleep shortened by the time already spent on work.
 pub(super) fn shortened(plan: WaitPlan, worked_ns: u64) -> WaitPlan {
     match plan {
         WaitPlan::Sleep(ns) => WaitPlan::Sleep(ns.saturating_sub(worked_ns)),
-        // A plan counts from the submission as it is.
+        // A plan counts from the submission already.
         other => other,
     }
 }
 
-/// A queue to wait on, with work that may become overdue meanwhile: each look at deadlines is one
-/// at that as well.
+/// A queue to wait on, with work that may become overdue meanwhile: each deadline check also checks
+/// for that.
 pub(super) struct WithWork<'a, S> {
     source: &'a mut S,
     work: &'a mut GapWork,
-    /// The piece that was run since the last look, from when to when.
+    /// Start and end of the piece that ran since the last look.
     piece: Option<(u64, u64)>,
 }
 
@@ -311,7 +310,7 @@ impl<S: Source> Source for WithWork<'_, S> {
 
     #[inline]
     fn has_completion(&self) -> bool {
-        // The look after a piece is one that takes what it finds.
+        // The look after a piece has to reap what it finds.
         self.piece.is_some() || self.source.has_completion()
     }
 
@@ -326,7 +325,7 @@ impl<S: Source> Source for WithWork<'_, S> {
     fn tick_interval_ns(&self) -> u64 {
         let interval_ns = self.source.tick_interval_ns();
         let Some(latest_ns) = self.work.backlog.latest_ns() else { return interval_ns };
-        // Something, so that a wait that blocks does.
+        // Never zero, so that a blocking wait blocks.
         interval_ns.min(latest_ns.saturating_sub(self.source.now_ns()).max(SMALL_NS))
     }
 

@@ -12,18 +12,18 @@ use crate::xattr::{self, Value};
 use crate::{Corruption, Defect, Error, FileType};
 use crate::{Inode, Source, features};
 
-/// An inode's blocks, and what of its file they hold.
+/// An inode's blocks, counted, and the file's extent.
 #[derive(Default)]
 pub(super) struct Blocks {
-    /// In units of what the bitmaps count.
+    /// In clusters, the units of the bitmaps.
     clusters: u64,
-    /// The cluster that was counted last: with `bigalloc` neighbours may be in one.
+    /// The cluster counted last: with `bigalloc` adjacent blocks may share one.
     last: Option<u64>,
-    /// The last logical block that was written.
+    /// The last written logical block.
     last_written: Option<u64>,
-    /// Logical blocks that were written.
+    /// Number of written logical blocks.
     written: u64,
-    /// The cluster that was counted first.
+    /// The cluster counted first.
     first: Option<u64>,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct Blocks {
 #[derive(Default)]
 pub(super) struct Part {
     blocks: Blocks,
-    /// Whether not all of it could be read.
+    /// Whether a part of it could not be read.
     is_broken: bool,
-    /// What is wrong with its nodes, and the block of each.
+    /// The defects of its nodes, and the block of each.
     defects: Vec<(Defect, Option<u64>)>,
 }
 
 impl Part {
-    /// `next` comes behind all before.
+    /// Appends `next`, which follows all earlier parts.
     fn join(&mut self, next: &Self, has_clusters: bool) {
         let (all, more) = (&mut self.blocks, &next.blocks);
         let goes_on = has_clusters && more.first.is_some() && more.first == all.last;
@@ -53,14 +53,14 @@ impl Part {
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// The cluster that `block` is in.
+    /// The cluster of `block`.
     pub(super) fn cluster(&self, block: u64) -> u64 {
         let superblock = self.volume.superblock();
         let within = block.saturating_sub(superblock.group_start(0));
         within / u64::from(superblock.cluster_blocks())
     }
 
-    /// Blocks from `start` on are in use by `ino`, or by the file system itself.
+    /// Claims blocks from `start` on for `ino`, or for the file system itself.
     pub(super) fn claim(
         &mut self,
         start: u64,
@@ -73,7 +73,7 @@ impl<S: Source> Checker<'_, S> {
         }
         let superblock = self.volume.superblock();
         let begin = superblock.group_start(0);
-        // In a cluster there may be blocks of several.
+        // A cluster may hold blocks of several users.
         let may_share = superblock.cluster_blocks() > 1
             || superblock.features().has_ro_compat(features::ro_compat::SHARED_BLOCKS);
         let first = self.cluster(start);
@@ -83,7 +83,7 @@ impl<S: Source> Checker<'_, S> {
         }
         let (new, old) = self.used.insert_run(first, count);
         self.summary.blocks += new;
-        // Once a run: the others will be shared as well.
+        // Reported once per run: the following blocks will be shared as well.
         if let Some(old) = old.filter(|_| !may_share) {
             let mut shared =
                 Corruption::new(Defect::BlockShared).in_block((begin + old).max(start));
@@ -101,16 +101,15 @@ impl<S: Source> Checker<'_, S> {
             return;
         }
         let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
-        // (A block of a file may be there twice, where blocks can be shared; a cluster has
-        // several.)
+        // (A file may have the same block twice, where sharing is possible; a cluster has several.)
         let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
         counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
         counted.first.get_or_insert(first);
     }
 
-    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its
-    /// size; not those of the list of bad blocks, which are not counted.
+    /// Claims the blocks of `inode`, and compares them with its block count and size. The list of
+    /// bad blocks has no count to compare.
     pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_list: bool) -> Step {
         let mut counted = Blocks::default();
         let mut whole = true;
@@ -129,8 +128,7 @@ impl<S: Source> Checker<'_, S> {
         }
         let values = self.value_clusters(inode)?;
         self.account(inode, values.map_or(0, |(inodes, _)| inodes));
-        // The blocks of a tree that cannot be read to its end are not known, nor those that a
-        // replay would give it.
+        // The blocks of an unreadable tree are unknown, as are those that a replay would add.
         let (Some((_, values)), true) =
             (values, whole && !is_list && !self.is_unsettled(inode.ino()))
         else {
@@ -139,7 +137,7 @@ impl<S: Source> Checker<'_, S> {
         let superblock = self.volume.superblock();
         let (ino, block_bytes) = (inode.ino(), u64::from(superblock.block_bytes()));
         let cluster_512 = u64::from(superblock.cluster_blocks()) * (block_bytes / 512);
-        // Values of attributes in inodes of their own count as well.
+        // Attribute values in separate inodes count as well.
         let found_512 = counted.clusters.saturating_add(values).saturating_mul(cluster_512);
         if found_512 != inode.metadata().blocks_512 {
             self.wrong(Defect::BlockCount, ino, path)?;
@@ -150,12 +148,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether the size of `inode` does not go with its blocks (`check_blocks`).
+    /// Whether the size of `inode` contradicts its blocks (`check_blocks`).
     fn is_wrong_size(&self, inode: &Inode, counted: &Blocks) -> bool {
         let block_bytes = u64::from(self.volume.superblock().block_bytes());
         let (size, end) = (inode.size(), counted.last_written.map_or(0, |last| last + 1));
         if inode.file_type() == FileType::Directory && inode.has_blocks() {
-            // All of it is written; some may be kept behind it.
+            // Every block is written; some may be preallocated behind the end.
             let blocks = size / block_bytes;
             let kept = u64::from(self.raw.prealloc_dir_blocks);
             return !size.is_multiple_of(block_bytes)
@@ -169,15 +167,15 @@ impl<S: Source> Checker<'_, S> {
         } else {
             DIRECT as u64 + pointers + pointers.pow(2) + pointers.pow(3)
         };
-        // Data that was written is before the end of the file.
+        // Written data lies before the end of the file.
         let beyond =
             counted.last_written.is_some_and(|last| size < last.saturating_mul(block_bytes));
         let too_large = inode.file_type() == FileType::Regular && size.div_ceil(block_bytes) > most;
         beyond && !inode.has(flags::VERITY) || too_large
     }
 
-    /// How many attributes of `inode` have values in inodes of their own, and the clusters that are
-    /// charged for those; nothing if that cannot be known.
+    /// The number of `inode`'s attributes with values in separate inodes, and the clusters charged
+    /// for those; `None` if unknown.
     fn value_clusters(&mut self, inode: &Inode) -> Step<Option<(u64, u64)>> {
         let volume = self.volume;
         let block = match inode.attribute_block() {
@@ -185,7 +183,7 @@ impl<S: Source> Checker<'_, S> {
             number => match volume.attribute_block(inode.ino(), number) {
                 Ok(block) => Some(block),
                 Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
-                // What is wrong is said when the attributes are read.
+                // The defect is reported when the attributes are read.
                 Err(_) => return Ok(None),
             },
         };
@@ -204,7 +202,7 @@ impl<S: Source> Checker<'_, S> {
             let Value::Inode { ino, bytes } = attribute.value else { continue };
             let Ok(value) = volume.inode(ino) else { return Ok(None) };
             inodes += 1;
-            // Values that Lustre made are not charged.
+            // Values made by Lustre are not charged.
             let is_lustre = value.metadata().modified.seconds as u32 == inode.ino()
                 && value.metadata().generation == inode.metadata().generation;
             clusters += if is_lustre { 0 } else { (bytes as u64).div_ceil(cluster_bytes) };
@@ -212,7 +210,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(Some((inodes, clusters)))
     }
 
-    /// An extent tree; whether all of it could be read.
+    /// Claims an extent tree. Returns whether all of it could be read.
     fn extents_of(
         &mut self,
         inode: &Inode,
@@ -228,7 +226,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(!tree.is_broken)
     }
 
-    /// What is below a root, or another node, from the one in `block` on, joined to `above`.
+    /// Claims the subtree whose top node is in `block`, and appends it to `above`.
     fn subtree(
         &mut self,
         inode: &Inode,
@@ -240,15 +238,14 @@ impl<S: Source> Checker<'_, S> {
         let has_clusters = volume.superblock().cluster_blocks() > 1;
         let guarded = volume.superblock().has_checksums();
         self.tick()?;
-        // It is claimed before it is read: a tree that leads in a circle ends at a block that is
-        // shared.
+        // Claimed before it is read: a circular tree ends at a block that is shared.
         if !has_clusters && self.used.contains(self.cluster(block)) {
             above.is_broken = true;
             return self.claim(block, 1, Some(ino), path);
         }
-        // A cluster may be shared. So that a node that many inodes lead to is read once, each other
-        // one is told what was found then. (Checksums are of one inode's nodes: no other gets
-        // below the first.)
+        // A cluster may be shared. So that a node with many parents is read only once, the result
+        // is kept for the others. (Checksums belong to one inode's nodes: no other inode gets below
+        // the first.)
         let may_share = has_clusters && !guarded;
         if let Some((known, part)) = self.parts.get(&block).filter(|_| may_share) {
             let (is_same, part) = (*known == place, Rc::clone(part));
@@ -264,7 +261,7 @@ impl<S: Source> Checker<'_, S> {
             return Ok(());
         }
         let mut part = Part::default();
-        // It has a cluster to itself; that of the extent before it may go on behind it.
+        // It has its own cluster; the extent before it may continue in that cluster.
         part.blocks.clusters = 1;
         self.claim(block, 1, Some(ino), path)?;
         match self.block(block, Some(ino), path)? {
@@ -291,7 +288,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// One node: claims what its extents have; the nodes below it.
+    /// Claims the extents of one node, and the nodes below it.
     fn node(
         &mut self,
         inode: &Inode,
@@ -322,12 +319,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(node.children().collect())
     }
 
-    /// A block map; whether all of it could be read.
+    /// Claims a block map. Returns whether all of it could be read.
     fn map_of(&mut self, inode: &Inode, path: Option<&Path>, counted: &mut Blocks) -> Step<bool> {
         let (ino, volume) = (inode.ino(), self.volume);
         let per_block = u64::from(volume.superblock().block_bytes() / 4);
         let mut whole = true;
-        // Pointer, how many levels of pointers it leads to, and the first logical block below it.
+        // Pointer, levels of pointers below it, and its first logical block.
         let mut left: Vec<(u64, u32, u64)> = Vec::new();
         let mut logical = 0u64;
         for (at, block) in words(inode.block_area()).iter().enumerate() {
@@ -357,7 +354,7 @@ impl<S: Source> Checker<'_, S> {
                 continue;
             }
             if was_used {
-                // It may lead in a circle.
+                // The map may be circular.
                 whole = false;
                 continue;
             }
@@ -374,7 +371,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(whole)
     }
 
-    /// The block of attributes of `inode`, which others may have as well.
+    /// The attribute block of `inode`, which other inodes may share.
     fn attribute_block(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let block = inode.attribute_block();
         if let Some((_, found)) = self.shared.get_mut(&block) {
@@ -382,7 +379,7 @@ impl<S: Source> Checker<'_, S> {
             return Ok(());
         }
         self.claim(block, 1, Some(inode.ino()), path)?;
-        // (What else is wrong with it is found when the attributes are read.)
+        // (Its other defects are found when the attributes are read.)
         let says = match self.volume.block(block) {
             Ok(bytes) => xattr::references(&bytes).unwrap_or(0),
             Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
@@ -392,7 +389,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether attribute blocks say how many inodes have them.
+    /// Checks the reference counts of attribute blocks.
     pub(super) fn attribute_references(&mut self) -> Step {
         let mut wrong: Vec<u64> = Vec::new();
         wrong.extend(

@@ -1,5 +1,5 @@
-//! Fields that agree with nothing else: features of the superblock, flags, sizes and times of
-//! inodes (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
+//! Fields checked on their own: features of the superblock, flags, sizes and times of inodes
+//! (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use crate::{Corruption, Defect, FileType};
 use crate::{Inode, Source, features};
 
 impl<S: Source> Checker<'_, S> {
-    /// What the superblock says that cannot be.
+    /// Checks the fields of the superblock.
     pub(super) fn superblock_fields(&mut self) -> Step {
         let superblock = self.volume.superblock();
         let has = superblock.features();
         let raw = self.raw.clone();
         let inodes = superblock.inodes();
         let mut wrong = Vec::new();
-        // With an unknown feature, what is right is unknown, too.
+        // With an unknown feature, the correct values are unknown, too.
         if has.has_unknown() {
             wrong.push("features (one has no name)");
         }
@@ -61,8 +61,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// What `inode`, which is in use, says that cannot be. (Of its blocks more is said when they
-    /// are looked at.)
+    /// Checks the fields of `inode`, which is in use. (Its blocks are checked elsewhere.)
     pub(super) fn fields_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let ino = inode.ino();
         let Some((_, table, from)) =
@@ -90,7 +89,7 @@ impl<S: Source> Checker<'_, S> {
         if file_type == FileType::Directory && !large_dir && raw.size_high.get() != 0 {
             wrong.push(Defect::InodeField("size"));
         }
-        // Of those that are being deleted it is the next one's number.
+        // In the orphan list it holds the next orphan's number.
         if inode.deletion_time() != 0 && !self.orphans.contains(&ino) {
             wrong.push(Defect::InodeField("deletion time"));
         }

@@ -1,4 +1,4 @@
-//! Block groups: where their own structures are, and whether bitmaps and counts say what was found.
+//! Block groups: the places of their structures, and their bitmaps and counts against the findings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl<S: Source> Checker<'_, S> {
         for number in 0..superblock.groups() {
             self.tick()?;
             let start = superblock.group_start(number);
-            // With blocks of 1 KiB and clusters the superblock is not in the first block of group
+            // With blocks of 1 KiB and clusters, the superblock is not in the first block of group
             // 0, but in its cluster.
             let start = if number == 0 {
                 start.max(1024 / u64::from(superblock.block_bytes()))
@@ -61,7 +61,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// What was never written is said only where a checksum guards that.
+    /// Uninitialised parts are only marked as such where a checksum guards the mark.
     fn group_flags(&mut self, number: u32) -> Step {
         let volume = self.volume;
         let (block, at) = volume.descriptor_place(number);
@@ -80,14 +80,14 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Bitmaps and counts of every group.
+    /// Compares the bitmaps and counts of every group.
     pub(super) fn bitmaps(&mut self) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
         let (mut free_clusters, mut free_inodes) = (0, 0_u64);
         for number in 0..superblock.groups() {
             self.tick()?;
-            // What is wrong with the descriptor was said before.
+            // A defect of the descriptor was reported before.
             let Ok(group) = volume.group(number) else { continue };
             free_clusters += u64::from(group.free_clusters);
             free_inodes += u64::from(group.free_inodes);
@@ -98,8 +98,8 @@ impl<S: Source> Checker<'_, S> {
                 self.count(number, "directories in use")?;
             }
         }
-        // While it is mounted, and after a crash, the totals do not count: the groups' are added
-        // up.
+        // While it is mounted, and after a crash, the totals are not valid: the groups' counts are
+        // summed instead.
         let is_clean = self.raw.state.get() & STATE_VALID != 0
             && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
         let high = u64::from(self.raw.free_blocks_count_hi.get()) << 32;
@@ -119,7 +119,7 @@ impl<S: Source> Checker<'_, S> {
         self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
     }
 
-    /// The bits of `bitmap`, which block `block` holds, that lie `past_end` are set.
+    /// Checks that the bits of `bitmap`, in block `block`, beyond the end are set.
     fn padding(&mut self, bitmap: Option<&[u8]>, mut past_end: Range<u32>, block: u64) -> Step {
         if bitmap.is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
             return self.found(Corruption::new(Defect::BitmapPadding).in_block(block), None);
@@ -127,7 +127,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// The block bitmap of a group, and its count of free clusters.
+    /// Compares the block bitmap of a group, and its count of free clusters.
     fn blocks_of_group(&mut self, number: u32, group: &Group) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
@@ -147,7 +147,7 @@ impl<S: Source> Checker<'_, S> {
             }
             let used = self.used.contains(first + u64::from(at));
             let unsettled = self.unsettled.contains(first + u64::from(at));
-            // A bitmap that was never written says: nothing but the file system's own.
+            // An uninitialised bitmap has only the file system's own blocks in use.
             let own = self.own.contains(first + u64::from(at));
             let marked = bitmap.as_ref().map_or(own, |bitmap| bit(bitmap, at));
             free += u32::from(!marked);
@@ -160,7 +160,7 @@ impl<S: Source> Checker<'_, S> {
             if defect.is_some() && defect != last {
                 let block = superblock.group_start(0)
                     + (first + u64::from(at)) * u64::from(superblock.cluster_blocks());
-                // Once a run.
+                // Reported once per run.
                 let defect = defect.unwrap_or(Defect::BlockLeaked);
                 self.found(Corruption::new(defect).in_block(block), None)?;
             }
@@ -172,7 +172,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// The inode bitmap of a group, and its counts.
+    /// Compares the inode bitmap of a group, and its counts.
     fn inodes_of_group(&mut self, number: u32, group: &Group) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
@@ -192,7 +192,7 @@ impl<S: Source> Checker<'_, S> {
             if self.seen.contains(ino) && !unsettled {
                 last_used = Some(at);
                 if !marked {
-                    // (Never above what is 32 bits: it was seen.)
+                    // (It fits in 32 bits, as it was seen.)
                     let ino = u32::try_from(ino).unwrap_or(u32::MAX);
                     self.wrong(Defect::InodeUnmarked, ino, None)?;
                 }

@@ -1,5 +1,4 @@
-//! Inodes that no name leads to: the file system's own, those that are being deleted, and lost
-//! ones.
+//! Inodes without a name: the file system's own, orphans, and lost ones.
 
 use std::collections::HashSet;
 
@@ -17,7 +16,7 @@ use crate::{ROOT_INO, RunState, STATE_VALID, Source, checksum, features};
 const BAD_INO: u32 = 1;
 
 impl<S: Source> Checker<'_, S> {
-    /// Journal, quotas, room for descriptors, …: their blocks.
+    /// Checks the blocks of the journal, quotas, the resize inode, and so on.
     pub(super) fn own_inodes(&mut self) -> Step {
         let superblock = self.volume.superblock();
         let first = superblock.first_ino();
@@ -31,7 +30,7 @@ impl<S: Source> Checker<'_, S> {
             self.tick()?;
             self.seen.insert(u64::from(ino));
             let Some(inode) = self.inode(ino, None)? else { continue };
-            // (The list of bad blocks has no type, and no link.)
+            // (The list of bad blocks has neither a type nor links.)
             let is_list = ino == BAD_INO && inode.block_area().iter().any(|byte| *byte != 0);
             if ino == RESIZE_INO {
                 self.resize_inode(&inode)?;
@@ -46,8 +45,8 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Lists inodes that were deleted or truncated while they were open: by `i_dtime`, and
-    /// in the orphan file.
+    /// Collects inodes that were deleted or truncated while open: from the `i_dtime` list, and from
+    /// the orphan file.
     pub(super) fn list_orphans(&mut self) -> Step {
         let (first, inodes) =
             (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
@@ -58,12 +57,12 @@ impl<S: Source> Checker<'_, S> {
                 self.wrong(Defect::OrphanList, ino, None)?;
                 break;
             }
-            // What is wrong with it is said when it is looked at.
+            // Its defect is reported when it is checked.
             let Ok(inode) = self.volume.inode(ino) else { break };
             ino = inode.deletion_time();
         }
         self.orphan_file_entries()?;
-        // As long as it is mounted for writing, and after a crash, there may be some.
+        // There may be some while it is mounted for writing, and after a crash.
         let in_use = self.raw.feature_incompat.get() & features::incompat::RECOVER != 0
             || self.raw.state.get() & STATE_VALID == 0;
         if !in_use && !self.orphans.is_empty() {
@@ -72,7 +71,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Those that the orphan file lists.
+    /// Collects the entries of the orphan file.
     fn orphan_file_entries(&mut self) -> Step {
         let (first, inodes) =
             (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
@@ -95,7 +94,7 @@ impl<S: Source> Checker<'_, S> {
             }
             let physical = run.physical;
             let Some(bytes) = self.block(physical, Some(file), None)? else { return Ok(()) };
-            // Inode numbers, and a tail of magic number and checksum.
+            // Inode numbers, followed by the magic number and the checksum.
             let Some((entries, [magic, says])) = words(&bytes).split_last_chunk::<2>() else {
                 return Ok(());
             };
@@ -118,7 +117,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Looks at orphans that no name leads to.
+    /// Checks orphans without a name.
     pub(super) fn orphans(&mut self) -> Step {
         let mut orphans: Vec<u32> = self.orphans.iter().copied().collect();
         orphans.sort_unstable();
@@ -133,7 +132,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Inodes that are in use, or that their bitmap says are, and that nothing has led to so far.
+    /// Checks inodes that are in use, or marked so in their bitmap, but were not reached.
     pub(super) fn unnamed(&mut self) -> Step {
         let (groups, per_group) = {
             let superblock = self.volume.superblock();
@@ -141,7 +140,7 @@ impl<S: Source> Checker<'_, S> {
         };
         for group in 0..groups {
             self.tick()?;
-            // What is wrong with the bitmap is said when all of them are compared.
+            // The bitmap's defect is reported when bitmaps are compared.
             let Ok(Some(bitmap)) = self.volume.inode_bitmap(group) else { continue };
             let Ok(described) = self.volume.group(group) else { continue };
             let written = per_group.saturating_sub(described.unused_inodes);
@@ -158,7 +157,7 @@ impl<S: Source> Checker<'_, S> {
                 self.tick()?;
                 let name = unnamed(ino);
                 let inode = match self.volume.inode(ino) {
-                    // Of a free inode only the checksum counts.
+                    // For a free inode only the checksum matters.
                     Err(Error::Corrupt(wrong))
                         if !marked && wrong.defect != Defect::InodeChecksum =>
                     {
@@ -179,7 +178,7 @@ impl<S: Source> Checker<'_, S> {
                     continue;
                 };
                 self.seen.insert(u64::from(ino));
-                // The value of an attribute: the attribute leads to it.
+                // The value of an attribute, referenced by the attribute.
                 if inode.has(flags::EA_INODE) {
                     self.summary.inodes += 1;
                     self.fields_of(&inode, None)?;
@@ -188,7 +187,7 @@ impl<S: Source> Checker<'_, S> {
                 }
                 self.wrong(Defect::InodeUnreachable, ino, None)?;
                 self.visit(&inode, Some(&name))?;
-                // That it has no name was said.
+                // The missing name was already reported.
                 self.links.add_name(ino);
                 if inode.file_type() == FileType::Directory {
                     self.below(inode, name, None)?;

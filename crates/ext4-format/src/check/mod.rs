@@ -1,17 +1,17 @@
-//! Looking for damage: whether all that the superblock leads to is sound, and agrees with what the
-//! bitmaps and counts say.
+//! The check for damage: whether all structures reachable from the superblock are sound, and agree
+//! with the bitmaps and counts.
 //!
-//! It reads the structures in the order in which they lead to one another, so that a defect comes
-//! with the path of its file: group descriptors; the file system's own inodes; directories from the
-//! root on, with everything they name; inodes without a name; and then the bitmaps and the counts,
-//! which must say what was found. (e2fsck's passes find the same in the order of the disk.)
+//! It reads structures in the order in which they refer to one another, so that a defect is
+//! reported with the path of its file: group descriptors; the file system's own inodes; directories
+//! from the root on, with everything they name; inodes without a name; and then the bitmaps and the
+//! counts, which must agree with the findings. (e2fsck's passes find the same in the order of the
+//! disk.)
 //!
-//! The disk may have been made to do harm. So memory and time are bounded by the size of the file
-//! system, whatever the sizes and pointers in it say: blocks may be mapped many times over, but no
-//! file that is read here, nor all directories together, can be larger than the file system. (In
-//! memory are bits for each block and inode, some bytes for each inode in use, and 32 MiB of names
-//! at a time; with `bigalloc`, and without checksums, some bytes for each node of a tree of
-//! extents.)
+//! The disk may be malicious. So memory and time are bounded by the size of the file system,
+//! regardless of the sizes and pointers on it: blocks may be mapped many times over, but no file
+//! read here, nor all directories together, can be larger than the file system. (Memory holds bits
+//! for each block and inode, some bytes for each inode in use, and 32 MiB of names at a time; with
+//! `bigalloc`, and without checksums, some bytes for each node of an extent tree.)
 
 mod blocks;
 mod fields;
@@ -37,12 +37,12 @@ use blocks::Part;
 use quota::Usage;
 use sets::{Bits, LinksOf};
 
-/// Something that is wrong.
+/// A defect found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What, and where.
+    /// The defect, and its place.
     pub corruption: Corruption,
-    /// The path of the inode, if a name leads to it.
+    /// The path of the inode, if it has one.
     pub path: Option<PathBuf>,
 }
 
@@ -52,14 +52,14 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What was looked at.
+/// A summary of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Whether all of it was; false if the caller stopped the check.
+    /// Whether the check is complete; false if the caller stopped it.
     pub complete: bool,
-    /// Defects found.
+    /// Number of defects found.
     pub findings: u64,
-    /// Inodes in use, the file system's own included.
+    /// Inodes in use, including the file system's own.
     pub inodes: u64,
     /// Directories among them.
     pub directories: u64,
@@ -69,70 +69,70 @@ pub struct Summary {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
-    /// Blocks in use, in units of what the bitmaps count: blocks, or with `bigalloc` clusters.
+    /// Blocks in use, in the units of the bitmaps: blocks, or with `bigalloc` clusters.
     pub blocks: u64,
-    /// Inodes of which not everything could be looked at, since they use what is not supported.
+    /// Inodes that could only be checked in part, since they use an unsupported feature.
     pub unsupported: u64,
 }
 
-/// What the caller learns meanwhile.
+/// An event reported to the caller during the check.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Something is wrong.
+    /// A defect was found.
     Found(&'a Finding),
-    /// How many inodes have been looked at.
+    /// The number of inodes checked so far.
     Progress {
-        /// Looked at.
+        /// Checked so far.
         inodes: u64,
-        /// In use, as the superblock has it.
+        /// In use, according to the superblock.
         of: u64,
     },
 }
 
-/// Why it does not go on.
+/// Why the check ends early.
 enum Stop {
     /// The caller stopped it.
     Asked,
-    /// The device failed, or memory did.
+    /// The device failed, or memory is exhausted.
     Failed(Error),
 }
 
 type Step<T = ()> = Result<T, Stop>;
 
-/// After this many steps the caller is asked whether to go on.
+/// Number of steps between two calls that ask whether to continue.
 const STEPS: u32 = 16;
 
-/// Looks for damage in a volume.
+/// Checks a volume for damage.
 pub struct Checker<'a, S: Source> {
     volume: &'a Volume<S>,
     watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     summary: Summary,
-    /// The primary superblock, or the backup in its stead.
+    /// The primary superblock, or the backup used instead.
     raw: Box<RawSuperblock>,
     steps: u32,
-    /// Clusters that something uses.
+    /// Clusters in use.
     used: Bits,
-    /// Those of them that the file system itself uses.
+    /// Of these, the clusters of the file system itself.
     own: Bits,
-    /// Inodes that something leads to, or that are the file system's own.
+    /// Inodes that were reached, or that are the file system's own.
     seen: Bits,
     links: LinksOf,
-    /// Blocks of directories that can still be read: a block is one directory's.
+    /// The remaining number of directory blocks that may be read: each block belongs to one
+    /// directory.
     directory_blocks: u64,
     /// Directories by group.
     directories: HashMap<u32, u32>,
-    /// Inodes that are being deleted or truncated.
+    /// Orphans: inodes being deleted or truncated.
     orphans: HashSet<u32>,
-    /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their
-    /// inodes had before.
+    /// Clusters that bitmaps and counts do not know of: added by fast commits, or formerly of their
+    /// inodes.
     unsettled: Bits,
-    /// What each user, group and project has; nothing without quota files.
+    /// The usage of each user, group and project; `None` without quota files.
     usage: Option<Box<[Usage; 3]>>,
-    /// Attribute blocks, which several inodes may share: what the block says of that, and how many
-    /// do.
+    /// Attribute blocks, which inodes may share: the stored reference count, and the number found.
     shared: HashMap<u64, (u32, u32)>,
-    /// Parts of extent trees that several inodes may lead to: by the block of its first node, where
-    /// in a tree that is, and what was found.
+    /// Subtrees of extent trees that several inodes may share: by the block of the top node, its
+    /// place in the tree, and the result.
     parts: HashMap<u64, (NodePlace, Rc<Part>)>,
 }
 
@@ -140,7 +140,7 @@ impl<'a, S: Source> Checker<'a, S> {
     /// A check of `volume` that reports to `watch`.
     ///
     /// # Errors
-    /// The superblock cannot be read once more.
+    /// If the superblock cannot be read again.
     pub fn new(
         volume: &'a Volume<S>,
         watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
@@ -148,7 +148,7 @@ impl<'a, S: Source> Checker<'a, S> {
         let superblock = volume.superblock();
         let mut raw = Box::new(superblock.raw().clone());
         if !volume.is_from_backup() {
-            // The newest: of one that is mounted for writing some fields change.
+            // Read again: while it is mounted for writing some fields change.
             let block = volume.block(superblock.primary_block())?;
             *raw = RawSuperblock::in_block(&block).unwrap_or(*raw);
         }
@@ -174,10 +174,10 @@ impl<'a, S: Source> Checker<'a, S> {
         })
     }
 
-    /// Looks.
+    /// Runs the check.
     ///
     /// # Errors
-    /// The device, or memory; damage is no error.
+    /// The device, or memory; damage is not an error.
     pub fn run(mut self) -> Result<Summary> {
         match self.everything() {
             Ok(()) => self.summary.complete = true,
@@ -202,13 +202,13 @@ impl<'a, S: Source> Checker<'a, S> {
         self.bitmaps()
     }
 
-    /// The inode of the orphan file; 0: there is none.
+    /// The inode of the orphan file; 0 if there is none.
     fn orphan_file(&self) -> u32 {
         let has = self.volume.superblock().features().has_compat(features::compat::ORPHAN_FILE);
         if has { self.raw.orphan_file_inum.get() } else { 0 }
     }
 
-    /// The inodes of the quota files of users, groups and projects; 0: there is none.
+    /// The inodes of the quota files of users, groups and projects; 0 if there is none.
     fn quota_files(&self) -> [u32; 3] {
         let has = self.volume.superblock().features().has_ro_compat(features::ro_compat::QUOTA);
         let raw = &self.raw;
@@ -216,14 +216,14 @@ impl<'a, S: Source> Checker<'a, S> {
         files.map(|ino| if has && ino.get() <= raw.inodes_count.get() { ino.get() } else { 0 })
     }
 
-    /// How many blocks `inode` says to have, if the file system has as many.
+    /// The block count of `inode`, if the file system has that many.
     fn blocks_within(&self, inode: &Inode) -> Option<u64> {
         let superblock = self.volume.superblock();
         let blocks = inode.size().div_ceil(u64::from(superblock.block_bytes()));
         Some(blocks).filter(|blocks| *blocks <= superblock.blocks())
     }
 
-    /// A step was made.
+    /// Counts a step.
     fn tick(&mut self) -> Step {
         self.steps += 1;
         if self.steps < STEPS {
@@ -241,19 +241,19 @@ impl<'a, S: Source> Checker<'a, S> {
         }
     }
 
-    /// Something is wrong.
+    /// Reports a defect.
     fn found(&mut self, corruption: Corruption, path: Option<&Path>) -> Step {
         self.summary.findings += 1;
         let path = path.filter(|_| corruption.ino.is_some()).map(ToOwned::to_owned);
         self.report(Event::Found(&Finding { corruption, path }))
     }
 
-    /// Inode `ino` has `defect`.
+    /// Reports `defect` in inode `ino`.
     fn wrong(&mut self, defect: Defect, ino: u32, path: Option<&Path>) -> Step {
         self.found(Corruption::new(defect).in_inode(ino), path)
     }
 
-    /// Block `block`; `ino` and `path` as for [`sound`](Self::sound).
+    /// Reads block `block`; `ino` and `path` as for [`sound`](Self::sound).
     fn block(
         &mut self,
         block: u64,
@@ -263,12 +263,12 @@ impl<'a, S: Source> Checker<'a, S> {
         self.sound(self.volume.block(block), ino, path)
     }
 
-    /// Inode `ino`.
+    /// Reads inode `ino`.
     fn inode(&mut self, ino: u32, path: Option<&Path>) -> Step<Option<Inode>> {
         self.sound(self.volume.inode(ino), Some(ino), path)
     }
 
-    /// The value of `result`; damage is reported, and there is no value then.
+    /// The value of `result`; damage is reported, and gives no value.
     fn sound<T>(
         &mut self,
         result: Result<T>,
@@ -286,7 +286,7 @@ impl<'a, S: Source> Checker<'a, S> {
                 Ok(None)
             }
             Err(error @ Error::Source(_)) => Err(Stop::Failed(error)),
-            // Other errors of invalid contents.
+            // Other errors caused by invalid contents.
             Err(_) => {
                 let mut corruption = Corruption::new(Defect::InodeField("content"));
                 corruption.ino = ino;

@@ -13,7 +13,7 @@ use crate::{Defect, FileType};
 use crate::{Inode, ROOT_INO, Source};
 
 impl<S: Source> Checker<'_, S> {
-    /// The root directory, and everything below it.
+    /// Checks the root directory, and everything below it.
     pub(super) fn names_from_root(&mut self) -> Step {
         let root = self.volume.inode(ROOT_INO);
         let path = Path::new("/");
@@ -26,15 +26,15 @@ impl<S: Source> Checker<'_, S> {
         self.below(root, path.to_owned(), Some(ROOT_INO))
     }
 
-    /// Directory `top`, whose inode was visited, and everything below it; `parent` is that of
-    /// `top`, if it is known.
+    /// Checks directory `top`, whose inode was visited, and everything below it; `parent` is its
+    /// parent, if known.
     pub(super) fn below(&mut self, top: Inode, path: PathBuf, parent: Option<u32>) -> Step {
-        // Of each its number, the path of where it is, its name there, and its parent.
+        // For each directory: its number, its parent's path, its name, and its parent.
         let mut left = vec![(top.ino(), Rc::<Path>::from(path), OsString::new(), parent)];
         while let Some((ino, above, name, parent)) = left.pop() {
             let path: Rc<Path> = match above.as_os_str().len() + name.len() {
                 _ if name.is_empty() => above,
-                // So deep that no program comes there by a path.
+                // Too deep to be reached by a path.
                 PATH_BYTES_MAX.. => unnamed(ino).into(),
                 _ => above.join(name).into(),
             };
@@ -50,7 +50,7 @@ impl<S: Source> Checker<'_, S> {
             loop {
                 let entries = self.volume.entries(&directory, cookie);
                 let Some(entries) = self.sound(entries, Some(ino), Some(&path))? else { break };
-                // (Growing: so it ends.)
+                // (Cookies increase, so the loop ends.)
                 let Some(next) =
                     entries.last().map(|last| last.cookie).filter(|next| *next > cookie)
                 else {
@@ -82,7 +82,7 @@ impl<S: Source> Checker<'_, S> {
                             let name = OsString::from_vec(entry.name);
                             left.push((entry.ino, Rc::clone(&path), name, Some(ino)));
                         }
-                        // A directory has one name.
+                        // A directory has only one name.
                         (FileType::Directory, false) => {
                             self.wrong(Defect::DirectoryNames, entry.ino, Some(&below))?;
                         }
@@ -98,8 +98,8 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// A name leads to `ino`. Its type, and whether it is new; `None` if it cannot be read, or is
-    /// not in use.
+    /// Handles a name of `ino`. Returns its type, and whether it is new; `None` if it cannot be
+    /// read, or is not in use.
     fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
         let superblock = self.volume.superblock();
         if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO
@@ -110,7 +110,7 @@ impl<S: Source> Checker<'_, S> {
         let is_new = self.seen.insert(u64::from(ino));
         let Some(inode) = (match is_new {
             true => self.inode(ino, Some(path))?,
-            // What is wrong with it was said when it was first met.
+            // Its defect was reported when it was first reached.
             false => match self.volume.inode(ino) {
                 Err(crate::Error::Corrupt(_)) => None,
                 inode => self.sound(inode, Some(ino), Some(path))?,
@@ -127,7 +127,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(Some((inode.file_type(), is_new)))
     }
 
-    /// Directory `ino` is in use; its group's count has it, or had it before fast commits.
+    /// Counts directory `ino`, if its group's count includes it or did so before fast commits.
     fn count_directory(&mut self, ino: u32) {
         if !self.is_unsettled(ino) {
             let group = (ino - 1) / self.volume.superblock().inodes_per_group();
@@ -135,7 +135,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Everything about `inode` but what is in a directory.
+    /// Checks `inode`, except for the content of directories.
     pub(super) fn visit(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let ino = inode.ino();
         self.tick()?;
@@ -167,7 +167,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether each inode has as many names as it says.
+    /// Compares each inode's link count with its names.
     pub(super) fn link_counts(&mut self) -> Step {
         let many =
             self.volume.superblock().features().names().iter().any(|name| name == "dir_nlink");
@@ -175,7 +175,8 @@ impl<S: Source> Checker<'_, S> {
             .links
             .iter()
             .filter(|(ino, links)| links.says > 0 && self.seen.contains(u64::from(*ino)))
-            // A directory with too many for the field says 1, also when there are fewer later.
+            // A directory with too many links for the field has a count of 1, which stays when
+            // there are fewer.
             .filter(|(_, links)| !(links.is_directory && many && links.says == 1))
             .filter(|(_, links)| u32::from(links.says) != links.found)
             .map(|(ino, _)| ino)
@@ -187,7 +188,7 @@ impl<S: Source> Checker<'_, S> {
     }
 }
 
-/// What an inode that no name leads to is called.
+/// The displayed name of an inode without a name.
 pub(super) fn unnamed(ino: u32) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(format!("<{ino}>").as_bytes()))
 }

@@ -13,19 +13,19 @@ use crate::structures::words;
 use crate::{Corruption, Defect};
 use crate::{Inode, ROOT_INO, RunState, Source};
 
-/// What each user, group or project has: bytes, and inodes.
+/// The usage of each user, group or project: bytes, and inodes.
 pub(super) type Usage = HashMap<u32, (u64, u64)>;
 
-/// What the files of users, groups and projects begin with, and their version.
+/// Magic numbers of the files of users, groups and projects, and their version.
 const MAGICS: [u32; 3] = [0xD9C0_1F11, 0xD9C0_1927, 0xD9C0_3F14];
 const VERSION: u32 = 1;
 /// Size of a block of a quota file.
 const BLOCK_BYTES: usize = 1024;
-/// The root of the tree is in this one.
+/// The block of the tree's root.
 const ROOT: u32 = 1;
 /// Levels of blocks of pointers: one for each byte of an identifier.
 const DEPTH: u32 = 4;
-/// At the beginning of a block of entries (`struct qt_disk_dqdbheader`), in bytes.
+/// Size of the header of a block of entries (`struct qt_disk_dqdbheader`), in bytes.
 const HEADER_BYTES: usize = 16;
 
 on_disk! {
@@ -45,7 +45,7 @@ on_disk! {
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// Charges `inode`, and `values` inodes with values of its attributes, to its owners.
+    /// Charges `inode`, and `values` inodes with its attribute values, to its owners.
     pub(super) fn account(&mut self, inode: &Inode, values: u64) {
         let superblock = self.volume.superblock();
         let ino = inode.ino();
@@ -64,7 +64,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Whether the quota files say what was found.
+    /// Compares the quota files with the usage found.
     pub(super) fn quotas(&mut self) -> Step {
         let Some(usage) = self.usage.take() else { return Ok(()) };
         for ((file, magic), found) in self.quota_files().into_iter().zip(MAGICS).zip(*usage) {
@@ -77,7 +77,7 @@ impl<S: Source> Checker<'_, S> {
 
     fn quota(&mut self, file: u32, magic: u32, mut found: Usage) -> Step {
         let broken = Corruption::new(Defect::QuotaFile).in_inode(file);
-        // What is wrong with the inode was said.
+        // The inode's defect was already reported.
         let Ok(inode) = self.volume.inode(file) else { return Ok(()) };
         if !inode.has_blocks() || self.blocks_within(&inode).is_none() {
             return self.found(broken, None);
@@ -104,7 +104,7 @@ impl<S: Source> Checker<'_, S> {
                     if !self.quota_holds(&inode, number) {
                         return self.found(broken, None);
                     }
-                    // Blocks of entries are reached by the identifier of each entry in them.
+                    // Blocks of entries are reached once for each entry in them.
                     if seen.insert(u64::from(number)) {
                         left.push((number, depth + 1));
                     } else if depth + 1 < DEPTH {

@@ -1,7 +1,7 @@
-//! Names that a directory has twice.
+//! Names that occur twice in a directory.
 //!
-//! A directory may have more names than there is memory for: only hashes are kept, and only a
-//! limited number at a time.
+//! A directory may have more names than fit in memory: only hashes are kept, and only a limited
+//! number at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,13 +11,13 @@ use super::{Checker, Step, Stop};
 use crate::{Defect, Error};
 use crate::{Inode, Source};
 
-/// The most hashes that are kept: 32 MiB of them.
+/// The most hashes kept: 32 MiB.
 const HASHES_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 
-/// The most repeated names that are reported of a directory.
+/// The most repeated names reported per directory.
 const REPORTED_MAX: usize = if cfg!(test) { 4 } else { 1000 };
 
-/// The most parts that are looked at, since each takes a look at all names: 256 million of them.
+/// The most parts processed, since each requires reading all names: 256 million names.
 const PARTS_MAX: u64 = 64;
 
 /// Hashes of names, or of a part of them.
@@ -25,10 +25,10 @@ const PARTS_MAX: u64 = 64;
 pub(super) struct NameHashes {
     state: RandomState,
     hashes: Vec<u64>,
-    /// Of hashes those count whose lowest `part_bits` bits are `part`.
+    /// Only hashes whose lowest `part_bits` bits are `part` are kept.
     part_bits: u32,
     part: u64,
-    /// With more than these room is made.
+    /// The number of hashes beyond which room is made.
     limit: usize,
 }
 
@@ -43,8 +43,8 @@ impl NameHashes {
         }
     }
 
-    /// Makes room: two of a hash are as good as more, and in the first part others can wait for
-    /// their turn. (The other parts are as large as that one: hashes are spread evenly.)
+    /// Makes room: two of a hash suffice, and in the first part the others can wait for a later
+    /// part. (The other parts are as large as this one: hashes are spread evenly.)
     fn shrink(&mut self) {
         self.hashes.sort_unstable();
         let (mut last, mut times) = (0, 0);
@@ -76,22 +76,22 @@ impl NameHashes {
         equal.filter(|hashes| hashes.len() > 1).map(|hashes| hashes[0]).take(REPORTED_MAX).collect()
     }
 
-    /// Goes on to the hashes that had to wait, if there are any: the names have to be added once
-    /// more.
+    /// Continues with the hashes that were left for a later part, if any: all names have to be
+    /// added again.
     fn next_part(&mut self) -> bool {
         self.hashes.clear();
         self.part += 1;
         self.part <= self.mask()
     }
 
-    /// Whether enough parts were looked at.
+    /// Whether the limit of parts is reached.
     fn is_enough(&self) -> bool {
         self.part >= PARTS_MAX
     }
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// Reports the names that `directory` has twice; `names` are those that were read from it.
+    /// Reports the names that occur twice in `directory`; `names` are those read from it.
     pub(super) fn repeated_names(
         &mut self,
         directory: &Inode,
@@ -102,7 +102,7 @@ impl<S: Source> Checker<'_, S> {
         loop {
             let repeated = names.repeated();
             if !repeated.is_empty() {
-                // Different names may have one hash.
+                // Different names may have the same hash.
                 let mut found: HashMap<Vec<u8>, u32> = HashMap::new();
                 self.each_name(directory, |name| {
                     if repeated.contains(&names.state.hash_one(name)) {
@@ -125,7 +125,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// All names of `directory`, as far as they can be read: what is wrong with it was said.
+    /// Visits all readable names of `directory`; its defects were already reported.
     fn each_name(&mut self, directory: &Inode, mut each: impl FnMut(&[u8])) -> Step {
         let mut cookie = 0;
         loop {
@@ -150,8 +150,8 @@ impl<S: Source> Checker<'_, S> {
 mod tests {
     use super::*;
 
-    /// Names that are there twice are found among many more than are kept at a time, and each once,
-    /// however often one of them is there and whichever part its hash falls into.
+    /// Repeated names are found among many more than are kept at a time, each once, regardless of
+    /// the number of repetitions and of the part of the hash.
     #[test]
     fn all_parts_are_looked_at() {
         let names: Vec<String> =

@@ -1,9 +1,9 @@
-//! What fast commits changed, which bitmaps and counts do not know of: a replay in memory leaves
-//! those as they were.
+//! Changes of fast commits, which bitmaps and counts do not include: a replay in memory does not
+//! update those.
 //!
-//! A replay onto the disk allocates the blocks of trees anew, and marks and counts everything. Here
-//! all of that is compared as it was before: with the inodes that fast commits changed, as those
-//! were.
+//! A replay onto the disk allocates tree blocks, and marks and counts everything. Here the bitmaps
+//! and counts are compared in their old state: with the former versions of the inodes that fast
+//! commits changed.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ impl<S: Source> Checker<'_, S> {
         self.volume.replayed().before().contains_key(&ino)
     }
 
-    /// What the replay left out, and what the inodes had that fast commits changed.
+    /// Reports a lost transaction. Records the directories and blocks of the inodes that fast
+    /// commits changed, in their former versions.
     pub(super) fn before_fast_commits(&mut self) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
@@ -31,7 +32,7 @@ impl<S: Source> Checker<'_, S> {
             let number = (ino - 1) / per_group;
             let Ok(group) = volume.group(number) else { continue };
             let written = per_group.saturating_sub(group.unused_inodes);
-            // What the table holds behind those that were ever used is anything.
+            // The table's content behind the ever-used inodes is undefined.
             let was_used = !group.inode_uninit && (ino - 1) % per_group < written;
             let Some(inode) = Inode::parse(superblock, *ino, bytes)
                 .ok()
@@ -71,7 +72,8 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Claims the extents of `inode`, which fast commits changed; whether all of them are known.
+    /// Claims the extents of `inode`, which fast commits changed. Returns whether all of them are
+    /// known.
     pub(super) fn replayed_extents_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step<bool> {
         let map = match self.volume.extent_map(inode) {
             Err(Error::Unsupported(_)) => return Ok(false),

@@ -1,5 +1,5 @@
-//! The resize inode: the room behind the group descriptors for more of them (e2fsprogs:
-//! `check_resize_inode`, `lib/ext2fs/res_gdt.c`).
+//! The resize inode, which reserves blocks behind the group descriptors for further descriptors
+//! (e2fsprogs: `check_resize_inode`, `lib/ext2fs/res_gdt.c`).
 
 use zerocopy::little_endian::U32;
 
@@ -11,9 +11,9 @@ use crate::{Corruption, Defect, FileType};
 use crate::{Inode, Source, features};
 
 impl<S: Source> Checker<'_, S> {
-    /// Checks the resize inode. Only its block of pointers is its own: it leads to the room behind
-    /// the descriptors, which counts as theirs, and each block of that to those behind the
-    /// descriptors' copies.
+    /// Checks the resize inode. Only its block of pointers is its own: it points to the reserved
+    /// blocks behind the descriptors, which are already claimed, and each of these to those behind
+    /// the descriptors' copies.
     pub(super) fn resize_inode(&mut self, inode: &Inode) -> Step {
         let own = words(inode.block_area());
         let superblock = self.volume.superblock();

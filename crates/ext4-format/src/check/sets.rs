@@ -1,5 +1,4 @@
-//! Sets and counts over large ranges of numbers, of which memory is used for those parts only that
-//! something is in.
+//! Sets and counts over large ranges of numbers, which use memory only for occupied parts.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ const CHUNK_WORDS: usize = (CHUNK_BITS / 64) as usize;
 pub(super) struct Bits(BTreeMap<u64, Box<[u64; CHUNK_WORDS]>>);
 
 impl Bits {
-    /// Puts `at` in; whether it was not in before.
+    /// Adds `at`. Returns whether it is new.
     pub(super) fn insert(&mut self, at: u64) -> bool {
         let chunk = self.0.entry(at / CHUNK_BITS).or_insert_with(|| Box::new([0; CHUNK_WORDS]));
         let within = at % CHUNK_BITS;
@@ -22,8 +21,7 @@ impl Bits {
         is_new
     }
 
-    /// Puts `count` numbers from `first` on in: how many were not in before, and the first that
-    /// was.
+    /// Adds `count` numbers from `first` on. Returns how many are new, and the first that is not.
     pub(super) fn insert_run(&mut self, first: u64, count: u64) -> (u64, Option<u64>) {
         let (mut new, mut old, mut at) = (0, None, first);
         let end = first.saturating_add(count);
@@ -46,7 +44,7 @@ impl Bits {
         (new, old)
     }
 
-    /// Whether `at` is in.
+    /// Whether `at` is in the set.
     pub(super) fn contains(&self, at: u64) -> bool {
         let within = at % CHUNK_BITS;
         self.0
@@ -57,10 +55,10 @@ impl Bits {
 
 const CHUNK_COUNTS: u32 = 1 << 10;
 
-/// What an inode says of its links, and how many were found.
+/// An inode's link count, and the number of names found.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Links {
-    /// `i_links_count`, once the inode was seen.
+    /// `i_links_count`, once the inode was read.
     pub(super) says: u16,
     /// Whether it is a directory.
     pub(super) is_directory: bool,
@@ -73,19 +71,19 @@ pub(super) struct Links {
 pub(super) struct LinksOf(BTreeMap<u32, Box<[Links; CHUNK_COUNTS as usize]>>);
 
 impl LinksOf {
-    /// Those of `ino`.
+    /// The entry of `ino`.
     pub(super) fn of(&mut self, ino: u32) -> &mut Links {
         let new = || Box::new([Links::default(); CHUNK_COUNTS as usize]);
         &mut self.0.entry(ino / CHUNK_COUNTS).or_insert_with(new)[(ino % CHUNK_COUNTS) as usize]
     }
 
-    /// A name leads to `ino`.
+    /// Counts a name of `ino`.
     pub(super) fn add_name(&mut self, ino: u32) {
         let links = self.of(ino);
         links.found = links.found.saturating_add(1);
     }
 
-    /// All inodes that anything is known of, in order.
+    /// All inodes with an entry, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
         self.0.iter().flat_map(|(chunk, links)| {
             links
@@ -107,7 +105,7 @@ mod tests {
             assert!(!bits.contains(at) && bits.insert(at) && !bits.insert(at) && bits.contains(at));
         }
         assert!(!bits.contains(1) && !bits.contains(65) && !bits.contains(u64::MAX - 1));
-        // A run is as good as one after another.
+        // Inserting a run equals inserting its numbers one by one.
         for (first, count) in [(0, 1), (60, 8), (64, 64), (CHUNK_BITS - 3, 70), (5, 200), (9, 0)] {
             let (mut one_by_one, mut run) = (Bits::default(), Bits::default());
             for at in [62, 130, CHUNK_BITS + 2] {

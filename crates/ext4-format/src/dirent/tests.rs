@@ -8,7 +8,7 @@ pub(in super::super) const SHAPE: DirectoryShape = DirectoryShape {
     inodes: 100,
 };
 
-/// Appends an entry, of `bytes` in all.
+/// Appends an entry of `bytes` bytes.
 pub(in super::super) fn put(area: &mut Vec<u8>, ino: u32, bytes: u16, file_type: u8, name: &[u8]) {
     let end = area.len() + usize::from(bytes);
     area.extend(ino.to_le_bytes());
@@ -27,7 +27,7 @@ fn block() -> Vec<u8> {
     put(&mut area, 0, 12, 0xde, b"");
     let sum = crc32c(7, &area[..1012]);
     area[1020..].copy_from_slice(&sum.to_le_bytes());
-    // The tail has no name, and the name's length in `put` is what says so.
+    // The tail has no name; the length that `put` stores for the name marks it.
     area
 }
 
@@ -69,7 +69,7 @@ fn a_defect_ends_the_entries() {
         assert_eq!(seen.last(), Some(&Err(Defect::DirectoryEntry)), "{what}");
         assert_eq!(seen.iter().filter(|entry| entry.is_err()).count(), 1, "{what}");
     }
-    // Eight bytes that no entry could have.
+    // Eight bytes that are no valid entry.
     let mut area = Vec::new();
     put(&mut area, 2, 16, 2, b".");
     area.extend([0; 8]);

@@ -1,4 +1,4 @@
-//! Blocks with a directory's names, changed. What is changed is [sealed](seal) afterwards.
+//! Edits of directory blocks. A changed block is [sealed](seal) afterwards.
 
 use super::super::checksum::crc32c;
 use super::super::dirent::{
@@ -7,31 +7,31 @@ use super::super::dirent::{
 use crate::FileType;
 use crate::error::Defect;
 
-/// What comes before a name.
+/// Size of the part before a name.
 const HEADER_BYTES: usize = 8;
 
-/// An entry, as it is to be.
+/// A new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEntry<'a> {
     /// Its inode.
     pub ino: u32,
-    /// What that is; `None`: the entry does not say.
+    /// The inode's type; `None`: not stored.
     pub file_type: Option<FileType>,
     /// 1 to 255 bytes.
     pub name: &'a [u8],
 }
 
-/// How long an entry with a name of `name_bytes` is at least, in bytes.
+/// The least length of an entry with a name of `name_bytes`, in bytes.
 pub fn entry_bytes(name_bytes: usize) -> usize {
     (HEADER_BYTES + name_bytes).next_multiple_of(4).max(ENTRY_BYTES_MIN)
 }
 
-/// The number that directories have for a type (`EXT4_FT_*`).
+/// The directory's number for a type (`EXT4_FT_*`).
 fn type_number(file_type: Option<FileType>, shape: DirectoryShape) -> u8 {
     file_type.filter(|_| shape.file_types).map_or(0, FileType::number)
 }
 
-/// The field for a length, a multiple of four (`ext4_rec_len_to_disk`).
+/// Encodes a length, a multiple of four (`ext4_rec_len_to_disk`).
 fn record_field(bytes: usize, block_bytes: usize) -> u16 {
     match u16::try_from(bytes) {
         Ok(field) => field,
@@ -41,12 +41,12 @@ fn record_field(bytes: usize, block_bytes: usize) -> u16 {
     }
 }
 
-/// How many bytes of a block names may take: all but the checksum.
+/// The bytes of a block available for names: all but the checksum.
 pub fn names_bytes(shape: DirectoryShape) -> usize {
     shape.block_bytes - if shape.checksums { TAIL_BYTES } else { 0 }
 }
 
-/// Writes an entry of `bytes` to `at`; `None`: one that is not in use.
+/// Writes an entry of `bytes` to `at`; `None`: an unused one.
 pub(super) fn put(
     block: &mut [u8],
     at: usize,
@@ -72,12 +72,12 @@ fn put_length(block: &mut [u8], at: usize, bytes: usize, shape: DirectoryShape) 
     block[at + 4..at + 6].copy_from_slice(&record_field(bytes, shape.block_bytes).to_le_bytes());
 }
 
-/// The part of `block` that has the names.
+/// The part of `block` that holds names.
 fn area(block: &[u8], shape: DirectoryShape) -> Result<&[u8], Defect> {
     block.get(..names_bytes(shape)).ok_or(Defect::DirectoryEntry)
 }
 
-/// Fills a whole block with `entries`, one after another; the last one has what is left.
+/// Fills a whole block with `entries`, in order; the last one extends to the end.
 ///
 /// # Errors
 /// [`Defect::DirectoryEntry`] if they do not fit.
@@ -106,8 +106,7 @@ pub fn fill(
     Ok(())
 }
 
-/// Where there is room for a name of `name_bytes`: an entry's place, how many bytes of it are used,
-/// and its length.
+/// Finds room for a name of `name_bytes`: an entry's offset, its used bytes, and its length.
 fn room(
     block: &[u8],
     shape: DirectoryShape,
@@ -127,12 +126,12 @@ fn room(
 /// Whether there is room for a name of `name_bytes`.
 ///
 /// # Errors
-/// A defect before there was room.
+/// A defect before room was found.
 pub fn has_room(block: &[u8], shape: DirectoryShape, name_bytes: usize) -> Result<bool, Defect> {
     Ok(room(block, shape, name_bytes)?.is_some())
 }
 
-/// Puts `entry` where there is room for it; `false`: there is none.
+/// Inserts `entry`; `false` if there is no room.
 ///
 /// # Errors
 /// As [`has_room`].
@@ -149,10 +148,10 @@ pub fn insert(
     Ok(true)
 }
 
-/// Takes `name` away: the entry before it takes its room. Answers its inode.
+/// Removes `name`: the entry before it takes over its room. Returns its inode.
 ///
 /// # Errors
-/// A defect before it was found.
+/// A defect before the name was found.
 pub fn remove(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<u32>, Defect> {
     let mut before = None;
     let mut place = None;
@@ -175,16 +174,16 @@ pub fn remove(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Op
     Ok(Some(ino))
 }
 
-/// Has `entry`'s name, which is there, lead to another inode. Answers the one it led to.
+/// Makes `entry`'s name, which exists, refer to another inode. Returns the former one.
 ///
 /// # Errors
-/// A defect before it was found.
+/// A defect before the name was found.
 pub fn replace(
     block: &mut [u8],
     shape: DirectoryShape,
     entry: NewEntry<'_>,
 ) -> Result<Option<u32>, Defect> {
-    // Not only in the area of names: `..` of an indexed directory covers its whole block.
+    // Searches the whole block: `..` of an indexed directory covers it.
     for found in Dirents::new(block, shape) {
         let found = found?;
         if found.ino != 0 && found.name == entry.name {
@@ -197,7 +196,7 @@ pub fn replace(
     Ok(None)
 }
 
-/// Writes the checksum at the end of `block`, if there are any; `seed` is the directory's.
+/// Writes the checksum at the end of `block`, if enabled; `seed` is the directory's.
 pub fn seal(block: &mut [u8], shape: DirectoryShape, seed: u32) {
     let (true, Some(at)) = (shape.checksums, block.len().checked_sub(TAIL_BYTES)) else { return };
     let sum = crc32c(seed, &block[..at]);
@@ -239,8 +238,8 @@ mod tests {
             assert_eq!(leaf_checksum_is_right(&block, 5), checksums);
             assert_eq!(names(&block, shape).len(), count);
             assert_eq!(remove(&mut block, shape, b"other"), Ok(None));
-            // The first one leaves a hole, the others are taken in by the one before: all the room
-            // is there again.
+            // The first one leaves a hole, the others are merged into the previous entry: all the
+            // room is free again.
             for at in 0..count {
                 assert_eq!(remove(&mut block, shape, format!("n{at:06}").as_bytes()), Ok(Some(7)));
                 assert_eq!(names(&block, shape).len(), count - at - 1);
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(remove(&mut block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
         assert_eq!(replace(&mut block, SHAPE, file(6, b"e")), Err(Defect::DirectoryEntry));
         assert_eq!(block, before);
-        // An entry that reaches into the checksum.
+        // An entry that extends into the checksum.
         let mut block = vec![0; 1024];
         fill(&mut block, DirectoryShape { checksums: false, ..SHAPE }, &[file(3, b"a")]).unwrap();
         assert_eq!(insert(&mut block, SHAPE, file(6, b"e")), Err(Defect::DirectoryEntry));

@@ -1,4 +1,4 @@
-//! Nodes of extent trees that are being changed.
+//! Edits of extent tree nodes.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -14,27 +14,27 @@ use crate::Defect;
 
 type Entry = [u8; ENTRY_BYTES];
 
-/// The bytes of a node: those of a block, or `i_block` of an inode. Slots are those of a node that
-/// was checked; one that is not there is a mistake of the caller.
+/// The bytes of a node: those of a block, or `i_block` of an inode. The node was checked, and slots
+/// must exist; otherwise the caller has a bug.
 #[derive(Debug)]
 pub struct NodeEdit<B>(B);
 
-/// The most blocks that one extent can have.
+/// The most blocks of one extent.
 pub const fn max_blocks(unwritten: bool) -> u32 {
     MAX_WRITTEN_BLOCKS as u32 - if unwritten { 1 } else { 0 }
 }
 
-/// Both as one, if `second` goes on where `first` ends, in the file and on the disk, and one extent
-/// can be as long.
+/// Both merged, if `second` continues `first` in the file and on the disk, and one extent can be
+/// that long.
 pub fn joined(first: &MappedExtent, second: &MappedExtent) -> Option<MappedExtent> {
     first.joined(second).filter(|both| both.blocks <= max_blocks(both.unwritten))
 }
 
 impl<B: Deref<Target = [u8]>> NodeEdit<B> {
-    /// The node in `bytes`, which was checked.
+    /// Wraps the node in `bytes`, which was checked.
     ///
     /// # Errors
-    /// [`Defect::ExtentHeader`] if it was not.
+    /// [`Defect::ExtentHeader`] if it is not valid.
     pub fn of(bytes: B) -> Result<Self, Defect> {
         let (header, rest) =
             RawHeader::ref_from_prefix(&bytes).map_err(|_| Defect::ExtentHeader)?;
@@ -53,7 +53,7 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
         &self.0[ENTRY_BYTES..].as_chunks().0[..self.len()]
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         usize::from(self.header().entries.get())
     }
@@ -63,28 +63,28 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
         self.len() == 0
     }
 
-    /// Whether there is no room for another entry.
+    /// Whether it has no room for another entry.
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity()
     }
 
-    /// How many entries it can have.
+    /// The most entries.
     pub fn capacity(&self) -> usize {
         usize::from(self.header().max.get())
     }
 
-    /// 0 for a leaf.
+    /// Its depth; 0 for a leaf.
     pub fn depth(&self) -> u16 {
         self.header().depth.get()
     }
 
-    /// The first block in the file of entry `at`.
+    /// The first logical block of entry `at`.
     pub fn first(&self, at: usize) -> u32 {
         let [a, b, c, d, ..] = self.entries()[at];
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// The first entry that begins behind `logical`.
+    /// The first entry that begins after `logical`.
     pub fn slot_behind(&self, logical: u64) -> usize {
         self.entries().partition_point(|[a, b, c, d, ..]| {
             u64::from(u32::from_le_bytes([*a, *b, *c, *d])) <= logical
@@ -96,7 +96,7 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
         RawExtent::ref_from_bytes(&self.entries()[at]).expect("12 bytes").mapped()
     }
 
-    /// The block of the node that entry `at` of an index leads to.
+    /// The block of the node below entry `at` of an index.
     pub fn child(&self, at: usize) -> u64 {
         RawIndex::ref_from_bytes(&self.entries()[at]).expect("12 bytes").child()
     }
@@ -108,11 +108,10 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
 }
 
 impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
-    /// A new node without entries in all of `bytes`: a block, with room for a checksum, or
-    /// `i_block`.
+    /// Formats all of `bytes` as an empty node: a block, with room for a checksum, or `i_block`.
     pub fn format(mut bytes: B, depth: u16) -> Self {
-        // Where it fits anyway, e2fsprogs and the kernel count on a place for the checksum: no size
-        // of blocks is a multiple of 12.
+        // e2fsprogs and the kernel expect room for the checksum where it fits anyway: no block size
+        // is a multiple of 12.
         let max = (bytes.len() - ENTRY_BYTES) / ENTRY_BYTES;
         bytes.fill(0);
         let header = RawHeader {
@@ -139,7 +138,7 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.room_mut()[..len][at].copy_from_slice(entry);
     }
 
-    /// Makes room before entry `at`; the node is not full.
+    /// Opens a slot before entry `at`; the node must not be full.
     fn open(&mut self, at: usize) {
         let len = self.len();
         self.room_mut()[..=len].copy_within(at..len, at + 1);
@@ -151,26 +150,26 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.set(at, RawExtent::new(extent).as_bytes());
     }
 
-    /// Puts `extent` before entry `at` of a leaf that is not full.
+    /// Inserts `extent` before entry `at` of a leaf that is not full.
     pub fn insert_extent(&mut self, at: usize, extent: &MappedExtent) {
         self.open(at);
         self.set_extent(at, extent);
     }
 
-    /// Puts an entry for the node in `child`, which begins with block `first` of the file, before
+    /// Inserts an entry for the node in `child`, which begins with logical block `first`, before
     /// entry `at` of an index that is not full.
     pub fn insert_child(&mut self, at: usize, first: u32, child: u64) {
         self.open(at);
         self.set(at, RawIndex::new(first, child).as_bytes());
     }
 
-    /// Entry `at` of an index begins with block `first` of the file.
+    /// Sets the first logical block of entry `at` of an index.
     pub fn set_first(&mut self, at: usize, first: u32) {
         let child = self.child(at);
         self.set(at, RawIndex::new(first, child).as_bytes());
     }
 
-    /// Takes entries out.
+    /// Removes entries.
     pub fn remove(&mut self, slots: Range<usize>) {
         let (len, removed) = (self.len(), slots.len());
         let room = self.room_mut();
@@ -179,8 +178,8 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.header_mut().entries = U16::new((len - removed) as u16);
     }
 
-    /// Puts `extent` into a leaf before entry `at`, or makes it a part of those beside it; `false`:
-    /// it is full.
+    /// Inserts `extent` into a leaf before entry `at`, or merges it with its neighbours; `false` if
+    /// the leaf is full.
     pub fn put(&mut self, at: usize, extent: &MappedExtent) -> bool {
         let left = at.checked_sub(1).map(|left| self.extent(left));
         let left = left.and_then(|left| joined(&left, extent));
@@ -207,21 +206,21 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.remove(at..len);
     }
 
-    /// Takes the bytes of `other`, which is as long.
+    /// Copies the bytes of `other`, which has the same length.
     pub fn copy_from(&mut self, other: &NodeEdit<&[u8]>) {
         self.0.copy_from_slice(other.0);
     }
 
-    /// The node is `depth` levels above the leaves.
+    /// Sets the depth: the levels above the leaves.
     pub fn set_depth(&mut self, depth: u16) {
         self.header_mut().depth = U16::new(depth);
     }
 
-    /// Gives a node in a block its checksum, which starts from `seed`.
+    /// Sets the checksum of a node in a block; `seed` is its initial state.
     pub fn seal(&mut self, seed: u32) {
         let at = ENTRY_BYTES * (1 + self.capacity());
         let right = crc32c(seed, &self.0[..at]).to_le_bytes();
-        // Without room for one the node would not have passed as checked.
+        // Without room for a checksum the node would not have passed the check.
         if let Some(tail) = self.0.get_mut(at..at + TAIL_BYTES) {
             tail.copy_from_slice(&right);
         }
@@ -252,7 +251,7 @@ mod tests {
         assert_eq!(all(&node), [extent(10, 9, 100, false), extent(20, 5, 110, false)]);
         assert!(node.put(1, &extent(19, 1, 109, false)));
         assert_eq!(all(&node), [extent(10, 15, 100, false)]);
-        // Not what is elsewhere, or of another kind, or too long.
+        // Not if it is elsewhere on the disk, or of another kind, or too long.
         assert!(node.put(1, &extent(25, 1, 116, false)));
         assert!(node.put(2, &extent(26, 1, 117, true)));
         assert!(node.put(3, &extent(27, 0x7FFE, 118, true)));
@@ -285,7 +284,7 @@ mod tests {
         assert_eq!(node.extent(2), extent(0x1_0000, 0x7FFF, 1 << 40, true));
         assert!(node.put(3, &extent(0x2_0000, 1, 1, false)));
         assert!(!node.put(4, &extent(0x2_0001, 1, 5, false)));
-        // One that goes on fits all the same.
+        // An extent that continues its neighbour still fits.
         assert!(node.put(4, &extent(0x2_0001, 1, 2, false)));
     }
 

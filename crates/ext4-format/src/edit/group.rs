@@ -1,4 +1,4 @@
-//! Group descriptors that are being changed.
+//! Edits of group descriptors.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U16, U32};
 use super::super::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroup, RawGroupHigh, checksum};
 use super::super::superblock::Superblock;
 
-/// Setters of fields whose halves are in the two parts of a descriptor.
+/// Setters of fields that are split between the two parts of a descriptor.
 macro_rules! halves {
     ($(
         $(#[doc = $doc:literal])*
@@ -31,7 +31,7 @@ pub struct GroupEdit<'b> {
 }
 
 impl<'b> GroupEdit<'b> {
-    /// Descriptor `number`, whose checked `bytes` these are.
+    /// Wraps the checked `bytes` of descriptor `number`.
     pub fn of(superblock: &'b Superblock, number: u32, bytes: &'b mut [u8]) -> Self {
         Self { superblock, number, bytes }
     }
@@ -45,11 +45,11 @@ impl<'b> GroupEdit<'b> {
     }
 
     halves! {
-        /// Sets where its block bitmap is.
+        /// Sets the block of its block bitmap.
         pub(crate) set_block_bitmap_block: u64, U32 block_bitmap_lo block_bitmap_hi,
-        /// Sets where its inode bitmap is.
+        /// Sets the block of its inode bitmap.
         pub(crate) set_inode_bitmap_block: u64, U32 inode_bitmap_lo inode_bitmap_hi,
-        /// Sets where its inode table begins.
+        /// Sets the first block of its inode table.
         pub(crate) set_inode_table: u64, U32 inode_table_lo inode_table_hi,
         /// Sets the count of free clusters (blocks, without `bigalloc`).
         pub set_free_clusters: u32, U16 free_blocks_count_lo free_blocks_count_hi,
@@ -57,7 +57,7 @@ impl<'b> GroupEdit<'b> {
         pub set_free_inodes: u32, U16 free_inodes_count_lo free_inodes_count_hi,
         /// Sets the count of directories.
         pub set_directories: u32, U16 used_dirs_count_lo used_dirs_count_hi,
-        /// Sets how many inodes at the end of the table were never used.
+        /// Sets the number of inodes at the end of the table that were never used.
         pub set_unused_inodes: u32, U16 itable_unused_lo itable_unused_hi,
         set_block_bitmap_checksum: u32, U16 block_bitmap_csum_lo block_bitmap_csum_hi,
         set_inode_bitmap_checksum: u32, U16 inode_bitmap_csum_lo inode_bitmap_csum_hi,
@@ -73,7 +73,7 @@ impl<'b> GroupEdit<'b> {
         self.change(|raw| raw.flags = U16::new(raw.flags.get() & !flag), |_| {});
     }
 
-    /// The block bitmap is written, with this checksum (which counts only with `metadata_csum`).
+    /// Marks the block bitmap as written, with this checksum (used only with `metadata_csum`).
     pub fn set_block_bitmap(&mut self, checksum: u32) {
         self.clear_flag(BLOCK_UNINIT);
         if self.superblock.has_checksums() {
@@ -81,7 +81,7 @@ impl<'b> GroupEdit<'b> {
         }
     }
 
-    /// The inode bitmap is written, with this checksum (which counts only with `metadata_csum`).
+    /// Marks the inode bitmap as written, with this checksum (used only with `metadata_csum`).
     pub fn set_inode_bitmap(&mut self, checksum: u32) {
         self.clear_flag(INODE_UNINIT);
         if self.superblock.has_checksums() {
@@ -89,7 +89,7 @@ impl<'b> GroupEdit<'b> {
         }
     }
 
-    /// Gives it its checksum, if descriptors have one here.
+    /// Sets its checksum, if descriptors have one.
     pub fn seal(mut self) {
         if let Some(checksum) = checksum(self.superblock, self.number, self.bytes) {
             self.change(|raw| raw.checksum = U16::new(checksum), |_| {});
@@ -106,7 +106,7 @@ mod tests {
     fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::checksummed();
         let mut bytes = [0; 64];
-        // Bitmaps and table anywhere inside.
+        // Bitmaps and table at any place inside.
         (bytes[0], bytes[4], bytes[8]) = (100, 101, 102);
         let mut edit = GroupEdit::of(&superblock, 5, &mut bytes);
         edit.set_free_clusters(0x1_0002);

@@ -1,4 +1,4 @@
-//! Blocks of a directory's hash tree, changed, and leaves split (kernel: `fs/ext4/namei.c`).
+//! Edits of a directory's hash tree, and splits of leaves (kernel: `fs/ext4/namei.c`).
 
 use super::super::checksum::crc32c;
 use super::super::dirent::{DirectoryShape, Dirents};
@@ -9,12 +9,12 @@ use crate::error::Defect;
 /// The length of an entry.
 const ENTRY_BYTES: usize = 8;
 
-/// Which node it is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// The first block, with `.` and `..`.
     Root,
-    /// Any other.
+    /// Any other node.
     Inner,
 }
 
@@ -26,18 +26,18 @@ impl NodeKind {
         }
     }
 
-    /// How many entries such a node has room for.
+    /// The most entries of such a node.
     pub fn limit(self, shape: DirectoryShape) -> usize {
         let tail_bytes = if shape.checksums { TAIL_BYTES } else { 0 };
         (shape.block_bytes - self.start() - tail_bytes) / ENTRY_BYTES
     }
 }
 
-/// Where names of a hash, and of those above it, are: a block of the directory.
+/// An index entry: names with this hash and above are in a block of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The lowest bit: names of this hash are in the block before, too. The first entry's does not
-    /// count.
+    /// The hash. Its lowest bit is set if names of this hash are in the previous block, too. Not
+    /// used in the first entry.
     pub hash: u32,
     /// A block of the directory.
     pub block: u32,
@@ -50,10 +50,10 @@ pub fn entries(node: &IndexNode) -> Vec<IndexEntry> {
         .collect()
 }
 
-/// Writes `entries` to a node, and its checksum if there are any; `seed` is the directory's.
+/// Writes `entries` to a node, and its checksum if enabled; `seed` is the directory's.
 ///
 /// # Errors
-/// [`Defect::HashTree`]: none, or more than there is room for; the block is not whole.
+/// [`Defect::HashTree`] if there are no entries, too many, or the block is too short.
 pub fn write_entries(
     block: &mut [u8],
     kind: NodeKind,
@@ -71,7 +71,7 @@ pub fn write_entries(
         place[..4].copy_from_slice(&entry.hash.to_le_bytes());
         place[4..].copy_from_slice(&(entry.block & BLOCK_MASK).to_le_bytes());
     }
-    // In place of the first one's hash (`struct dx_countlimit`); both are at most 8191.
+    // Stored instead of the first entry's hash (`struct dx_countlimit`); both are at most 8191.
     block[start..start + 2].copy_from_slice(&(limit as u16).to_le_bytes());
     block[start + 2..start + 4].copy_from_slice(&(entries.len() as u16).to_le_bytes());
     seal(block, kind, shape, seed, entries.len());
@@ -88,10 +88,10 @@ fn seal(block: &mut [u8], kind: NodeKind, shape: DirectoryShape, seed: u32, coun
     }
 }
 
-/// Writes the checksum of a root in which `..` was changed.
+/// Writes the checksum of a root whose `..` was changed.
 ///
 /// # Errors
-/// [`Defect::HashTree`]: its counts cannot be.
+/// [`Defect::HashTree`] if its counts are invalid.
 pub fn seal_root(block: &mut [u8], shape: DirectoryShape, seed: u32) -> Result<(), Defect> {
     let field =
         |at| block.get(at..at + 2).map(|bytes| usize::from(bytes[0]) | usize::from(bytes[1]) << 8);
@@ -103,7 +103,7 @@ pub fn seal_root(block: &mut [u8], shape: DirectoryShape, seed: u32) -> Result<(
     Ok(())
 }
 
-/// Makes `block` a node that is not the root.
+/// Makes `block` an inner node.
 ///
 /// # Errors
 /// As [`write_entries`].
@@ -114,21 +114,21 @@ pub fn write_inner(
     entries: &[IndexEntry],
 ) -> Result<(), Defect> {
     block.fill(0);
-    // For readers that do not know the tree: an entry of the whole block that is not in use.
+    // For readers that do not know the tree: an unused entry of the whole block.
     dirent::put(block, 0, shape.block_bytes, None, shape);
     write_entries(block, NodeKind::Inner, shape, seed, entries)
 }
 
-/// What the first block of a directory has to say for itself.
+/// The content of the first block of an indexed directory.
 #[derive(Debug, Clone, Copy)]
 pub struct RootContent<'a> {
     /// `.`
     pub dot: NewEntry<'a>,
     /// `..`
     pub dot_dot: NewEntry<'a>,
-    /// Which hash it is sorted by (`DX_HASH_*`, without the sign of `char`).
+    /// The hash function of the tree (`DX_HASH_*`, without the sign of `char`).
     pub hash_version: u8,
-    /// How many levels of nodes there are between root and leaves.
+    /// Levels of nodes between root and leaves.
     pub levels: u8,
 }
 
@@ -160,7 +160,7 @@ pub fn write_root(
     write_entries(block, NodeKind::Root, shape, seed, entries)
 }
 
-/// Gives a root other entries, and its tree `levels` levels of nodes between itself and the leaves.
+/// Replaces a root's entries, and sets the levels of nodes between root and leaves.
 ///
 /// # Errors
 /// As [`write_entries`].
@@ -175,20 +175,20 @@ pub fn deepen(
     write_entries(block, NodeKind::Root, shape, seed, entries)
 }
 
-/// A leaf, split.
+/// A split leaf.
 #[derive(Debug)]
 pub struct LeafSplit {
-    /// What it has from now on.
+    /// The new content of the leaf.
     pub low: Vec<u8>,
-    /// What the new one beside it has.
+    /// The content of the new leaf behind it.
     pub high: Vec<u8>,
-    /// From which hash on names are in the new one; the lowest bit: and some of that hash in the
+    /// The lowest hash in the new leaf; its lowest bit is set if names of that hash remain in the
     /// old one.
     pub hash: u32,
 }
 
-/// Splits the names of a leaf by their hashes so that both halves have about as many bytes; there
-/// must be two names at least.
+/// Splits the names of a leaf by hash into halves of about equal size; there must be at least two
+/// names.
 ///
 /// # Errors
 /// [`Defect::DirectoryEntry`]; fewer than two names.
@@ -211,8 +211,8 @@ pub fn split_leaf(
         return Err(Defect::DirectoryEntry);
     }
     names.sort_by_key(|(hash, _)| *hash);
-    // Where the halves' bytes differ least: neither has more than half of a block and half of a
-    // name, so that another name fits into either.
+    // The split with the least difference: neither half exceeds half of a block plus half of a
+    // name, so another name fits into either.
     let bytes = |(_, entry): &(u32, NewEntry<'_>)| entry_bytes(entry.name.len());
     let all_bytes: usize = names.iter().map(bytes).sum();
     let (mut split, mut low_bytes, mut least) = (1, 0, usize::MAX);

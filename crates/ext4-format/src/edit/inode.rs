@@ -1,4 +1,4 @@
-//! Inodes that are being changed.
+//! Edits of inodes.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
@@ -9,30 +9,30 @@ use super::super::superblock::Superblock;
 use crate::{Corruption, FileType, Timestamp};
 
 const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
-/// `i_extra_isize` of new inodes, as far as there is room (`s_want_extra_isize` of mke2fs).
+/// `i_extra_isize` of new inodes, as far as it fits (`s_want_extra_isize` of mke2fs).
 const EXTRA_BYTES: u16 = size_of::<RawInodeExtra>() as u16;
 
-/// The bytes of one inode, as they are to be on the disk, but for their checksum.
+/// The bytes of one inode for the disk, except for its checksum.
 #[derive(Debug, Clone)]
 pub struct InodeEdit {
     ino: u32,
     bytes: Box<[u8]>,
 }
 
-/// The two words of a time (`ext4_encode_extra_time`): seconds, and two more bits of them with the
-/// nanoseconds.
+/// The two words of a time (`ext4_encode_extra_time`): seconds, and nanoseconds with two more bits
+/// of the seconds.
 fn words(time: Timestamp) -> (u32, u32) {
     let epoch = ((time.seconds - i64::from(time.seconds as i32)) >> 32) as u32 & 3;
     (time.seconds as u32, epoch | time.nanoseconds << 2)
 }
 
 impl InodeEdit {
-    /// Inode `ino`, whose checked `bytes` these are.
+    /// Wraps the checked `bytes` of inode `ino`.
     pub fn of(ino: u32, bytes: &[u8]) -> Self {
         Self { ino, bytes: bytes.into() }
     }
 
-    /// A new inode: all zeroes, but for its generation and the size of its newer part.
+    /// A new inode: all zeroes, except for its generation and `i_extra_isize`.
     pub fn new(superblock: &Superblock, ino: u32, generation: u32) -> Self {
         let mut edit = Self { ino, bytes: vec![0; superblock.inode_bytes() as usize].into() };
         edit.raw().generation = U32::new(generation);
@@ -48,25 +48,25 @@ impl InodeEdit {
         self.ino
     }
 
-    /// As it would be read.
+    /// Parses its current content.
     ///
     /// # Errors
-    /// A field has a value that cannot be.
+    /// If a field has an invalid value.
     pub fn parsed(&self, superblock: &Superblock) -> Result<Inode, Corruption> {
         Inode::parse(superblock, self.ino, &self.bytes)
     }
 
-    /// Puts it into `to`, its place on the disk, with its checksum.
+    /// Copies it to `to`, its place on the disk, with its checksum.
     ///
     /// # Panics
-    /// The place is not as long as an inode.
+    /// If the place does not have the size of an inode.
     pub fn put(&self, superblock: &Superblock, to: &mut [u8]) {
         to.copy_from_slice(&self.bytes);
         Inode::set_checksum(superblock, self.ino, to);
     }
 
     fn raw_ref(&self) -> &RawInode {
-        // Inodes have 128 bytes at least: the superblock was checked.
+        // The superblock check guarantees inodes of at least 128 bytes.
         RawInode::ref_from_prefix(&self.bytes).expect("128 bytes").0
     }
 
@@ -86,7 +86,7 @@ impl InodeEdit {
         extra.map_or(0, |(extra, _)| usize::from(extra.extra_isize.get()))
     }
 
-    /// The newer part, if it reaches to `end` bytes.
+    /// The extra part, if it extends to `end` bytes.
     fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
         if self.extra_bytes() < end {
             return None;
@@ -94,7 +94,7 @@ impl InodeEdit {
         self.extra()
     }
 
-    /// What follows the fields: where extended attributes are kept.
+    /// The part behind the fields, which holds extended attributes.
     pub fn body(&mut self) -> &mut [u8] {
         let at = (GOOD_OLD_BYTES + self.extra_bytes()).min(self.bytes.len());
         &mut self.bytes[at..]
@@ -110,7 +110,7 @@ impl InodeEdit {
         self.raw().mode = U16::new(mode);
     }
 
-    /// What it is, as its mode says; `None`: nothing yet.
+    /// Its type according to its mode; `None` if it has none yet.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::of_mode(self.mode())
     }
@@ -167,13 +167,12 @@ impl InodeEdit {
         self.raw_ref().generation.get()
     }
 
-    /// What the checksums of its blocks start from.
+    /// The initial state of the checksums of its blocks.
     pub fn checksum_seed(&self, superblock: &Superblock) -> u32 {
         super::super::checksum::inode_seed(superblock.seed(), self.ino, self.generation())
     }
 
-    /// `i_blocks` in blocks of the file system: those of its content, of its trees and of its
-    /// attributes.
+    /// `i_blocks` in blocks of the file system: those of its content, its trees and its attributes.
     pub fn blocks(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();
         let mut blocks = u64::from(raw.blocks_lo.get());
@@ -203,13 +202,13 @@ impl InodeEdit {
         &self.raw_ref().block
     }
 
-    /// The same, to be changed.
+    /// `i_block` for changes.
     pub fn block_area_mut(&mut self) -> &mut [u8; BLOCK_AREA_BYTES] {
         &mut self.raw().block
     }
 
-    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`,
-    /// `old_encode_dev`); `false`: there is no room for such.
+    /// Sets the numbers of a device, in the old form if they are small (`new_encode_dev`,
+    /// `old_encode_dev`); `false` if they do not fit.
     pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
         if major >= 1 << 12 || minor >= 1 << 20 {
             return false;
@@ -223,13 +222,13 @@ impl InodeEdit {
         true
     }
 
-    /// Its project; `None`: it has no room for one.
+    /// Its project; `None` if the inode has no room for one.
     pub fn project(&self) -> Option<u32> {
         let (extra, _) = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]).ok()?;
         (self.extra_bytes() >= size_of::<RawInodeExtra>()).then(|| extra.projid.get())
     }
 
-    /// Sets its project; `false`: it has no room for one.
+    /// Sets its project; `false` if the inode has no room for one.
     pub fn set_project(&mut self, project: u32) -> bool {
         let extra = self.extra_to(size_of::<RawInodeExtra>());
         extra.map(|extra| extra.projid = U32::new(project)).is_some()
@@ -250,7 +249,7 @@ impl InodeEdit {
             (U32::new(block as u32), U16::new((block >> 32) as u16));
     }
 
-    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next orphan.
+    /// `i_dtime`: the deletion time, in seconds since 1970, or the next orphan.
     pub fn deletion_time(&self) -> u32 {
         self.raw_ref().dtime.get()
     }
@@ -294,7 +293,7 @@ impl InodeEdit {
         }
     }
 
-    /// Sets the time it was made, if there is room for it.
+    /// Sets the creation time, if there is room for it.
     pub fn set_created(&mut self, time: Timestamp) {
         let (seconds, more) = words(time);
         if let Some(extra) = self.extra_to(24) {

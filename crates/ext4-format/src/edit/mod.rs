@@ -1,5 +1,5 @@
-//! How structures are changed, in bytes that were checked when they were read: pure functions,
-//! which leave a structure with its right checksum.
+//! Edits of structures whose bytes were checked when they were read: pure functions, which leave a
+//! structure with a valid checksum.
 
 pub mod bitmap;
 pub mod dirent;

@@ -1,4 +1,4 @@
-//! The superblock that is being changed.
+//! Edits of the superblock.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -8,26 +8,26 @@ use super::super::superblock::{
 };
 use crate::{Corruption, Defect, Timestamp};
 
-/// Size of an entry in the log of errors: of the first one (time, inode, block, function, line) and
-/// of the last one (time, inode, line, block, function).
+/// Size of an entry in the error log: of the first one (time, inode, block, function, line) and of
+/// the last one (time, inode, line, block, function).
 const ERROR_BYTES: usize = 52;
 const ERROR_NAME_BYTES: usize = 32;
 
-/// The superblock's bytes, as they are to be on the disk, but for their checksum.
+/// The superblock's bytes for the disk, except for their checksum.
 #[derive(Debug, Clone)]
 pub struct SuperblockEdit {
     raw: Box<RawSuperblock>,
 }
 
-/// The place of the primary superblock: its block, and the byte in it.
+/// The place of the primary superblock: its block, and the byte offset in it.
 pub fn superblock_place(superblock: &Superblock) -> (u64, usize) {
     let offset = SUPERBLOCK_OFFSET;
     (superblock.primary_block(), (offset % u64::from(superblock.block_bytes())) as usize)
 }
 
 impl SuperblockEdit {
-    /// The superblock in `block`, the content of the block that [is its place](superblock_place);
-    /// it is checked.
+    /// Wraps the superblock in `block`, the content of [its block](superblock_place), and checks
+    /// it.
     ///
     /// # Errors
     /// [`Defect::SuperblockMagic`], [`Defect::SuperblockChecksum`].
@@ -50,12 +50,12 @@ impl SuperblockEdit {
         &self.raw
     }
 
-    /// All fields, to be changed.
+    /// All fields, for changes.
     pub fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
 
-    /// Its bytes for the disk, with their checksum.
+    /// Its bytes for the disk, with a valid checksum.
     pub fn sealed(&self) -> Box<RawSuperblock> {
         let mut raw = self.raw.clone();
         if self.has_checksum() {
@@ -64,9 +64,9 @@ impl SuperblockEdit {
         raw
     }
 
-    /// An error was seen at `now`, in inode `ino` and block `block` (0: in none), by the part of
-    /// the program that `by` names; `code`: what it was, as Linux numbers that (`EXT4_ERR_*`). The
-    /// first error is kept, and the last one; e2fsck clears them.
+    /// Logs an error at `now`, in inode `ino` and block `block` (0: none), detected by `by`; `code`
+    /// is Linux's error number (`EXT4_ERR_*`). The first and the last error are kept; e2fsck clears
+    /// them.
     pub fn note_error(&mut self, now: Timestamp, code: u8, by: &str, ino: u32, block: u64) {
         let seconds = (now.seconds as u32).to_le_bytes();
         let hi = (now.seconds >> 32) as u8;
@@ -86,8 +86,7 @@ impl SuperblockEdit {
         (raw.last_error_time_hi, raw.error_codes[1]) = (hi, code);
     }
 
-    /// `s_last_orphan`: the first inode of the list of those that are being deleted or truncated;
-    /// 0: none.
+    /// `s_last_orphan`: the first inode of the orphan list; 0: none.
     pub fn last_orphan(&self) -> u32 {
         self.raw.last_orphan.get()
     }
@@ -120,7 +119,7 @@ impl SuperblockEdit {
         self.raw.feature_ro_compat = U32::new(self.raw.feature_ro_compat.get() | bits);
     }
 
-    /// Takes `bits` of [`ro_compat`] away.
+    /// Clears `bits` of [`ro_compat`].
     pub fn clear_ro_compat(&mut self, bits: u32) {
         self.raw.feature_ro_compat = U32::new(self.raw.feature_ro_compat.get() & !bits);
     }

@@ -1,4 +1,4 @@
-//! Lists of extended attributes that are being changed (kernel: `fs/ext4/xattr.c`; e2fsprogs:
+//! Edits of extended attribute lists (kernel: `fs/ext4/xattr.c`; e2fsprogs:
 //! `lib/ext2fs/ext_attr.c`).
 
 use zerocopy::little_endian::{U16, U32};
@@ -11,12 +11,12 @@ use super::super::xattr::{
 };
 use crate::error::Defect;
 
-/// Bytes of the zeroes that end a list.
+/// Size of the zeroes that end a list.
 const END_BYTES: usize = 4;
-/// Names and values begin at multiples of this.
+/// Alignment of names and values.
 const ALIGNMENT: usize = 4;
 
-/// An attribute that is kept.
+/// An attribute with owned bytes.
 type Kept = Attribute<Vec<u8>>;
 
 impl Kept {
@@ -36,7 +36,7 @@ impl Kept {
         (ENTRY_BYTES + self.name.len()).next_multiple_of(ALIGNMENT)
     }
 
-    /// Room that its value takes, in bytes.
+    /// Room taken by its value, in bytes.
     fn value_bytes(&self) -> usize {
         match &self.value {
             Value::Here(value) => value.len().next_multiple_of(ALIGNMENT),
@@ -44,7 +44,7 @@ impl Kept {
         }
     }
 
-    /// Where it belongs in a block.
+    /// Its sort key in a block.
     fn order(&self) -> (u8, usize, &[u8]) {
         (self.index, self.name.len(), &self.name)
     }
@@ -58,8 +58,8 @@ pub struct Full;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttributeList(Vec<Kept>);
 
-/// The hash of name and `value` (`ext4_xattr_hash_entry`), with bytes as unsigned, as kernels since
-/// 6.2 have it everywhere.
+/// The hash of name and `value` (`ext4_xattr_hash_entry`), with unsigned bytes, as in all kernels
+/// since 6.2.
 fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     let hash = name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
     value.chunks(ALIGNMENT).fold(hash, |hash, chunk| {
@@ -70,7 +70,7 @@ fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
 }
 
 impl AttributeList {
-    /// Those in what follows an inode's fields.
+    /// The attributes behind an inode's fields.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
@@ -78,7 +78,7 @@ impl AttributeList {
         Ok(Self(in_inode(body)?.iter().map(Kept::of).collect()))
     }
 
-    /// Those in a block, and how many inodes have it.
+    /// The attributes in a block, and the block's reference count.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
@@ -92,7 +92,7 @@ impl AttributeList {
         self.0.is_empty()
     }
 
-    /// Whether the value of any has an inode of its own.
+    /// Whether any value is in a separate inode.
     pub fn has_value_inodes(&self) -> bool {
         self.0.iter().any(|attribute| matches!(attribute.value, Value::Inode { .. }))
     }
@@ -102,7 +102,7 @@ impl AttributeList {
         self.0.iter().find(|attribute| attribute.is(index, name)).map(|found| &found.value)
     }
 
-    /// Gives attribute `name` a value: a new one comes last.
+    /// Sets the value of attribute `name`; a new attribute comes last.
     pub fn put(&mut self, index: u8, name: &[u8], value: &[u8]) {
         let found = self.0.iter_mut().find(|attribute| attribute.is(index, name));
         let new = Kept { index, name: name.into(), value: Value::Here(value.into()), hash: 0 };
@@ -112,15 +112,15 @@ impl AttributeList {
         }
     }
 
-    /// Takes attribute `name` away; whether it was there.
+    /// Removes attribute `name`. Returns whether it existed.
     pub fn take(&mut self, index: u8, name: &[u8]) -> bool {
         let before = self.0.len();
         self.0.retain(|attribute| !attribute.is(index, name));
         self.0.len() < before
     }
 
-    /// Writes entries from `names_at` of `area` on, and values from its end backwards; what is
-    /// between is zeroed.
+    /// Writes entries from `names_at` of `area` on, and values from its end backwards; zeroes the
+    /// rest.
     fn write(&self, area: &mut [u8], names_at: usize) -> Result<(), Full> {
         let names_bytes: usize = self.0.iter().map(Kept::entry_bytes).sum();
         let values_bytes: usize = self.0.iter().map(Kept::value_bytes).sum();
@@ -129,7 +129,7 @@ impl AttributeList {
         }
         let Some(room) = area.get_mut(names_at..) else { return Err(Full) };
         room.fill(0);
-        // Values are at multiples of 4 from the beginning; the end of an inode's body is one, too.
+        // Values are aligned to 4 from the beginning, and so is the end of an inode's body.
         let (mut at, mut end) = (names_at, area.len() / ALIGNMENT * ALIGNMENT);
         for attribute in &self.0 {
             let (offset, inum, bytes) = match &attribute.value {
@@ -157,17 +157,17 @@ impl AttributeList {
         Ok(())
     }
 
-    /// Writes them to what follows an inode's fields.
+    /// Writes them behind an inode's fields.
     ///
     /// # Errors
-    /// [`Full`]; then `body` is as it was.
+    /// [`Full`]; `body` is then unchanged.
     pub fn write_to_inode(&mut self, body: &mut [u8]) -> Result<(), Full> {
         if self.is_empty() {
             body.fill(0);
             return Ok(());
         }
         for attribute in &mut self.0 {
-            // In an inode only values that are elsewhere have a hash.
+            // In an inode only values in separate inodes have a hash.
             if matches!(attribute.value, Value::Here(_)) {
                 attribute.hash = 0;
             }
@@ -178,10 +178,10 @@ impl AttributeList {
         Ok(())
     }
 
-    /// Writes them to block `number`, which `references` inodes have, with its checksum.
+    /// Writes them to block `number`, with reference count `references` and its checksum.
     ///
     /// # Errors
-    /// [`Full`]; then `block` is as it was.
+    /// [`Full`]; `block` is then unchanged.
     pub fn write_to_block(
         &mut self,
         superblock: &Superblock,
@@ -197,7 +197,7 @@ impl AttributeList {
         }
         self.write(block, BLOCK_HEADER_BYTES)?;
         let hashes = self.0.iter().map(|attribute| attribute.hash);
-        // If one has no hash, the block cannot be shared.
+        // If any attribute has no hash, the block cannot be shared.
         let hash = if hashes.clone().any(|hash| hash == 0) {
             0
         } else {
@@ -216,7 +216,7 @@ impl AttributeList {
     }
 }
 
-/// Sets how many inodes have block `number` of attributes, a sound one.
+/// Sets the reference count of the sound attribute block `number`.
 pub fn set_references(superblock: &Superblock, number: u64, references: u32, block: &mut [u8]) {
     let Ok((header, _)) = BlockHeader::mut_from_prefix(block) else { return };
     header.refcount = U32::new(references);
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_kernel() {
-        // Made with the kernel's rule by hand: each letter after a rotation by 5, each word of the
-        // value after one by 16.
+        // The kernel's rule by hand: each letter after a rotation by 5, each word of the value
+        // after one by 16.
         assert_eq!(entry_hash(b"ab", b""), u32::from(b'a') << 5 ^ u32::from(b'b'));
         assert_eq!(
             entry_hash(b"a", b"\x01\0\0\x80\x02"),

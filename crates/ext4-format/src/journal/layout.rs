@@ -7,7 +7,7 @@ use zerocopy::big_endian::{U16, U32, U64};
 use super::super::checksum::{crc32c, crc32c_without};
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 
-/// What every block of the journal begins with that is no copy (`JBD2_MAGIC_NUMBER`).
+/// The magic number at the start of every journal block that is not a copy (`JBD2_MAGIC_NUMBER`).
 pub(super) const MAGIC: u32 = 0xc03b_3998;
 
 /// Kinds of block (`JBD2_*_BLOCK`).
@@ -24,10 +24,10 @@ pub(super) const INCOMPAT_ASYNC_COMMIT: u32 = 0x4;
 pub(super) const INCOMPAT_CSUM_V2: u32 = 0x8;
 pub(super) const INCOMPAT_CSUM_V3: u32 = 0x10;
 pub(super) const INCOMPAT_FAST_COMMIT: u32 = 0x20;
-/// Those above, and REVOKE.
+/// The features above, and REVOKE.
 const INCOMPAT_KNOWN: u32 = 0x3f;
 
-/// Of a tag: the copy began like a journal block, and its first four bytes are zeroes instead.
+/// Tag flag: the copy began with the journal's magic number, which is replaced by zeroes.
 pub(super) const TAG_ESCAPED: u32 = 0x1;
 pub(super) const TAG_SAME_UUID: u32 = 0x2;
 pub(super) const TAG_LAST: u32 = 0x8;
@@ -36,7 +36,7 @@ pub(super) const TAG_LAST: u32 = 0x8;
 pub(super) const CHECKSUM_CRC32C: u8 = 4;
 /// `JBD2_CRC32_CHKSUM`
 const CHECKSUM_CRC32: u8 = 1;
-/// Without fast commits' own number (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
+/// The default number of fast commit blocks (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_COMMIT_BLOCKS: u32 = 256;
 /// The fewest blocks of a log, without those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
 const LOG_BLOCKS_MIN: u32 = 1024;
@@ -50,7 +50,7 @@ on_disk! {
         4 blocktype: U32,
         8 sequence: U32,
     }
-    /// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
+    /// `struct journal_superblock_s`; version 1 ends with `errno`.
     pub(super) struct RawSuperblock, 1024 {
         0 header: Header,
         12 blocksize: U32,
@@ -106,38 +106,38 @@ on_disk! {
     }
 }
 
-/// A journal's superblock, checked: the log it describes lies within the journal.
+/// A journal's superblock, checked: the log lies within the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     /// Block size, in bytes.
     pub block_bytes: usize,
     /// The first block of the log.
     pub first: u32,
-    /// The block behind the last of the log; those of fast commits follow.
+    /// The block behind the log's last; those of fast commits follow.
     pub last: u32,
-    /// All blocks, those of fast commits included.
+    /// All blocks, including those of fast commits.
     pub blocks: u32,
-    /// The first transaction that is in the log.
+    /// The first transaction in the log.
     pub sequence: u32,
     /// Its first block; 0: the log is empty.
     pub start: u32,
-    /// What the file system failed with, if it did.
+    /// The errno with which the file system failed, if any.
     pub errno: i32,
-    /// There may be fast commits.
+    /// Whether there may be fast commits.
     pub fast_commits: bool,
-    /// Commit blocks may have been written without waiting for what they commit.
+    /// Whether commit blocks may have been written without waiting for the blocks that they commit.
     pub async_commit: bool,
-    /// Commit blocks have a CRC-32 of all that they commit (`COMPAT_CHECKSUM`).
+    /// Whether commit blocks have a CRC-32 of the whole transaction (`COMPAT_CHECKSUM`).
     pub whole_checksums: bool,
-    /// The way the journal's blocks have checksums of their own, if they have.
+    /// The kind of checksums of the journal's blocks.
     pub checksums: Checksums,
-    /// Block numbers have 64 bits.
+    /// Whether block numbers have 64 bits.
     pub is_64bit: bool,
-    /// What checksums begin with.
+    /// The initial state of checksums.
     pub seed: u32,
 }
 
-/// Whether blocks have checksums (`CSUM_V2`, `CSUM_V3`).
+/// The kind of block checksums (`CSUM_V2`, `CSUM_V3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checksums {
     None,
@@ -147,8 +147,8 @@ pub(super) enum Checksums {
 }
 
 impl Superblock {
-    /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
-    /// `believe`: even with a wrong checksum.
+    /// Parses the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
+    /// `believe`: accepts a wrong checksum.
     pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,
@@ -162,7 +162,7 @@ impl Superblock {
         }
         let unsupported = |what| Error::from(Unsupported { what, advice: super::ADVICE });
         let (compat, incompat) = match raw.header.blocktype.get() {
-            // What follows the fields of version 1 need not be zeroes.
+            // The bytes behind the fields of version 1 need not be zeroes.
             SUPERBLOCK_V1 => (0, 0),
             SUPERBLOCK_V2 => (raw.feature_compat.get(), raw.feature_incompat.get()),
             _ => return Err(bad()),
@@ -234,16 +234,16 @@ impl Superblock {
         })
     }
 
-    /// Whether a descriptor or revoke block has the checksum it should have, if any.
+    /// Whether the checksum of a descriptor or revoke block is right, if enabled.
     pub(super) fn tail_is_right(&self, block: &[u8]) -> bool {
         let Some((content, tail)) = block.split_last_chunk::<TAIL_BYTES>() else { return false };
         self.checksums == Checksums::None
             || crc32c(crc32c(self.seed, content), &[0; TAIL_BYTES]) == u32::from_be_bytes(*tail)
     }
 
-    /// Whether a commit block has the checksum it should have, if any
-    /// (`jbd2_commit_block_csum_verify`). Of one that was torn, whose first sector alone is new,
-    /// the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
+    /// Whether the checksum of a commit block is right, if enabled
+    /// (`jbd2_commit_block_csum_verify`). In a torn one, of which only the first sector is new, the
+    /// rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
     pub(super) fn commit_is_right(&self, block: &[u8]) -> bool {
         if self.checksums == Checksums::None {
             return true;
@@ -259,7 +259,7 @@ impl Superblock {
         crc32c_without(self.seed, block, &[16], 4) == stored || torn()
     }
 
-    /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence`
+    /// Whether a tag's checksum matches `block`, its copy in transaction `sequence`
     /// (`jbd2_block_tag_csum_verify`).
     pub(super) fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
         let sum = || crc32c(crc32c(self.seed, &sequence.to_be_bytes()), block);
@@ -270,12 +270,12 @@ impl Superblock {
         }
     }
 
-    /// How long a tag is without a UUID (`journal_tag_bytes`), in bytes.
+    /// The length of a tag without a UUID (`journal_tag_bytes`), in bytes.
     pub(super) fn tag_bytes(&self) -> usize {
         let high_bytes = if self.is_64bit { 4 } else { 0 };
         match self.checksums {
             Checksums::None => 8 + high_bytes,
-            // Two bytes that mean nothing: the checksum was to be longer.
+            // Two unused bytes: the checksum was meant to be longer.
             Checksums::V2 => 10 + high_bytes,
             Checksums::V3 => 16,
         }
@@ -291,7 +291,7 @@ impl Superblock {
         if self.is_64bit { 8 } else { 4 }
     }
 
-    /// What descriptor block `block` says that follows it.
+    /// The tags of descriptor block `block`.
     pub(super) fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
         let end = block.len().saturating_sub(self.tail_bytes());
         Tags {
@@ -302,7 +302,7 @@ impl Superblock {
         }
     }
 
-    /// The blocks that revoke block `block` names; `None` if it says that it has more than fit.
+    /// The blocks named by revoke block `block`; `None` if its count exceeds the block.
     pub(super) fn revoked<'a>(
         &self,
         block: &'a [u8],
@@ -316,14 +316,14 @@ impl Superblock {
     }
 }
 
-/// A copy that follows a descriptor block.
+/// The tag of a copy that follows a descriptor block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockTag {
-    /// Where in the file system it belongs.
+    /// Its block in the file system.
     pub block: u64,
     /// `TAG_*`
     pub flags: u32,
-    /// 16 bits of it, or 32, or none.
+    /// 16 or 32 bits of the checksum, or 0.
     pub checksum: u32,
 }
 
@@ -356,13 +356,13 @@ impl Iterator for Tags<'_> {
     }
 }
 
-/// When a commit block was written, in seconds since 1970.
+/// The time of a commit block, in seconds since 1970.
 pub(super) fn commit_seconds(block: &[u8]) -> u64 {
     RawCommit::ref_from_prefix(block).map_or(0, |(raw, _)| raw.commit_sec.get())
 }
 
-/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or there is none: an older
-/// kernel wrote it.
+/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or absent, as from an older
+/// kernel.
 pub(super) fn whole_checksum_is_right(block: &[u8], sum: u32) -> bool {
     let Ok((raw, _)) = RawCommit::ref_from_prefix(block) else { return false };
     let found = (raw.chksum_type, raw.chksum_size, raw.chksum[0].get());

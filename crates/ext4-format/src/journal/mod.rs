@@ -1,8 +1,7 @@
-//! Recovery: a journal that was not emptied is replayed, into memory.
+//! Recovery: replays a journal that was not emptied into memory.
 //!
-//! What comes out is what `e2fsck` would have written: the blocks of all committed transactions,
-//! the newest copy of each, without those that were revoked later. A transaction that was not
-//! committed has no effect.
+//! The result is what `e2fsck` would write: the blocks of all committed transactions, with the
+//! newest copy of each, without those revoked later. An uncommitted transaction has no effect.
 
 pub mod fast_commit;
 mod layout;
@@ -29,42 +28,42 @@ use crate::{FileType, Recovered};
 pub use self::fast_commit::{FastCommits, Replayed};
 pub use self::write::{Copied, JournalFormat};
 
-/// What would help where this implementation does not.
+/// Advice for unsupported cases.
 const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
 
-/// The contents of a journal that are not in their places yet.
+/// The contents of a journal that are not in place yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Blocks with newer contents, by their numbers in the file system. Never more than the journal
-    /// has.
+    /// Blocks with newer contents, by their numbers in the file system. At most as many as the
+    /// journal has blocks.
     pub overlay: BTreeMap<u64, Arc<[u8]>>,
-    /// Committed transactions.
+    /// Number of committed transactions.
     pub transactions: u32,
-    /// Revoked blocks.
+    /// Number of revoked blocks.
     pub revoked: usize,
-    /// What was committed after the last of them, to be carried out when the overlay counts
+    /// Fast commits after the last transaction, to be replayed once the overlay is in effect
     /// ([`apply`](Self::apply)).
     pub fast_commits: FastCommits,
-    /// A transaction that was committed, but whose commit block has a wrong checksum: neither it
-    /// nor those after it were replayed, as `e2fsck` does.
+    /// A committed transaction whose commit block has a wrong checksum: neither it nor later ones
+    /// were replayed, as with `e2fsck`.
     pub lost: Option<u32>,
-    /// The errno that the file system failed with before, 0 for none (`s_errno`).
+    /// The errno with which the file system failed before, 0 for none (`s_errno`).
     pub errno: i32,
-    /// The transaction that would have come next, of which there may be something in the log;
-    /// `None`: the log was empty, or not read.
+    /// The next transaction number, of which the log may contain an incomplete part; `None` if the
+    /// log was empty, or not read.
     pub end: Option<u32>,
 }
 
 impl Recovery {
-    /// Whether there was nothing to be replayed.
+    /// Whether there is nothing to replay.
     pub fn is_empty(&self) -> bool {
         self.transactions == 0 && self.fast_commits.count() == 0 && self.lost.is_none()
     }
 
-    /// Has all of it count in `volume`, of whose journal it is. What was replayed.
+    /// Applies the recovery to `volume`, to which the journal belongs. Returns a summary.
     ///
     /// # Errors
-    /// The replayed superblock, or a fast commit, cannot be; damage, or the source.
+    /// If the replayed superblock, or a fast commit, is invalid; damage, or the source.
     pub fn apply<S: Source>(self, volume: &mut Volume<S>) -> Result<Recovered, OpenFailure> {
         let replayed = self.summary();
         if let Some(tid) = self.lost {
@@ -82,7 +81,7 @@ impl Recovery {
         Ok(replayed)
     }
 
-    /// A summary for people.
+    /// A summary for display.
     pub fn summary(&self) -> Recovered {
         Recovered {
             transactions: self.transactions,
@@ -93,16 +92,16 @@ impl Recovery {
     }
 }
 
-/// The journal in a file system's own inode.
+/// The journal in an inode of the file system.
 struct InodeLog<'a, S: Source> {
     volume: &'a Volume<S>,
     inode: &'a Inode,
-    /// The run that was looked up last, and where it begins in the journal.
+    /// The run looked up last, and its first block in the journal.
     run: Cell<Option<(u64, Run)>>,
 }
 
 impl<S: Source> InodeLog<'_, S> {
-    /// Where block `index` is in the file system.
+    /// The block of journal block `index` in the file system.
     fn physical(&self, index: u32) -> Result<u64> {
         let logical = u64::from(index);
         let (start, run) = match self.run.get() {
@@ -137,15 +136,14 @@ impl<S: Source> Log for InodeLog<'_, S> {
     }
 }
 
-/// Reads what is in the journal of `volume`, if its superblock says that it is needed (the feature
-/// `needs_recovery`; what is in the log otherwise is old).
+/// Reads the journal of `volume`, if its superblock requires recovery (the feature
+/// `needs_recovery`; otherwise the log's content is old).
 ///
 /// # Errors
-/// A journal that cannot be what it says, a copy or descriptor in it with a wrong checksum (unless
-/// they are ignored), the device; [`Error::Unsupported`]: one with unknown features or on another
-/// device.
+/// An inconsistent journal, a copy or descriptor in it with a wrong checksum (unless they are
+/// ignored), the device; [`Error::Unsupported`]: unknown features, or a journal on another device.
 pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
-    // Backups of the superblock do not say it, so the log itself is read (as by e2fsck -b).
+    // A backup superblock lacks the flag, so the log itself is read (as by e2fsck -b).
     let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
     if !volume.superblock().needs_recovery() && !asks_log {
         return Ok(Recovery::default());
@@ -182,7 +180,7 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
     }
     let mut recovery = replay(&log, &superblock, volume.superblock().blocks())?;
     recovery.errno = errno;
-    // They follow the last transaction: not if that one is lost.
+    // They follow the last transaction, so they are skipped if one is lost.
     if let (true, None, Some(end)) = (superblock.fast_commits, recovery.lost, recovery.end) {
         let inode_bytes = volume.superblock().inode_bytes() as usize;
         recovery.fast_commits = fast_commit::read(&log, &superblock, end, inode_bytes)?;

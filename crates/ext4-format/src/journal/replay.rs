@@ -1,5 +1,5 @@
-//! Three passes over the log, as `e2fsck` and the kernel make them (`do_one_pass` of either's
-//! `recovery.c`): where it ends, what was revoked, and what belongs where.
+//! Three passes over the log, as in `e2fsck` and the kernel (`do_one_pass` in their `recovery.c`):
+//! the end of the log, the revoked blocks, and the copies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use super::layout::{
 use crate::checksum::crc32_be;
 use crate::error::{Corruption, Defect, Error, Result};
 
-/// The blocks of a journal, by their number in it.
+/// The blocks of a journal, by number.
 pub(super) trait Log {
     /// Block `index`.
     fn block(&self, index: u32) -> Result<Arc<[u8]>>;
 
-    /// Handles the wrong checksum of block `index`, which recovery needs: an error, or nothing if
-    /// wrong checksums are ignored.
+    /// Handles the wrong checksum of block `index`, which recovery needs: returns an error, or
+    /// nothing if wrong checksums are ignored.
     fn wrong_checksum(&self, index: u32) -> Result<()>;
 
-    /// Block `index` cannot be what it says.
+    /// The error that block `index` is inconsistent.
     fn malformed(&self, index: u32) -> Error;
 }
 
-/// Whether transaction `a` came after `b`: numbers go round.
+/// Whether transaction `a` is later than `b`: numbers wrap around.
 fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// A block that says itself what it is.
+/// A block with a journal header.
 struct Control {
-    /// Which of the journal.
+    /// Its number in the journal.
     index: u32,
     /// `JBD2_*_BLOCK`
     kind: u32,
     block: Arc<[u8]>,
 }
 
-/// A place in the log. It ends after one round: a log cannot lead back into itself.
+/// A position in the log. It ends after one round, so a circular log ends.
 struct Cursor<'a> {
     superblock: &'a Superblock,
     at: u32,
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         Self { superblock, at: superblock.start, left: superblock.last - superblock.first }
     }
 
-    /// The next block's number, and goes on to the one after.
+    /// Returns the number of the next block, and advances.
     fn step(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let at = self.at;
@@ -61,12 +61,12 @@ impl<'a> Cursor<'a> {
         Some(at)
     }
 
-    /// Passes over `count` blocks.
+    /// Skips `count` blocks.
     fn skip(&mut self, count: usize) -> Option<()> {
         (0..count).try_for_each(|_| self.step().map(drop))
     }
 
-    /// The next block, if it is one of transaction `sequence`.
+    /// Returns the next block, if it belongs to transaction `sequence`.
     fn next_of(&mut self, log: &impl Log, sequence: u32) -> Result<Option<Control>> {
         let Some(index) = self.step() else { return Ok(None) };
         let block = log.block(index)?;
@@ -80,21 +80,21 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where the log ends.
+/// The end of the log.
 #[derive(Default)]
 struct End {
-    /// The first transaction that is not committed.
+    /// The first uncommitted transaction.
     sequence: u32,
     lost: Option<u32>,
 }
 
-/// The first pass: up to which transaction there are commit blocks.
+/// The first pass: finds the last transaction with a commit block.
 fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     let mut cursor = Cursor::new(superblock);
     let mut sequence = superblock.sequence;
     let mut ended: Option<u32> = None;
     let mut last_seconds = 0;
-    // A block with a wrong checksum may be what is left of an older round of the log; its commit
+    // A block with a wrong checksum may be left from an earlier round of the log; its commit
     // block's time decides.
     let mut suspect = None;
     let mut whole = !0;
@@ -128,7 +128,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
                 if let (Some(ended), true) =
                     (ended, superblock.whole_checksums || superblock.async_commit)
                 {
-                    // There was a commit after the one whose blocks are not there: that was no
+                    // There is a commit after the transaction with missing blocks: it was not an
                     // interrupted commit.
                     return Ok(End { sequence: ended, lost: Some(ended) });
                 }
@@ -153,7 +153,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     Ok(End { sequence: ended.unwrap_or(sequence), lost: None })
 }
 
-/// The second: for each block that was revoked, the last transaction that did so.
+/// The second pass: for each revoked block, the last transaction that revoked it.
 fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<HashMap<u64, u32>> {
     let mut revoked: HashMap<u64, u32> = HashMap::new();
     let mut cursor = Cursor::new(superblock);
@@ -183,7 +183,7 @@ fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<Hash
     Ok(revoked)
 }
 
-/// What all passes find, without fast commits; copies are of a file system of `fs_blocks` blocks.
+/// The result of all passes, without fast commits; the file system has `fs_blocks` blocks.
 pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) -> Result<Recovery> {
     let end = scan(log, superblock)?;
     let revoked = revocations(log, superblock, end.sequence)?;
@@ -231,7 +231,7 @@ pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) ->
     })
 }
 
-/// A copy as it belongs into the file system.
+/// A copy with its original first bytes.
 fn unescaped(copy: Arc<[u8]>, flags: u32) -> Arc<[u8]> {
     if flags & TAG_ESCAPED == 0 {
         return copy;

@@ -1,6 +1,5 @@
-//! Journals made up in memory, replayed by the real thing and by a model that keeps to the
-//! definition: of each block the last copy, unless it was revoked in the same transaction or a
-//! later one.
+//! Generated journals in memory, replayed by the implementation and by a model of the definition:
+//! for each block the last copy, unless it was revoked in the same transaction or a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ const BLOCK_BYTES: usize = 1024;
 const FS_BLOCKS: u64 = 4096;
 const UUID: [u8; 16] = *b"a journal's uuid";
 
-/// The blocks, and whether wrong checksums are let pass.
+/// The blocks, and whether wrong checksums are ignored.
 struct MemoryLog {
     blocks: Vec<Vec<u8>>,
     lenient: bool,
@@ -39,7 +38,7 @@ impl Log for MemoryLog {
     }
 }
 
-/// xorshift64*: the same numbers each time.
+/// xorshift64*, with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -94,7 +93,7 @@ fn kinds() -> Vec<Kind> {
     kinds
 }
 
-/// Writes a log as jbd2 would, and keeps what it means.
+/// Writes a log as jbd2 would, and records its meaning.
 struct Writer {
     kind: Kind,
     blocks: Vec<Vec<u8>>,
@@ -109,9 +108,9 @@ struct Writer {
     copies: Vec<(u32, u64, Vec<u8>)>,
     revoked: Vec<(u32, u64)>,
     committed: u32,
-    /// Where commit blocks are.
+    /// Positions of commit blocks.
     commits: Vec<usize>,
-    /// Where copies are.
+    /// Positions of copies.
     copied: Vec<usize>,
 }
 
@@ -251,7 +250,7 @@ impl Writer {
         self.committed += 1;
     }
 
-    /// What should come of the first `transactions`.
+    /// The expected result of the first `transactions`.
     fn model(&self, transactions: u32) -> BTreeMap<u64, Arc<[u8]>> {
         let mut overlay = BTreeMap::new();
         for (transaction, number, content) in
@@ -284,12 +283,12 @@ fn content(random: &mut Random) -> Vec<u8> {
     block
 }
 
-/// A log of `transactions`, and the beginning of one more.
+/// A log of `transactions`, and the start of one more.
 fn written(kind: Kind, seed: u64, transactions: u32) -> Writer {
     let mut random = Random(seed * 2 + 1);
     let log_blocks = 400;
     let start = 1 + random.below(log_blocks - 1) as usize;
-    // Often close to where the numbers go round.
+    // Often close to the wrap-around of the numbers.
     let sequence =
         if random.chance(50) { u32::MAX - random.below(4) as u32 } else { random.0 as u32 };
     let mut writer = Writer::new(kind, log_blocks as usize, start, sequence);
@@ -337,7 +336,7 @@ fn a_commit_with_a_wrong_checksum_ends_the_log() {
         assert_eq!(replayed.transactions, 3, "{kind:?}");
         assert_eq!(replayed.overlay, writer.model(3), "{kind:?}");
         assert_eq!(replayed.lost, Some(superblock.sequence.wrapping_add(3)), "{kind:?}");
-        // Of the last one it is not known whether it was interrupted, if it was not waited for.
+        // With asynchronous commits it is unknown whether the last one was interrupted.
         let mut writer = written(kind, 5, 4);
         let spoilt = writer.commits[3];
         writer.blocks[spoilt][17] ^= 1;
@@ -345,11 +344,11 @@ fn a_commit_with_a_wrong_checksum_ends_the_log() {
         let replayed = replay(&log, &superblock, FS_BLOCKS).unwrap();
         assert_eq!(replayed.transactions, 3, "{kind:?}");
         assert_eq!(replayed.lost.is_none(), kind.async_commit, "{kind:?}");
-        // One that is older than the transaction before it is left over from another round.
+        // A commit older than the previous transaction is left from an earlier round.
         writer.blocks[spoilt][48..56].fill(0);
         let (log, superblock) = writer.log(false);
         assert_eq!(replay(&log, &superblock, FS_BLOCKS).unwrap().lost, None, "{kind:?}");
-        // One that was torn behind its first sector is whole.
+        // A commit block torn behind its first sector is complete.
         writer = written(kind, 5, 4);
         let torn = writer.commits[3];
         writer.blocks[torn][512..].fill(0x77);
@@ -374,7 +373,7 @@ fn whole_checksums_end_the_log_where_a_copy_is_not_whole() {
         let replayed = replay(&log, &superblock, FS_BLOCKS).unwrap();
         assert_eq!((replayed.transactions, replayed.lost), (1, Some(8)), "{kind:?}");
         assert_eq!(replayed.overlay, writer.model(1));
-        // Without a checksum in a commit block an older kernel wrote it.
+        // A commit block without a checksum was written by an older kernel.
         let commit = writer.commits[1];
         writer.blocks[commit][12..20].fill(0);
         let (log, superblock) = writer.log(false);
@@ -419,7 +418,7 @@ fn a_block_beyond_the_file_system_is_refused() {
     let (log, superblock) = writer.log(true);
     let corruption = Corruption::new(Defect::JournalBlock).in_block(1);
     assert_eq!(replay(&log, &superblock, FS_BLOCKS), Err(Error::Corrupt(corruption)));
-    // Revoked, it would not have been written.
+    // If it were revoked, it would not have been written.
     writer.revoke(&[FS_BLOCKS]);
     writer.commit();
     let (log, superblock) = writer.log(false);
@@ -447,7 +446,7 @@ fn any_bytes_are_replayed_or_refused() {
             }
             let _ = Superblock::parse(&log.blocks[0], BLOCK_BYTES, 400, true);
         }
-        // A log of descriptors that lead round and round.
+        // A log of circular descriptors.
         let (mut log, superblock) = writer.log(true);
         let descriptor = [
             &MAGIC.to_be_bytes()[..],
@@ -498,7 +497,7 @@ fn invalid_superblocks_are_refused() {
     let wrong = Superblock::parse(&block, BLOCK_BYTES, 100, false);
     assert_eq!(wrong, Err(Corruption::new(Defect::JournalChecksum).into()));
     assert!(Superblock::parse(&good[..1000], BLOCK_BYTES, 100, true).is_err());
-    // Version 1 knows no features, whatever follows its fields.
+    // Version 1 has no features, whatever follows its fields.
     block = good;
     block[7] = 3;
     assert_eq!(parse(&block).unwrap().checksums, Checksums::None);

@@ -1,5 +1,5 @@
-//! Blocks of the journal, to be written: the other side of `layout`. Always with the checksums of
-//! CSUM_V3, or without any; what older kernels wrote besides is converted while the log is empty.
+//! Writes journal blocks, the counterpart of `layout`. Always with the checksums of CSUM_V3, or
+//! without any; other formats of older kernels are converted while the log is empty.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -26,7 +26,7 @@ pub struct Copied {
     checksum: u32,
 }
 
-/// The journal's superblock, and with it how all of its blocks are written.
+/// The journal's superblock, which determines the format of all blocks.
 #[derive(Debug, Clone)]
 pub struct JournalFormat {
     /// Its whole block.
@@ -36,10 +36,10 @@ pub struct JournalFormat {
 }
 
 impl JournalFormat {
-    /// Reads the first block of a journal of `journal_blocks` blocks.
+    /// Parses the first block of a journal of `journal_blocks` blocks.
     ///
     /// # Errors
-    /// It cannot be, or has what is not known.
+    /// If it is invalid, or has unknown features.
     pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self> {
         let superblock = Superblock::parse(block, block.len(), journal_blocks, false)?;
         let raw = raw(block)?;
@@ -52,12 +52,12 @@ impl JournalFormat {
         Ok(Self { block: block.into(), superblock, uuid })
     }
 
-    /// Sets the features that this implementation writes by; `fast_commits`: there may be such, for
-    /// which the log gives some blocks up. The log has to be empty: what is in it was written by
-    /// the old ones.
+    /// Sets the features with which this implementation writes; `fast_commits`: reserves blocks of
+    /// the log for fast commits. The log has to be empty: its content was written with the old
+    /// features.
     ///
     /// # Errors
-    /// The log is not empty.
+    /// If the log is not empty.
     pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<()> {
         if self.superblock.start != 0 {
             return Err(Error::Invalid("a journal that is not empty cannot be converted"));
@@ -66,8 +66,7 @@ impl JournalFormat {
         raw.feature_compat = U32::new(raw.feature_compat.get() & !COMPAT_CHECKSUM);
         let mut incompat = raw.feature_incompat.get();
         incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
-        // Left from a mount with fast commits, it would have e2fsck take the log's end for another
-        // one.
+        // If it were left from a mount with fast commits, e2fsck would use another end of the log.
         incompat &= !INCOMPAT_FAST_COMMIT;
         incompat |= INCOMPAT_REVOKE;
         incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
@@ -78,22 +77,22 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// The log begins with transaction `sequence` in its block `start`; 0: it is empty, and
-    /// `sequence` comes before the next one.
+    /// Sets the log's start to transaction `sequence` in block `start`; 0: the log is empty, and
+    /// `sequence` precedes the next transaction.
     ///
     /// # Errors
-    /// There is no such block.
+    /// If there is no such block.
     pub fn set_tail(&mut self, sequence: u32, start: u32) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         (raw.sequence, raw.start, raw.head) = (U32::new(sequence), U32::new(start), U32::new(0));
         self.seal()
     }
 
-    /// Whether fast commits behind the log count from now on. If not, readers take their blocks as
-    /// part of the log: nothing in the log may wrap around meanwhile.
+    /// Sets whether fast commits behind the log are valid. If not, readers treat their blocks as
+    /// part of the log: then the log must not wrap around.
     ///
     /// # Errors
-    /// None that can be.
+    /// None in practice.
     pub fn set_fast_commits(&mut self, count: bool) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         let others = raw.feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
@@ -101,15 +100,15 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// What the file system failed with before (`s_errno`), as Linux has it: negative; 0: nothing.
+    /// The errno of the last failure (`s_errno`), negative as in Linux; 0: none.
     pub fn errno(&self) -> i32 {
         self.superblock.errno
     }
 
-    /// What the file system failed with (`s_errno`), as Linux has it: negative.
+    /// Sets the errno of a failure (`s_errno`), negative as in Linux.
     ///
     /// # Errors
-    /// None that can be.
+    /// None in practice.
     pub fn set_errno(&mut self, errno: i32) -> Result<()> {
         raw_mut(&mut self.block)?.errno = U32::new(errno.cast_unsigned());
         self.seal()
@@ -137,40 +136,40 @@ impl JournalFormat {
         self.superblock.block_bytes
     }
 
-    /// How many blocks it has, those for fast commits included.
+    /// Number of blocks, including those for fast commits.
     pub fn blocks(&self) -> u32 {
         self.superblock.blocks
     }
 
-    /// The first block of the log, and the one behind its last.
+    /// The blocks of the log.
     pub fn log(&self) -> std::ops::Range<u32> {
         self.superblock.first..self.superblock.last
     }
 
-    /// The blocks for fast commits, if it has any. (Transactions are never put there.)
+    /// The blocks for fast commits, if any. (Transactions are never stored there.)
     pub fn fast_commits(&self) -> Option<std::ops::Range<u32>> {
         let all = self.superblock.last..self.superblock.blocks;
         (self.superblock.fast_commits && !all.is_empty()).then_some(all)
     }
 
-    /// The transaction that the log begins with, or that is before the next one.
+    /// The first transaction of the log, or the one before the next.
     pub fn sequence(&self) -> u32 {
         self.superblock.sequence
     }
 
-    /// Where the log begins; 0: it is empty.
+    /// The first block of the log; 0: it is empty.
     pub fn start(&self) -> u32 {
         self.superblock.start
     }
 
-    /// How many copies one descriptor can name.
+    /// The most copies in one descriptor.
     pub fn tags_most(&self) -> usize {
         let superblock = &self.superblock;
         (self.block_bytes() - size_of::<Header>() - superblock.tail_bytes() - UUID_BYTES)
             / superblock.tag_bytes()
     }
 
-    /// How many blocks one revoke block can name.
+    /// The most blocks in one revoke block.
     pub fn revoked_most(&self) -> usize {
         (self.block_bytes() - REVOKE_HEADER_BYTES - self.superblock.tail_bytes())
             / self.superblock.record_bytes()
@@ -188,7 +187,7 @@ impl JournalFormat {
         }
     }
 
-    /// Makes `to` the copy, in transaction `sequence`, of block `block`, which is `content`.
+    /// Writes to `to` the copy, in transaction `sequence`, of block `block` with `content`.
     pub fn copy(&self, to: &mut [u8], block: u64, content: &[u8], sequence: u32) -> Copied {
         to.copy_from_slice(content);
         let escaped = to.starts_with(&MAGIC.to_be_bytes());
@@ -202,8 +201,8 @@ impl JournalFormat {
         Copied { block, escaped, checksum }
     }
 
-    /// Makes `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which follow
-    /// it.
+    /// Writes to `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which
+    /// follow it.
     pub fn descriptor(&self, to: &mut [u8], sequence: u32, copies: &[Copied]) {
         to.fill(0);
         let header = Self::header(DESCRIPTOR, sequence);
@@ -243,7 +242,7 @@ impl JournalFormat {
         self.seal_tail(to);
     }
 
-    /// Makes `to` a block that revokes `blocks`, at most [`revoked_most`](Self::revoked_most).
+    /// Writes to `to` a block that revokes `blocks`, at most [`revoked_most`](Self::revoked_most).
     pub fn revoke(&self, to: &mut [u8], sequence: u32, blocks: &[u64]) {
         to.fill(0);
         to[..size_of::<Header>()].copy_from_slice(Self::header(REVOKE, sequence).as_bytes());
@@ -258,7 +257,7 @@ impl JournalFormat {
         self.seal_tail(to);
     }
 
-    /// Makes `to` the commit block of transaction `sequence`, at `time`.
+    /// Writes to `to` the commit block of transaction `sequence`, at `time`.
     pub fn commit(&self, to: &mut [u8], sequence: u32, time: Timestamp) {
         to.fill(0);
         let mut raw = RawCommit::new_zeroed();
@@ -310,7 +309,7 @@ mod tests {
         }
     }
 
-    /// An empty journal of blocks of `block_bytes` bytes, as mke2fs leaves it.
+    /// An empty journal of blocks of `block_bytes` bytes, as made by mke2fs.
     fn format(block_bytes: usize, checksums: bool, is_64bit: bool) -> JournalFormat {
         let mut block = vec![0; block_bytes];
         let put = |block: &mut [u8], at: usize, value: u32| {
@@ -345,8 +344,8 @@ mod tests {
             log.0[0].copy_from_slice(format.block());
             let high = if is_64bit { 1 << 33 } else { 0 };
             let mut expected = BTreeMap::new();
-            // Three blocks each: a descriptor, one that has to be escaped, another; then
-            // revocations; round the end.
+            // Three blocks each: a descriptor, a block that has to be escaped, another; then
+            // revocations; across the end of the log.
             let places = [61, 62, 63, 1, 2, 3];
             let contents: Vec<Vec<u8>> = (0..4u8)
                 .map(|n| {

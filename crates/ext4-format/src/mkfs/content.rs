@@ -1,4 +1,4 @@
-//! What the blocks of a new file system contain.
+//! The contents of a new file system's blocks.
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -11,7 +11,7 @@ use super::layout::{Layout, backups};
 
 /// `bg_flags`: the inode table was zeroed.
 const TABLE_ZEROED: u16 = 4;
-/// What other systems leave at the end of a device, in bytes: superblocks of RAIDs.
+/// Size of the area at the end of a device where other systems keep RAID superblocks.
 const END_BYTES: u64 = 128 << 10;
 
 pub(super) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
@@ -23,8 +23,8 @@ impl Layout {
         self.superblock.block_bytes() as usize
     }
 
-    /// The superblock for `group`, with its checksum. Copies do not claim that it was unmounted
-    /// cleanly, as mke2fs has it.
+    /// The superblock for `group`, with its checksum. Backups are not marked as cleanly unmounted,
+    /// as with mke2fs.
     fn raw_superblock(&self, group: u32) -> RawSuperblock {
         let mut raw = (*self.superblock.raw).clone();
         raw.block_group_nr = U16::new(group as u16);
@@ -42,7 +42,7 @@ impl Layout {
         raw
     }
 
-    /// The block with the primary superblock: number and content.
+    /// The number and content of the primary superblock's block.
     pub fn primary(&self) -> (u64, Vec<u8>) {
         let mut block = vec![0; self.block_bytes()];
         let (number, at) = superblock_place(&self.superblock);
@@ -50,8 +50,7 @@ impl Layout {
         (number, block)
     }
 
-    /// The bitmap of the blocks of `group`; `None`: only the blocks that every such group uses are
-    /// in use.
+    /// The block bitmap of `group`; `None`: only the blocks used in every such group are in use.
     fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         let blocks = self.group_blocks(group);
         let known = if self.superblock.has_superblock(group) {
@@ -74,7 +73,7 @@ impl Layout {
         Some(bits)
     }
 
-    /// The bitmap of the inodes of the first group: the only one with inodes in use.
+    /// The inode bitmap of the first group, the only one with inodes in use.
     fn inode_bitmap(&self) -> Vec<u8> {
         let mut bits = vec![0; self.block_bytes()];
         let end = 8 * bits.len() as u32;
@@ -120,7 +119,7 @@ impl Layout {
         table
     }
 
-    /// The first block of the journal: it is empty.
+    /// The first block of the empty journal.
     fn journal_superblock(&self) -> Vec<u8> {
         let mut block = vec![0; self.block_bytes()];
         let mut put =
@@ -130,24 +129,24 @@ impl Layout {
         put(0x04, 4);
         put(0x0C, self.superblock.block_bytes());
         put(0x10, self.journal_blocks() as u32);
-        // The log begins with block 1, and with transaction 1. `s_start` is 0: nothing is in it.
+        // The log begins with block 1 and transaction 1. `s_start` is 0: it is empty.
         put(0x14, 1);
         put(0x18, 1);
-        // One file system has it.
+        // Number of users: one file system.
         put(0x40, 1);
         put(0x54, self.fast_commit_blocks);
         block[0x30..0x40].copy_from_slice(&self.options.uuid);
         block
     }
 
-    /// Says what has to be written, but for the [primary superblock](Self::primary): that comes
-    /// last, when all else is durable. Until then there is no file system.
+    /// Passes all content to write to `put`, except the [primary superblock](Self::primary), which
+    /// is written last, when everything else is durable. Until then there is no file system.
     ///
-    /// Some blocks are zeroed first and written then: pieces that overlap have to be written in
+    /// Some blocks are zeroed first and written later: overlapping pieces have to be written in
     /// this order.
     ///
     /// # Errors
-    /// What `put` fails with. It is given a block's number, and what is to be from there on.
+    /// The error of `put`, which gets a block number and the content from there on.
     pub fn write<E>(
         &self,
         mut put: impl FnMut(u64, Content<'_>) -> Result<(), E>,
@@ -155,7 +154,7 @@ impl Layout {
         let superblock = &self.superblock;
         let block_bytes = superblock.block_bytes();
         let (blocks, primary) = (superblock.blocks(), superblock.primary_block());
-        // What was here is no more, whatever it was.
+        // Erases the former content.
         put(0, Content::Zeroes(primary + 1))?;
         let end_blocks = (END_BYTES / u64::from(block_bytes)).min(blocks - primary - 1);
         put(blocks - end_blocks, Content::Zeroes(end_blocks))?;
@@ -197,7 +196,7 @@ impl Layout {
         if let Some((block, content)) = self.journal_extents() {
             put(block, Content::Bytes(&content))?;
         }
-        // Whatever is in the log must not be taken for a transaction.
+        // Old content of the log must not be taken for a transaction.
         for range in &self.journal {
             put(range.start, Content::Zeroes(range.end - range.start))?;
         }
@@ -207,8 +206,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The blocks that are kept for more descriptors: those behind the descriptors lead to those
-    /// behind each copy.
+    /// Writes the reserved blocks for further descriptors: those behind the descriptors point to
+    /// those behind each copy.
     fn write_kept<E>(
         &self,
         put: &mut impl FnMut(u64, Content<'_>) -> Result<(), E>,

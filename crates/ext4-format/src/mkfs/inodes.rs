@@ -1,4 +1,4 @@
-//! The inodes of a new file system, and what they lead to.
+//! The inodes of a new file system, and their blocks.
 
 use std::ops::Range;
 
@@ -19,12 +19,12 @@ pub(super) const JOURNAL_INO: u32 = 8;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
-/// The end of each block of an orphan file: the magic number, a checksum.
+/// Size of the tail of each block of an orphan file: the magic number and a checksum.
 const ORPHAN_TAIL_BYTES: usize = 8;
-/// Generation of all of them.
+/// The generation of all inodes.
 const GENERATION: u32 = 0;
 
-/// A node that lists `extents`, of a file that begins with the first and has no holes.
+/// An extent node with `extents`, for a file without holes.
 fn extent_node<'a>(bytes: &'a mut [u8], extents: &[Range<u64>]) -> NodeEdit<&'a mut [u8]> {
     let mut node = NodeEdit::format(bytes, 0);
     let mut logical = 0;
@@ -56,7 +56,7 @@ impl Layout {
         inode
     }
 
-    /// An inode whose content is in `extents`; `leaf`: they are listed in that block.
+    /// An inode with its content in `extents`; `leaf`: the block that lists them.
     fn with_extents(
         &self,
         mut inode: InodeEdit,
@@ -80,7 +80,7 @@ impl Layout {
         self.with_extents(inode, &self.journal, self.journal_leaf)
     }
 
-    /// Keeps the blocks behind the descriptors, and behind each copy of them.
+    /// The resize inode, which reserves the blocks behind the descriptors, and behind each copy.
     fn resize_inode(&self) -> InodeEdit {
         let superblock = &self.superblock;
         let mut inode = self.new_inode(RESIZE_INO, REGULAR | 0o600, 1);
@@ -93,7 +93,7 @@ impl Layout {
         inode
     }
 
-    /// The first blocks of the first inode table: all inodes that are in use.
+    /// The first blocks of the first inode table, with all inodes in use.
     pub(super) fn first_inodes(&self) -> Vec<u8> {
         let superblock = &self.superblock;
         let inode_bytes = superblock.inode_bytes() as usize;
@@ -125,7 +125,7 @@ impl Layout {
         inode_seed(self.superblock.seed(), ino, GENERATION)
     }
 
-    /// A block of directory `ino` with `entries`: inode and name of directories.
+    /// A block of directory `ino` with `entries`: inodes and names of directories.
     fn directory_block(&self, ino: u32, entries: &[(u32, &[u8])]) -> Vec<u8> {
         let shape = DirectoryShape::of(&self.superblock);
         let mut block = vec![0; shape.block_bytes];

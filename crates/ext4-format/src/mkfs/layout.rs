@@ -1,4 +1,4 @@
-//! What is where in a new file system.
+//! The layout of a new file system.
 
 use std::ops::Range;
 
@@ -10,35 +10,35 @@ use super::super::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, Superblock};
 use super::space::Space;
 use super::{MakeOptions, MakeRefusal};
 
-/// Groups whose bitmaps and tables are side by side, as a power of two.
+/// Groups with adjacent bitmaps and tables, as a power of two.
 const FLEX_BITS: u8 = 4;
-/// The most blocks of a group, and the inodes of one with their table's last block
+/// The most blocks of a group, and the most inodes including those in the table's last block
 /// (`EXT2_MAX_BLOCKS_PER_GROUP`): counts have 16 bits.
 const PER_GROUP_MAX: u32 = (1 << 16) - 8;
-/// Blocks of data that a last group has to have room for.
+/// The least data blocks of the last group.
 const LAST_GROUP_DATA_BLOCKS: u64 = 50;
-/// Extents that an inode itself can list.
+/// The most extents listed in an inode.
 const INODE_EXTENTS_MAX: usize = 4;
 /// The longest extent, in blocks.
 const EXTENT_BLOCKS_MAX: u64 = 1 << 15;
 /// The fewest blocks of a journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const JOURNAL_BLOCKS_MIN: u64 = 1024;
-/// Of how many blocks of the journal one is for fast commits (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
+/// Ratio of journal blocks to fast commit blocks (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
 const FAST_COMMIT_RATIO: u64 = 64;
-/// The journal's maximum, in blocks.
+/// The most blocks of a journal.
 const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
-/// Below that, blocks and inodes are smaller.
+/// Size below which blocks and inodes are smaller.
 const SMALL_BYTES: u64 = 512 << 20;
-/// From that on, there are fewer inodes.
+/// Size from which there are fewer inodes.
 const BIG_BYTES: u64 = 4 << 40;
-/// How many times larger it can become without its descriptors being moved.
+/// The factor by which it can grow without moving its descriptors.
 const GROWTH: u64 = 1024;
-/// Inodes up to this are in use: the reserved ones, and `lost+found`.
+/// The last inode in use without an orphan file: after the reserved ones, `lost+found`.
 pub(super) const LOST_FOUND_INO: u32 = 11;
 /// The inode of the orphan file, if there is one.
 pub(super) const ORPHAN_FILE_INO: u32 = 12;
 
-/// Where a group's bitmaps and table are.
+/// The places of a group's bitmaps and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupPlace {
     pub block_bitmap: u64,
@@ -46,7 +46,7 @@ pub(super) struct GroupPlace {
     pub inode_table: u64,
 }
 
-/// A new file system, as far as that can be said without writing it.
+/// The layout of a new file system, computed without writing.
 #[derive(Debug, Clone)]
 pub struct Layout {
     pub(super) options: MakeOptions,
@@ -55,10 +55,10 @@ pub struct Layout {
     pub(super) groups: Vec<GroupPlace>,
     pub(super) root: u64,
     pub(super) lost_found: Vec<Range<u64>>,
-    /// The block that leads to those that are kept for more descriptors.
+    /// The double indirect block of the reserved descriptor blocks.
     pub(super) resize: u64,
     pub(super) journal: Vec<Range<u64>>,
-    /// The journal's extents, if they do not fit into its inode.
+    /// The block of the journal's extents, if they do not fit in its inode.
     pub(super) journal_leaf: Option<u64>,
     pub(super) fast_commit_blocks: u32,
     pub(super) orphan_file: Vec<Range<u64>>,
@@ -89,17 +89,17 @@ fn usual_orphan_file_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
 
-/// The groups after the first that begin with a copy of the superblock.
+/// The groups after the first that have a copy of the superblock.
 pub(super) fn backups(superblock: &Superblock) -> impl Iterator<Item = u32> {
     (1..superblock.groups()).filter(|group| superblock.has_superblock(*group))
 }
 
 impl Layout {
-    /// A file system of `bytes` bytes at most, on a device with logical blocks of
+    /// The layout of a file system of at most `bytes` bytes, on a device with logical blocks of
     /// `device_block_bytes` bytes.
     ///
     /// # Errors
-    /// There can be none.
+    /// If it is not possible.
     pub fn new(
         options: &MakeOptions,
         bytes: u64,
@@ -135,7 +135,7 @@ impl Layout {
         Self::place(options.clone(), superblock)
     }
 
-    /// The superblock for `blocks` blocks, or fewer: a last group with hardly any room is left out.
+    /// The superblock for `blocks` blocks, or fewer: a last group with too little room is omitted.
     fn superblock(
         options: &MakeOptions,
         block_bytes: u32,
@@ -207,7 +207,7 @@ impl Layout {
         }
     }
 
-    /// Puts everything somewhere.
+    /// Allocates everything.
     fn place(options: MakeOptions, superblock: Superblock) -> Result<Self, MakeRefusal> {
         let full =
             || MakeRefusal("there is no room for inodes and journal: have fewer inodes".to_owned());
@@ -248,7 +248,7 @@ impl Layout {
         let mut one = || space.take(first..blocks, 1).ok_or_else(full);
         let (root, resize) = (one()?, one()?);
         let block_bytes = u64::from(superblock.block_bytes());
-        // So that e2fsck has room for what it finds without taking blocks.
+        // So that e2fsck can link lost files without allocating blocks.
         let lost_found_blocks = (16_384 / block_bytes).clamp(2, 12);
         let lost_found = listed(take_many(&mut space, everywhere, lost_found_blocks))?;
 
@@ -270,7 +270,7 @@ impl Layout {
                 "the journal would be larger than half the file system; too small for one",
             );
         }
-        // In the middle, so that the way there is never long.
+        // In the middle of the disk, to keep seeks short.
         let middle = superblock.group_start(groups / 2 / flex * flex);
         let journal = take_many(&mut space, &[middle..blocks, first..middle], journal_blocks);
         let journal = journal.ok_or_else(full)?;
@@ -307,7 +307,7 @@ impl Layout {
         self.superblock.bytes()
     }
 
-    /// The superblock. (Its checksum is made when it is written.)
+    /// The superblock. (Its checksum is computed when it is written.)
     pub fn superblock_of(&self) -> &Superblock {
         &self.superblock
     }
@@ -332,7 +332,7 @@ impl Layout {
         if self.options.orphan_file { ORPHAN_FILE_INO } else { LOST_FOUND_INO }
     }
 
-    /// The counts that are known only when everything has its place.
+    /// Fills in the counts that depend on the allocation.
     fn complete_superblock(&mut self) {
         let blocks = self.superblock.blocks();
         let first = u64::from(self.superblock.raw.first_data_block.get());
@@ -354,7 +354,7 @@ impl Layout {
     }
 }
 
-/// Takes `blocks` blocks, from the first of `places` on, in as few extents as can be.
+/// Allocates `blocks` blocks, from the first of `places` on, in as few extents as possible.
 fn take_many(space: &mut Space, places: &[Range<u64>], blocks: u64) -> Option<Vec<Range<u64>>> {
     let mut taken: Vec<Range<u64>> = Vec::new();
     let mut left = blocks;
@@ -369,7 +369,7 @@ fn take_many(space: &mut Space, places: &[Range<u64>], blocks: u64) -> Option<Ve
     (left == 0).then_some(taken)
 }
 
-/// The fields of a superblock that do not depend on what is where.
+/// The fields of a superblock that do not depend on the layout.
 fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks: u64) {
     let bit = |set: bool, bits: u32| if set { bits } else { 0 };
     raw.blocks_count_lo = U32::new(blocks as u32);
@@ -387,7 +387,7 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     (raw.lastcheck, raw.lastcheck_hi) = (low, high);
     raw.max_mnt_count = U16::new(u16::MAX);
     raw.magic = U16::new(SUPERBLOCK_MAGIC);
-    // Unmounted cleanly; go on after errors; the revision with all features.
+    // Unmounted cleanly; continue after errors; the revision with all features.
     raw.state = U16::new(1);
     raw.errors = U16::new(1);
     raw.rev_level = U32::new(1);
@@ -423,10 +423,10 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     let (words, _) = options.hash_seed.as_chunks::<4>();
     raw.hash_seed =
         [words[0], words[1], words[2], words[3]].map(|word| U32::new(u32::from_le_bytes(word)));
-    // Half MD4, of signed characters, as on the machines that most file systems were made on.
+    // Half MD4 with signed characters, as on most machines.
     raw.def_hash_version = 1;
     raw.flags = U32::new(1);
-    // The journal's inode has a copy here.
+    // A copy of the journal's inode is in the superblock.
     raw.jnl_backup_type = 1;
     raw.desc_size = U16::new(if options.bit64 { 64 } else { 0 });
     // user_xattr, acl

@@ -1,8 +1,8 @@
-//! A new, empty file system: what is where, and what it contains (e2fsprogs: `misc/mke2fs.c`,
+//! Makes a new, empty file system: its layout, and its contents (e2fsprogs: `misc/mke2fs.c`,
 //! `lib/ext2fs/initialize.c`, `alloc_tables.c`).
 //!
-//! It has the features that Debian 12 gives to new file systems. [`Layout`] knows no device: it
-//! says what has to be written, and the caller writes it.
+//! It has the default features of Debian 12. [`Layout`] knows no device: it provides the content,
+//! and the caller writes it.
 
 mod content;
 mod inodes;
@@ -15,7 +15,7 @@ pub use layout::Layout;
 
 use crate::Timestamp;
 
-/// What a new file system is to be. [`MakeOptions::new`] has what is usual.
+/// The options of a new file system. [`MakeOptions::new`] has the defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MakeOptions {
     /// Size of a block, in bytes: a power of two from 1 to 64 KiB. `None`: 4 KiB, or 1 KiB below
@@ -23,42 +23,42 @@ pub struct MakeOptions {
     pub block_bytes: Option<u32>,
     /// Size of an inode, in bytes: a power of two from 128 to a block.
     pub inode_bytes: u32,
-    /// How many bytes of the device there are for each inode. `None`: 16 KiB, less for small file
-    /// systems, more for those of 4 TiB.
+    /// Bytes of the device per inode. `None`: 16 KiB, less for small file systems, more for those
+    /// of 4 TiB.
     pub bytes_per_inode: Option<u64>,
-    /// Size of the journal, in bytes. `None`: as the size of the file system suggests, 1 GiB at
+    /// Size of the journal, in bytes. `None`: depends on the size of the file system, 1 GiB at
     /// most.
     pub journal_bytes: Option<u64>,
-    /// Share of the blocks that only root gets, in percent: 50 at most.
+    /// Share of the blocks reserved for root, in percent: 50 at most.
     pub reserved_percent: u32,
     /// Its label: 16 bytes at most.
     pub label: Vec<u8>,
     /// Its UUID: 16 random bytes.
     pub uuid: [u8; 16],
-    /// What hashes of names in directories begin with: 16 random bytes.
+    /// Seed of the hashes of directory names: 16 random bytes.
     pub hash_seed: [u8; 16],
-    /// When it is made.
+    /// Creation time.
     pub now: Timestamp,
     /// Feature `64bit`: descriptors of 64 bytes, for more than 2³² blocks.
     pub bit64: bool,
-    /// Feature `metadata_csum_seed`: the UUID can be changed while it is mounted.
+    /// Feature `metadata_csum_seed`: the UUID can be changed while mounted.
     pub checksum_seed: bool,
-    /// Feature `orphan_file`: inodes that are being deleted are kept in a file, not a list.
+    /// Feature `orphan_file`: orphans are kept in a file instead of a list.
     pub orphan_file: bool,
-    /// Feature `fast_commit`: a part of the journal is set aside for them.
+    /// Feature `fast_commit`: a part of the journal is reserved for fast commits.
     pub fast_commit: bool,
-    /// Whether all inode tables are zeroed; if not, a mount zeroes them later, as with mke2fs.
+    /// Whether to zero all inode tables; otherwise a mount zeroes them later, as with mke2fs.
     pub zero_inode_tables: bool,
 }
 
 impl MakeOptions {
-    /// As Debian 12 makes them, at time `now`, with 32 random bytes.
+    /// Debian 12's defaults, at time `now`, with 32 random bytes.
     pub fn new(random: [u8; 32], now: Timestamp) -> Self {
         let mut uuid = [0; 16];
         let mut hash_seed = [0; 16];
         uuid.copy_from_slice(&random[..16]);
         hash_seed.copy_from_slice(&random[16..]);
-        // RFC 4122: version 4, of random numbers.
+        // RFC 4122: version 4, random.
         uuid[6] = uuid[6] & 0x0F | 0x40;
         uuid[8] = uuid[8] & 0x3F | 0x80;
         Self {
@@ -80,16 +80,16 @@ impl MakeOptions {
     }
 }
 
-/// A piece of a new file system.
+/// A piece of a new file system's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// These bytes: whole blocks.
+    /// Bytes of whole blocks.
     Bytes(&'a [u8]),
     /// This many blocks of zeroes.
     Zeroes(u64),
 }
 
-/// Why there can be no such file system.
+/// Why such a file system cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MakeRefusal(pub String);

@@ -1,17 +1,17 @@
-//! Which blocks of a new file system are in use.
+//! The used blocks of a new file system.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges of blocks, none touching another.
+/// Ranges of blocks that do not touch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Space {
-    /// By the first block: the end.
+    /// First block → end.
     used: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    /// Marks `blocks`, none of which is in use.
+    /// Marks `blocks`, which must all be free.
     pub(super) fn mark(&mut self, blocks: Range<u64>) {
         if blocks.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Space {
         self.used.insert(start, end);
     }
 
-    /// The first free run within `within`, of `blocks_min` blocks at least, and all of it.
+    /// The first free run of at least `blocks_min` blocks within `within`, in full length.
     fn free_run(&self, within: Range<u64>, blocks_min: u64) -> Option<Range<u64>> {
         let mut at = within.start;
         if let Some((_, end)) = self.used.range(..=at).next_back() {
@@ -43,14 +43,14 @@ impl Space {
         (at < within.end && within.end - at >= blocks_min).then_some(at..within.end)
     }
 
-    /// Takes the first `blocks` free blocks in a row within `within`.
+    /// Takes the first `blocks` consecutive free blocks within `within`.
     pub(super) fn take(&mut self, within: Range<u64>, blocks: u64) -> Option<u64> {
         let start = self.free_run(within, blocks)?.start;
         self.mark(start..start + blocks);
         Some(start)
     }
 
-    /// Takes the first free blocks within `within`: `blocks` of them at most.
+    /// Takes the first free blocks within `within`, at most `blocks`.
     pub(super) fn take_some(&mut self, within: Range<u64>, blocks: u64) -> Option<Range<u64>> {
         let run = self.free_run(within, 1)?;
         let taken = run.start..run.end.min(run.start + blocks);
@@ -58,7 +58,7 @@ impl Space {
         Some(taken)
     }
 
-    /// What of `within` is in use, in order.
+    /// The used parts of `within`, in order.
     pub(super) fn used_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.used.range(..within.start).next_back();
         before.into_iter().chain(self.used.range(within.clone())).filter_map(move |(start, end)| {
@@ -67,7 +67,7 @@ impl Space {
         })
     }
 
-    /// How many blocks of `within` are in use.
+    /// The number of used blocks of `within`.
     pub(super) fn count_in(&self, within: Range<u64>) -> u64 {
         self.used_in(within).map(|range| range.end - range.start).sum()
     }

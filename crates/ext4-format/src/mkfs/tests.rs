@@ -1,4 +1,4 @@
-//! What is made is what e2fsck finds nothing wrong with.
+//! e2fsck finds no defects in the file systems made.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Content, Layout, MakeOptions};
 use crate::Timestamp;
 
-/// Writes it to a file full of garbage where anything is written at all (the rest is a hole).
+/// Writes it to a file whose written parts contained garbage before (the rest is a hole).
 fn write(layout: &Layout, path: &Path) {
     let file = std::fs::File::create(path).unwrap();
     file.set_len(layout.bytes()).unwrap();
@@ -54,7 +54,7 @@ fn sizes_from_8_mib_to_64_gib() {
     for mib in [8, 9, 16, 31, 64, 100, 129, 511, 512, 513, 1000, 3333, 16_384, 65_536] {
         check(&options(), mib << 20);
     }
-    // Last groups of any length.
+    // Last groups of various lengths.
     for blocks in (40_000..60_000).step_by(1234) {
         check(&options(), blocks << 10);
     }

@@ -19,7 +19,7 @@ fn raw() -> RawSuperblock {
     raw
 }
 
-/// One of 65,536 blocks of 1 KiB, with extents and without checksums.
+/// A superblock for 65,536 blocks of 1 KiB, with extents and without checksums.
 pub(crate) fn example() -> Superblock {
     Superblock::parse(&raw(), false).unwrap()
 }
@@ -33,7 +33,7 @@ pub(crate) fn checksummed() -> Superblock {
     Superblock::parse(&raw, false).unwrap()
 }
 
-/// What is said of the example after `change`.
+/// The error for the example after `change`.
 fn refusal(change: impl FnOnce(&mut RawSuperblock)) -> Option<Error> {
     let mut raw = raw();
     change(&mut raw);

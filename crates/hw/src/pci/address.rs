@@ -16,7 +16,7 @@ pub struct PciAddress {
     pub function: u8,
 }
 
-/// A text that is no PCI address.
+/// The text is not a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no PCI address; give domain:bus:device.function, e.g. 0000:01:00.0 (`lspci -D`, \
@@ -30,7 +30,7 @@ pub struct PciAddressError {
 impl FromStr for PciAddress {
     type Err = PciAddressError;
 
-    /// Reads `0000:01:00.0`, or `01:00.0` of domain 0; hexadecimal digits in either case.
+    /// Parses `0000:01:00.0`, or `01:00.0` in domain 0; hexadecimal digits in either case.
     fn from_str(text: &str) -> Result<Self, PciAddressError> {
         parse(text).ok_or_else(|| PciAddressError { text: text.to_owned() })
     }
@@ -50,7 +50,7 @@ fn parse(text: &str) -> Option<PciAddress> {
 }
 
 fn hex(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
-    // A sign would be taken for a digit's worth.
+    // Otherwise a sign would be accepted as a digit.
     let all = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (all && digits.contains(&text.len())).then(|| u32::from_str_radix(text, 16).ok())?
 }

@@ -1,4 +1,4 @@
-//! Handing a controller to user space until further notice, and back.
+//! Binding a controller to `vfio-pci` permanently, and unbinding it.
 
 use std::path::PathBuf;
 
@@ -12,25 +12,25 @@ use super::record::{Lock, Record, Stage};
 use super::sysfs::Sysfs;
 use super::take::{TakeOptions, function, give_node, take_locked};
 
-/// A controller that is with `vfio-pci` until it is unbound, or the machine boots.
+/// A controller that stays with `vfio-pci` until it is unbound, or the machine reboots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// The device.
     pub address: PciAddress,
     /// Its node, `/dev/vfio/N`.
     pub node: PathBuf,
-    /// Its former driver, if it had one.
+    /// Its former driver, if any.
     pub former_driver: Option<String>,
-    /// It was with `vfio-pci` before.
+    /// Whether it was with `vfio-pci` before.
     pub was_bound: bool,
 }
 
-/// Hands the controller at `address` to `vfio-pci`, and its node to the owner in `options`. One
-/// that is there already only gets its owner.
+/// Binds the controller at `address` to `vfio-pci`, and gives its node to the owner in `options`.
+/// If it is bound already, only sets the owner.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it
-/// was.
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; the former state is then
+/// restored.
 pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Bound, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
@@ -72,11 +72,11 @@ fn adopt(
     Ok(Bound { address, node: nodes.group, former_driver: record.former_driver, was_bound: true })
 }
 
-/// Gives the controller at `address` back to the driver that had it, or, if that is not known, to
-/// the one that the kernel chooses.
+/// Returns the controller at `address` to its former driver or, if that is unknown, to the one that
+/// the kernel chooses.
 ///
 /// # Errors
-/// If a process uses it by VFIO, or its driver does not take it back.
+/// If a process uses it through VFIO, or its driver does not take it back.
 pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
@@ -107,8 +107,8 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError>
     give_back::give_back(sysfs, without_record(sysfs, address)?, true)
 }
 
-/// Whether the device is neither with a kernel driver nor with `vfio-pci`, or not allowed to go
-/// back to one.
+/// Whether the device is neither with a kernel driver nor with `vfio-pci`, or its override keeps it
+/// from going back to one.
 pub(super) fn is_astray(sysfs: &Sysfs, address: PciAddress) -> bool {
     let kept_for_vfio = sysfs.driver_override(address).is_some_and(|name| is_vfio(&name));
     match sysfs.driver(address) {
@@ -117,7 +117,7 @@ pub(super) fn is_astray(sysfs: &Sysfs, address: PciAddress) -> bool {
     }
 }
 
-/// The record of a device that has none.
+/// Makes a record for a device that has none.
 pub(super) fn without_record(sysfs: &Sysfs, address: PciAddress) -> Result<Record, PciError> {
     let mut record = Record::before(sysfs, &function(sysfs, address)?, false);
     record.former_driver = record.former_driver.filter(|driver| !is_vfio(driver));

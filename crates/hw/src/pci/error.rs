@@ -1,32 +1,32 @@
-//! Why a controller cannot be shown, taken or given back, and what to do.
+//! Why a controller cannot be shown, taken or given back, and the remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::address::PciAddress;
 
-/// Why a controller could not be taken or given back. Unless it says otherwise, nothing was
-/// changed.
+/// Why a controller could not be taken or given back. Unless it says otherwise, the state is
+/// unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PciError {
     /// There is no such NVMe controller.
     #[error("{name}: {why}; {there}")]
     NoSuchDevice {
-        /// What was asked for.
+        /// The name requested.
         name: String,
-        /// What is there instead.
+        /// The function that is there instead.
         why: String,
-        /// The controllers that there are.
+        /// The existing controllers.
         there: String,
     },
-    /// A text that names no device.
+    /// The text names no device.
     #[error(
         "{0:?} names no device: give a PCI address such as 0000:01:00.0, or the kernel's name, \
          such as /dev/nvme0"
     )]
     BadName(String),
-    /// Something uses the controller's namespaces.
+    /// The controller's namespaces are in use.
     #[error("{address} is in use: {}; {}", uses.join(", "), if *force_helps {
         "end that, or say --force to take the device from under it"
     } else {
@@ -35,12 +35,12 @@ pub enum PciError {
     InUse {
         /// The device.
         address: PciAddress,
-        /// What uses it, each in words.
+        /// The uses, as texts.
         uses: Vec<String>,
         /// Whether [`TakeOptions::force`](super::TakeOptions::force) would override it.
         force_helps: bool,
     },
-    /// Whether something uses it could not be found out.
+    /// It could not be determined whether the device is in use.
     #[error(
         "{address}: cannot find out whether {disk} is in use: {source}; run this where /dev has \
          the machine's disks"
@@ -53,7 +53,7 @@ pub enum PciError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The IOMMU cannot keep the device apart from others that the kernel has.
+    /// The IOMMU cannot isolate the device from others that have kernel drivers.
     #[error(
         "{address} shares IOMMU group {group} with {}: all of a group must leave their kernel \
          drivers; {hint}",
@@ -66,7 +66,7 @@ pub enum PciError {
         group: u32,
         /// The other devices, with their drivers.
         others: Vec<String>,
-        /// What to do.
+        /// A remedy.
         hint: String,
     },
     /// No IOMMU is active.
@@ -81,10 +81,10 @@ pub enum PciError {
         /// The device.
         address: PciAddress,
     },
-    /// The kernel has no mode without an IOMMU.
+    /// The kernel has no VFIO mode without an IOMMU.
     #[error("this kernel cannot do without an IOMMU: {why}; switch the IOMMU on instead")]
     NoUnsafeMode {
-        /// What it lacks.
+        /// The missing part.
         why: String,
     },
     /// There is no `vfio-pci`.
@@ -96,13 +96,13 @@ pub enum PciError {
         /// The error of modprobe.
         why: String,
     },
-    /// Not allowed.
+    /// Permission denied.
     #[error(
         "taking a device from the kernel's driver, and giving it back, needs root: once `sudo \
          meantime bind ADDRESS --owner $USER`, and from then on the device can be used without"
     )]
     NeedsRoot,
-    /// Another process of ours has it.
+    /// Another process of Meantime has it.
     #[error("{address} is taken by {by}, which gives it back when it ends; end it first")]
     TakenBy {
         /// The device.
@@ -110,7 +110,7 @@ pub enum PciError {
         /// The process.
         by: String,
     },
-    /// A process uses the device by VFIO.
+    /// A process uses the device through VFIO.
     #[error("{address} is in use through {} by {by}; end that first", node.display())]
     Busy {
         /// The device.
@@ -123,18 +123,18 @@ pub enum PciError {
     /// The device was removed.
     #[error("{address} is no longer there")]
     Gone {
-        /// Where it was.
+        /// Its former address.
         address: PciAddress,
     },
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("the kernel {what}: {source}; `dmesg` may say why")]
     Kernel {
-        /// What.
+        /// What was attempted.
         what: String,
         /// The kernel's error.
         source: io::Error,
     },
-    /// A driver did not take the device, or did not let go of it.
+    /// A driver did not take the device, or did not release it.
     #[error(
         "{address} is {} and not with {wanted}; `dmesg` may say why",
         driver.as_ref().map_or("without a driver".into(), |name| format!("with the driver {name}"))
@@ -150,12 +150,12 @@ pub enum PciError {
     /// A wait timed out.
     #[error("waited in vain {what}: {hint}")]
     TimedOut {
-        /// For what.
+        /// The event waited for.
         what: String,
-        /// What to do.
+        /// A remedy.
         hint: String,
     },
-    /// The device is back, but not all of its namespaces.
+    /// The device is back, but some of its namespaces are not.
     #[error(
         "{address} is back with {driver}, but of its block devices only {there} of {expected} are; \
          `dmesg` may say why, `nvme list` shows them"
@@ -165,9 +165,9 @@ pub enum PciError {
         address: PciAddress,
         /// The driver.
         driver: String,
-        /// How many came back.
+        /// The number that came back.
         there: u32,
-        /// How many there were.
+        /// The number before.
         expected: u32,
     },
     /// The record of a device cannot be written or read.
@@ -189,9 +189,9 @@ pub enum PciError {
         ),
     })]
     Failed {
-        /// What failed.
+        /// The cause.
         cause: Box<PciError>,
-        /// Why the device could not be given back then.
+        /// Why the device could not be given back afterwards.
         undone: Option<Box<PciError>>,
     },
 }

@@ -1,4 +1,4 @@
-//! NVMe controllers on PCI: what each is, which driver has it, and what is on it.
+//! NVMe controllers on PCI: properties, driver, and disks.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use super::usage::{DiskUse, Snapshot};
 /// 08h).
 pub(super) const NVME_CLASS: u16 = 0x0108;
 
-/// Sysfs counts a disk's size in these, whatever its logical block is
+/// The unit of a disk's size in sysfs, regardless of its logical block size
 /// (Documentation/ABI/stable/sysfs-block).
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// An NVMe controller on PCI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvmeFunction {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
     /// PCI vendor.
     pub vendor_id: u16,
     /// PCI device.
     pub device_id: u16,
-    /// The kernel's name for it, `nvme0`, while its driver has it.
+    /// The kernel's name for it, `nvme0`, while the kernel's driver has it.
     pub controller: Option<String>,
-    /// Model, from the kernel's driver, or as it was when it was taken.
+    /// Model, from the kernel's driver, or as recorded when it was taken.
     pub model: Option<String>,
     /// Serial number, likewise.
     pub serial: Option<String>,
@@ -35,30 +35,30 @@ pub struct NvmeFunction {
     pub firmware: Option<String>,
     /// The driver in charge.
     pub driver: Option<String>,
-    /// The only driver that may have it, if one was named.
+    /// The only driver allowed to bind to it, if set.
     pub driver_override: Option<String>,
     /// Its IOMMU group. `None`: no IOMMU is active.
     pub group: Option<IommuGroup>,
     /// NUMA node.
     pub numa_node: Option<u32>,
-    /// How it is connected.
+    /// Its PCIe link.
     pub link: Option<PcieLink>,
-    /// The kernel's block devices on it: one a namespace.
+    /// The kernel's block devices on it, one per namespace.
     pub disks: Vec<KernelDisk>,
-    /// What uses them, as far as this process may know.
+    /// Their uses, as far as this process can see.
     pub uses: Vec<DiskUse>,
     /// The process that took it by [`bind`](super::bind) or [`take`](super::take).
     pub taker: Option<Taker>,
 }
 
-/// A PCIe link as trained, and as it could be.
+/// A PCIe link as trained, and its maximum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcieLink {
     /// E.g. `8.0 GT/s PCIe`.
     pub speed: String,
     /// Lanes.
     pub width: u32,
-    /// The best speed of the device.
+    /// The highest speed of the device.
     pub max_speed: Option<String>,
     /// The most lanes of the device.
     pub max_width: Option<u32>,
@@ -88,7 +88,7 @@ pub struct KernelPartition {
     pub number: Option<DeviceNumber>,
 }
 
-/// Every NVMe controller on PCI, with what uses it.
+/// Every NVMe controller on PCI, with its uses.
 pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
     let mut functions: Vec<_> = addresses(sysfs)
         .into_iter()
@@ -103,20 +103,20 @@ pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
     functions
 }
 
-/// Where there are NVMe controllers.
+/// The addresses of the NVMe controllers.
 pub fn addresses(sysfs: &Sysfs) -> Vec<PciAddress> {
     let found = names(&sysfs.bus().join("devices"));
     let found = found.iter().filter_map(|name| name.parse().ok());
     found.filter(|address| class(sysfs, *address) == Some(NVME_CLASS)).collect()
 }
 
-/// Base class and sub-class of a function; `None` if there is none.
+/// Base class and sub-class of a function; `None` if it does not exist.
 pub(super) fn class(sysfs: &Sysfs, address: PciAddress) -> Option<u16> {
     Some((number(&sysfs.function(address).join("class"))? >> 8) as u16)
 }
 
 impl NvmeFunction {
-    /// The controller at `address`, without what uses it. `None` if there is no NVMe controller.
+    /// The controller at `address`, without its uses. `None` if there is no NVMe controller.
     pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         if class(sysfs, address)? != NVME_CLASS {
             return None;
@@ -152,7 +152,7 @@ impl NvmeFunction {
         })
     }
 
-    /// The sizes of its namespaces together, if the kernel has them.
+    /// The total size of its namespaces, if the kernel has them.
     pub fn bytes(&self) -> Option<u64> {
         let sum = self.disks.iter().fold(0u64, |sum, disk| sum.saturating_add(disk.bytes));
         (!self.disks.is_empty()).then_some(sum)
@@ -169,15 +169,15 @@ fn link(dir: &Path) -> Option<PcieLink> {
     })
 }
 
-/// Whether `name` is `prefix` and a number.
+/// Whether `name` is `prefix` followed by a number.
 pub(super) fn digits_after(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The block device that programs use, by a directory's name: `nvme0n1` → itself, and the hidden
-/// path `nvme0c1n1` of a controller in a subsystem with several → `nvme0n1`. (The first number may
-/// be the subsystem's, not the controller's.)
+/// The block device for a directory's name: `nvme0n1` → itself, and the hidden path `nvme0c1n1` of
+/// a controller in a subsystem with several → `nvme0n1`. (The first number may be the subsystem's,
+/// not the controller's.)
 fn disk_name(name: &str) -> Option<String> {
     let (front, namespace) =
         name.rsplit_once('n').filter(|(front, _)| front.len() > "nvm".len())?;
@@ -196,7 +196,7 @@ fn disks(sysfs: &Sysfs, controller: &Path) -> Vec<KernelDisk> {
     found.into_iter().filter_map(|name| disk(sysfs, name)).collect()
 }
 
-/// A block device and its partitions, as sysfs has them.
+/// A block device and its partitions, from sysfs.
 pub(super) fn disk(sysfs: &Sysfs, name: String) -> Option<KernelDisk> {
     let dir = sysfs.sys.join("class/block").join(&name);
     let sized =

@@ -12,13 +12,13 @@ use super::sysfs::{Sysfs, attribute};
 use super::take::{DRIVER_TIMEOUT, NO_IOMMU_PARAMETER, not_with, release};
 use super::usage::Snapshot;
 
-/// How long the kernel's driver may take to have the namespaces as block devices again, which it
-/// does after its probe: enabling the controller alone may take CAP.TO, 127.5 s at most, and mostly
-/// takes less than one.
+/// The kernel driver's time to recreate the namespaces' block devices, which it does after its
+/// probe: enabling the controller alone may take CAP.TO, 127.5 s at most, and usually takes less
+/// than one.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// How long a process that is about to close the device may still have it open: a forked child
-/// before its exec, or another thread that was reading the group.
+/// Time for a process that is about to close the device: a forked child before its exec, or another
+/// thread that was reading the group.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The kernel's NVMe driver.
@@ -29,17 +29,17 @@ const NVME: &str = "nvme";
 pub struct GivenBack {
     /// The device.
     pub address: PciAddress,
-    /// The driver that has it now; `None` if it was taken without one, or the device is gone.
+    /// The driver that has it now; `None` if it had none before, or the device is gone.
     pub driver: Option<String>,
-    /// The kernel's block devices of it.
+    /// The kernel's block devices on it.
     pub disks: Vec<String>,
-    /// It was given back earlier; nothing was done.
+    /// It was given back earlier; this call changed nothing.
     pub was_back: bool,
 }
 
 /// Gives it back according to `record`, and removes the record. With `choose`, a device that had no
-/// driver before gets the one that the kernel chooses for it. Can be repeated, from whatever point
-/// an earlier attempt came to.
+/// driver gets the one that the kernel chooses. Can be repeated, from any point that an earlier
+/// attempt reached.
 pub(super) fn give_back(
     sysfs: &Sysfs,
     mut record: Record,
@@ -79,8 +79,7 @@ pub(super) fn give_back(
     }
 }
 
-/// Refuses if a process has the device open by VFIO: unbinding would not return before it closes
-/// it.
+/// Refuses if a process has the device open through VFIO: unbinding would block until it is closed.
 fn check_idle(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
     let Some(nodes) = Nodes::of(sysfs, address) else { return Ok(()) };
     if sysfs.wait(IDLE_TIMEOUT, || !sysfs.ops().is_open(&nodes.group)) {
@@ -97,7 +96,7 @@ fn check_idle(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
     Err(PciError::Busy { address, node: nodes.group, by })
 }
 
-/// Override and driver as they were.
+/// Restores override and driver.
 fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciError> {
     let address = record.address;
     let dir = sysfs.function(address);
@@ -105,7 +104,7 @@ fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciErro
         return Ok(());
     }
     let wanted = record.former_driver.as_deref();
-    // Restoring an override that named vfio-pci would give the device back to that.
+    // Restoring an override that named vfio-pci would bind the device to that again.
     let former_override = record.former_override.as_deref().filter(|name| !is_vfio(name));
     if sysfs.driver_override(address).as_deref() != former_override {
         let text = format!("{}\n", former_override.unwrap_or_default());
@@ -122,7 +121,7 @@ fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciErro
     }
     match wanted {
         Some(driver) if sysfs.has_driver(driver) => {}
-        // The check below finds what is missing then.
+        // If it fails, the check below finds it.
         Some(driver) => drop(sysfs.ops().load_module(driver)),
         None => {
             let alias = attribute(&dir.join("modalias"));
@@ -138,7 +137,7 @@ fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciErro
     if is_back() { Ok(()) } else { Err(not_with(sysfs, address, wanted.unwrap_or(NVME))) }
 }
 
-/// The block devices that are there again; waits until all are, or the driver has given up.
+/// Waits until all block devices are back, or the driver has given up. Returns those that are back.
 fn wait_for_disks(sysfs: &Sysfs, record: &Record) -> Vec<String> {
     let disks = || {
         let function = NvmeFunction::of(sysfs, record.address)?;
@@ -150,7 +149,8 @@ fn wait_for_disks(sysfs: &Sysfs, record: &Record) -> Vec<String> {
     disks().unwrap_or_default()
 }
 
-/// The node's owner, if the node is still there: others of the group may be with VFIO.
+/// Restores the node's owner, if the node still exists: other devices of the group may be with
+/// VFIO.
 fn restore_node(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     let Some((node, owner)) = record.node.as_ref().filter(|(node, _)| node.exists()) else {
         return Ok(());
@@ -166,7 +166,8 @@ fn restore_node(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     sysfs.ops().set_owner(node, *owner).map_err(failed)
 }
 
-/// VFIO's parameter, unless another device needs it: then that one's record keeps the former value.
+/// Restores VFIO's parameter, unless another device needs it: then that device's record keeps the
+/// former value.
 fn restore_no_iommu(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     let Some(was) = &record.no_iommu_was else { return Ok(()) };
     let without =

@@ -6,21 +6,21 @@ use super::address::PciAddress;
 use super::function::NVME_CLASS;
 use super::sysfs::{Sysfs, attribute, link_name, names, number};
 
-/// The group that the IOMMU puts a function in: devices it cannot keep apart.
+/// The IOMMU group of a function: devices that the IOMMU cannot isolate from each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IommuGroup {
     /// Its number, as in `/dev/vfio/N`.
     pub number: u32,
-    /// VFIO made it for a device without an IOMMU.
+    /// Whether VFIO made it for a device without an IOMMU.
     pub no_iommu: bool,
-    /// The other functions in it, bridges left out.
+    /// The other functions in it, without bridges.
     pub others: Vec<GroupMember>,
 }
 
 /// A function that shares a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
     /// Base class and sub-class, e.g. 0x0108.
     pub class: u16,
@@ -29,11 +29,11 @@ pub struct GroupMember {
 }
 
 /// Base class and sub-class of a PCI-to-PCI bridge (PCI Code and ID Assignment Specification): VFIO
-/// lets its driver be.
+/// accepts any driver on it.
 const PCI_BRIDGE_CLASS: u16 = 0x0604;
 
 impl IommuGroup {
-    /// The group of a function. `None`: there is no IOMMU at work.
+    /// The group of a function. `None`: no IOMMU is active.
     pub fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         let link = sysfs.function(address).join("iommu_group");
         let group = link_name(&link)?.parse().ok()?;
@@ -52,7 +52,7 @@ impl IommuGroup {
         })
     }
 
-    /// The others that a kernel driver has.
+    /// The other functions that have a kernel driver.
     pub fn in_the_way(&self) -> impl Iterator<Item = &GroupMember> {
         self.others.iter().filter(|other| other.is_in_the_way())
     }
@@ -66,7 +66,7 @@ impl fmt::Display for GroupMember {
 }
 
 impl GroupMember {
-    /// Whether its driver keeps VFIO from the group. (Drivers with `driver_managed_dma` do not.)
+    /// Whether its driver keeps the group from VFIO. (Drivers with `driver_managed_dma` do not.)
     pub fn is_in_the_way(&self) -> bool {
         match self.driver.as_deref() {
             None | Some("pci-stub" | "pcieport") => false,
@@ -74,7 +74,7 @@ impl GroupMember {
         }
     }
 
-    /// Whether it is an NVMe controller, too.
+    /// Whether it is an NVMe controller as well.
     pub(crate) fn is_nvme(&self) -> bool {
         self.class == NVME_CLASS
     }

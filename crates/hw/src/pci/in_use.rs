@@ -1,4 +1,4 @@
-//! What the kernel uses a file or block device for, before a program writes to it.
+//! The kernel's uses of a file or block device, checked before a program writes to it.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -12,13 +12,13 @@ use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_
 /// How long the kernel may hold a disk after its last use.
 const LET_GO: Duration = Duration::from_millis(300);
 
-/// Why no program may write to the file or block device `path`: what the kernel uses it for, and
-/// what would help. `None`: no use was found.
+/// Why no program may write to the file or block device `path`: how the kernel uses it, with a
+/// remedy. `None`: no use was found.
 ///
-/// Looked at are mounts (of every mount namespace that this process may look into), swap, devices
-/// made of it, its partitions, and the same of each loop device whose file it is. A loop device
-/// that nothing uses forbids nothing. Of a partition the whole disk is looked at too, but not the
-/// partitions beside it; of a loop device what else is made of its file.
+/// Checks mounts (of every mount namespace that this process may see), swap, devices made of it,
+/// its partitions, and the same for each loop device backed by the file. An unused loop device
+/// forbids nothing. For a partition the whole disk is checked too, but not the other partitions;
+/// for a loop device, everything else backed by its file.
 pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if meta.file_type().is_block_device() {
@@ -31,7 +31,7 @@ pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     of_file(sysfs, &meta)
 }
 
-/// Of a regular file.
+/// The use of a regular file.
 fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
     let same = |path: &Path| {
         fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()))
@@ -39,7 +39,7 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
     if swap_paths(sysfs).iter().any(|path| same(Path::new(path))) {
         return Some("it is swap space: swapoff it first".to_owned());
     }
-    // Most files are not in use: read every mount only if this one is.
+    // Most files are not in use: reads every mount only if this one is.
     let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta)).collect();
     let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
     let uses = Uses { sysfs, snapshot };
@@ -52,7 +52,7 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
     })
 }
 
-/// What uses it, and what to do.
+/// The use and a remedy, as a text.
 fn in_words(found: &DiskUse) -> String {
     let advice = match found.kind {
         UseKind::Mounted { .. } => "unmount it first",
@@ -67,14 +67,14 @@ fn number_of(sysfs: &Sysfs, name: &str) -> Option<DeviceNumber> {
     device_number(&attribute(&sysfs.sys.join("class/block").join(name).join("dev"))?)
 }
 
-/// What is looked at, at one moment.
+/// The state of the machine at one moment.
 struct Uses<'a> {
     sysfs: &'a Sysfs,
     snapshot: Snapshot,
 }
 
 impl Uses<'_> {
-    /// What uses block device `name`, a partition of it, or a loop device on one of these.
+    /// The use of block device `name`, of a partition of it, or of a loop device on one of these.
     fn of_device(&self, name: &str, number: Option<DeviceNumber>, depth: u32) -> Option<DiskUse> {
         let dir = self.sysfs.sys.join("class/block").join(name);
         let mut devices = vec![(name.to_owned(), number, dir.clone())];
@@ -87,14 +87,14 @@ impl Uses<'_> {
                 return Some(first);
             }
         }
-        // The kernel gives a disk back some time after its last mount has gone.
+        // The kernel releases a disk some time after its last mount has gone.
         let node = self.sysfs.dev.join(name);
         let is_held = || is_busy(self.sysfs.ops().claim(&node).as_ref());
         let held = !self.sysfs.wait(LET_GO, || !is_held());
         held.then(|| DiskUse { device: name.to_owned(), kind: UseKind::Exclusive })
     }
 
-    /// What uses a disk or a partition by itself.
+    /// The use of a disk or a partition itself.
     fn of_one(
         &self,
         device: &str,
@@ -107,8 +107,8 @@ impl Uses<'_> {
         uses.into_iter().next().or_else(|| self.of_what_is_made(device, number, depth))
     }
 
-    /// What uses the disk that partition `name` is of, or the file or device that loop device
-    /// `name` is made of: the same bytes.
+    /// The use of the disk that contains partition `name`, or of the file or device that backs loop
+    /// device `name`: the same bytes.
     fn of_what_holds(&self, name: &str, depth: u32) -> Option<DiskUse> {
         if depth == STACK_MAX {
             return None;
@@ -135,7 +135,7 @@ impl Uses<'_> {
         found.or_else(|| self.of_what_holds(&beneath, depth + 1))
     }
 
-    /// What uses something that is made of `device` without being its holder.
+    /// The use of a device that is made of `device` without being its holder.
     fn of_what_is_made(
         &self,
         device: &str,
@@ -147,7 +147,7 @@ impl Uses<'_> {
         made.find_map(|made| self.of_made(device, made, depth))
     }
 
-    /// Whether two loop devices of one file share a part of it, as far as is known.
+    /// Whether two loop devices on one file overlap, as far as is known.
     fn overlap(&self, one: &str, other: &str) -> bool {
         let part = |name: &str| {
             let dir = self.sysfs.sys.join("class/block").join(name);
@@ -161,7 +161,7 @@ impl Uses<'_> {
         one.start < other.end && other.start < one.end
     }
 
-    /// What uses `made`, which is made of `device`.
+    /// The use of `made`, which is made of `device`.
     fn of_made(&self, device: &str, made: &MadeOf, depth: u32) -> Option<DiskUse> {
         if !made.is_loop || depth == STACK_MAX {
             let kind = UseKind::Held { by: made.by.clone() };
@@ -180,7 +180,7 @@ mod tests {
     use super::super::ops::System;
     use super::*;
 
-    /// A machine of files: loop0 with one partition.
+    /// A machine made of files: loop0 with one partition.
     struct Machine {
         root: tempfile::TempDir,
         image: PathBuf,
@@ -241,7 +241,7 @@ mod tests {
             found,
             "it is the file of loop0, and loop0 is mounted at /mnt: unmount it first"
         );
-        // By another name of the file, too.
+        // Also by another name of the file.
         let other = machine.path("other");
         fs::hard_link(&machine.image, &other).unwrap();
         let sysfs = Sysfs::at(machine.root.path(), Arc::new(System::default()));

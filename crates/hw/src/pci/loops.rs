@@ -1,4 +1,4 @@
-//! What a loop device is made of, as the kernel knows it.
+//! The backing file of a loop device, from the kernel.
 
 #![expect(unsafe_code)]
 
@@ -20,23 +20,23 @@ struct Info {
     of_device: u64,
     offset: u64,
     size_limit: u64,
-    /// Its number, cipher and flags, and what they name: none of it is read here.
+    /// Its number, cipher and flags, and further fields, which are not used here.
     rest: [u64; 24],
 }
 
 const _: () = assert!(size_of::<Info>() == 232);
 
-/// The file or block device that a loop device is made of. No name of it is needed: it may have
-/// been renamed or removed, or be of another mount namespace.
+/// The file or block device that backs a loop device. It is identified without a name, since it may
+/// have been renamed or removed, or be in another mount namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopFile {
     /// `st_dev` and `st_ino` of the file.
     pub file: (u64, u64),
-    /// The block device, if it is none of a file.
+    /// The block device, if it backs the loop device instead of a file.
     pub device: Option<DeviceNumber>,
 }
 
-/// What loop device `node` is made of.
+/// The backing of loop device `node`.
 pub(super) fn loop_file(node: &Path) -> io::Result<LoopFile> {
     let loop_device = File::open(node)?;
     let mut info =
@@ -48,7 +48,7 @@ pub(super) fn loop_file(node: &Path) -> io::Result<LoopFile> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    // 0:0 is no block device.
+    // 0:0 is not a block device.
     let number = (rustix::fs::major(info.of_device), rustix::fs::minor(info.of_device));
     Ok(LoopFile { file: (info.device, info.inode), device: (number != (0, 0)).then_some(number) })
 }

@@ -1,10 +1,10 @@
 //! NVMe controllers on PCI as the kernel sees them (sysfs), and taking them from the kernel's
 //! driver for user space and back.
 //!
-//! [`scan`] shows what there is and what uses it. [`bind`] hands a controller to `vfio-pci` until
-//! [`unbind`]; [`take`] does so for as long as the [`Taken`] lives. Each writes down what it is
-//! about to change before it changes anything (`/run/meantime/pci/ADDRESS`), so that [`repair`] can
-//! give a controller back if the process that took it was killed at any point.
+//! [`scan`] lists the controllers and their uses. [`bind`] hands a controller to `vfio-pci` until
+//! [`unbind`]; [`take`] does so for as long as the [`Taken`] lives. Each records a change before it
+//! makes it (`/run/meantime/pci/ADDRESS`), so that [`repair`] can give a controller back if the
+//! process that took it was killed at any point.
 //!
 //! Paths and files of sysfs: the kernel's Documentation/ABI/testing/sysfs-bus-pci,
 //! sysfs-kernel-iommu_groups, sysfs-nvme; Documentation/driver-api/vfio.rst.

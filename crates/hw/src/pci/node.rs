@@ -8,14 +8,14 @@ use super::error::PciError;
 use super::group::IommuGroup;
 use super::sysfs::{Sysfs, names};
 
-/// How long the node may take to appear after the driver has the device: devtmpfs makes it at once,
-/// a container's manager may not.
+/// Time for the node to appear after the driver has the device: devtmpfs creates it at once, a
+/// container's manager may not.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// udev sets owner and mode of a new node when it gets to it, over what was set meanwhile.
+/// Time for udev to set owner and mode of a new node, which overwrites earlier settings.
 const UDEV_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the owner has to stay what it was set to, where there is udev.
+/// How long the owner has to stay unchanged, where there is udev.
 const UDEV_QUIET: Duration = Duration::from_millis(250);
 
 /// The owner and mode of a device node.
@@ -29,7 +29,7 @@ pub struct NodeOwner {
     pub mode: u32,
 }
 
-/// The VFIO nodes of a function that is with `vfio-pci`.
+/// The VFIO nodes of a function bound to `vfio-pci`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Nodes {
     /// `/dev/vfio/N`, or `/dev/vfio/noiommu-N`.
@@ -39,12 +39,13 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Where they are or will be; `None` if the function is in no group.
+    /// The paths of its nodes, whether or not they exist yet; `None` if the function is in no
+    /// group.
     pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         Some(Self::in_group(sysfs, address, &IommuGroup::of(sysfs, address)?))
     }
 
-    /// Where they are or will be, of a function in `group`.
+    /// The same for a function in `group`.
     pub(crate) fn in_group(sysfs: &Sysfs, address: PciAddress, group: &IommuGroup) -> Self {
         let prefix = if group.no_iommu { "noiommu-" } else { "" };
         // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with
@@ -70,7 +71,7 @@ impl Nodes {
         })
     }
 
-    /// Gives the nodes to `owner`, and checks that udev leaves it so.
+    /// Gives the nodes to `owner`, and checks that udev does not change it.
     pub(super) fn give_to(&self, sysfs: &Sysfs, owner: NodeOwner) -> Result<(), PciError> {
         let ops = sysfs.ops();
         for node in self.device.iter().chain([&self.group]) {

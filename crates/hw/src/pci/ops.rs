@@ -1,4 +1,4 @@
-//! The operations on the machine, few enough that tests simulate the kernel.
+//! The operations on the machine, few enough for tests to simulate the kernel.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,48 +13,48 @@ use std::time::{Duration, Instant};
 use super::loops::{self, LoopFile};
 use super::node::NodeOwner;
 
-/// How long the kernel may take over one write. Unbinding a controller that does not answer takes
-/// it longest: its driver waits for the shutdown.
+/// Time limit of one write to sysfs. Unbinding a controller that does not answer takes longest: its
+/// driver waits for the shutdown.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long loading a module may take.
+/// Time limit of loading a module.
 const MODULE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A disk held exclusively: neither it nor a partition of it can be mounted meanwhile.
+/// A disk held exclusively: neither it nor its partitions can be mounted meanwhile.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code)] Option<File>);
 
-/// Operations that change the machine, or ask the kernel what no file shows.
+/// Operations that change the machine, or query the kernel beyond its files.
 pub trait SysfsOps: fmt::Debug + Send + Sync {
-    /// Writes `text` to a file of sysfs, in one piece.
+    /// Writes `text` to a file of sysfs in one write.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
-    /// Loads a kernel module with what it depends on.
+    /// Loads a kernel module with its dependencies.
     fn load_module(&self, name: &str) -> io::Result<()>;
-    /// Holds a block device exclusively (`O_EXCL`): EBUSY if anything else does, a mount included.
+    /// Holds a block device exclusively (`O_EXCL`): EBUSY if it is in use, including mounts.
     fn claim(&self, node: &Path) -> io::Result<Claim>;
-    /// What a loop device is made of.
+    /// The backing of a loop device.
     fn loop_file(&self, node: &Path) -> io::Result<LoopFile>;
-    /// Whether the VFIO group of `node` is open in some process.
+    /// Whether any process has the VFIO group of `node` open.
     fn is_open(&self, node: &Path) -> bool;
     /// The owner of a device node.
     fn owner(&self, node: &Path) -> io::Result<NodeOwner>;
-    /// Gives a device node away.
+    /// Sets the owner of a device node.
     fn set_owner(&self, node: &Path, owner: NodeOwner) -> io::Result<()>;
     /// Whether this process may write to `path`.
     fn may_write(&self, path: &Path) -> bool;
     /// Creates a file, or overwrites it.
     fn create(&self, path: &Path, text: &str) -> io::Result<()>;
-    /// Renames a file, replacing what is there.
+    /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Time since any fixed moment.
+    /// Time since a fixed moment.
     fn now(&self) -> Duration;
-    /// Lets time pass.
+    /// Sleeps.
     fn pause(&self, time: Duration);
 }
 
-/// The machine itself.
+/// The real machine.
 #[derive(Debug)]
 pub struct System {
     start: Instant,
@@ -68,8 +68,8 @@ impl Default for System {
 
 impl SysfsOps for System {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        // In a thread of its own: the kernel runs a driver's probe and remove within the write, and
-        // those may never end.
+        // On a separate thread: the kernel runs a driver's probe and remove within the write, and
+        // these may never return.
         let (path, text) = (path.to_owned(), text.to_owned());
         let (answer, answered) = mpsc::channel();
         meantime_process::thread::spawn("meantime-sysfs", move || {
@@ -109,7 +109,7 @@ impl SysfsOps for System {
     }
 
     fn claim(&self, node: &Path) -> io::Result<Claim> {
-        // For reading: udev looks again at a disk that was open for writing.
+        // Read-only: udev processes a disk again after it was open for writing.
         let flags = libc::O_EXCL | libc::O_NONBLOCK;
         Ok(Claim(Some(OpenOptions::new().read(true).custom_flags(flags).open(node)?)))
     }
@@ -119,7 +119,7 @@ impl SysfsOps for System {
     }
 
     fn is_open(&self, node: &Path) -> bool {
-        // A group can be opened once at a time (vfio_group_fops_open).
+        // A group can only be opened once at a time (vfio_group_fops_open).
         let opened = OpenOptions::new().read(true).write(true).open(node);
         opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
     }

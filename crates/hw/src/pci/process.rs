@@ -1,14 +1,14 @@
-//! Processes: identity beyond the number, and whether one still runs.
+//! Process identity beyond the number, and whether a process still runs.
 
 use std::fs;
 
 use super::sysfs::{Sysfs, attribute};
 
-/// A process, also after its number was used again.
+/// A process, distinguishable after its number is reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessId {
     pub pid: u32,
-    /// When it began, in clock ticks since the boot.
+    /// Its start time, in clock ticks since boot.
     pub start_ticks: u64,
 }
 
@@ -30,7 +30,7 @@ impl ProcessId {
 /// State and start time (proc_pid_stat(5): fields 3 and 22).
 fn stat(sysfs: &Sysfs, pid: u32) -> Option<(char, u64)> {
     let text = fs::read_to_string(sysfs.proc.join(format!("{pid}/stat"))).ok()?;
-    // The name, field 2, may have blanks and brackets in it.
+    // The name, field 2, may contain blanks and brackets.
     let mut rest = text.get(text.rfind(')')? + 1..)?.split_whitespace();
     let state = rest.next()?.chars().next()?;
     Some((state, rest.nth(18)?.parse().ok()?))
@@ -54,7 +54,7 @@ pub(super) fn all(sysfs: &Sysfs) -> Vec<u32> {
     super::sysfs::names(&sysfs.proc).iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// Differs from boot to boot.
+/// An identifier of the current boot.
 pub(super) fn boot_id(sysfs: &Sysfs) -> String {
     attribute(&sysfs.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Records of what is done to a controller, written before it is done: `/run/meantime/pci/ADDRESS`,
+//! Records of changes to a controller, written before the changes: `/run/meantime/pci/ADDRESS`,
 //! lines of `key=value`.
 
 use std::fs;
@@ -16,13 +16,13 @@ use super::node::NodeOwner;
 use super::process::{self, ProcessId};
 use super::sysfs::{Sysfs, names};
 
-/// How long another process may take over what it does to a controller.
+/// Time limit of another process's work on a controller.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Records are small; a larger file is not ours.
 const RECORD_MAX_BYTES: u64 = 64 << 10;
 
-/// How far taking or giving back has come.
+/// The progress of taking or giving back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Taking,
@@ -36,15 +36,15 @@ const STAGES: [(Stage, &str); 3] =
 /// The process that took a controller from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker {
-    /// The process that did.
+    /// Its process number.
     pub pid: u32,
-    /// Until it is given back, whether or not that process lives.
+    /// Whether it is taken until it is unbound, even if that process ends.
     pub persistent: bool,
-    /// Whether that process lives.
+    /// Whether that process runs.
     pub alive: bool,
     /// Whether it was interrupted: [`repair`](super::repair) is needed.
     pub unfinished: bool,
-    /// The user who was given the device, by number.
+    /// The user who owns the device's node, by number.
     pub uid: Option<u32>,
 }
 
@@ -53,18 +53,18 @@ pub struct Taker {
 pub(super) struct Record {
     pub address: PciAddress,
     pub stage: Stage,
-    /// The process that takes it, or gives it back.
+    /// The process that takes it or gives it back.
     pub process: ProcessId,
     pub boot_id: String,
     pub persistent: bool,
     pub former_driver: Option<String>,
     pub former_override: Option<String>,
-    /// How many block devices of it the kernel had.
+    /// The number of its block devices before.
     pub disks: u32,
     /// The node's new owner, and its former one.
     pub owner_uid: Option<u32>,
     pub node: Option<(PathBuf, NodeOwner)>,
-    /// What VFIO's parameter for devices without an IOMMU was before it was set.
+    /// The former value of VFIO's parameter for devices without an IOMMU.
     pub no_iommu_was: Option<String>,
     pub model: Option<String>,
     pub serial: Option<String>,
@@ -72,7 +72,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Of a controller as it is now, about to be taken.
+    /// The record of a controller that is about to be taken.
     pub(super) fn before(sysfs: &Sysfs, function: &NvmeFunction, persistent: bool) -> Self {
         Self {
             address: function.address,
@@ -92,9 +92,9 @@ impl Record {
         }
     }
 
-    /// Whether no process will finish what was begun, or give back what was taken for the time of
-    /// use. Called under the [`Lock`]: since work is also finished under it, a process that left it
-    /// unfinished has given up or died.
+    /// Whether no process will finish the work, or give back a controller taken temporarily. Called
+    /// under the [`Lock`]: since work is also finished under it, a process that left it unfinished
+    /// has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
             Stage::Taking | Stage::GivingBack => true,
@@ -102,12 +102,12 @@ impl Record {
         }
     }
 
-    /// Whether it is bound for good.
+    /// Whether it is bound permanently.
     pub(super) fn is_settled(&self) -> bool {
         self.persistent && self.stage == Stage::Taken
     }
 
-    /// Whether it was written since this boot, which began with every device at its kernel driver.
+    /// Whether it was written since this boot, at which every device had its kernel driver.
     pub(super) fn is_of_this_boot(&self, sysfs: &Sysfs) -> bool {
         self.boot_id == process::boot_id(sysfs)
     }
@@ -127,7 +127,7 @@ impl Record {
     /// The record of `address`, if there is one.
     ///
     /// # Errors
-    /// One that cannot be read or understood.
+    /// If it cannot be read or parsed.
     pub(super) fn read(sysfs: &Sysfs, address: PciAddress) -> Result<Option<Self>, PciError> {
         let path = dir(sysfs).join(address.to_string());
         let damaged = |what: String| PciError::Record { path: path.clone(), what };
@@ -154,7 +154,7 @@ impl Record {
         })
     }
 
-    /// Forgets it.
+    /// Removes it.
     pub(super) fn remove(&self, sysfs: &Sysfs) -> Result<(), PciError> {
         remove(sysfs, self.address)
     }
@@ -219,7 +219,7 @@ fn parse(address: PciAddress, text: &str) -> Result<Record, String> {
         }
         _ => None,
     };
-    // What is written to the kernel as a driver's name has to be one.
+    // Checks driver names, which are written to the kernel.
     let driver = |key: &str| match get(key) {
         Some(name) if name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') => {
             Ok(Some(name))
@@ -259,7 +259,7 @@ pub(super) fn dir(sysfs: &Sysfs) -> PathBuf {
     sysfs.run.join("meantime/pci")
 }
 
-/// The devices with a record, damaged ones included.
+/// The devices with a record, including damaged ones.
 pub(super) fn addresses(sysfs: &Sysfs) -> Vec<PciAddress> {
     names(&dir(sysfs)).iter().filter_map(|name| name.parse().ok()).collect()
 }
@@ -275,12 +275,13 @@ pub(super) fn remove(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError>
     }
 }
 
-/// Keeps other processes of ours from taking or giving back at the same time. Ends when dropped.
+/// Keeps other processes of Meantime from taking or giving back at the same time, until it is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code)] fs::File);
 
 impl Lock {
-    /// Waits for it.
+    /// Waits for the lock.
     pub(super) fn acquire(sysfs: &Sysfs) -> Result<Self, PciError> {
         let path = dir(sysfs).join("lock");
         let failed = |error: io::Error| match error.kind() {

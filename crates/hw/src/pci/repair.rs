@@ -1,4 +1,4 @@
-//! After a crash: giving back what no process will give back any more.
+//! Repair after a crash: gives back controllers whose process is gone.
 
 use super::address::PciAddress;
 use super::bind::{is_astray, without_record};
@@ -9,27 +9,27 @@ use super::group::is_vfio;
 use super::record::{self, Lock, Record, Stage};
 use super::sysfs::{Sysfs, names};
 
-/// What was found, and what was done about it.
+/// A finding, and its result.
 #[derive(Debug)]
 pub struct Repaired {
     /// The device.
     pub address: PciAddress,
-    /// What was wrong, in words.
+    /// The problem found, as a text.
     pub found: String,
-    /// What came of it: the device as it is now, or why it could not be repaired.
+    /// The device's state now, or why it could not be repaired.
     pub outcome: Result<GivenBack, PciError>,
 }
 
-/// Gives back every controller whose taker died, or that was left without a driver. What is bound
-/// for good, and what a living process has, is left alone. Can be repeated; what was repaired is
-/// not found again.
+/// Gives back every controller whose taker died, or that was left without a driver. Leaves
+/// controllers alone that are bound permanently or taken by a living process. Can be repeated;
+/// repaired ones are not found again.
 ///
 /// # Errors
-/// Without the right to do so.
+/// If permission is missing.
 pub fn repair(sysfs: &Sysfs) -> Result<Vec<Repaired>, PciError> {
     let _lock = Lock::acquire(sysfs)?;
     for name in names(&record::dir(sysfs)).into_iter().filter(|name| name.starts_with('.')) {
-        // A temporary file whose record was never finished: nothing was changed then.
+        // A temporary file whose record was never finished: it preceded any change.
         let _ = sysfs.ops().remove(&record::dir(sysfs).join(name));
     }
     let mut addresses = function::addresses(sysfs);
@@ -56,7 +56,7 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
             let found = format!("process {} {did}", record.process.pid);
             (record, found)
         }
-        // In the hands of a process, or bound as it should be.
+        // A process has it, or it is bound as intended.
         Ok(Some(record)) if !record.is_settled() || with_vfio => return None,
         Ok(Some(record)) => (record, "it was bound, and is no longer with vfio-pci".to_owned()),
         Err(error) if is_there && (with_vfio || is_astray(sysfs, address)) => {
@@ -77,7 +77,7 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
     Some(Repaired { address, found, outcome: give_back::give_back(sysfs, record, true) })
 }
 
-/// Only the record is wrong.
+/// Removes a record without a device to repair.
 fn forget(sysfs: &Sysfs, address: PciAddress, found: String) -> Repaired {
     let outcome = record::remove(sysfs, address).and_then(|()| {
         if is_astray(sysfs, address) && sysfs.function(address).exists() {

@@ -1,4 +1,4 @@
-//! What people call a device: its PCI address, or the kernel's name for the controller or for a
+//! The names of a device: its PCI address, or the kernel's name for the controller or for a
 //! namespace.
 
 use std::fs;
@@ -13,7 +13,7 @@ use super::sysfs::{Sysfs, attribute};
 /// `/dev/nvme0n1`, a partition, or a link to any of these.
 ///
 /// # Errors
-/// If it names none; the error lists those that there are.
+/// If it names none; the error lists the existing controllers.
 pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
     let text = text.strip_prefix("vfio:").unwrap_or(text);
     if let Ok(address) = text.parse() {
@@ -23,7 +23,7 @@ pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
         };
     }
     let name = match text.strip_prefix('/') {
-        // As the kernel's own paths, whatever this machine's root is in a test.
+        // Resolved as a real path, even if a test moves the roots.
         Some(_) => sysfs.node_name(Path::new(text)).or_else(|| {
             let real = fs::canonicalize(Path::new(text)).ok()?;
             Some(real.file_name()?.to_str()?.to_owned())
@@ -39,7 +39,7 @@ fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
     let not_there =
         |why: String| PciError::NoSuchDevice { name: name.to_owned(), why, there: there(sysfs) };
     if digits_after(name, "nvme") {
-        // A controller over a network has something else there.
+        // For a controller over a network this file has other content.
         let of = attribute(&sysfs.sys.join("class/nvme").join(name).join("address"));
         if let Some(address) =
             of.and_then(|text| text.parse().ok()).filter(|address| class(sysfs, *address).is_some())
@@ -67,7 +67,7 @@ fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
     }
 }
 
-/// That there is no NVMe controller at `address`, and what is there.
+/// The error that there is no NVMe controller at `address`, with the function that is there.
 pub(super) fn no_such(sysfs: &Sysfs, address: PciAddress) -> PciError {
     let why = match class(sysfs, address) {
         Some(class) => {
@@ -78,7 +78,7 @@ pub(super) fn no_such(sysfs: &Sysfs, address: PciAddress) -> PciError {
     PciError::NoSuchDevice { name: address.to_string(), why, there: there(sysfs) }
 }
 
-/// The controllers that there are.
+/// The existing controllers.
 fn there(sysfs: &Sysfs) -> String {
     let functions =
         addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address));

@@ -1,4 +1,4 @@
-//! The kernel's files about devices, below roots that tests can move.
+//! The kernel's files about devices, under roots that tests can move.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::address::PciAddress;
 use super::error::PciError;
 use super::ops::{SysfsOps, System};
 
-/// Between two looks at a file that is to change: at first, and at most.
+/// Time between two checks of a changing file: at first, and at most.
 const LOOKS_APART: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// Where the kernel's files are, and how they are written to.
+/// The paths of the kernel's files, and the operations on them.
 #[derive(Debug, Clone)]
 pub struct Sysfs {
     /// `/sys`.
@@ -37,8 +37,7 @@ impl Default for Sysfs {
 pub type DeviceNumber = (u32, u32);
 
 impl Sysfs {
-    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, and which does what `ops`
-    /// does.
+    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, with the operations `ops`.
     pub fn at(root: &Path, ops: Arc<dyn SysfsOps>) -> Self {
         Self {
             sys: root.join("sys"),
@@ -66,7 +65,7 @@ impl Sysfs {
         link_name(&self.function(address).join("driver"))
     }
 
-    /// The contents of `driver_override`; the kernel shows an empty one as `(null)`.
+    /// The content of `driver_override`; the kernel shows an empty one as `(null)`.
     pub(super) fn driver_override(&self, address: PciAddress) -> Option<String> {
         attribute(&self.function(address).join("driver_override")).filter(|name| name != "(null)")
     }
@@ -83,7 +82,7 @@ impl Sysfs {
         })
     }
 
-    /// Waits for `done`, for `limit` at most; whether it came.
+    /// Waits until `done`, for `limit` at most. Returns whether it was.
     pub(super) fn wait(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         let end = self.ops.now() + limit;
         let [mut pause, most] = LOOKS_APART;
@@ -99,7 +98,7 @@ impl Sysfs {
         }
     }
 
-    /// The name that a path below `/dev` leads to, links followed: `/dev/disk/by-id/…` → `nvme0n1`.
+    /// The name that a path below `/dev` resolves to: `/dev/disk/by-id/…` → `nvme0n1`.
     pub(super) fn node_name(&self, path: &Path) -> Option<String> {
         let inside = path.strip_prefix("/dev").ok()?;
         let node = self.dev.join(inside);
@@ -110,13 +109,14 @@ impl Sysfs {
 
 /// The one line of a file of sysfs. `None` if it cannot be read or is empty.
 pub(crate) fn attribute(path: &Path) -> Option<String> {
-    // Device data (model, serial number) may be anything, and files of sysfs are a page at most.
+    // Device data (model, serial number) may contain any bytes, and files of sysfs are a page at
+    // most.
     let text = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text).trim().replace(|c: char| c.is_control(), " ");
     (!text.is_empty()).then_some(text)
 }
 
-/// A number of sysfs, hexadecimal if it begins with `0x`.
+/// A number from sysfs, hexadecimal if it begins with `0x`.
 pub(super) fn number(path: &Path) -> Option<u64> {
     let text = attribute(path)?;
     match text.strip_prefix("0x") {
@@ -125,12 +125,12 @@ pub(super) fn number(path: &Path) -> Option<u64> {
     }
 }
 
-/// The last part of what a link points to.
+/// The last component of a link's target.
 pub(super) fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
-/// The names in a directory, sorted; none if there is no such directory.
+/// The names in a directory, sorted; empty if there is no such directory.
 pub(super) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! Taking a controller from the kernel's driver, for as long as it is used.
+//! Taking a controller from the kernel's driver temporarily.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,58 +15,58 @@ use super::resolve::no_such;
 use super::sysfs::{Sysfs, attribute};
 use super::usage::{self, Snapshot};
 
-/// The driver that hands a PCI function to user space.
+/// The driver that gives user space access to a PCI function.
 pub(crate) const VFIO_PCI: &str = "vfio-pci";
 
-/// How long a driver may take to have a device, or to let go of it, after the kernel has answered
-/// the write that asks for it.
+/// Time for a driver to bind to or release a device after the kernel has accepted the request.
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// VFIO's switch for devices without an IOMMU, below `/sys/module`.
 /// Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
 pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsafe_noiommu_mode";
 
-/// How a controller is to be taken.
+/// Options for taking a controller.
 #[derive(Debug, Clone, Default)]
 pub struct TakeOptions {
     /// User and group that may use the device, by number.
     pub owner: Option<(u32, u32)>,
-    /// Also if a process has it open. A device that is mounted, swapped on or held is never taken.
+    /// Whether to take it even if a process has it open. A device that is mounted, swapped on or
+    /// held is never taken.
     pub force: bool,
-    /// Also without an IOMMU. **The device can then read and write all memory, the kernel's
-    /// included**: a wrong address in a command is a corrupted machine.
+    /// Whether to take it without an IOMMU. **The device can then read and write all memory,
+    /// including the kernel's**: a wrong address in a command corrupts the machine.
     pub unsafe_no_iommu: bool,
-    /// Other devices of its IOMMU group that are taken with it.
+    /// Other devices of its IOMMU group to take with it.
     pub together: Vec<PciAddress>,
 }
 
-/// A controller that is with `vfio-pci`. If [`take`] took it, it goes back to the kernel's driver
-/// when this is dropped.
+/// A controller that is with `vfio-pci`. If [`take`] took it, dropping this returns it to the
+/// kernel's driver.
 #[derive(Debug)]
 pub struct Taken {
     sysfs: Sysfs,
     address: PciAddress,
     nodes: Nodes,
-    /// The process that is to give it back, unless it was with `vfio-pci` before.
+    /// The process that has to give it back; `None` if it was with `vfio-pci` before.
     taker_pid: Option<u32>,
 }
 
 /// Takes the controller at `address` from the kernel's driver. One that is with `vfio-pci` already
-/// is left there afterwards, and needs no right but to its node.
+/// stays there afterwards, and only requires access to its node.
 ///
-/// Whatever has the device open by [`node`](Taken::node) must be closed before the result is
+/// Every descriptor opened through [`node`](Taken::node) must be closed before the result is
 /// dropped.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it
-/// was.
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; the former state is then
+/// restored.
 pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Taken, PciError> {
     let taken = |nodes, taker_pid| Taken { sysfs: sysfs.clone(), address, nodes, taker_pid };
     if is_bound(sysfs, address)? {
         return Ok(taken(Nodes::wait(sysfs, address)?, None));
     }
     let _lock = Lock::acquire(sysfs)?;
-    // The former holder of the lock may have done it.
+    // The previous holder of the lock may have bound it.
     if is_bound(sysfs, address)? {
         return Ok(taken(Nodes::wait(sysfs, address)?, None));
     }
@@ -97,7 +97,7 @@ impl Taken {
         self.nodes.device.as_deref()
     }
 
-    /// Whether it will be given back to the kernel's driver.
+    /// Whether dropping this returns it to the kernel's driver.
     pub fn will_be_given_back(&self) -> bool {
         self.taker_pid.is_some()
     }
@@ -105,14 +105,14 @@ impl Taken {
     /// Gives it back, if it was taken; `None` if it was with `vfio-pci` before.
     ///
     /// # Errors
-    /// If the device is still open, or its driver does not take it back: once this process has
-    /// ended [`repair`](super::repair) tries again.
+    /// If the device is still open, or its driver does not take it back: [`repair`](super::repair)
+    /// tries again once this process has ended.
     pub fn give_back(mut self) -> Result<Option<GivenBack>, PciError> {
         self.end()
     }
 
     fn end(&mut self) -> Result<Option<GivenBack>, PciError> {
-        // A child that was forked off has a copy of this; the device is its parent's.
+        // A forked child has a copy of this, but the device belongs to its parent.
         if self.taker_pid.take() != Some(std::process::id()) {
             return Ok(None);
         }
@@ -141,7 +141,7 @@ pub(super) fn function(sysfs: &Sysfs, address: PciAddress) -> Result<NvmeFunctio
     NvmeFunction::of(sysfs, address).ok_or_else(|| no_such(sysfs, address))
 }
 
-/// Takes it. First undoes what an earlier process left unfinished.
+/// Takes it. First undoes an earlier process's unfinished work.
 pub(super) fn take_locked(
     sysfs: &Sysfs,
     address: PciAddress,
@@ -155,7 +155,8 @@ pub(super) fn take_locked(
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
         } else if record.is_abandoned(sysfs) || record.is_settled() {
-            // (A settled one that gets here is no longer with vfio-pci: it was given back by hand.)
+            // (A settled record here means that it is no longer with vfio-pci: it was given back by
+            // hand.)
             give_back::give_back(sysfs, record, true)?;
         } else {
             return Err(PciError::TakenBy {
@@ -167,7 +168,7 @@ pub(super) fn take_locked(
     let function = function(sysfs, address)?;
     check_group(&function, options)?;
     check_uses(sysfs, &function, options)?;
-    // From here until the kernel's driver lets go no other program can begin to use a disk.
+    // From here until the kernel's driver releases it, no other program can begin to use a disk.
     let claims = match usage::claim(sysfs, &function) {
         Ok(claims) => claims,
         Err((disk, source)) if source.raw_os_error() == Some(libc::EBUSY) => {
@@ -191,8 +192,7 @@ pub(super) fn take_locked(
     }
 }
 
-/// The part that changes the device. At each step the record has what it takes to undo what was
-/// done.
+/// The part that changes the device. At each step the record suffices to undo the previous steps.
 fn move_to_vfio(
     sysfs: &Sysfs,
     record: &mut Record,
@@ -225,7 +225,7 @@ fn move_to_vfio(
     Ok(nodes)
 }
 
-/// Makes the driver let go of the function.
+/// Unbinds the function from its driver.
 pub(super) fn release(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
     let dir = sysfs.function(address);
     let former = sysfs.driver(address);
@@ -236,7 +236,7 @@ pub(super) fn release(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError
     Err(not_with(sysfs, address, "no driver"))
 }
 
-/// Why the driver is not the one it should be.
+/// The error that the driver is not the wanted one.
 pub(super) fn not_with(sysfs: &Sysfs, address: PciAddress, wanted: &str) -> PciError {
     if !sysfs.function(address).exists() {
         return PciError::Gone { address };
@@ -244,7 +244,7 @@ pub(super) fn not_with(sysfs: &Sysfs, address: PciAddress, wanted: &str) -> PciE
     PciError::WrongDriver { address, wanted: wanted.to_owned(), driver: sysfs.driver(address) }
 }
 
-/// Gives the nodes to a user; whose they were is written down first.
+/// Gives the nodes to a user, and records the former owner first.
 pub(super) fn give_node(
     sysfs: &Sysfs,
     record: &mut Record,
@@ -316,8 +316,8 @@ fn load_vfio(sysfs: &Sysfs) -> Result<(), PciError> {
             return Err(PciError::NoVfio { why });
         }
     }
-    // The container's part. The kernel asks for it by itself when one is opened, unless it has
-    // iommufd only: opening the device will show whether it works.
+    // The module of containers. The kernel requests it itself when a container is opened, unless it
+    // only has iommufd: opening the device will show whether it works.
     if !sysfs.sys.join("module/vfio_iommu_type1").exists() {
         let _ = sysfs.ops().load_module("vfio_iommu_type1");
     }
@@ -338,7 +338,7 @@ fn allow_no_iommu(sysfs: &Sysfs, record: &mut Record) -> Result<(), PciError> {
 }
 
 impl IommuGroup {
-    /// The others, for display: `0000:01:00.1 (snd_hda_intel)`.
+    /// The other functions, for display: `0000:01:00.1 (snd_hda_intel)`.
     pub fn others_in_words(&self) -> Vec<String> {
         self.others.iter().map(ToString::to_string).collect()
     }

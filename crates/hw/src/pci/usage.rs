@@ -1,4 +1,4 @@
-//! What uses a disk: mounts, swap, devices made of it, programs.
+//! Uses of a disk: mounts, swap, devices made of it, programs.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::process;
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
 use crate::mountinfo::{self, unescape};
 
-/// How deep devices are stacked on each other before we stop looking.
+/// The depth of stacked devices at which the search stops.
 pub(super) const STACK_MAX: u32 = 16;
 
 /// A use of a disk or a partition.
@@ -23,39 +23,39 @@ pub struct DiskUse {
     /// The block device, e.g. `nvme0n1p2`, or the character device of a namespace or controller
     /// (`ng0n1`, `nvme0`).
     pub device: String,
-    /// What uses it.
+    /// The kind of use.
     pub kind: UseKind,
 }
 
-/// What uses it.
+/// The kind of use of a disk or a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UseKind {
-    /// A file system of it is mounted.
+    /// A file system on it is mounted.
     Mounted {
-        /// Where.
+        /// The mount point.
         at: PathBuf,
-        /// The process in whose mount namespace that is, if it is not ours.
+        /// The process in whose mount namespace it is mounted, if not ours.
         seen_by: Option<String>,
     },
     /// The kernel swaps to it.
     Swap,
     /// Another block device, or the kernel's NVMe target, is made of it.
     Held {
-        /// By what, e.g. `dm-0 (vg-root), mounted at /`.
+        /// The user, e.g. `dm-0 (vg-root), mounted at /`.
         by: String,
     },
-    /// Something unknown holds it exclusively.
+    /// An unknown user holds it exclusively.
     Exclusive,
     /// A process has it open.
     Open {
-        /// Which.
+        /// The process.
         by: String,
     },
 }
 
 impl DiskUse {
-    /// Whether it keeps the disk from being taken, even by force.
+    /// Whether it prevents taking the disk, even by force.
     pub fn forbids(&self) -> bool {
         !matches!(self.kind, UseKind::Open { .. })
     }
@@ -86,19 +86,19 @@ impl fmt::Display for UseKind {
 
 struct Mount {
     number: Option<DeviceNumber>,
-    /// For file systems with a device number of their own, such as btrfs.
+    /// For file systems with their own device number, such as btrfs.
     source: Option<String>,
     at: PathBuf,
     seen_by: Option<String>,
 }
 
 struct OpenFile {
-    /// The last part of its path.
+    /// The last component of its path.
     name: String,
     pid: u32,
 }
 
-/// What the machine has mounted, swapped on and open, at one moment.
+/// The mounts, swap and open files of the machine at one moment.
 pub(super) struct Snapshot {
     mounts: Vec<Mount>,
     swaps: Vec<String>,
@@ -106,20 +106,20 @@ pub(super) struct Snapshot {
     made_of: Vec<MadeOf>,
 }
 
-/// A device made of another, or of a file, without being listed as its holder.
+/// A device made of another, or of a file, that is not listed as its holder.
 pub(super) struct MadeOf {
-    /// What it is made of, as the kernel names it.
+    /// The backing, by the kernel's name.
     name: PathBuf,
-    /// The same without a name, if the kernel shows it to this process.
+    /// The backing without a name, if this process may see it.
     file: Option<LoopFile>,
     /// E.g. `loop3`, `NVMe target nqn…`.
     pub by: String,
-    /// Whether it is a loop device, which by itself writes nothing.
+    /// Whether it is a loop device, which writes nothing by itself.
     pub is_loop: bool,
 }
 
 impl MadeOf {
-    /// Whether it is made of the file that `meta` is of.
+    /// Whether the file with `meta` backs it.
     pub(super) fn is_of_file(&self, meta: &Metadata) -> bool {
         let file = (meta.dev(), meta.ino());
         match self.file {
@@ -128,7 +128,7 @@ impl MadeOf {
         }
     }
 
-    /// Whether it is made of block device `name`.
+    /// Whether block device `name` backs it.
     pub(super) fn is_of_device(
         &self,
         sysfs: &Sysfs,
@@ -141,7 +141,7 @@ impl MadeOf {
         }
     }
 
-    /// Whether it is made of the same file or block device as `other`.
+    /// Whether it has the same backing as `other`.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         match (self.file, other.file) {
             (Some(one), Some(other)) if one.device.is_some() => one.device == other.device,
@@ -161,7 +161,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// The same without what programs have open.
+    /// The same without files opened by programs.
     pub(super) fn without_programs(sysfs: &Sysfs) -> Self {
         let mut snapshot = Self {
             mounts: Vec::new(),
@@ -190,7 +190,7 @@ impl Snapshot {
         &self.made_of
     }
 
-    /// What uses the disks of `function`.
+    /// The uses of the disks of `function`.
     pub(super) fn uses(&self, sysfs: &Sysfs, function: &NvmeFunction) -> Vec<DiskUse> {
         let mut uses = Vec::new();
         for disk in &function.disks {
@@ -223,7 +223,7 @@ impl Snapshot {
         self.opens_of(sysfs, &disk.name.replacen("nvme", "ng", 1), uses);
     }
 
-    /// Mounts, swap and holders of a disk or a partition by itself.
+    /// Mounts, swap and holders of a disk or a partition itself.
     pub(super) fn uses_of_device(
         &self,
         sysfs: &Sysfs,
@@ -268,7 +268,7 @@ impl Snapshot {
         })
     }
 
-    /// `dm-0 (vg-root), mounted at /`, and what is made of that.
+    /// `dm-0 (vg-root), mounted at /`, followed by the devices made of that.
     fn holder_in_words(&self, sysfs: &Sysfs, holder: &str, depth: u32) -> String {
         let dir = sysfs.sys.join("class/block").join(holder);
         let mut words = holder.to_owned();
@@ -303,7 +303,8 @@ impl Snapshot {
     pub(super) fn processes_with(&self, sysfs: &Sysfs, node: &Path) -> Vec<String> {
         let Some(name) = node.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
         let mut uses = Vec::new();
-        // A group's node is called like a number; so are other things, but not in /dev/vfio.
+        // A group's node has a number as its name, which elsewhere than in /dev/vfio means other
+        // things.
         let name = if name.starts_with("vfio") { name.to_owned() } else { format!("vfio/{name}") };
         self.opens_of(sysfs, &name, &mut uses);
         let by = uses.into_iter().filter_map(|one| match one.kind {
@@ -314,11 +315,11 @@ impl Snapshot {
     }
 }
 
-/// Holds every disk of `function` exclusively, so that nothing can begin to use one until the
-/// claims are dropped.
+/// Holds every disk of `function` exclusively, so that no use of one can begin until the claims are
+/// dropped.
 ///
 /// # Errors
-/// The disk that could not be claimed, and why.
+/// The disk that could not be claimed, and the reason.
 pub(super) fn claim(
     sysfs: &Sysfs,
     function: &NvmeFunction,
@@ -327,7 +328,7 @@ pub(super) fn claim(
     for disk in &function.disks {
         match sysfs.ops().claim(&sysfs.dev.join(&disk.name)) {
             Ok(claim) => claims.push(claim),
-            // A namespace without a medium, or that just went.
+            // A namespace without a medium, or that has just disappeared.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENOMEDIUM)) => {}
             Err(error) => return Err((disk.name.clone(), error)),
         }
@@ -339,7 +340,7 @@ pub(super) fn is_busy(claimed: Result<&Claim, &std::io::Error>) -> bool {
     claimed.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
-/// A file of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+/// Parses `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 fn mounts(sysfs: &Sysfs, path: &Path, seen_by: Option<String>) -> Vec<Mount> {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -352,27 +353,27 @@ fn mounts(sysfs: &Sysfs, path: &Path, seen_by: Option<String>) -> Vec<Mount> {
     mounts.collect()
 }
 
-/// The block devices among what is swapped on.
+/// The block devices used for swap.
 fn swaps(sysfs: &Sysfs) -> Vec<String> {
     swap_paths(sysfs).iter().filter_map(|path| sysfs.node_name(path)).collect()
 }
 
-/// `/proc/swaps`: a header, then a line for each, its path first.
+/// Parses `/proc/swaps`: a header, then a line for each, its path first.
 pub(super) fn swap_paths(sysfs: &Sysfs) -> Vec<PathBuf> {
     let text = fs::read_to_string(sysfs.proc.join("swaps")).unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.map(unescape).collect()
 }
 
-/// What is made of a block device or file without being listed as its holder: loop devices, and
-/// namespaces of the kernel's NVMe target.
+/// Devices that are made of a block device or file without being listed as its holder: loop
+/// devices, and namespaces of the kernel's NVMe target.
 pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
     let mut made = Vec::new();
     for name in
         names(&sysfs.sys.join("class/block")).into_iter().filter(|name| name.starts_with("loop"))
     {
         let file = sysfs.sys.join("class/block").join(&name).join("loop/backing_file");
-        // A file's name may be any bytes.
+        // A file's name may contain any bytes.
         let Ok(mut bytes) = fs::read(&file) else { continue };
         bytes.pop_if(|byte| *byte == b'\n');
         let file = sysfs.ops().loop_file(&sysfs.dev.join(&name)).ok();
@@ -399,8 +400,8 @@ pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
     made
 }
 
-/// What a process has open below `/dev`. A container's `/dev` may be anywhere, so that only the end
-/// of the path counts.
+/// The files below `/dev` that a process has open. A container's `/dev` may be anywhere, so only
+/// the end of the path counts.
 fn open_files(dir: &Path, pid: u32) -> Vec<OpenFile> {
     let links = names(dir).into_iter().filter_map(|fd| fs::read_link(dir.join(fd)).ok());
     let files = links.filter_map(|path| {

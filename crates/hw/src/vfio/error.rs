@@ -1,19 +1,18 @@
-//! Why a device cannot be reached through VFIO, and what to do about it.
+//! Why a device cannot be reached through VFIO, and the remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::pci::PciAddress;
 
-/// What is in the way. The address of the device comes before it, in
-/// [`HwError::Vfio`](crate::HwError).
+/// The obstacle. The address of the device is in the enclosing [`HwError::Vfio`](crate::HwError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VfioError {
     /// There is no such PCI function.
     #[error("there is no such PCI device; NVMe controllers of this machine: {have}")]
     NoDevice {
-        /// Those that there are, with their drivers.
+        /// The existing ones, with their drivers.
         have: String,
     },
     /// It is not an NVMe controller.
@@ -24,7 +23,7 @@ pub enum VfioError {
     NotNvme {
         /// The class code, as the kernel shows it.
         class: String,
-        /// The NVMe controllers that there are.
+        /// The existing NVMe controllers.
         have: String,
     },
     /// Another driver is bound to it, or none.
@@ -46,7 +45,7 @@ pub enum VfioError {
          could write anywhere in memory"
     )]
     NoIommu,
-    /// VFIO's no-IOMMU mode was asked for.
+    /// VFIO's no-IOMMU mode was requested.
     #[error(
         "VFIO's no-IOMMU mode is not supported: I/O addresses would be physical ones, a wrong one \
          overwrites any memory of the machine, and chunks of DMA memory would have to be \
@@ -59,18 +58,18 @@ pub enum VfioError {
         path.display()
     )]
     NoVfio {
-        /// What was to be opened.
+        /// The file to open.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel's VFIO lacks something.
+    /// The kernel's VFIO lacks a feature.
     #[error("the kernel's VFIO lacks {what}")]
     Lacks {
-        /// What is missing, and what would help.
+        /// The feature, and a remedy.
         what: &'static str,
     },
-    /// Other devices of its IOMMU group are with other drivers.
+    /// Other devices of its IOMMU group have other drivers.
     #[error(
         "IOMMU group {group} can only be used as a whole, and other drivers have {others}: bind \
          those to vfio-pci as well, or unbind them; or put the SSD into a slot with a group of its \
@@ -89,13 +88,13 @@ pub enum VfioError {
         path = path.display()
     )]
     InUse {
-        /// What is busy.
+        /// The busy file.
         path: PathBuf,
     },
     /// This process has it open.
     #[error("this process has this device open already: share the one that it has")]
     OpenHere,
-    /// This user may not open it.
+    /// This user has no permission to open it.
     #[error(
         "no permission to open {}: run `meantime bind {address} --owner USER` once as root, or run \
          this as root", path.display()
@@ -103,10 +102,10 @@ pub enum VfioError {
     Permission {
         /// The device.
         address: PciAddress,
-        /// What was to be opened.
+        /// The file to open.
         path: PathBuf,
     },
-    /// The IOMMU cannot keep the device's interrupts apart from others'.
+    /// The IOMMU cannot isolate the device's interrupts.
     #[error(
         "the kernel refuses the device for want of interrupt remapping: boot without intremap=off, \
          enable it (x2APIC, VT-d) in the firmware, or, if you trust the device, load \
@@ -119,13 +118,13 @@ pub enum VfioError {
         /// What is wrong with it.
         what: String,
     },
-    /// The kernel does not let the device answer.
+    /// The kernel does not let the device respond.
     #[error(
         "its {what} could not be switched on (command register {command:#06x}): reset or \
          power-cycle the device"
     )]
     Command {
-        /// What was to be switched on.
+        /// The bits that could not be set.
         what: &'static str,
         /// The command register of the configuration space.
         command: u16,
@@ -133,7 +132,7 @@ pub enum VfioError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was attempted, and what would help.
+        /// What was attempted, and a remedy.
         what: &'static str,
         /// The kernel's error.
         source: io::Error,

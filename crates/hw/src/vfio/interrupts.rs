@@ -15,11 +15,11 @@ use crate::{HwError, Result as HwResult};
 ///
 /// MSI-X is enabled once, before the controller is, with all vectors that will be used and an
 /// eventfd for none of them; where the kernel can add vectors later (Linux 6.5), with the first
-/// one. From then on each vector is set by itself and no other is touched, so that no interrupt of
-/// a live queue is ever lost: the alternative, to disable and enable them all when one is added,
-/// loses those that come between.
+/// one. From then on each vector is set separately without touching others, so no interrupt of a
+/// live queue is ever lost. The alternative, to disable and enable all vectors when one is added,
+/// loses interrupts that arrive in between.
 pub(super) struct Vectors {
-    /// By vector: the event that it signals.
+    /// The event of each vector.
     events: Vec<Option<EventFd>>,
 }
 
@@ -49,7 +49,7 @@ impl Vectors {
         self.events.len() as u16
     }
 
-    /// Has `vector` signal `event`, or nothing.
+    /// Makes `vector` signal `event`, or nothing.
     pub(super) fn set(
         &mut self,
         device: BorrowedFd<'_>,
@@ -64,7 +64,7 @@ impl Vectors {
         let done = set(device, uapi::MSIX_IRQ, u32::from(vector), &[fd]);
         match done {
             Ok(0) => {}
-            // No event listens, so it does not matter whether the kernel accepts this.
+            // No event listens, so a refusal by the kernel does not matter.
             _ if event.is_none() => {}
             Ok(_) | Err(_) => {
                 let source =
@@ -86,8 +86,8 @@ impl Vectors {
     }
 }
 
-/// Asks `enable` for `at_once` of `count` vectors, and for fewer while it refuses. Returns how many
-/// can be used.
+/// Calls `enable` for `at_once` of `count` vectors, and for fewer while it refuses. Returns the
+/// number that can be used.
 fn allocate(
     count: u32,
     at_once: u32,
@@ -105,8 +105,8 @@ fn allocate(
     Ok(0)
 }
 
-/// Has the interrupt `index` (errors, or the kernel asking for the device) signal `event`. Not
-/// every device has every one.
+/// Makes the interrupt `index` (errors, or the kernel's request for the device) signal `event`. Not
+/// every device supports each.
 pub(super) fn listen(device: BorrowedFd<'_>, index: u32, event: &EventFd) -> bool {
     matches!(irq_info(device, index), Ok(IrqInfo { count: 1.., .. }))
         && matches!(set(device, index, 0, &[event.as_raw_fd()]), Ok(0))
@@ -168,7 +168,7 @@ mod tests {
             Ok(if vectors > 9 { 9 } else { 0 })
         });
         assert_eq!((granted.unwrap(), asked), (9, vec![33, 9]));
-        // A kernel that contradicts itself does not keep us here.
+        // The loop ends even if the kernel contradicts itself.
         let mut calls = 0;
         let granted = allocate(5, 5, |vectors| {
             calls += 1;

@@ -14,7 +14,7 @@ use super::uapi::{
     Sized,
 };
 
-/// The most that an answer with capabilities may take.
+/// The longest answer with capabilities, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
 
 fn checked(result: c_int) -> io::Result<u32> {
@@ -27,10 +27,10 @@ pub(super) fn plain(fd: BorrowedFd<'_>, ioctl: Plain, value: usize) -> io::Resul
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl.0 as _, value) })
 }
 
-/// An ioctl on a structure that begins with its size, and may have more behind it.
+/// An ioctl on a structure that begins with its size, and may be followed by data.
 ///
 /// # Panics
-/// If the size exceeds what was passed: the kernel would write beyond it.
+/// If the size exceeds the buffer: the kernel would write beyond it.
 pub(super) fn bytes(fd: BorrowedFd<'_>, ioctl: Sized, argument: &mut [u8]) -> io::Result<u32> {
     let size = argument.first_chunk::<4>().map(|size| u32::from_ne_bytes(*size) as usize);
     assert!(
@@ -51,11 +51,11 @@ pub(super) fn structure<T: FromBytes + IntoBytes>(
     bytes(fd, ioctl, argument.as_mut_bytes())
 }
 
-/// [`bytes`] for a question whose answer may be longer. Returns the whole answer.
+/// [`bytes`] for a query whose answer may be longer. Returns the whole answer.
 pub(super) fn answer(fd: BorrowedFd<'_>, ioctl: Sized, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = question.to_vec();
     bytes(fd, ioctl, &mut answer)?;
-    // The kernel says how much room the whole of it needs.
+    // The kernel returns the size of the whole answer.
     let needed = answer.first_chunk::<4>().map_or(0, |size| u32::from_ne_bytes(*size) as usize);
     if needed > question.len() && needed <= MAX_ANSWER {
         answer = question.to_vec();
@@ -88,7 +88,7 @@ pub(super) fn device_fd(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedF
 
 /// The I/O virtual addresses that the address space `ioas` allows.
 pub(super) fn iova_ranges(iommu: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<IovaRange>> {
-    // Reserved regions are a handful.
+    // There are only a few reserved regions.
     let mut ranges = vec![IovaRange::default(); 256];
     let mut argument = IoasIovaRanges {
         size: IoasIovaRanges::BYTES,

@@ -1,24 +1,24 @@
 //! The transport to a PCIe SSD, through Linux's VFIO.
 //!
-//! vfio-pci gives the device's configuration space, BARs and interrupts to a process, and the IOMMU
-//! confines its DMA to what the process has mapped: no root is needed once the device was bound and
-//! given to a user. The parts:
+//! vfio-pci gives a process access to the device's configuration space, BARs and interrupts, and
+//! the IOMMU confines its DMA to the process's mappings: no root is needed once the device is bound
+//! and given to a user. The parts:
 //!
 //! - registers by `pread` and `pwrite` on the device's file: while memory decoding is off, or the
-//!   device is gone, they fail with an error, where a load from a mapping would end in SIGBUS. They
-//!   are not on the path of an I/O;
+//!   device is gone, they fail with an error, where a load from a mapping would raise SIGBUS. They
+//!   are not on the hot path;
 //! - doorbells by stores to a mapping (`window`), guarded by [`sigbus`](super::sigbus);
-//! - each device in an IOMMU container of its own (`space`);
+//! - an IOMMU container for each device (`space`);
 //! - interrupts by eventfd (`interrupts`);
 //! - a thread that sleeps until the kernel wants the device back (`watch`).
 //!
 //! The kernel resets the function when its file is first opened, and again when it is closed,
-//! whichever way the process ends: a reset of our own would only take another 100 ms each time. A
-//! device that cannot be reset is disabled by the driver before it is used and after.
+//! however the process ends: another reset here would only take 100 ms each time. The driver
+//! disables a device that cannot be reset before its use and after.
 //!
 //! 64-bit registers are accessed as two of 32 bits, the lower first (NVMe Base 1.4 §3.1 allows
-//! both): kernels before 6.11 split a `pread` of eight bytes anyhow, and some controllers take
-//! nothing else. Nothing is read while it may change between the halves.
+//! both): kernels before 6.11 split a `pread` of eight bytes anyhow, and some controllers accept
+//! nothing else. No register is read while it may change between the halves.
 
 #![expect(unsafe_code)]
 
@@ -61,13 +61,13 @@ use super::{HwError, Result};
 /// How to open a device.
 #[derive(Debug, Clone, Copy)]
 pub struct VfioOptions {
-    /// The most interrupt vectors to take. Where the kernel cannot add vectors later, all are
-    /// allocated when the device is opened, though none is used before a queue wants it. One more
+    /// The most interrupt vectors to use. Where the kernel cannot add vectors later, all are
+    /// allocated when the device is opened, though none is used before a queue needs it. One more
     /// than I/O queues is enough.
     pub max_vectors: u16,
-    /// Whether VFIO's no-IOMMU mode was asked for. **The device could then overwrite any memory of
-    /// the machine.** It is not supported: with this the error says why instead of how to get an
-    /// IOMMU.
+    /// Whether VFIO's no-IOMMU mode was requested. **The device could then overwrite any memory of
+    /// the machine.** It is not supported: with this the error gives the reason instead of how to
+    /// get an IOMMU.
     pub allow_no_iommu: bool,
 }
 
@@ -79,7 +79,7 @@ impl Default for VfioOptions {
 
 /// A PCIe SSD bound to vfio-pci.
 ///
-/// When it is dropped, or [released](Transport::release), the device reaches no memory any more,
+/// When it is dropped, or [released](Transport::release), the device can access no memory any more,
 /// its descriptors are closed, and the kernel resets it.
 pub struct VfioTransport {
     // Before `shared`: its thread refers to it.
@@ -94,7 +94,7 @@ struct Shared {
     window: Arc<Window>,
     /// `None` once the device was given up.
     open: Mutex<Option<Open>>,
-    /// Dropped when the device was given up and its descriptors are closed.
+    /// Dropped after the device was given up and its descriptors were closed.
     keeper: Mutex<Option<Box<dyn Any + Send + Sync>>>,
 }
 
@@ -106,16 +106,16 @@ struct Open {
     vectors: Vectors,
     space: Arc<AddressSpace>,
     window: usize,
-    /// What is mapped for DMA: I/O virtual address → bytes.
+    /// The DMA mappings: I/O virtual address → bytes.
     mapped: BTreeMap<u64, u64>,
 }
 
 impl VfioTransport {
-    /// Opens the NVMe controller at `address`, which vfio-pci must have: it is reset, its memory
-    /// and bus mastering are switched on, and its interrupt vectors taken.
+    /// Opens the NVMe controller at `address`, which must be bound to vfio-pci. Resets it, switches
+    /// its memory and bus mastering on, and sets up its interrupt vectors.
     ///
     /// # Errors
-    /// [`HwError::Vfio`], which says what is in the way and what to do.
+    /// [`HwError::Vfio`], which gives the obstacle and a remedy.
     pub fn open(address: PciAddress, options: &VfioOptions) -> Result<Self> {
         let failed = |why| HwError::Vfio { address, why: Box::new(why) };
         let nodes = DeviceNodes::find(&Sysfs::default(), address, options.allow_no_iommu)
@@ -123,7 +123,7 @@ impl VfioTransport {
         let events = Events::new()?;
         let entered = AddressSpace::enter(&nodes).map_err(failed)?;
         let limits = DmaLimits {
-            // Mapping pins the pages. Locked as well, they would count twice.
+            // Mapping pins the pages. Locking would count them twice.
             lock: false,
             shared: false,
             iova_first: entered.first,
@@ -154,8 +154,8 @@ impl VfioTransport {
         Ok(Self { watch, shared, claim: Claim::new() })
     }
 
-    /// As [`VfioTransport::open`]; drops `keeper`, which gives the device back to the kernel's
-    /// driver, once the device was given up and nothing of it is open.
+    /// As [`VfioTransport::open`]. Drops `keeper`, which returns the device to the kernel's driver,
+    /// once the device was given up and all its descriptors are closed.
     #[must_use]
     pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
         *self.shared.keeper() = Some(keeper);
@@ -180,7 +180,7 @@ impl Open {
         }
         let config = Region::of(fd, uapi::CONFIG_REGION)?;
         let registers = Region::of(fd, uapi::BAR0_REGION)?;
-        // The kernel has just reset it, whatever its state was.
+        // The kernel has just reset it.
         if info.flags & uapi::DEVICE_RESETS == 0 {
             tracing::debug!("the device cannot be reset: it is as it was left");
         }
@@ -192,7 +192,7 @@ impl Open {
                 "the kernel cannot ask for this device: its removal waits until it is closed"
             );
         }
-        // Root complex integrated devices have none.
+        // Root complex integrated devices lack this interrupt.
         interrupts::listen(fd, uapi::ERR_IRQ, &events.error);
         let (space, mapped) = (Arc::clone(space), BTreeMap::new());
         let open = Self { device, registers, config, vectors, space, window: number, mapped };
@@ -211,7 +211,7 @@ impl Open {
     }
 }
 
-/// Switches memory decoding and bus mastering on, and INTx off: we use MSI-X.
+/// Switches memory decoding and bus mastering on, and INTx off, since MSI-X is used.
 fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()> {
     let failed = || VfioError::os("the configuration space cannot be accessed");
     let register = offset::COMMAND as u32;
@@ -255,7 +255,7 @@ impl Shared {
                 open.config.write(fd, register, &(command & !command::BUS_MASTER).to_le_bytes());
         }
         let iovas: Vec<u64> = open.mapped.keys().copied().collect();
-        // A mapping that stays is undone when the container is closed, unless another device of the
+        // A remaining mapping is undone when the container is closed, unless another device of the
         // group keeps it open.
         let stuck = iovas.into_iter().filter_map(|iova| open.unmap(iova).err()).count();
         if stuck == 0 {
@@ -287,7 +287,7 @@ impl Shared {
     fn write32(&self, offset: u32, value: u32) {
         let state = self.lock();
         let Some(open) = state.as_ref().filter(|_| !self.window.is_lost()) else { return };
-        // A failure shows in the next register that is read.
+        // A failure shows in the next register read.
         let _ = open.registers.write(open.device.as_fd(), offset, &value.to_le_bytes());
     }
 }
@@ -308,7 +308,7 @@ unsafe impl DmaMap for VfioTransport {
     }
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
-        // A device that was given up reaches no memory.
+        // A device that was given up accesses no memory.
         self.shared.lock().as_mut().map_or(Ok(()), |open| open.unmap(iova))
     }
 
@@ -317,7 +317,7 @@ unsafe impl DmaMap for VfioTransport {
     }
 }
 
-/// Why the kernel does not let the device reach memory.
+/// The error that the kernel refuses a DMA mapping.
 fn refused(iova: u64, bytes: usize, source: std::io::Error) -> HwError {
     let what = match source.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM) => {
@@ -431,7 +431,7 @@ mod tests {
         assert!(error.starts_with("fffe:ff:1f.7: there is no such PCI device"), "{error}");
     }
 
-    /// A file in the place of the configuration space.
+    /// A file in place of the configuration space.
     #[test]
     fn a_command_register_that_ignores_writes_is_an_error() {
         let file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! Where the kernel presents a device: its IOMMU group, its nodes, the other devices of the group.
+//! The kernel's files for a device: its IOMMU group, its nodes, the other devices of the group.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(super) struct DeviceNodes {
     pub(super) group: IommuGroup,
     /// The node of the group, `/dev/vfio/N`.
     pub(super) group_node: PathBuf,
-    /// The device's own node, `/dev/vfio/devices/vfioN`, if the kernel has such (Linux 6.6 with
+    /// The device's own node, `/dev/vfio/devices/vfioN`, if the kernel provides one (Linux 6.6 with
     /// IOMMUFD).
     pub(super) device_node: Option<PathBuf>,
 }
@@ -32,14 +32,14 @@ impl DeviceNodes {
             true => VfioError::NoIommuMode,
             false => VfioError::NoIommu,
         };
-        // Before the driver: without a group vfio-pci does not take a device, and asking for that
-        // would not help.
+        // Before the driver check: without a group vfio-pci does not take a device, so advice to
+        // bind it would not help.
         let Some(group) = IommuGroup::of(sysfs, address) else { return Err(no_iommu) };
         match sysfs.driver(address) {
             Some(driver) if driver == VFIO_PCI => {}
             driver => return Err(VfioError::NotBound { address, driver }),
         }
-        // In this mode the kernel makes up groups.
+        // In this mode the kernel creates pseudo groups.
         if group.no_iommu {
             return Err(no_iommu);
         }
@@ -47,7 +47,7 @@ impl DeviceNodes {
         Ok(Self { address, group, group_node: nodes.group, device_node: nodes.device })
     }
 
-    /// The other devices of the group that keep it from being used, with their drivers.
+    /// The other devices that prevent the use of the group, with their drivers.
     pub(super) fn strangers(&self) -> String {
         let strangers: Vec<String> = self.group.in_the_way().map(ToString::to_string).collect();
         match strangers.is_empty() {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(nodes.group_node, root.path().join("dev/vfio/7"));
         let vfio_dev = root.path().join("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3");
         fs::create_dir_all(vfio_dev).unwrap();
-        // Known to sysfs, but there is no node yet.
+        // Known to sysfs, but without a node yet.
         assert_eq!(find(&root, "0000:01:00.0").unwrap().device_node, None);
         let node = root.path().join("dev/vfio/devices/vfio3");
         fs::create_dir_all(&node).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     fn without_an_iommu_it_says_how_to_get_one() {
         let root = machine();
         assert!(find(&root, "0000:03:00.0").unwrap_err().to_string().contains("intel_iommu=on"));
-        // The kernel's made-up group.
+        // The kernel's pseudo group.
         fs::write(group_dir(root.path(), 7).join("name"), "vfio-noiommu\n").unwrap();
         assert!(matches!(find(&root, "0000:01:00.0"), Err(VfioError::NoIommu)));
         let asked = find_with(&root, "0000:01:00.0", true);

@@ -12,18 +12,18 @@ use super::uapi::{self, RegionInfo, SparseArea};
 /// A range of the device's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
-    /// Where it begins in the device's file.
+    /// Its offset in the device's file.
     pub(super) offset: u64,
-    /// Its size in bytes; 0 if there is none.
+    /// Its size in bytes; 0 if it does not exist.
     pub(super) size: u64,
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The areas that can be mapped, from their first to before their last byte.
+    /// The mappable areas, as half-open ranges.
     pub(super) mappable: Vec<(u64, u64)>,
 }
 
 impl Region {
-    /// Asks the device for its region `index`.
+    /// Queries the device for its region `index`.
     pub(super) fn of(device: BorrowedFd<'_>, index: u32) -> Result<Self> {
         let question = RegionInfo { argsz: RegionInfo::BYTES, index, ..Default::default() };
         let answer = ioctl::answer(device, uapi::DEVICE_GET_REGION_INFO, question.as_bytes())
@@ -53,7 +53,7 @@ impl Region {
         }
     }
 
-    /// How many of the bytes from `first` on can be mapped, at most up to `end`.
+    /// Number of mappable bytes from `first` on, at most up to `end`.
     pub(super) fn mappable_from(&self, first: u64, end: u64) -> u64 {
         let area = self.mappable.iter().find(|&&(from, to)| from <= first && first < to);
         area.map_or(0, |&(_, to)| to.min(end).saturating_sub(first))
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn maps_only_what_may_be_mapped() {
-        // The MSI-X table is in the third page.
+        // The MSI-X table is on the third page.
         let region = Region::parse(&answer(7, &[(0, 0x2000), (0x3000, 0x1000)]));
         assert_eq!(region.mappable_from(0x1000, 0x4000), 0x1000);
         assert_eq!(region.mappable_from(0x2000, 0x4000), 0);
@@ -149,7 +149,7 @@ mod tests {
         region.write(file.as_fd(), 0, &[9, 9]).unwrap();
         assert_eq!(region.read(file.as_fd(), 0).unwrap(), [9, 9, 18]);
         assert!(region.write(file.as_fd(), 31, &[1, 2]).is_err());
-        // Shorter than it says.
+        // Shorter than its size field.
         let region = Region { size: 1 << 20, ..region };
         assert!(region.read::<4>(file.as_fd(), 4096).is_err());
     }

@@ -1,9 +1,9 @@
-//! The address space in which devices see memory: a container of type 1 with its group, or an I/O
-//! address space of IOMMUFD.
+//! The address space of devices: a container of type 1 with its group, or an I/O address space of
+//! IOMMUFD.
 //!
-//! Each device has one of its own, so that none reaches another's buffers and addresses need not be
-//! agreed on. Only devices of one IOMMU group share one, since a group can be in one container
-//! only: then each has a *window* of it.
+//! Each device has its own, so that none can access another's buffers and addresses need no
+//! coordination. Only devices of one IOMMU group share one, since a group can only be in one
+//! container: then each has a *window* of it.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -25,12 +25,11 @@ const CONTAINER_NODE: &str = "/dev/vfio/vfio";
 /// `/dev/iommu`: IOMMUFD.
 const IOMMU_NODE: &str = "/dev/iommu";
 
-/// Below 4 GiB is the window for MSI, and whatever else a platform reserves; 32-bit mistakes land
-/// there too.
+/// The MSI window and other platform reservations are below 4 GiB; 32-bit mistakes land there too.
 const USUAL_FIRST_IOVA: u64 = 1 << 32;
-/// Mappings are of huge pages.
+/// Mappings consist of huge pages.
 const ALIGN: u64 = 2 << 20;
-/// How much of the address space a device gets: a 39-bit IOMMU has seven of them.
+/// Size of a device's window: a 39-bit IOMMU has room for seven.
 const WINDOW_BYTES: u64 = 1 << 36;
 
 /// VFIO's default limit of mappings, for kernels that do not report it.
@@ -39,7 +38,7 @@ const USUAL_MAX_REGIONS: u32 = 65_535;
 pub(super) struct AddressSpace {
     group: u32,
     kind: Kind,
-    /// By window: the device that has it.
+    /// The device of each window.
     windows: Mutex<Vec<Option<PciAddress>>>,
 }
 
@@ -47,7 +46,7 @@ pub(super) struct AddressSpace {
 pub(super) struct Entered {
     pub(super) space: Arc<AddressSpace>,
     pub(super) device: OwnedFd,
-    /// The window's number, to give it back.
+    /// The window's number, for its return.
     pub(super) window: usize,
     /// The window's first and last address.
     pub(super) first: u64,
@@ -61,7 +60,7 @@ enum Kind {
     Iommufd { iommu: OwnedFd, ioas: u32, device_node: PathBuf },
 }
 
-/// Address spaces that are in use in this process.
+/// The address spaces in use in this process.
 static SPACES: Mutex<Vec<Weak<AddressSpace>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,11 +69,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl AddressSpace {
-    /// Brings the device at `place` into an address space: that of its group if this process has
-    /// one already.
+    /// Adds the device at `place` to an address space: that of its group if this process has one
+    /// already.
     pub(super) fn enter(nodes: &DeviceNodes) -> Result<Entered> {
         let address = nodes.address;
-        // Held throughout, so that two devices of a group that are opened at once find each other.
+        // Locked throughout, so that two devices of a group opened concurrently share one.
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
         let known =
@@ -85,8 +84,8 @@ impl AddressSpace {
             }
             Some(space) => space,
             None => {
-                // The group's node is what `bind --owner` gave away, and is there on every kernel
-                // but those built without it.
+                // `bind --owner` changes the owner of the group's node, which exists on every
+                // kernel that was not built without it.
                 let kind = match &nodes.device_node {
                     Some(node) if !nodes.group_node.exists() => iommufd(node, nodes)?,
                     _ => type1(nodes)?,
@@ -101,7 +100,7 @@ impl AddressSpace {
             }
         };
         let device = space.device(nodes)?;
-        // After the device is in: it may narrow the addresses.
+        // After the device was added, which may restrict the addresses.
         let (window, first, last) = space.take_window(address)?;
         Ok(Entered { space, device, window, first, last })
     }
@@ -139,7 +138,7 @@ impl AddressSpace {
         }
     }
 
-    /// Takes a window for `address`: its number, and the first and the last address of it.
+    /// Allocates a window for `address`: its number, and its first and last address.
     fn take_window(&self, address: PciAddress) -> Result<(usize, u64, u64)> {
         let ranges = self.ranges();
         let mut windows = lock(&self.windows);
@@ -154,15 +153,15 @@ impl AddressSpace {
         Ok((free, first, last))
     }
 
-    /// Frees the window, in which nothing is mapped.
+    /// Frees the window, which must have no mappings.
     pub(super) fn give_back(&self, window: usize) {
         if let Some(holder) = lock(&self.windows).get_mut(window) {
             *holder = None;
         }
     }
 
-    /// The addresses that the IOMMU translates. Empty if the kernel does not say (before Linux
-    /// 5.4).
+    /// The addresses that the IOMMU translates. Empty if the kernel does not report them (before
+    /// Linux 5.4).
     fn ranges(&self) -> Vec<IovaRange> {
         match &self.kind {
             Kind::Type1 { .. } => {
@@ -174,7 +173,7 @@ impl AddressSpace {
         }
     }
 
-    /// How many more mappings there can be.
+    /// The number of further mappings possible.
     pub(super) fn mappings_left(&self) -> u32 {
         let left =
             |capability: &[u8]| capability.first_chunk::<4>().map(|left| u32::from_ne_bytes(*left));
@@ -190,8 +189,8 @@ impl AddressSpace {
         uapi::capability(&answer, info.cap_offset, capability).map(read)
     }
 
-    /// Lets devices reach `bytes` at `vaddr` of this process, at `iova`. The pages are pinned, and
-    /// count as locked memory.
+    /// Maps `bytes` at `vaddr` of this process for the devices, at `iova`. The pages are pinned,
+    /// and count as locked memory.
     pub(super) fn map(&self, iova: u64, vaddr: u64, bytes: u64) -> io::Result<()> {
         match &self.kind {
             Kind::Type1 { container, .. } => {
@@ -216,9 +215,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Undoes [`AddressSpace::map`]. When it returns `Ok` no device of the group can reach the
-    /// memory: the kernel has taken the translation out and waited until the IOMMU has forgotten
-    /// it.
+    /// Undoes [`AddressSpace::map`]. After `Ok` no device of the group can access the memory: the
+    /// kernel has removed the translation and waited for the IOMMU's invalidation.
     pub(super) fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()> {
         let undone = match &self.kind {
             Kind::Type1 { container, .. } => {
@@ -234,7 +232,8 @@ impl AddressSpace {
                 unmap.length
             }
         };
-        // The kernel returns how much it unmapped; after less the device could still reach a part.
+        // The kernel returns the number of unmapped bytes; if fewer, the device could still access
+        // a part.
         if undone == bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
@@ -270,7 +269,7 @@ fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     })
 }
 
-/// What it means when the kernel refuses to attach an IOMMU.
+/// The error when the kernel refuses to attach an IOMMU.
 fn refused(source: io::Error) -> VfioError {
     match source.raw_os_error() {
         Some(libc::EPERM) => VfioError::UnsafeInterrupts,
@@ -325,7 +324,7 @@ mod tests {
         ends.iter().map(|&(first, last)| IovaRange { first, last }).collect()
     }
 
-    /// As Intel's IOMMU with 39 bits has it: everything but the window for MSI.
+    /// As with Intel's 39-bit IOMMU: everything but the MSI window.
     #[test]
     fn windows_are_above_4_gib_and_apart() {
         let x86 = ranges(&[(0, 0xfedf_ffff), (0xfef0_0000, 512 * GIB - 1)]);
@@ -340,7 +339,7 @@ mod tests {
     fn a_small_address_space_is_used_as_it_is() {
         assert_eq!(window(&ranges(&[(0x1000, 2 * GIB - 1)]), 0), Some((2 << 20, 2 * GIB - 1)));
         assert_eq!(window(&ranges(&[(0x1000, 2 * GIB - 1)]), 1), None);
-        // The whole of 64 bits, and nothing at all.
+        // The whole 64-bit range, and an empty one.
         assert_eq!(window(&ranges(&[(0, u64::MAX)]), 0), Some((4 * GIB, 68 * GIB - 1)));
         assert_eq!(window(&ranges(&[(u64::MAX - 1, u64::MAX)]), 0), None);
         assert_eq!(window(&ranges(&[(5, 5)]), 0), None);

@@ -1,7 +1,7 @@
 //! The kernel's VFIO and IOMMUFD interfaces: numbers and structures of `linux/vfio.h` and
 //! `linux/iommufd.h`.
 //!
-//! Each structure begins with its own size, so that a kernel of any version uses the fields that it
+//! Each structure begins with its own size, so a kernel of any version uses the fields that it
 //! knows.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -19,7 +19,7 @@ pub(super) struct Sized(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plain(pub(super) u32);
 
-/// The version of the interface: the argument is nothing.
+/// The version of the interface, without an argument.
 pub(super) const GET_API_VERSION: Plain = Plain(io(100));
 /// Whether the container has an extension, e.g. [`TYPE1V2_IOMMU`].
 pub(super) const CHECK_EXTENSION: Plain = Plain(io(101));
@@ -60,14 +60,14 @@ pub(super) const IOAS_UNMAP: Sized = Sized(io(0x86));
 
 /// The version that [`GET_API_VERSION`] gives.
 pub(super) const API_VERSION: u32 = 0;
-/// The second version of the type 1 IOMMU: mappings are undone as they were made.
+/// The second version of the type 1 IOMMU: mappings are only undone as they were made.
 pub(super) const TYPE1V2_IOMMU: usize = 3;
 
 /// Every device of the group is bound to VFIO or to nothing.
 pub(super) const GROUP_VIABLE: u32 = 1;
 /// The device can be reset.
 pub(super) const DEVICE_RESETS: u32 = 1;
-/// The device is one of PCI.
+/// The device is a PCI device.
 pub(super) const DEVICE_PCI: u32 = 1 << 1;
 /// The region can be read.
 pub(super) const REGION_READ: u32 = 1;
@@ -79,13 +79,13 @@ pub(super) const REGION_MMAP: u32 = 1 << 2;
 pub(super) const IRQ_NORESIZE: u32 = 1 << 3;
 /// The data are descriptors of eventfds; −1 for none.
 pub(super) const IRQ_SET_EVENTFD: u32 = 1 << 2;
-/// The call sets what interrupts signal.
+/// The call sets the eventfds of interrupts.
 pub(super) const IRQ_SET_TRIGGER: u32 = 1 << 5;
 /// The device may read the mapping (the type 1 IOMMU).
 pub(super) const DMA_READ: u32 = 1;
 /// The device may write the mapping (the type 1 IOMMU).
 pub(super) const DMA_WRITE: u32 = 1 << 1;
-/// The mapping goes to the address that we give.
+/// The mapping is at the given address.
 pub(super) const IOAS_FIXED_IOVA: u32 = 1;
 /// The device may write the mapping.
 pub(super) const IOAS_WRITEABLE: u32 = 1 << 1;
@@ -96,7 +96,7 @@ pub(super) const IOAS_READABLE: u32 = 1 << 2;
 pub(super) const REGION_CAP_SPARSE_MMAP: u16 = 1;
 /// Capability of [`IommuInfo`]: the I/O virtual addresses that can be used.
 pub(super) const IOMMU_CAP_IOVA_RANGE: u16 = 1;
-/// Capability of [`IommuInfo`]: how many more mappings there can be.
+/// Capability of [`IommuInfo`]: the number of further mappings possible.
 pub(super) const IOMMU_CAP_DMA_AVAIL: u16 = 3;
 
 /// Index of the region of BAR0.
@@ -107,7 +107,7 @@ pub(super) const CONFIG_REGION: u32 = 7;
 pub(super) const MSIX_IRQ: u32 = 2;
 /// Index of the interrupt for errors on the bus.
 pub(super) const ERR_IRQ: u32 = 3;
-/// Index of the interrupt by which the kernel asks for the device.
+/// Index of the interrupt by which the kernel requests the device.
 pub(super) const REQ_IRQ: u32 = 4;
 
 macro_rules! wire {
@@ -187,7 +187,7 @@ wire!(
     IoasUnmap, 24 { size: u32, ioas_id: u32, iova: u64, length: u64, }
 );
 wire!(
-    /// `struct vfio_iova_range` and `struct iommu_iova_range`: both ends belong to it.
+    /// `struct vfio_iova_range` and `struct iommu_iova_range`: both ends are inclusive.
     IovaRange, 16 { first: u64, last: u64, }
 );
 wire!(
@@ -199,11 +199,11 @@ wire!(
     SparseArea, 16 { offset: u64, size: u64, }
 );
 
-/// The capability `id` in the answer `info` of an ioctl, whose chain begins at byte `first`: what
-/// follows its header. An invalid offset ends the chain.
+/// The capability `id` in the answer `info` of an ioctl, whose chain begins at byte `first`: the
+/// data after its header. An invalid offset ends the chain.
 pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
-    // Each header takes 8 bytes: a chain cannot be longer without a loop.
+    // Each header takes 8 bytes, so a longer chain has a loop.
     for _ in 0..info.len() / size_of::<CapHeader>() {
         if at == 0 {
             return None;
@@ -217,8 +217,8 @@ pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     None
 }
 
-/// The array of a capability that begins with its length and four bytes of nothing:
-/// [`REGION_CAP_SPARSE_MMAP`] and [`IOMMU_CAP_IOVA_RANGE`]. Items that do not fit are left out.
+/// The array of a capability that begins with its length and four reserved bytes:
+/// [`REGION_CAP_SPARSE_MMAP`] and [`IOMMU_CAP_IOVA_RANGE`]. Items beyond the end are skipped.
 pub(super) fn array_of<T: FromBytes>(capability: &[u8]) -> Vec<T> {
     let Some((count, rest)) = capability.split_first_chunk::<4>() else { return Vec::new() };
     let count = u32::from_ne_bytes(*count) as usize;
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(offset_of!(IoasIovaRanges, allowed_iovas), 16);
     }
 
-    /// An IOMMU's answer as a kernel gives it: 24 bytes of head, then DMA_AVAIL, then the ranges.
+    /// An IOMMU's answer from a kernel: 24 bytes of header, then DMA_AVAIL, then the ranges.
     fn answer() -> Vec<u8> {
         let mut bytes = IommuInfo { argsz: 88, flags: 3, cap_offset: 24, ..Default::default() }
             .as_bytes()

@@ -1,8 +1,8 @@
-//! A thread that sleeps until something happens to the device outside of any command: the kernel
-//! wants it back, the bus reports an error, a doorbell has found nothing.
+//! A thread that waits for events of the device outside of any command: the kernel wants it back,
+//! the bus reports an error, a doorbell store has faulted.
 //!
-//! It exists because an application may be idle, and `device_del`, an unplugged SSD or `unbind`
-//! wait for it all the same.
+//! It exists because `device_del`, the removal of an SSD and `unbind` wait for the application even
+//! if that is idle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,12 +14,12 @@ use crate::Result;
 use crate::event::EventFd;
 use crate::transport::{DeviceEvent, EventHandler};
 
-/// What is listened to.
+/// The events.
 #[derive(Clone)]
 pub(super) struct Events {
     /// The kernel wants the device back.
     pub(super) request: EventFd,
-    /// The bus has reported an error that was not corrected.
+    /// The bus has reported an uncorrected error.
     pub(super) error: EventFd,
     /// A doorbell's store has faulted.
     pub(super) lost: EventFd,
@@ -51,7 +51,7 @@ struct EventSink {
 #[derive(Default)]
 struct SinkState {
     handler: Option<Arc<EventHandler>>,
-    /// Events that came before there was a handler.
+    /// Events before there was a handler.
     waiting: Vec<DeviceEvent>,
 }
 
@@ -69,7 +69,7 @@ impl Watch {
         Ok(Self { sink, stop, thread: Some(thread) })
     }
 
-    /// Has `handler` called for each event, those of the past first.
+    /// Makes the thread call `handler` for each event, earlier ones first.
     pub(super) fn set_handler(&self, handler: EventHandler) {
         let handler = Arc::new(handler);
         let waiting = {
@@ -84,8 +84,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.signal();
-        // The last reference to the device may have been the handler's own: then this is the
-        // thread.
+        // The handler may have held the last reference to the device: then this is the thread
+        // itself.
         let other =
             self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = other {
@@ -104,7 +104,8 @@ impl EventSink {
             let mut state = self.lock();
             let handler = state.handler.clone();
             if handler.is_none() {
-                // A driver is being enabled: its waits are bounded, and it takes over then.
+                // A driver is being enabled: its waits are bounded, and it sets a handler
+                // afterwards.
                 state.waiting.push(event);
             }
             handler
@@ -135,7 +136,7 @@ fn watch(events: &Events, sink: &EventSink) {
         if stop.take() {
             return;
         }
-        // The kernel's request goes first: what it takes away needs no recovery.
+        // The kernel's request first: after it no recovery is needed.
         for (event, kind) in [
             (request, DeviceEvent::Release),
             (lost, DeviceEvent::Lost),
@@ -161,7 +162,7 @@ mod tests {
         let release = Box::new(move || released.lock().unwrap().send(()).unwrap());
         let watch = Watch::start(events.clone(), release).unwrap();
         events.error.signal();
-        // Until the thread has it: afterwards it is kept.
+        // Until the thread has received it: afterwards it is kept.
         while watch.sink.lock().waiting.is_empty() {
             std::thread::yield_now();
         }

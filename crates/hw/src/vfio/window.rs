@@ -1,4 +1,4 @@
-//! The doorbells in a device's BAR0.
+//! The mapping of the doorbells in a device's BAR0.
 
 #![expect(unsafe_code)]
 
@@ -16,13 +16,13 @@ use crate::mmio::Doorbell;
 
 /// The granularity of mappings.
 const PAGE: u64 = 4096;
-/// Doorbells beyond belong to queues that are never created: 65,536 queues with the usual stride,
+/// Further doorbells belong to queues that are never created: 65,536 queues with the usual stride,
 /// 128 with the largest.
 const MAX_BYTES: u64 = 32 << 20;
 /// The doorbells of the admin queue.
 const LEAST_BYTES: u64 = 8;
 
-/// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any more.
+/// Maps the doorbells in `bar` of `device`; `lost` is signalled when they no longer exist.
 pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result<Arc<Window>> {
     let first = u64::from(DOORBELLS);
     check(bar)?;
@@ -34,8 +34,8 @@ pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result
         );
         return Err(VfioError::Bar { what });
     }
-    // Whole pages: a BAR that ends within a page has the page to itself, or the kernel would not
-    // have offered it.
+    // Whole pages: if a BAR ends within a page and the kernel offers to map it, the BAR has that
+    // page to itself.
     let len = bytes.next_multiple_of(PAGE) as usize;
     let window = Window::map(device, bar.offset + first, len, first, Some(lost));
     window.map(Arc::new).map_err(VfioError::os("cannot map the doorbells"))
@@ -50,7 +50,7 @@ pub(super) fn doorbell(window: &Arc<Window>, offset: u32) -> Option<Doorbell> {
     Some(unsafe { Doorbell::mapped(cell, owner) })
 }
 
-/// Whether BAR0 can be that of an NVMe controller.
+/// Checks that BAR0 can be that of an NVMe controller.
 fn check(bar: &Region) -> Result<()> {
     let least = u64::from(DOORBELLS) + LEAST_BYTES;
     let what = if bar.size == 0 {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// A file in the place of a device.
+    /// A file in place of a device.
     fn device(bytes: u64) -> OwnedFd {
         let file = rustix::fs::memfd_create("bar", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, bytes).unwrap();
@@ -116,7 +116,7 @@ mod tests {
         for outside in [0, 0xffc, 0x1002, 0x2000, u32::MAX] {
             assert!(doorbell(&window, outside).is_none(), "{outside:#x}");
         }
-        // Given up: the doorbell has no effect, and the file is not touched.
+        // Given up: the doorbell has no effect, and the file stays unchanged.
         let bell = doorbell(&window, 0x1000).unwrap();
         window.detach().unwrap();
         bell.ring_tail(9);

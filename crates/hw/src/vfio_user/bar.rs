@@ -1,4 +1,4 @@
-//! BAR0's doorbells, as far as the server shares them.
+//! BAR0's doorbells that the server shares.
 
 #![expect(unsafe_code)]
 
@@ -19,11 +19,10 @@ use super::error::Result;
 use crate::doorbells::Window;
 use crate::mmio::{Doorbell, Wake, WriteDoorbell};
 
-/// Beyond this there are no doorbells that a driver would use: 65,536 queues, 128 bytes from one
-/// doorbell to the next.
+/// No driver uses doorbells beyond this: 65,536 queues, 128 bytes from one doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
 
-/// File systems, by statfs(2).
+/// File system magic numbers (statfs(2)).
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
@@ -33,13 +32,13 @@ fn map(file: &OwnedFd, from: u64, area: &Area) -> io::Result<Window> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a file in memory"));
     }
-    // A program behind a file system could keep a store waiting for ever. Huge pages are mapped,
-    // and replaced, as a whole only.
+    // A FUSE server could delay a store for ever. Huge pages are only mapped and replaced as a
+    // whole.
     if let FUSE_SUPER_MAGIC | HUGETLBFS_MAGIC = fstatfs(file)?.f_type {
         return Err(io::Error::other("a file that another program serves, or of huge pages"));
     }
-    // Beyond the end of its file a mapping is a trap (SIGBUS), against which the window is guarded:
-    // the server may still make the file shorter.
+    // Accesses beyond the end of the file raise SIGBUS, against which the window is guarded: the
+    // server may still truncate the file.
     let end = from + area.bytes;
     if u64::try_from(stat.st_size).unwrap_or(0) < end {
         let what = format!("the file ends at {:#x}, the area at {end:#x}", stat.st_size);
@@ -49,17 +48,17 @@ fn map(file: &OwnedFd, from: u64, area: &Area) -> io::Result<Window> {
     Window::map(file, from, bytes, area.offset, None)
 }
 
-/// What of BAR0 is mapped.
+/// The mapped parts of BAR0.
 #[derive(Debug)]
 pub(super) struct Bar0 {
     windows: Vec<Arc<Window>>,
-    /// Where the word is that shows whether the server's thread has parked.
+    /// Offset of the word that shows whether the server's thread has parked.
     parked: Option<u32>,
 }
 
 impl Bar0 {
-    /// Maps the doorbells of `region` that can be. `parked` is where the server's thread shows
-    /// that it has parked, if it may.
+    /// Maps the mappable doorbells of `region`. `parked` is the offset of the word in which the
+    /// server's thread shows that it has parked, if it may park.
     pub(super) fn map(
         connection: &Connection,
         region: &Region,
@@ -85,7 +84,7 @@ impl Bar0 {
         if let Some(parked) = parked
             && bar.cell(parked).is_none()
         {
-            // It would sleep unseen: messages always wake it.
+            // Its parking could not be seen, but messages always wake it.
             tracing::warn!(
                 server = connection.server(),
                 parked,
@@ -105,7 +104,7 @@ impl Bar0 {
         self.windows.iter().find_map(|window| Some((window.cell(offset)?, window)))
     }
 
-    /// The doorbell at `offset`, which `message` writes unless it is mapped.
+    /// The doorbell at `offset`, written by `message` unless it is mapped.
     pub(super) fn doorbell(&self, offset: u32, message: Arc<dyn WriteDoorbell>) -> Doorbell {
         let Some((cell, window)) = self.cell(offset) else { return Doorbell::by_message(message) };
         let owner = Arc::clone(window) as Arc<dyn Any + Send + Sync>;
@@ -120,7 +119,7 @@ impl Bar0 {
     }
 }
 
-/// Sends a doorbell once more, by message.
+/// Sends a doorbell again in a message.
 struct Waker {
     cell: NonNull<DoorbellCell>,
     _window: Arc<Window>,
@@ -136,8 +135,7 @@ impl Wake for Waker {
     fn wake(&self) {
         // SAFETY: mapped, since `_window` is.
         let value = unsafe { self.cell.as_ref() }.load(Ordering::Relaxed);
-        // What this thread has stored; or whatever the server has put there, which is its own
-        // doorbell.
+        // The value stored by this thread, or whatever the server has put into its own doorbell.
         self.message.write(value);
     }
 }
@@ -157,7 +155,7 @@ mod tests {
             Ok::<_, io::Error>(file)
         };
         assert!(map(&file(MemfdFlags::empty()).unwrap(), 0x1000, &area).is_ok());
-        // It takes no page to make such a file; some kernels have none at all.
+        // Creating such a file needs no page; some kernels have no huge pages at all.
         if let Ok(huge) = file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
             let refusal = map(&huge, 0, &area).unwrap_err().to_string();
             assert!(refusal.contains("huge pages"), "{refusal}");

@@ -1,4 +1,4 @@
-//! The function's configuration space: what it is, and what is switched on.
+//! The function's configuration space: identification and control.
 
 use meantime_spec::pci::{
     CLASS_NVME, CONFIG_BYTES, ConfigHeader, MsixCapability, MsixControl, ParkingCapability,
@@ -12,28 +12,28 @@ use super::region_access;
 
 use meantime_spec::vfio_user::region;
 
-/// What the configuration space describes.
+/// The relevant content of the configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Config {
     /// The MSI-X capability, if there is one.
     pub(super) msix: Option<Msix>,
-    /// Where in BAR0 a software SSD of ours shows that its thread has parked.
+    /// Offset in BAR0 of the word in which our software SSD shows that its thread has parked.
     pub(super) parked_offset: Option<u32>,
 }
 
-/// MSI-X as the function has it.
+/// The function's MSI-X capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Msix {
-    /// Where its control register is.
+    /// Offset of its control register.
     control_at: u64,
     control: MsixControl,
-    /// How many vectors the table has.
+    /// Number of vectors in the table.
     pub(super) vectors: u16,
 }
 
 impl Config {
-    /// Reads it, lets the function do DMA, and switches its interrupts off. Whatever the last
-    /// client has left is undone by that: it outlasts connections, and some servers' reset.
+    /// Reads it, enables DMA, and switches the function's interrupts off. This undoes the last
+    /// client's settings, which outlast connections, and some servers' reset.
     pub(super) fn prepare(connection: &Connection, max_bytes: u64) -> Result<Self> {
         let bytes = read(connection, max_bytes)?;
         let config = parse(&bytes).map_err(|what| connection.unusable(what))?;
@@ -61,7 +61,7 @@ fn write16(connection: &Connection, at: u64, value: u16) -> Result<()> {
     region_access::write(connection, region::CONFIG, at, &value.to_le_bytes())
 }
 
-/// The first 256 bytes: at once, or by dwords, as hardware does it, if that is refused.
+/// The first 256 bytes: in one access or, if that is refused, by dwords as on hardware.
 fn read(connection: &Connection, max_bytes: u64) -> Result<[u8; CONFIG_BYTES]> {
     let mut bytes = [0; CONFIG_BYTES];
     if max_bytes >= CONFIG_BYTES as u64 {
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_function_without_either() {
         assert_eq!(parse(&config(&[])), Ok(Config { msix: None, parked_offset: None }));
-        // Ours, but shorter than it is.
+        // Our capability, but truncated.
         let short = config(&[
             (0x34, &[0x40]),
             (0x40, &[0x09, 0, 8, 1, b'M', b'T', b'p', b'k', 0, 0x50, 0, 0]),

@@ -1,8 +1,7 @@
 //! One command and its reply at a time.
 //!
-//! After anything that leaves it open where the next message begins, or what the server is about to
-//! do, the connection is given up for good: no later bytes are taken for the answer to something
-//! else.
+//! After any error that leaves the position in the byte stream or the server's next message
+//! unclear, the connection is closed for good: later bytes are never taken for another answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,12 +20,11 @@ use super::socket::{MAX_FDS, Socket, Trouble, deadline_after};
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// The largest command a server may send us: it wants to write memory by message.
+/// The largest command that a server may send: a memory write by message.
 const MAX_COMMAND_BYTES: u32 =
     (HEADER_BYTES + size_of::<DmaAccess>()) as u32 + DEFAULT_MAX_DATA_XFER_BYTES;
 
-/// How long a server that has closed the connection may take to end before our memory counts as
-/// lost.
+/// Time for a server that has closed the connection to end, after which our memory counts as lost.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
@@ -47,7 +45,7 @@ struct Wire {
     waited: bool,
 }
 
-/// What came back.
+/// A reply.
 pub(super) struct Reply {
     /// What follows the header.
     pub(super) body: Vec<u8>,
@@ -56,14 +54,14 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The structure that the reply begins with, and what follows it.
+    /// The structure at the begin of the reply, and the bytes after it.
     pub(super) fn split<T: FromBytes + KnownLayout + Immutable>(&self) -> Option<(T, &[u8])> {
         T::read_from_prefix(&self.body).ok()
     }
 }
 
 impl Connection {
-    /// A connection by `socket`; messages call its other end `server`.
+    /// A connection over `socket`; messages call the peer `server`.
     pub(super) fn new(socket: Socket, server: String, timeout: Duration) -> Self {
         let peer = Peer::of(socket.as_fd());
         let wire = Mutex::new(Wire { socket, next_id: 1, waited: false });
@@ -75,7 +73,7 @@ impl Connection {
         &self.server
     }
 
-    /// Whether the connection was given up.
+    /// Whether the connection was closed.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -89,7 +87,7 @@ impl Connection {
         if !wire.socket.is_closed() {
             return false;
         }
-        // A process closes its sockets shortly before it ends; one that goes on without them is
+        // A process closes its sockets shortly before it ends; one that continues without them is
         // waited for only once.
         let wait =
             if std::mem::replace(&mut wire.waited, true) { Duration::ZERO } else { LAST_WAIT };
@@ -97,11 +95,11 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Wire> {
-        // Nothing in here panics; and were it so, the protocol's own checks would find out.
+        // No code in here panics, and otherwise the protocol's own checks would detect it.
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server sent cannot be: the connection is given up.
+    /// The server sent an invalid message: closes the connection.
     pub(super) fn protocol(&self, what: impl Into<String>) -> UserError {
         self.give_up(
             &self.lock(),
@@ -109,7 +107,7 @@ impl Connection {
         )
     }
 
-    /// What the server serves is of no use to us.
+    /// The server's device cannot be used.
     pub(super) fn unusable(&self, what: impl Into<String>) -> UserError {
         UserError::Unusable { server: self.server.clone(), what: what.into() }
     }
@@ -118,7 +116,7 @@ impl Connection {
     /// `most` bytes without its header.
     ///
     /// # Errors
-    /// [`UserError::Refused`] leaves the connection usable; after any other it was given up.
+    /// [`UserError::Refused`] leaves the connection usable; any other error closes it.
     pub(super) fn request(
         &self,
         command: Command,
@@ -181,8 +179,8 @@ impl Connection {
         sent.map(|()| id).map_err(|trouble| self.trouble(trouble, command))
     }
 
-    /// The reply to `command` number `id`, or the errno that it was refused with. Commands of the
-    /// server's own that come before it are declined.
+    /// Receives the reply to `command` number `id`, or its errno. Declines commands of the server
+    /// that come before it.
     fn reply(
         &self,
         wire: &Wire,
@@ -222,7 +220,7 @@ impl Connection {
                      was due"
                 )));
             }
-            // First, since such a reply may end here, whatever was asked for.
+            // First, since an error reply may end here, whatever was requested.
             if flags.error() {
                 if rest > most {
                     return Err(protocol(format!(
@@ -243,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// Answers a command of the server's: it was given our memory to map, and wants it by message.
+    /// Answers a command of the server: it was given our memory to map, and requests it by message.
     fn decline(
         &self,
         wire: &Wire,
@@ -297,7 +295,7 @@ impl Drop for Connection {
     }
 }
 
-/// Takes `rest` bytes off the socket, and the descriptors that come with them.
+/// Reads and drops `rest` bytes, and the descriptors that come with them.
 fn discard(
     socket: &Socket,
     mut rest: usize,

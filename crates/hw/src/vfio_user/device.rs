@@ -11,20 +11,20 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::connection::{Connection, Reply};
 use super::error::Result;
 
-/// The longest description of a region that is asked for: some hundred areas.
+/// The longest region description that is requested, in bytes: some hundred areas.
 const MAX_REGION_INFO_BYTES: u32 = 4096;
 
-/// What a reply may have beyond what this version of the protocol knows.
+/// Room in a reply for fields beyond this version of the protocol.
 const SPARE_BYTES: usize = 64;
 
 const REGION_INFO_BYTES: u32 = size_of::<RegionInfo>() as u32;
 
-/// What there is.
+/// The properties of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Device {
     /// Whether it can be reset by message.
     pub(super) resets: bool,
-    /// How many kinds of interrupts there are.
+    /// Number of kinds of interrupts.
     pub(super) irqs: u32,
 }
 
@@ -33,26 +33,26 @@ pub(super) struct Device {
 pub(super) struct Region {
     /// Length in bytes.
     pub(super) bytes: u64,
-    /// Where it begins in the files.
+    /// Its offset in the files.
     pub(super) file_offset: u64,
-    /// What can be mapped: inside the region, in ascending order, none twice.
+    /// The mappable areas: inside the region, in ascending order, without overlap.
     pub(super) areas: Vec<Area>,
-    /// Of which files: one for each area, or one for all; none if there are no areas.
+    /// Their files: one for each area, or one for all; none if there are no areas.
     pub(super) files: Vec<OwnedFd>,
 }
 
 /// An area of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Area {
-    /// Where it begins in the region; a multiple of the page size.
+    /// Its offset in the region; a multiple of the page size.
     pub(super) offset: u64,
     /// Length in bytes; a multiple of the page size, not 0.
     pub(super) bytes: u64,
-    /// Which of the files.
+    /// Index of its file.
     pub(super) file: usize,
 }
 
-/// Asks what device it is: a PCI function with a configuration space.
+/// Queries the device, which must be a PCI function with a configuration space.
 pub(super) fn device(connection: &Connection) -> Result<Device> {
     let ask =
         DeviceInfo { argsz: (size_of::<DeviceInfo>() as u32).into(), ..DeviceInfo::default() };
@@ -73,7 +73,7 @@ pub(super) fn device(connection: &Connection) -> Result<Device> {
     Ok(Device { resets: flags & device::RESET != 0, irqs: info.irqs.get() })
 }
 
-/// How many MSI-X vectors there are that can be signalled by eventfd.
+/// Number of MSI-X vectors that support eventfds.
 pub(super) fn msix_vectors(connection: &Connection, device: &Device) -> Result<u32> {
     if device.irqs <= irq::MSIX {
         return Ok(0);
@@ -93,11 +93,11 @@ pub(super) fn msix_vectors(connection: &Connection, device: &Device) -> Result<u
     Ok(if info.flags.get() & irq::INFO_EVENTFD == 0 { 0 } else { info.count.get() })
 }
 
-/// Asks for region `index`.
+/// Queries region `index`.
 pub(super) fn region(connection: &Connection, index: u32) -> Result<Region> {
     let mut reply = ask_region(connection, index, REGION_INFO_BYTES)?;
     let whole = first_part(connection, index, &reply)?.argsz.get();
-    // It has more to say than fitted: the list of areas, and their files.
+    // The description is longer than the buffer: it has a list of areas, and their files.
     if whole > REGION_INFO_BYTES {
         if whole > MAX_REGION_INFO_BYTES {
             return Err(connection.protocol(format!("{whole} bytes to describe region {index}")));
@@ -138,8 +138,7 @@ fn first_part(connection: &Connection, index: u32, reply: &Reply) -> Result<Regi
 
 const PAGE_BYTES: u64 = 4096;
 
-/// The region's size and areas, if they make sense: `info` is how `body` begins, and `files` came
-/// with it.
+/// The region's size and areas, validated: `info` is the begin of `body`, and `files` came with it.
 fn check(
     info: &RegionInfo,
     body: &[u8],
@@ -169,7 +168,7 @@ fn check(
             };
             areas.iter().enumerate().map(area).collect()
         }
-        // As a whole; without a file, as some servers have it, by messages only.
+        // Mappable as a whole; without a file, as with some servers, accessible by messages only.
         None if files == 0 => Vec::new(),
         None => vec![Area { offset: 0, bytes, file: 0 }],
     };
@@ -202,10 +201,10 @@ fn check(
     Ok((bytes, areas))
 }
 
-/// The areas that the list of capabilities at `first` names; `None` if it names none.
+/// The areas in the capability chain at `first`; `None` if there is no list.
 fn sparse_areas(first: u32, body: &[u8]) -> std::result::Result<Option<&[SparseArea]>, String> {
     let mut at = first as usize;
-    // They follow what comes before them, so that the list ends.
+    // Offsets must increase, so the chain ends.
     let mut least = REGION_INFO_BYTES as usize;
     while at != 0 {
         if at < least {
@@ -302,7 +301,7 @@ mod tests {
         let mut rest = vec![2, 0, 1, 0, 48, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
         rest.extend(sparse(1, &[(0x1000, 0x1000)]));
         assert_eq!(checked(&described(ALL, 32, 0x4000, 0, &rest), 1).unwrap().1.len(), 1);
-        // None that is known: the whole region.
+        // An unknown capability: the whole region.
         rest[4] = 0;
         let whole = Area { offset: 0, bytes: 0x4000, file: 0 };
         assert_eq!(checked(&described(ALL, 32, 0x4000, 0, &rest), 1).unwrap().1, [whole]);
@@ -311,7 +310,7 @@ mod tests {
     #[test]
     fn a_whole_region() {
         assert_eq!(checked(&described(7, 0, 0x4000, 0, &[]), 1).unwrap().1.len(), 1);
-        // Not to be mapped, or nothing to map it from.
+        // Not mappable, or without a file.
         assert_eq!(checked(&described(3, 0, 0x4000, 0, &[]), 1), Ok((0x4000, vec![])));
         assert_eq!(checked(&described(7, 0, 0x4000, 0, &[]), 0), Ok((0x4000, vec![])));
     }
@@ -348,10 +347,10 @@ mod tests {
             let body = described(ALL, 32, 0x4000, 0, &sparse(count, &[(0x1000, 0x1000)]));
             assert!(checked(&body, 1).is_err(), "{count} areas");
         }
-        // In a circle.
+        // A loop.
         let circle = [2, 0, 1, 0, 32, 0, 0, 0];
         assert!(checked(&described(ALL, 32, 0x4000, 0, &circle), 1).is_err());
-        // Every length short of the whole.
+        // Every truncated length.
         let body = described(ALL, 32, 0x4000, 0, &fine);
         for len in 32..body.len() {
             assert!(checked(&body[..len], 1).is_err(), "{len} bytes");

@@ -1,25 +1,25 @@
-//! What can be wrong with a server, or with the way to it.
+//! Errors of a server, and of the connection to it.
 
 use std::io;
 use std::path::PathBuf;
 
 use meantime_spec::vfio_user::{Command, VERSION_MAJOR, VERSION_MINOR};
 
-/// Why a controller behind vfio-user cannot be used, or can be used no longer.
+/// Why a controller behind vfio-user cannot be used (any more).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserError {
-    /// There is no way to the socket.
+    /// The socket cannot be connected to.
     #[error("cannot connect to the socket {}: {source}; {advice}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
-        /// What to do.
+        /// A remedy.
         advice: &'static str,
     },
-    /// It speaks another version of the protocol.
+    /// It uses another version of the protocol.
     #[error(
         "{server}: it answered with version {major}.{minor} of vfio-user, and {VERSION_MAJOR}.0 to \
          {VERSION_MAJOR}.{VERSION_MINOR} are spoken here: use a server of the same major version"
@@ -32,17 +32,17 @@ pub enum UserError {
         /// The version's second number.
         minor: u16,
     },
-    /// It answered with an error; the connection goes on.
+    /// It answered with an error; the connection stays open.
     #[error("{server}: the server refused {command}: {source}; its log may say why")]
     Refused {
         /// The server.
         server: String,
-        /// What.
+        /// The command.
         command: Command,
         /// Its errno.
         source: io::Error,
     },
-    /// It did not answer; the connection was given up.
+    /// It did not answer; the connection was closed.
     #[error(
         "{server}: no answer to {command} within {timeout_ms} ms: the server hangs, or serves \
          another client (one at a time)"
@@ -50,9 +50,9 @@ pub enum UserError {
     Late {
         /// The server.
         server: String,
-        /// To what.
+        /// The command.
         command: Command,
-        /// How long was waited.
+        /// The time waited.
         timeout_ms: u128,
     },
     /// It has closed the connection.
@@ -72,28 +72,28 @@ pub enum UserError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// What it sent is not vfio-user; the connection was given up.
+    /// It sent an invalid message; the connection was closed.
     #[error("{server}: the server does not keep to vfio-user: {what}")]
     Protocol {
         /// The server.
         server: String,
-        /// How not.
+        /// What was invalid.
         what: String,
     },
-    /// What it serves cannot be used.
+    /// Its device cannot be used.
     #[error("{server}: this controller cannot be used: {what}")]
     Unusable {
         /// The server.
         server: String,
-        /// Why not.
+        /// The reason.
         what: String,
     },
-    /// The connection was given up earlier.
+    /// The connection was closed earlier.
     #[error("{server}: the connection was given up: {why}")]
     Gone {
         /// The server.
         server: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
 }

@@ -1,9 +1,9 @@
 //! The transport to a controller that another process serves over vfio-user (SPDK's target, QEMU's
 //! and our own software SSD).
 //!
-//! Memory is shared by its file. Doorbells are stored to where the server shares theirs, and sent
-//! as messages where not, which is correct and slow. Registers go by message: they are slow on
-//! hardware too. Interrupts are eventfds.
+//! Memory is shared by its file. Doorbells are stores where the server shares them, and otherwise
+//! messages, which is correct but slow. Registers use messages: they are slow on hardware too.
+//! Interrupts are eventfds.
 //!
 //! **A faulty server.** An invalid reply, or one that misses its deadline, ends the connection, and
 //! the device is gone: registers read all ones. The server may still write to the buffers of
@@ -57,7 +57,7 @@ use socket::{Socket, deadline_after};
 /// Options of a connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserOptions {
-    /// How long the server may take to answer, and to accept us as its client, in ns.
+    /// The longest time for the server to answer, and to accept us as its client, in ns.
     pub timeout_ns: u64,
 }
 
@@ -91,10 +91,10 @@ struct Interrupts {
 
 impl UserTransport {
     /// Connects to the socket at `path` (or named `cntrl` in the directory `path`), resets the
-    /// controller and makes it ready for a driver.
+    /// controller and prepares it for a driver.
     ///
     /// # Errors
-    /// [`HwError::VfioUser`], which says what is wrong and what to do.
+    /// [`HwError::VfioUser`], which gives the cause and a remedy.
     pub fn connect(path: &Path, options: &UserOptions) -> Result<Self> {
         let path = if path.is_dir() { path.join("cntrl") } else { path.to_owned() };
         let timeout = Duration::from_nanos(options.timeout_ns);
@@ -105,8 +105,7 @@ impl UserTransport {
         Ok(Self::attach(Connection::new(socket, format!("vfio-user:{}", path.display()), timeout))?)
     }
 
-    /// As [`connect`](Self::connect), over a socket that is connected already; messages call it
-    /// `name`.
+    /// As [`connect`](Self::connect), over a connected socket; messages call it `name`.
     ///
     /// # Errors
     /// [`HwError::VfioUser`].
@@ -136,7 +135,7 @@ impl UserTransport {
         }
         let config = Config::prepare(&connection, takes.max_data_xfer_bytes)?;
         let registers = device::region(&connection, region::BAR0)?;
-        // Registers, and at least the admin queue's two doorbells.
+        // Room for the registers, and at least the admin queue's two doorbells.
         if registers.bytes < u64::from(DOORBELLS) + 8 {
             return Err(
                 connection.unusable(format!("its BAR0 has {} bytes, too few", registers.bytes))
@@ -167,7 +166,7 @@ impl UserTransport {
         })
     }
 
-    /// Whether the connection was given up.
+    /// Whether the connection was closed.
     pub fn is_gone(&self) -> bool {
         self.connection.is_gone()
     }
@@ -187,16 +186,16 @@ impl UserTransport {
         if let Err(error) =
             region_access::write(&self.connection, region::BAR0, offset.into(), bytes)
         {
-            // The code that waits for the register's effect finds out.
+            // The code that waits for the register's effect will time out.
             tracing::warn!(%error, offset, "a register was not written");
         }
     }
 
-    /// Has `vectors` from `first` on signal `event`.
+    /// Makes `vectors` from `first` on signal `event`.
     fn set_irqs(&self, first: u16, event: &EventFd) -> error::Result<()> {
         let flags = irq::SET_DATA_EVENTFD | irq::SET_ACTION_TRIGGER;
         // One at a time: a message carries as many descriptors as it names vectors, and a server
-        // may take only one.
+        // may accept only one.
         let ask = set_irqs(flags, first.into(), 1);
         self.connection
             .request(Command::DeviceSetIrqs, &[ask.as_bytes()], Some(event.as_fd()), 0)
@@ -207,7 +206,7 @@ impl UserTransport {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a mapping; false if it would overlap another.
+    /// Records a mapping; false if it would overlap another.
     fn reserve(&self, iova: u64, bytes: u64) -> bool {
         let mut mapped = self.mapped();
         let before = mapped.range(..iova.saturating_add(bytes)).next_back();
@@ -257,13 +256,13 @@ unsafe impl DmaMap for UserTransport {
         let file = pages.file().ok_or_else(|| refused("memory that cannot be shared".into()))?;
         let ask = WireDmaMap {
             argsz: (size_of::<WireDmaMap>() as u32).into(),
-            // Without both some servers take it, and fail later.
+            // Without both, some servers accept the mapping, and fail later.
             flags: (dma::READABLE | dma::WRITABLE).into(),
             offset: 0.into(),
             iova: iova.into(),
             len: (bytes as u64).into(),
         };
-        // Not every server checks.
+        // Not every server checks for overlaps.
         if !self.reserve(iova, bytes as u64) {
             return Err(refused("it overlaps memory that is mapped already".into()));
         }
@@ -354,7 +353,7 @@ unsafe impl Transport for UserTransport {
     }
 
     fn has_slow_doorbells(&self) -> bool {
-        // Those that are not mapped are messages.
+        // Doorbells that are not mapped are messages.
         !self.bar.has(DOORBELLS)
     }
 
@@ -367,9 +366,9 @@ unsafe impl Transport for UserTransport {
         let interrupts = interrupts
             .ok_or_else(|| HwError::Missing { what: format!("interrupt vector {vector}") })?;
         let mut installed = interrupts.installed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once MSI-X is on, a vector without eventfd is an error in some servers (SPDK's sets
-        // CSTS.CFS), and the admin queue has one, polled as it is. So a vector that should signal
-        // nothing signals an unread eventfd, and MSI-X stays on.
+        // Once MSI-X is on, some servers treat a vector without an eventfd as an error (SPDK's sets
+        // CSTS.CFS), and the admin queue has one although it is polled. So a vector that should
+        // signal nothing signals an unread eventfd, and MSI-X stays on.
         match (installed.as_ref(), event) {
             (None, None) => return Ok(()),
             (Some(_), Some(event)) => self.set_irqs(vector, event)?,
@@ -398,7 +397,7 @@ impl Drop for UserTransport {
         let installed =
             interrupts.installed.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if installed.is_some() && !self.connection.is_gone() {
-            // It outlasts the connection in some servers.
+            // In some servers the setting outlasts the connection.
             let _ = interrupts.msix.enable(&self.connection, false);
             let off = set_irqs(irq::SET_DATA_NONE | irq::SET_ACTION_TRIGGER, 0, 0);
             let _ = self.connection.request(Command::DeviceSetIrqs, &[off.as_bytes()], None, 0);
@@ -414,9 +413,9 @@ struct MessageDoorbell {
 
 impl WriteDoorbell for MessageDoorbell {
     fn write(&self, value: u32) {
-        // Returns when the server has stored it, so a later store to a shared doorbell cannot be
-        // overtaken or undone. A refusal cannot be reported here; the command's deadline detects
-        // it.
+        // Returns when the server has stored the value, so a later store to a shared doorbell
+        // cannot be overtaken or undone. A refusal cannot be reported here; the command's deadline
+        // detects it.
         let value = value.to_le_bytes();
         if let Err(error) =
             region_access::write(&self.connection, region::BAR0, self.offset.into(), &value)

@@ -1,9 +1,9 @@
 //! Whether the server's process has ended.
 //!
 //! A server maps our memory, and closing the socket does not unmap it: a hanging server may write
-//! to buffers whenever it resumes. Memory is ours again when the server has answered DMA_UNMAP, or
+//! to buffers whenever it resumes. Memory may be reused when the server has answered DMA_UNMAP, or
 //! has ended. A pidfd reports the end: it becomes readable when the last thread of the process is
-//! gone, and threads give up their memory before.
+//! gone, and threads release their memory before that.
 //!
 //! The kernel names the process that called `listen`, which may have forked the one that serves. So
 //! the other side must also have closed the connection, which shows that no process has it open.
@@ -22,19 +22,19 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::clock::timespec;
 
-/// The process at the other end.
+/// The peer process.
 #[derive(Debug)]
 pub(super) struct Peer(Option<OwnedFd>);
 
 impl Peer {
-    /// The process that listened for the connection of `socket`.
+    /// The process that listened on the socket to which `socket` is connected.
     pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
         // A process that has ended already is not the server.
         let pidfd = pidfd_of(socket).filter(|pidfd| !has_ended(pidfd.as_fd(), Duration::ZERO));
         Self(pidfd)
     }
 
-    /// Whether it has ended, or does so within `wait`. False if it cannot be known.
+    /// Whether it has ended, or does so within `wait`. False if unknown.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
         self.0.as_ref().is_some_and(|pidfd| has_ended(pidfd.as_fd(), wait))
     }
@@ -42,25 +42,25 @@ impl Peer {
 
 fn has_ended(pidfd: BorrowedFd<'_>, wait: Duration) -> bool {
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    // A signal may cut the wait short: then the end is not known yet, which is the safe answer.
+    // A signal may end the wait early: then false is the safe answer.
     matches!(poll(&mut fds, Some(&timespec(wait.as_nanos() as u64))), Ok(1))
         && fds[0].revents().contains(PollFlags::IN)
 }
 
 fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     let credentials: Credentials = socket_option(socket, libc::SO_PEERCRED)?;
-    // This process: it cannot end before us.
+    // This process cannot end before us.
     if credentials.pid == getpid().as_raw_pid() {
         return None;
     }
-    // Since Linux 6.5; before, the process may have ended, and its number be another's, by the time
+    // Since Linux 6.5. Before, the process may have ended, and its number been reused, by the time
     // it is opened.
     if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0)
     {
         // SAFETY: the kernel has just opened it for us; only we know it.
         return unsafe { shelter_raw(fd) }.ok();
     }
-    // 0: a process that this one cannot see.
+    // 0: a process that is not visible from here.
     let pid = Pid::from_raw(credentials.pid).filter(|_| credentials.pid > 0)?;
     pidfd_open(pid, PidfdFlags::empty()).and_then(shelter).ok()
 }
@@ -74,7 +74,7 @@ struct Credentials {
     gid: u32,
 }
 
-/// What the kernel writes as a socket's option: integers, for which any bytes will do.
+/// A value that the kernel writes as a socket option: integers, for which any bytes are valid.
 trait Plain: Copy + Default {}
 impl Plain for libc::c_int {}
 impl Plain for Credentials {}
@@ -117,7 +117,7 @@ mod tests {
         let peer = Peer(Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()));
         assert!(!peer.has_ended(Duration::ZERO));
         child.kill().unwrap();
-        // Before its parent has waited for it.
+        // Before its parent has reaped it.
         assert!(peer.has_ended(Duration::from_secs(60)));
         child.wait().unwrap();
         assert!(peer.has_ended(Duration::ZERO));

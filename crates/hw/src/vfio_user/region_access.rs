@@ -1,4 +1,4 @@
-//! Reading and writing regions by message.
+//! Reading and writing regions by messages.
 
 use meantime_spec::vfio_user::{Command, RegionAccess};
 use zerocopy::IntoBytes;
@@ -12,7 +12,7 @@ fn access(region: u32, offset: u64, bytes: usize) -> RegionAccess {
     RegionAccess { offset: offset.into(), region: region.into(), count: (bytes as u32).into() }
 }
 
-/// Fills `bytes` from `offset` of region `region` on.
+/// Reads `bytes` from `offset` of region `region`.
 pub(super) fn read(
     connection: &Connection,
     region: u32,
@@ -36,7 +36,7 @@ pub(super) fn read(
     }
 }
 
-/// Writes `bytes` from `offset` of region `region` on; returns when the server has done it.
+/// Writes `bytes` to `offset` of region `region`; returns when the server has done it.
 pub(super) fn write(connection: &Connection, region: u32, offset: u64, bytes: &[u8]) -> Result<()> {
     let asked = access(region, offset, bytes.len());
     let reply =

@@ -1,4 +1,4 @@
-//! Bytes and descriptors over a Unix socket, each wait with a deadline.
+//! Bytes and descriptors over a Unix socket; every wait has a deadline.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,24 +17,24 @@ use rustix::net::{
 
 use crate::clock::timespec;
 
-/// Descriptors that we take with one message.
+/// The most descriptors accepted in one message.
 pub(super) const MAX_FDS: usize = 16;
 
-/// How long to wait before a socket whose queue of clients is full is tried again.
+/// Pause before retrying a socket whose backlog is full.
 const FULL_NAP: Duration = Duration::from_millis(5);
 
 /// Why bytes could not be received or sent.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Not in time.
+    /// The deadline has passed.
     Late,
     /// The other side has closed the connection.
     Closed,
-    /// It has closed the connection in the middle of a message.
+    /// The other side has closed the connection in the middle of a message.
     Torn,
-    /// More descriptors than [`MAX_FDS`], or than we may have open.
+    /// More descriptors than [`MAX_FDS`], or than this process may open.
     TooManyFds,
-    /// Something else.
+    /// Another error.
     Os(Errno),
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Trouble {
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
-    /// Connects to the socket at `path`; waits for room in its queue of clients.
+    /// Connects to the socket at `path`; waits for room in its backlog.
     pub(super) fn connect(path: &Path, deadline: Instant) -> Result<Self, Errno> {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -52,7 +52,7 @@ impl Socket {
                 shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
-                // The queue is full, and no event announces room.
+                // The backlog is full, and no event announces room.
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(FULL_NAP),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -60,7 +60,7 @@ impl Socket {
         }
     }
 
-    /// A socket that is connected already.
+    /// Wraps a connected socket.
     pub(super) fn connected(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self(shelter(socket)?))
@@ -126,7 +126,7 @@ impl Socket {
             };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
-                    // Those we do not keep are closed here.
+                    // Surplus descriptors are closed here.
                     for fd in more {
                         fds.push(shelter(fd).map_err(Trouble::Os)?);
                     }
@@ -139,8 +139,7 @@ impl Socket {
                 return Err(if first && have == 0 { Trouble::Closed } else { Trouble::Torn });
             }
             have += received.bytes;
-            // One deadline for all bytes: a server that sends a byte now and then does not keep us
-            // here.
+            // One deadline for all bytes: a server that trickles single bytes cannot block us.
             if have < bytes.len() && Instant::now() >= deadline {
                 return Err(Trouble::Late);
             }
@@ -152,19 +151,19 @@ impl Socket {
         let left = deadline.saturating_duration_since(Instant::now());
         match poll(&mut [PollFd::new(&self.0, events)], Some(&timespec(left.as_nanos() as u64))) {
             Ok(0) => Err(Trouble::Late),
-            // A signal handler ran: what is left of the time is worked out anew.
+            // A signal handler ran: the remaining time is recomputed.
             Ok(_) | Err(Errno::INTR) if Instant::now() < deadline => Ok(()),
             Ok(_) | Err(Errno::INTR) => Err(Trouble::Late),
             Err(errno) => Err(Trouble::Os(errno)),
         }
     }
 
-    /// Ends our side of the connection. Whether the other side closes its end can still be seen.
+    /// Shuts down our side of the connection. The other side's close can still be detected.
     pub(super) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
 
-    /// Whether the other side's end is closed: no process has it any more. Only after
+    /// Whether the other side is closed: no process has it open any more. Only valid after
     /// [`end`](Self::end).
     pub(super) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
@@ -181,6 +180,6 @@ impl AsFd for Socket {
 /// `timeout` from now.
 pub(super) fn deadline_after(timeout: Duration) -> Instant {
     let now = Instant::now();
-    // Practically never.
+    // A time that practically never comes.
     now.checked_add(timeout).unwrap_or(now + Duration::from_secs(1 << 30))
 }

@@ -12,19 +12,19 @@ use super::error::{Result, UserError};
 use super::socket::MAX_FDS;
 use crate::pages::HUGE_PAGE;
 
-/// The longest text of capabilities that is looked at, in bytes.
+/// The longest text of capabilities that is parsed, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// Mappings of a server that names no limit. libvfio-user names none, and takes fewer than the
+/// Mappings of a server that names no limit. libvfio-user names none, and accepts fewer than the
 /// specification's 65,535.
 const MODEST_MAX_DMA_MAPS: usize = 64;
 
 /// The server's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Data of one message that reads or writes a region, in bytes; at least 4.
+    /// The most data in a message that reads or writes a region, in bytes; at least 4.
     pub(super) max_data_xfer_bytes: u64,
-    /// DMA mappings at a time; at least 1.
+    /// The most DMA mappings at a time; at least 1.
     pub(super) max_dma_maps: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn negotiate(connection: &Connection) -> Result<Limits> {
     let capabilities = json!({ "capabilities": {
         "max_msg_fds": MAX_FDS,
         "max_data_xfer_size": DEFAULT_MAX_DATA_XFER_BYTES,
-        // To a software SSD of ours: its thread may sleep, this client looks and wakes it
+        // Tells our software SSD that its thread may park: this client checks for that and wakes it
         // (`pci::ParkingCapability`).
         "meantime_parking": true,
     }});
@@ -56,12 +56,12 @@ pub(super) fn negotiate(connection: &Connection) -> Result<Limits> {
     })
 }
 
-/// What may be wrong with a server's capabilities.
+/// A problem with a server's capabilities.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong {
-    /// They cannot be read.
+    /// They cannot be parsed.
     Text(String),
-    /// They are not enough.
+    /// A limit is too low.
     Limit(String),
 }
 
@@ -80,7 +80,7 @@ fn limits(text: &[u8]) -> std::result::Result<Limits, Wrong> {
         }
         value => Ok(value),
     };
-    // One at a time is all that is sent.
+    // At most one descriptor is sent at a time.
     enough("max_msg_fds", DEFAULT_MAX_MSG_FDS.into(), 1, "sharing memory")?;
     let max_data_xfer_bytes = enough(
         "max_data_xfer_size",
@@ -89,7 +89,7 @@ fn limits(text: &[u8]) -> std::result::Result<Limits, Wrong> {
         "access to a register",
     )?;
     let maps = enough("max_dma_maps", MODEST_MAX_DMA_MAPS as u64, 1, "sharing memory")?;
-    // A set of powers of two: mappings are multiples of one of them, and ours are of 2 MiB.
+    // A bit set of page sizes: mappings are multiples of one of them, and ours are of 2 MiB.
     let page_sizes = number("pgsizes", HUGE_PAGE as u64)?;
     if page_sizes.trailing_zeros() > HUGE_PAGE.trailing_zeros() {
         return Err(Wrong::Limit(format!(
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_said_counts() {
-        // SPDK's text, and one with more in it.
+        // SPDK's text, and one with more fields.
         let spdk = b"{ \"capabilities\": { \"max_msg_fds\": 8, \"max_data_xfer_size\": 1048576, \"migration\": { \"pgsize\": 4096 } } }\0";
         assert_eq!(limits(spdk), Ok(DEFAULT));
         let other = b"{\"capabilities\":{\"max_data_xfer_size\":4,\"max_dma_maps\":7,\"pgsizes\":2101248}}\0";
@@ -159,7 +159,7 @@ mod tests {
         ] {
             assert!(matches!(limits(text.as_bytes()), Err(Wrong::Text(_))), "{text:?}");
         }
-        // Deeper than any parser's stack.
+        // Nested deeper than any parser's stack.
         let deep = [b"{\"capabilities\":".to_vec(), vec![b'['; 60_000], vec![0]].concat();
         assert!(matches!(limits(&deep), Err(Wrong::Text(_))));
         assert!(matches!(limits(b"\xff\xfe\0"), Err(Wrong::Text(_))));

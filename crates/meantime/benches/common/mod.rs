@@ -1,5 +1,4 @@
-//! What the benchmarks of files share: images, the software SSDs that hold them, and how figures
-//! are made.
+//! Shared by the benchmarks of files: images, the software SSDs that hold them, and statistics.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,7 +14,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// How often everything is measured.
+/// How often each measurement is repeated.
 pub(crate) fn turns() -> usize {
     std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9)
 }
@@ -25,21 +24,20 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Which of `benches` were asked for, in that order, and the other arguments: models of devices.
+/// The requested `benches`, in order, and the other arguments: device models.
 pub(crate) fn arguments(benches: &[&str]) -> (Vec<String>, Vec<String>) {
     // (cargo adds `--bench`.)
     let arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     arguments.partition(|argument| benches.contains(&argument.as_str()))
 }
 
-/// The CPU of the software SSD's thread: the last that this process might use when this was first
-/// called.
+/// The CPU of the software SSD's thread: the last that this process could use at the first call.
 fn last_cpu() -> usize {
     static LAST: OnceLock<usize> = OnceLock::new();
     *LAST.get_or_init(|| cpu::allowed().last().copied().unwrap_or_default())
 }
 
-/// Leaves the last CPU to the software SSD, and binds this thread to the first; all that there are.
+/// Leaves the last CPU to the software SSD, and binds this thread to the first. Returns all CPUs.
 pub(crate) fn bind() -> Result<Vec<usize>> {
     let cpus = cpu::allowed();
     last_cpu();
@@ -47,7 +45,7 @@ pub(crate) fn bind() -> Result<Vec<usize>> {
     Ok(cpus)
 }
 
-/// An image of `megabytes` that mkfs.ext4 made in `dir`, with blocks of a page and with `options`.
+/// An image of `megabytes` made by mkfs.ext4 in `dir`, with blocks of a page and with `options`.
 pub(crate) fn image(dir: &Path, megabytes: u32, options: &[&str]) -> Result<Vec<u8>> {
     let path = std::env::var("PATH").unwrap_or_default();
     let made = Command::new("mkfs.ext4")

@@ -1,5 +1,5 @@
-//! The documents say what is there: names, files, links, sections, commands and examples that they
-//! quote are looked up in the sources.
+//! Checks the documents: the names, files, links, sections, commands and examples that they quote
+//! are looked up in the sources.
 
 mod markdown;
 mod references;
@@ -12,18 +12,18 @@ use std::sync::OnceLock;
 use markdown::Page;
 use sources::{CHECKER, Sources};
 
-/// The most bytes that a page may have.
+/// The most bytes of each page.
 const LIMITS: &[(&str, usize)] =
     &[("README.md", 6 << 10), ("ARCHITECTURE.md", 16 << 10), ("CONTRIBUTING.md", 6 << 10)];
 
-/// Names that are not ours: the kernel's, the C library's, NVMe's, Rust's, other programs'.
+/// Foreign names: the kernel's, the C library's, NVMe's, Rust's, other programs'.
 #[rustfmt::skip]
 const FOREIGN: &[&str] = &[
     // Rust, the kernel, the C library.
     "Arc", "Box", "Send", "Sync", "sched_yield", "vfs_rename", "pthread_cancel",
     // ext4 and its journal.
     "journal_async_commit", "j_fc_last", "j_last", "s_errno", "s_state",
-    // fio's tools; names for any crate, any length, any time.
+    // fio's tools; names that stand for any crate, length or time.
     "fiologparser_hist.py", "crates/NAME", "crates/NAME/src/lib.rs", "len_bytes", "t_k",
 ];
 
@@ -36,7 +36,7 @@ fn sources() -> &'static Sources {
     SOURCES.get_or_init(|| Sources::read(&root()))
 }
 
-/// The pages that are checked, with their texts.
+/// The checked pages, with their texts.
 fn pages() -> Vec<(&'static str, Page, &'static str)> {
     let is_page = |path: &str| match path.strip_prefix("docs/") {
         Some(name) => name.ends_with(".md"),
@@ -66,7 +66,7 @@ fn quoted_names_exist() {
     report(&wrong);
 }
 
-/// A row of a table with functions and files: the functions are in those files.
+/// Functions are in the files that the same table row names.
 #[test]
 fn functions_are_where_tables_say() {
     let mut wrong = Vec::new();
@@ -90,7 +90,7 @@ fn functions_are_where_tables_say() {
     report(&wrong);
 }
 
-/// The page that a crate's documentation opens with, and the directory of its sources.
+/// The page at the start of a crate's documentation, and the directory of its sources.
 fn crate_pages() -> impl Iterator<Item = (&'static str, Page)> {
     let roots = ["/src/lib.rs", "/src/main.rs"];
     sources().texts.iter().filter_map(move |(path, text)| {
@@ -104,7 +104,7 @@ fn crate_pages() -> impl Iterator<Item = (&'static str, Page)> {
     })
 }
 
-/// In the picture of its parts a crate names its modules.
+/// A crate's picture of its parts names its modules.
 #[test]
 fn pictures_show_modules() {
     let mut wrong = Vec::new();
@@ -112,7 +112,7 @@ fn pictures_show_modules() {
         for (line, text, _) in page.code.iter().filter(|(.., language)| language == "text") {
             let indent = text.len() - text.trim_start().len();
             let names = text.trim_start().split("  ").next().unwrap_or_default();
-            // What is indented further goes on with a description.
+            // A line that is indented further continues a description.
             for name in names.split([',', ' ']).filter(|name| !name.is_empty() && indent < 8) {
                 let there = [format!("{dir}/src"), "crates".to_owned()];
                 if !there.iter().any(|above| sources().has_below(above, name)) {
@@ -129,7 +129,7 @@ fn pictures_show_modules() {
     report(&wrong);
 }
 
-/// The map in ARCHITECTURE.md has every crate, and no other.
+/// The map in ARCHITECTURE.md has exactly the existing crates.
 #[test]
 fn the_map_has_every_crate() {
     let (_, map) = sources().texts["ARCHITECTURE.md"].split_once("\n| crate |").unwrap();
@@ -153,7 +153,7 @@ fn braces(quote: &str) -> Vec<String> {
     }
 }
 
-/// Whether what `quote` names is there; what looks like neither a name nor a file is not looked at.
+/// Whether the item named by `quote` exists; other quotes are not checked.
 fn exists(quote: &str) -> bool {
     if let Some(is_there) = file_exists(quote) {
         return is_there;
@@ -183,7 +183,7 @@ fn word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether the file that `quote` names is there; `None`: it names none of ours.
+/// Whether the file named by `quote` exists; `None` if it names no file of the repository.
 fn file_exists(quote: &str) -> Option<bool> {
     let is_path = quote.chars().all(|c| word(c) || "/.-".contains(c)) && !quote.starts_with('/');
     let ours = ["crates/", "docs/", "scripts/", "jobs/", "fuzz/", "tests/", "examples/"];
@@ -193,7 +193,7 @@ fn file_exists(quote: &str) -> Option<bool> {
         .then(|| sources().has_path(quote))
 }
 
-/// The rules of docs/ordering.md name each switch that the crash tests have, and no other.
+/// The rules of docs/ordering.md name exactly the switches of the crash tests.
 #[test]
 fn switches_of_rules_exist() {
     let page = &sources().texts["docs/ordering.md"];
@@ -259,7 +259,7 @@ fn pages_can_be_read() {
         if let Some(limit) = limit.filter(|limit| text.len() > *limit) {
             wrong.push(format!("{path} has {} bytes, and may have {limit}", text.len()));
         }
-        // Its table is generated, and so are the texts around it.
+        // Its table and the surrounding texts are generated.
         if path == "docs/fio.md" {
             continue;
         }
@@ -268,7 +268,7 @@ fn pages_can_be_read() {
     report(&wrong);
 }
 
-/// The commands that the pages quote: in code, or between backticks.
+/// The commands quoted by the pages: in code, or between backticks.
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut commands = Vec::new();
     for (path, page, _) in pages() {
@@ -335,7 +335,7 @@ fn commands_and_options_exist() {
         if !name.starts_with('-') && name != "help" && !is_command(name) {
             wrong.push(format!("{place}: no command {name}"));
         }
-        // What follows `--` is another program's.
+        // Options after `--` belong to another program.
         for option in words[at..].iter().take_while(|word| *word != "--") {
             let Some(option) = option.strip_prefix("--") else { continue };
             let option =
@@ -348,13 +348,13 @@ fn commands_and_options_exist() {
     report(&wrong);
 }
 
-/// The messages of docs/troubleshooting.md are messages of ours. `…` stands for anything.
+/// The messages of docs/troubleshooting.md exist in the sources. `…` matches anything.
 #[test]
 fn messages_exist() {
     let page = &sources().texts["docs/troubleshooting.md"];
     let ours = |path: &str| path.starts_with("crates/") || path.starts_with("scripts/");
     let texts = sources().texts.iter().filter(|(path, _)| ours(path));
-    // A literal may go on in the next line, behind a backslash.
+    // A literal may continue on the next line, after a backslash.
     let texts: Vec<String> =
         texts.map(|(_, text)| text.split("\\\n").map(str::trim_start).collect()).collect();
     let mut wrong = Vec::new();
@@ -371,7 +371,7 @@ fn messages_exist() {
     report(&wrong);
 }
 
-/// What cargo is told to build is there: crates, tests, benchmarks, examples.
+/// The targets of quoted cargo commands exist: crates, tests, benchmarks, examples.
 #[test]
 fn targets_of_cargo_exist() {
     let mut wrong = Vec::new();
@@ -436,7 +436,7 @@ fn capital(part: &str) -> String {
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
 
-/// Each example is a part of a file that is compiled: of a program, or of a test in documentation.
+/// Each example is part of a compiled file: of a program, or of a documentation test.
 #[test]
 fn examples_are_compiled() {
     let compiled: Vec<String> = sources()
@@ -459,7 +459,7 @@ fn examples_are_compiled() {
     report(&wrong);
 }
 
-/// Lines without indentation, comment marks, and what documentation hides.
+/// Lines without indentation, comment marks, and hidden documentation lines.
 fn example<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let strip = |line: &'a str| {
         let line = line.trim();

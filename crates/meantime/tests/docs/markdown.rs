@@ -1,6 +1,6 @@
-//! What a page of Markdown has that can be checked: headings, links, quoted names, code blocks.
+//! The checkable parts of a Markdown page: headings, links, quoted names, code blocks.
 
-/// A page, taken apart line by line.
+/// A page, split line by line.
 #[derive(Default)]
 pub(super) struct Page {
     /// Headings, as written.
@@ -30,7 +30,7 @@ impl Page {
                 continue;
             }
             if text.starts_with("    ") && !text.trim_start().starts_with(['-', '*', '|']) {
-                // An indented block, or the rest of a list's item: names are looked at in both.
+                // An indented block, or the rest of a list item: names are checked in both.
                 page.code.push((line, text.trim().to_owned(), String::new()));
             }
             if let Some(title) = text.strip_prefix('#') {
@@ -53,7 +53,7 @@ impl Page {
         }
     }
 
-    /// A quote may go over the end of a line: what is open at the end of this one.
+    /// Collects quotes. Returns the one still open at the end of the line, if any.
     fn take_quotes(&mut self, line: usize, text: &str, open: Option<String>) -> Option<String> {
         if text.trim().is_empty() {
             return None;
@@ -74,7 +74,7 @@ impl Page {
         inside.then_some(quote)
     }
 
-    /// What a link to a heading is called: lower case, spaces to hyphens, the rest left out.
+    /// Whether a heading has this anchor: lower case, spaces as hyphens, other characters dropped.
     pub(super) fn has_anchor(&self, anchor: &str) -> bool {
         self.headings.iter().any(|heading| slug(heading) == anchor)
     }

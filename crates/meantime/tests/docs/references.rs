@@ -1,9 +1,9 @@
-//! What comments in the sources say of the documents.
+//! References to documents in the sources' comments.
 
 use super::markdown::Page;
 use super::{CHECKER, report, sources, word};
 
-/// Comments point to sections, rules and pages that are there.
+/// Comments refer to existing sections, rules and pages.
 #[test]
 fn references_lead_somewhere() {
     let mut wrong = Vec::new();
@@ -16,7 +16,7 @@ fn references_lead_somewhere() {
     report(&wrong);
 }
 
-/// The references of `text` that lead nowhere.
+/// The broken references of `text`.
 fn references(text: &str) -> Vec<String> {
     let (architecture, ordering) =
         (&sources().texts["ARCHITECTURE.md"], &sources().texts["docs/ordering.md"]);
@@ -63,7 +63,7 @@ fn has_rule(page: &str, number: &str) -> bool {
     page.lines().any(|line| line.starts_with(&format!("{number}. **")))
 }
 
-/// A source's text with the ends of lines, and the marks of comments, made into one space.
+/// A source's text with line ends and comment marks replaced by one space.
 fn joined(text: &str) -> String {
     let marks = ["//!", "///", "//", "#"];
     let mut joined = String::new();

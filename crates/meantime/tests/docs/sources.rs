@@ -1,7 +1,7 @@
-//! The repository's files, and which names its Rust sources define.
+//! The repository's files, and the names that its Rust sources define.
 //!
-//! The sources are formatted by rustfmt, so that the line that ends an item is indented as the one
-//! that begins it: no parser is needed.
+//! The sources are formatted by rustfmt, so the last line of an item has the indentation of its
+//! first: no parser is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -9,21 +9,21 @@ use std::path::Path;
 /// Directories that are not sources.
 const NOT_SOURCES: &[&str] = &["target", ".git", "out", "corpus-seed"];
 
-/// The checker itself quotes names, and may not define them.
+/// The checker itself quotes names, which do not count as definitions.
 pub(super) const CHECKER: &str = "crates/meantime/tests/docs/";
 
 pub(super) struct Sources {
-    /// Every file and directory, from the root of the repository on.
+    /// Every file and directory, relative to the root of the repository.
     paths: BTreeSet<String>,
-    /// The text of each file that can be read.
+    /// The text of each readable file.
     pub(super) texts: BTreeMap<String, String>,
     /// Types, traits, constants, functions, macros.
     items: HashSet<String>,
-    /// Of a type, trait or enum: functions, constants, fields, variants.
+    /// By type, trait or enum: functions, constants, fields, variants.
     members: BTreeMap<String, HashSet<String>>,
-    /// Of a type: the traits that it has.
+    /// By type: its traits.
     traits: BTreeMap<String, HashSet<String>>,
-    /// All identifiers of code, comments apart, of each file.
+    /// By file: all identifiers of code, without comments.
     words: BTreeMap<String, HashSet<String>>,
 }
 
@@ -64,8 +64,8 @@ impl Sources {
         }
     }
 
-    /// Whether `quote` ends the path of a file or directory. A crate's `src` may be left out, and
-    /// the `.rs` of a test.
+    /// Whether `quote` ends the path of a file or directory. A crate's `src`, and the `.rs` of a
+    /// test, may be omitted.
     pub(super) fn has_path(&self, quote: &str) -> bool {
         let quote = quote.trim_end_matches('/');
         self.paths.iter().any(|path| {
@@ -74,7 +74,7 @@ impl Sources {
         })
     }
 
-    /// Whether there is a module or directory `name` anywhere below the directory `above`.
+    /// Whether there is a module or directory `name` at any depth below the directory `above`.
     pub(super) fn has_below(&self, above: &str, name: &str) -> bool {
         let name = name.trim_end_matches('/');
         let inside = self.paths.iter().filter_map(|path| path.strip_prefix(above));
@@ -101,7 +101,7 @@ impl Sources {
         self.items.contains(name) || self.members.values().any(|names| names.contains(name))
     }
 
-    /// Whether `owner`, a type or a trait, has `name`.
+    /// Whether the type or trait `owner` has `name`.
     pub(super) fn has_member(&self, owner: &str, name: &str) -> bool {
         let of = |owner: &str| self.members.get(owner).is_some_and(|names| names.contains(name));
         of(owner) || self.traits.get(owner).is_some_and(|traits| traits.iter().any(|one| of(one)))
@@ -117,8 +117,8 @@ impl Sources {
     }
 
     fn index(&mut self, text: &str) {
-        // What is open: how far its first line is indented, the type it is of, and whether that is
-        // an enum or a struct, whose members have no keyword.
+        // The open items: the indentation of the first line, the type, and whether that is an enum
+        // or a struct, whose members have no keyword.
         let mut open: Vec<(usize, String, bool)> = Vec::new();
         let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         while let Some(line) = lines.next() {
@@ -174,7 +174,7 @@ impl Sources {
     }
 }
 
-/// Whether `path` ends with `quote`, in which a crate's `src` may be left out.
+/// Whether `path` ends with `quote`, in which a crate's `src` may be omitted.
 fn is_end_of(quote: &str, path: &str) -> bool {
     let ends = |path: &str| {
         path.strip_suffix(quote).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
@@ -182,7 +182,7 @@ fn is_end_of(quote: &str, path: &str) -> bool {
     ends(path) || ends(&path.replace("/src/", "/"))
 }
 
-/// A line without what may stand before `fn` or `struct`.
+/// A line without the qualifiers before `fn` or `struct`.
 fn unqualified(mut code: &str) -> &str {
     loop {
         let before = code;
@@ -205,12 +205,12 @@ fn unqualified(mut code: &str) -> &str {
     }
 }
 
-/// The identifier that `text` begins with.
+/// The identifier at the start of `text`.
 fn identifier(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// Of the head of an `impl`: the trait, if there is one, and the type, without parameters.
+/// The trait, if any, and the type of an `impl` header, without parameters.
 fn implemented(header: &str) -> (Option<String>, String) {
     let mut depth = 0;
     let mut flat = String::new();

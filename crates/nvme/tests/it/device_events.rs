@@ -1,5 +1,5 @@
-//! What becomes of a controller whose device is asked for, reports an error, or has gone, while
-//! nobody sends it commands.
+//! What happens to a controller whose device is requested back, reports an error, or is gone, while
+//! no commands are sent to it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -149,8 +149,8 @@ fn a_device_that_is_asked_for_is_given_up_in_good_order_though_idle() {
     assert_eq!(transport.releases(), (1, 0));
 }
 
-/// The kernel's driver may take minutes to have the device again. Who has a deadline is told
-/// before, and only the end of a queue waits.
+/// The kernel's driver may take minutes to take the device back. A command fails before that, since
+/// the device is gone; only the end of a queue waits.
 #[test]
 fn only_the_last_user_waits_for_the_device_to_be_given_back() {
     let (rig, transport) = rig();
@@ -237,7 +237,7 @@ fn a_transport_has_one_controller_at_a_time() {
     let mut channel = rig.channel(4);
     let Err(error @ Error::Driven(_)) = enable() else { panic!("enabled twice") };
     assert!(error.to_string().contains("eventful is driven by another controller"), "{error}");
-    // Who was refused has changed nothing.
+    // The refused attempt has changed nothing.
     put(&mut channel, 0..8, 1);
     verify(&mut channel, 0..8, 1);
     // A queue is a user, too.

@@ -23,9 +23,9 @@ use meantime_testkit::{quick, rig};
 /// How often a command is sent again, unless told otherwise.
 const RETRIES: u64 = 4;
 
-/// A command that the device answers at once, looked for by polling.
+/// Upper limit for a command that the device answers at once, when polling.
 const AT_ONCE_NS: u64 = 100 * US;
-/// The first three rungs of the ladder: noticing, aborting, making the queue anew.
+/// The first three steps of recovery: noticing the time-out, aborting, creating the queue anew.
 const LADDER_NS: u64 = OVERDUE_NS + GRACE_NS + MS / 4;
 
 /// Blocks that hold version 1 before anything goes wrong.
@@ -639,7 +639,7 @@ fn a_slow_admin_queue_makes_opening_slow_and_nothing_else() {
     assert!((4 * 5 * MS..4 * 5 * MS + 5 * MS).contains(&took_ns), "{took_ns}");
     let ((), took_ns) = rig.timed(|| verify(&mut other, 0..8, 1));
     assert!(took_ns < AT_ONCE_NS, "I/O queues are not: {took_ns}");
-    // The ladder needs the admin queue: so much slower, and no further up.
+    // Recovery needs the admin queue: it is slower by as much, and takes no further steps.
     case.order(Fault::LostCompletion, once(IoOpcode::Read));
     let resets = case.rig.ssd.counters().resets;
     let ticket = case.read(3);

@@ -183,10 +183,10 @@ fn a_pair_is_never_repeated() {
     }
 }
 
-/// Nobody may take for unwritten what was written.
+/// Blocks that were written must not be reported as unwritten.
 #[test]
 fn a_device_that_writes_in_spite_of_the_comparison_is_told_from_one_that_does_not() {
-    // Which of the two is heard of first does not matter.
+    // Which of the two completes first does not matter.
     for delay in
         ["", "late-completion opcode=compare by=100us", "late-completion opcode=write by=100us"]
     {

@@ -429,14 +429,14 @@ fn a_power_cut_fails_the_next_flush_of_every_channel_once() {
     let (mut writer, mut other) = (rig.channel(4), rig.channel(4));
     put(&mut writer, 0..8, 1);
     rig.ssd.power_cut(&mut Rng::new(1));
-    // The cut is noticed by whoever comes first, and goes unnoticed by what is repeated.
+    // The first command to come notices the cut; commands that are retried do not report it.
     put(&mut writer, 8..16, 2);
     assert_eq!(flush(&mut writer), Err(CommandError::CacheLost.into()));
     assert_eq!(flush(&mut writer), Ok(()));
-    // Who flushes for others has to hear it, too.
+    // A flush on another channel has to report it too.
     assert_eq!(flush(&mut other), Err(CommandError::CacheLost.into()));
     assert_eq!(flush(&mut other), Ok(()));
-    // But nobody who came when it was known.
+    // But not on a channel opened after it was noticed.
     let mut later = rig.channel(4);
     assert_eq!(flush(&mut later), Ok(()));
     rig.ssd.power_cut(&mut Rng::new(2));
@@ -609,8 +609,8 @@ fn a_device_that_vanishes_while_a_queue_is_created_anew_is_gone() {
     }
 }
 
-/// Nobody looks for it any more: the end of the channel does, for as long as it would have been
-/// waited for.
+/// A detached write is not polled for. The end of the channel waits for it, for as long as a wait
+/// for the write would have taken.
 #[test]
 fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
     let fatal = FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE };

@@ -265,7 +265,7 @@ pub mod vwc {
     /// There is a volatile write cache: without Flush or FUA, a completed write may be lost with
     /// power.
     pub const PRESENT: u8 = 1 << 0;
-    /// The bits that say what Flush does with NSID FFFFFFFFh.
+    /// The bits that define what Flush does with NSID FFFFFFFFh.
     pub const FLUSH_ALL_MASK: u8 = 0x6;
     /// It flushes all namespaces.
     pub const FLUSH_ALL_SUPPORTED: u8 = 3 << 1;
@@ -302,7 +302,7 @@ impl IdentifyController {
         u32::from(delay.get()) * 100
     }
 
-    /// The power states there are: the descriptors up to NPSS, no more than there is room for.
+    /// The supported power states: the descriptors up to NPSS, at most as many as fit.
     pub fn power_states(&self) -> impl Iterator<Item = &PowerStateDescriptor> {
         self.psd.iter().take(usize::from(self.npss) + 1)
     }

@@ -32,7 +32,7 @@ wire! {
 }
 
 impl ControllerList {
-    /// The identifiers that count; no more than there is room for, whatever the count says.
+    /// The identifiers in use: as many as the count says, but at most as many as there is room for.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.cntlid.iter().take(self.count.get().into()).map(|cntlid| cntlid.get())
     }

@@ -86,7 +86,7 @@ fn the_register_is_rung_when_the_event_index_is_passed() {
     assert!(must_ring(30, 2, 30));
     assert!(must_ring(31, 2, 30));
     assert!(must_ring(0xffff, 0, 0xffff), "a queue of 65536");
-    // A controller that sleeps on the value it has seen is told of every other.
+    // If the event index is the value the controller saw last, every other value is announced.
     for (old, new) in (0..64).flat_map(|old| (0..64).map(move |new| (old, new))) {
         assert_eq!(must_ring(old, new, old), old != new);
     }

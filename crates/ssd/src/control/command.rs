@@ -1,4 +1,4 @@
-//! What a line asks for, and the answer.
+//! Parses a request line and produces the answer.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::faults::FaultRule;
 const USE: &str = "use faults, faults add RULE, faults clear, slow TIME, power-cut [SEED], unplug, \
                    plug, counters or refusals";
 
-/// Executes the command in `line`; the answer, whole lines.
+/// Executes the command in `line`. Returns the answer, as whole lines.
 pub(super) fn answer(ssd: &dyn FaultControl, line: &[u8]) -> String {
     let executed = match std::str::from_utf8(line) {
         Ok(line) => execute(ssd, line.trim()),
@@ -23,7 +23,7 @@ pub(super) fn answer(ssd: &dyn FaultControl, line: &[u8]) -> String {
 
 /// The answer to a command that fails.
 pub(super) fn error(why: &str) -> String {
-    // Whatever was asked, the answer stays one line.
+    // Whatever the request was, the answer stays one line.
     let why: Vec<&str> = why.lines().map(str::trim).filter(|part| !part.is_empty()).collect();
     format!("error: {}\n", why.join(" "))
 }

@@ -1,5 +1,5 @@
-//! What can be done to a software SSD while it runs: in this process by [`FaultControl`], from
-//! others through a socket.
+//! Control of a running software SSD: in this process by [`FaultControl`], from other processes
+//! through a socket.
 //!
 //! [`serve`] answers on a Unix socket, for `meantime ssd ctl` or anything that can write a line:
 //!
@@ -12,7 +12,7 @@
 //! | `faults` | the fault rules in force, each as it can be added, and how often it has happened |
 //! | `faults add RULE` | injects one more fault; RULE as in [`FaultRule::parse_line`] |
 //! | `faults clear` | stops injecting faults |
-//! | `slow TIME` | every I/O command takes that much longer, e.g. 2ms: a rule like any other |
+//! | `slow TIME` | delays every I/O command by TIME, e.g. 2ms: a rule like any other |
 //! | `power-cut [SEED]` | power fails and returns: a random subset of unflushed writes is lost |
 //! | `unplug`, `plug` | the device leaves the bus, and comes back to it |
 //! | `counters` | the SSD's counters |
@@ -36,7 +36,7 @@ use crate::faults::{FaultHits, FaultPlan, FaultRule, TooManyRules};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddFaultError {
-    /// There are enough already.
+    /// The plan is full.
     #[error(transparent)]
     TooMany(#[from] TooManyRules),
     /// The SSD has ended.
@@ -44,7 +44,7 @@ pub enum AddFaultError {
     Ended,
 }
 
-/// What is to be done to a controller, given the time in ns.
+/// An operation on a controller, which gets the time in ns.
 pub struct Action(Box<ActionFn>);
 
 type ActionFn = dyn FnOnce(&mut Controller, u64) + Send;
@@ -59,15 +59,15 @@ impl Action {
     }
 }
 
-/// A software SSD while it runs. Once it has ended nothing happens, and there is nothing to report.
+/// A running software SSD. Once it has ended, calls have no effect and report nothing.
 pub trait FaultControl: Send + Sync {
     /// Runs `action` on the controller, or drops it if the SSD has ended.
     fn run(&self, action: Action);
 
-    /// What it has done so far.
+    /// The SSD's counters.
     fn counters(&self) -> Counters;
 
-    /// Injects faults by `plan` from now on, and no others; its seed counts.
+    /// Replaces the fault plan, including its seed.
     fn set_faults(&self, plan: FaultPlan) {
         call(self, |controller| controller.set_faults(plan));
     }

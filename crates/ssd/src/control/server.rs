@@ -1,4 +1,4 @@
-//! The socket, and the thread that answers on it.
+//! The control socket, and the thread that answers on it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ use crate::error::SsdError;
 use crate::served::{Socket, SocketOptions};
 use crate::sys::StoppedThread;
 
-/// The longest line that is taken, in bytes.
+/// The longest line accepted, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// How long a client may be silent, or take to read its answer. Others wait meanwhile.
+/// The longest time that a client may be silent, or take to read its answer. Others wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves the socket for as long as it lives; dropping it ends the thread and removes the socket.
@@ -33,10 +33,10 @@ pub struct ControlServer {
     thread: StoppedThread,
 }
 
-/// Answers for `ssd` on the Unix socket `path`, from a thread of its own.
+/// Answers for `ssd` on the Unix socket `path`, from its own thread.
 ///
 /// # Errors
-/// [`SsdError::Socket`] if another server answers there already, or something else is there;
+/// [`SsdError::Socket`] if another server answers there already, or the path is no socket;
 /// [`SsdError::Io`] if the system refuses.
 pub fn serve(path: &Path, ssd: Arc<dyn FaultControl>) -> Result<ControlServer, SsdError> {
     let socket = Socket::bind(path, &SocketOptions::default())?;
@@ -63,7 +63,7 @@ struct Server {
     ssd: Arc<dyn FaultControl>,
 }
 
-/// The server is to end.
+/// The server has been told to stop.
 struct Stopped;
 
 impl Server {
@@ -77,13 +77,13 @@ impl Server {
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Without descriptors the listener stays ready: not at full speed.
+                // Without free descriptors the listener stays ready: the pause avoids a busy loop.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
     }
 
-    /// Waits for `flags` of `fd`, or its end. False if it took too long.
+    /// Waits for `flags` of `fd`, or the stop signal. False on a time-out.
     fn wait(
         &self,
         fd: &impl AsFd,
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Answers one client, until it ends or is silent for too long.
+    /// Serves one client until it closes, or is silent for too long.
     fn talk(&self, mut stream: UnixStream) -> Result<(), Stopped> {
         if !is_allowed(&stream) {
             let refusal = error("this SSD belongs to another user; be that user, or root");
@@ -133,7 +133,7 @@ impl Server {
             let mut bytes = [0; LINE_BYTES_MAX];
             match stream.read(&mut bytes) {
                 Ok(0) => {
-                    // A last line without its end.
+                    // A last line without a newline.
                     if !input.trim_ascii().is_empty() {
                         self.say(&mut stream, &answer(self.ssd.as_ref(), input.trim_ascii()))?;
                     }
@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// False: the client has gone, or does not read.
+    /// False if the client has closed, or does not read.
     fn say(&self, stream: &mut UnixStream, text: &str) -> Result<bool, Stopped> {
         let until = Instant::now() + PATIENCE;
         let mut rest = text.as_bytes();
@@ -172,7 +172,7 @@ fn is_allowed(stream: &UnixStream) -> bool {
     socket_peercred(stream.as_fd()).is_ok_and(|peer| may_ask(peer.uid.as_raw(), geteuid().as_raw()))
 }
 
-/// Whether `peer` may ask a process of the user `own`.
+/// Whether the user `peer` may send requests to a process of the user `own`.
 fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
@@ -200,7 +200,7 @@ mod tests {
         stream.write_all(request).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = String::new();
-        // A connection that is ended before it has read everything may be reset.
+        // A connection that is closed before everything is read may be reset.
         let _ = stream.read_to_string(&mut answer);
         answer
     }
@@ -218,7 +218,7 @@ mod tests {
         );
         assert!(ask(&path, b"\n").starts_with("error: there is no command"));
         assert!(ask(&path, &[b'x'; 5000]).contains("at most 4096"));
-        // In steps, and kept open.
+        // In several writes, and left open.
         let mut stream = BufReader::new(UnixStream::connect(&path).unwrap());
         for _ in 0..3 {
             stream.get_mut().write_all(b"fau").unwrap();
@@ -232,7 +232,7 @@ mod tests {
         drop(server_a);
         assert!(began.elapsed() < PATIENCE && !path.exists());
         drop(stream);
-        // What a dead process has left.
+        // A socket left over from a dead process.
         drop(UnixListener::bind(&path).unwrap());
         drop(server(&path).unwrap());
         fs::write(&path, "mine").unwrap();

@@ -73,9 +73,9 @@ impl Controller {
         }
     }
 
-    /// Executes one; `None` if it completes later.
+    /// Executes one command; `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Checked<Option<Outcome>> {
-        // An injected corruption must not find an earlier command's data.
+        // Otherwise an injected corruption could hit an earlier command's data.
         self.segments.clear();
         check_cdw0(0, sqe)?;
         let not_offered = |rule| refused(StatusCode::InvalidCommandOpcode, rule);
@@ -94,7 +94,7 @@ impl Controller {
                 self.hold_event_request(sqe.cid())?;
                 return Ok(None);
             }
-            // Like every command it restarts the timer.
+            // The fetch has restarted the timer, as for every command.
             AdminOpcode::KeepAlive => Outcome::OK,
             AdminOpcode::DoorbellBufferConfig => self.doorbell_buffer_config(sqe)?,
             AdminOpcode::FormatNvm => self.format_nvm(sqe)?,
@@ -126,7 +126,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The memory of a queue that is created, of either kind: its first byte.
+    /// Checks Create Queue's common fields. Returns the address of the queue's memory.
     fn check_new_queue(&self, sqe: &Sqe, exists: bool, limit: u32) -> Checked<u64> {
         if sqe.qid() == 0 || u32::from(sqe.qid()) > limit || exists {
             let rule = "queue identifier 0, in use, or beyond Number of Queues";
@@ -225,7 +225,7 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// 1.4 §5.6: what is outstanding is aborted before the deletion completes.
+    /// 1.4 §5.6: outstanding commands are aborted before the deletion completes.
     fn delete_io_sq(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let index = sq_doorbell(sqe.qid());
         match self.sq_index(sqe.qid()).filter(|&at| at != 0) {
@@ -245,7 +245,7 @@ impl Controller {
         }
     }
 
-    /// 1.4 §5.1: a command whose completion is due later is really aborted.
+    /// 1.4 §5.1: a command whose completion is due later really is aborted.
     fn abort(&mut self, sqe: &Sqe, now_ns: u64) -> Outcome {
         /// DW0 bit 0: the command was not aborted.
         const NOT_ABORTED: u32 = 1;

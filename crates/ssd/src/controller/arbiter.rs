@@ -1,9 +1,9 @@
 //! Arbitration: which queue's commands are fetched next when not all can be (1.4 §4.13).
 //!
-//! As long as the device takes everything at once the order does not matter, and
+//! While the device takes every command at once, the order does not matter, and
 //! [`Controller::turn`] visits every queue once. With weighted round robin selected (CC.AMS), or
-//! with a model that bounds the commands inside the device, this chooses a queue for every few
-//! commands.
+//! with a model that bounds the commands inside the device, this module chooses a queue for every
+//! few commands.
 
 use super::{Controller, MAX_PENDING};
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ const WEIGHTED: [u8; 3] = [1, 2, 3];
 /// A round robin among the queues of one class.
 #[derive(Clone, Copy, Default)]
 struct Rotation {
-    /// The queue served now, or last.
+    /// The queue being served, or the last one.
     qid: u16,
     /// The rest of its burst.
     left: u32,
@@ -31,7 +31,7 @@ pub(super) struct Arbiter {
     rotations: [Rotation; 4],
     /// Commands that the high, medium and low class may still send in this round.
     credits: [u32; 3],
-    /// Which of them is sending.
+    /// Index of the sending class.
     current: usize,
 }
 
@@ -43,7 +43,7 @@ impl Arbiter {
 }
 
 impl Controller {
-    /// How many further commands may be inside the device.
+    /// The number of commands that may still enter the device.
     #[inline(always)]
     pub(super) fn room_inside(&self) -> u32 {
         self.most_inside.saturating_sub(self.pending.len() as u32)
@@ -54,15 +54,14 @@ impl Controller {
         if bound == 0 { MAX_PENDING as u32 } else { bound.min(MAX_PENDING as u32) }
     }
 
-    /// One turn's commands, in the order that the arbitration mechanism gives them. True if there
-    /// were any.
+    /// One turn's commands, in the order of the arbitration mechanism. True if there were any.
     pub(super) fn arbitrate<C: Clock>(&mut self, clock: &C) -> bool {
         let mut worked = false;
         let mut fetched = 0;
         while fetched < TURN {
-            // 1.4 §4.13.2: admin commands before all others.
+            // 1.4 §4.13.2: admin commands come before all others.
             worked |= self.serve_if_rung(0, 0, clock);
-            // A full device ends no queue's round.
+            // A full device does not end a queue's round.
             if self.room_inside() == 0 {
                 break;
             }
@@ -80,13 +79,14 @@ impl Controller {
         worked
     }
 
-    /// Commands of the urgent class, or else of the class whose credits it is on. How many.
+    /// Serves the urgent class, or else the class whose credits are in use. Returns the number of
+    /// commands.
     fn serve_by_class<C: Clock>(&mut self, clock: &C) -> u32 {
         let urgent = self.rotate(Some(URGENT), u32::MAX, clock);
         if urgent > 0 {
             return urgent;
         }
-        // A second time with fresh credits if no queue with commands has credits.
+        // The second pass has new credits, in case no queue with commands had any.
         for _ in 0..2 {
             for step in 0..WEIGHTED.len() {
                 let class = (self.arbiter.current + step) % WEIGHTED.len();
@@ -96,7 +96,7 @@ impl Controller {
                 }
                 let taken = self.rotate(Some(WEIGHTED[class]), credits, clock);
                 if taken > 0 {
-                    // A fused pair is not taken apart for want of a credit.
+                    // A fused pair is not split for lack of a credit.
                     self.arbiter.credits[class] = credits.saturating_sub(taken);
                     self.arbiter.current = class;
                     return taken;
@@ -108,14 +108,15 @@ impl Controller {
         0
     }
 
-    /// Commands of the queue whose turn it is among those of `class` (or all), at most `most` and
-    /// what is left of the queue's burst. How many.
+    /// Serves the next queue of `class` (or of all classes): at most `most` commands, and no more
+    /// than the rest of the queue's burst. Returns the number of commands.
     fn rotate<C: Clock>(&mut self, class: Option<u8>, most: u32, clock: &C) -> u32 {
         let slot = usize::from(class.unwrap_or(URGENT));
         let Rotation { qid, left } = self.arbiter.rotations[slot];
         let queues = self.sqs.len();
         let at = self.sqs.iter().position(|sq| sq.qid == qid && sq.qid != 0);
-        // From the queue of last time, if it still may, else from the one after it.
+        // Continues with the previous queue if its burst is not used up, else with the one after
+        // it.
         let first = at.unwrap_or(0) + usize::from(at.is_some() && left == 0);
         for step in 0..queues {
             let index = (first + step) % queues;
@@ -130,7 +131,7 @@ impl Controller {
             if !self.serve_if_rung(index, burst.min(most), clock) {
                 continue;
             }
-            // A fault may have taken the queues away.
+            // A fault may have removed the queues.
             let Some(sq) = self.sqs.get(index).filter(|sq| sq.qid == next) else { return 1 };
             let taken = if sq.head >= before {
                 sq.head - before
@@ -144,8 +145,8 @@ impl Controller {
         0
     }
 
-    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were. (Not
-    /// inlined: [`Controller::turn`] has a copy of its own of what this calls, without a call.)
+    /// Serves at most `burst` commands of `sqs[index]`. True if there were any. (Not inlined:
+    /// [`Controller::turn`] has its own inlined copy of this call chain.)
     #[inline(never)]
     pub(super) fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
         let Some(sq) = self.sqs.get(index) else { return false };

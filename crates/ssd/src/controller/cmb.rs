@@ -58,7 +58,7 @@ impl Controller {
         self.host.place_controller_memory(usable.then(|| control.cba()));
     }
 
-    /// The memory of a new submission queue, in the host's memory or the controller's own.
+    /// The memory of a new submission queue, in host memory or in the controller's own.
     pub(super) fn sq_ring(&self, base: u64, entries: u32) -> Option<Ring> {
         if self.host.is_controller_memory(base) {
             return self.host.ring_in_controller_memory(base, entries, 64);

@@ -32,17 +32,17 @@ impl From<Status> for Outcome {
 }
 
 impl Controller {
-    /// Where submission queue `qid` is among `sqs`.
+    /// Index of submission queue `qid` in `sqs`.
     pub(super) fn sq_index(&self, qid: u16) -> Option<usize> {
         self.sqs.iter().position(|sq| sq.qid == qid)
     }
 
-    /// Writes the completion of a command of `sqs[index]`, for which there is room.
+    /// Writes the completion of a command of `sqs[index]`. There must be room for it.
     pub(super) fn post(&mut self, index: usize, cid: u16, outcome: Outcome) {
         self.post_faulty(index, cid, outcome, CqeFaults::default());
     }
 
-    /// The same, with an injected fault.
+    /// As `post`, with injected faults.
     fn post_faulty(&mut self, index: usize, cid: u16, outcome: Outcome, faults: CqeFaults) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
@@ -73,7 +73,7 @@ impl Controller {
         self.counters.cqes.add(1);
     }
 
-    /// Takes a command in: marks its identifier as used, and reserves its completion entry.
+    /// Starts a command: marks its identifier as used, and reserves its completion entry.
     pub(super) fn take_in(&mut self, index: usize, cid: u16) {
         let sq = &mut self.sqs[index];
         sq.cids.insert(cid);
@@ -83,7 +83,7 @@ impl Controller {
         }
     }
 
-    /// Writes the completion of a command that was taken in.
+    /// Writes the completion of a started command.
     pub(super) fn finish(&mut self, command: Command, now_ns: u64) {
         let Some(index) = self.sq_index(command.qid) else { return };
         let sq = &mut self.sqs[index];
@@ -123,19 +123,19 @@ impl Controller {
         }
     }
 
-    /// Ends a command that was taken in, before its time.
+    /// Ends a started command before its time.
     pub(super) fn finish_early(&mut self, mut command: Command, code: StatusCode, now_ns: u64) {
         command.outcome = Status::from_code(code).into();
         self.finish(command, now_ns);
     }
 
-    /// Interrupts the host for the completions written for `sqs[index]`'s queue since the last
-    /// time.
+    /// Interrupts the host for completions written to the queue of `sqs[index]` since the last
+    /// call.
     pub(super) fn announce<C: Clock>(&mut self, index: usize, clock: &C) {
         self.announce_cq(self.sqs[index].cqid, || clock.now_ns());
     }
 
-    /// The same for every queue.
+    /// As `announce`, for every queue.
     pub(super) fn announce_all(&mut self, now_ns: u64) {
         for cqid in 0..self.cqs.len() as u16 {
             self.announce_cq(cqid, || now_ns);

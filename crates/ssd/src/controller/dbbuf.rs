@@ -2,18 +2,18 @@
 //!
 //! Once the host has given its two pages, the doorbells of I/O queues are the cells of the first
 //! one. Writes to the registers only wake the controller; their values are ignored. The admin queue
-//! keeps its registers, which the host must keep in step (§7.13), and which are all that several
-//! drivers write.
+//! keeps its registers: the host must keep them in step (§7.13), and several drivers write nothing
+//! else.
 //!
-//! **Fences.** The host stores a shadow doorbell with Release after the entries it announces, which
-//! the controller loads with Acquire, as of a register. Whether it writes the register too follows
-//! from the event index: it stores the shadow, makes a full fence, loads the event index. While the
-//! controller polls the cells the event index is [`POLLED`], and a stale value costs at most a
-//! needless register write. Before it sleeps, it stores as event index the value that it has seen
-//! ([`Controller::ask_for_rings`]), makes a full fence (that of
+//! **Fences.** The host stores a shadow doorbell with Release after the entries that it announces;
+//! the controller loads it with Acquire, as it does a register. The event index decides whether the
+//! host writes the register too: it stores the shadow, makes a full fence, loads the event index.
+//! While the controller polls the cells, the event index is [`POLLED`], and a stale value costs at
+//! most a needless register write. Before the controller sleeps, it stores the value that it has
+//! seen as event index ([`Controller::ask_for_rings`]), makes a full fence (that of
 //! [`Parking::announce`](meantime_spec::seam::Parking::announce), which comes next), and reads
-//! every cell once more. Of the two fences one comes second, and its side sees the other's store:
-//! either the host writes the register, or the controller finds the new value. After sleeping,
+//! every cell once more. Whichever side's fence is second sees the other side's store: either the
+//! host writes the register, or the controller finds the new value. After sleeping,
 //! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
 //! writes the register needlessly.
 
@@ -51,7 +51,8 @@ impl QueueDoorbell {
         Some(Self { cell: Doorbell::new(doorbells, index)?, event: None })
     }
 
-    /// Its value. Acquire: the entries that the host wrote before ringing are visible after.
+    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
+    /// afterwards.
     #[inline(always)]
     pub(super) fn load(&self) -> u32 {
         self.cell.load()
@@ -59,10 +60,10 @@ impl QueueDoorbell {
 }
 
 impl Shadows {
-    /// The shadow of the doorbell at `index`, which begins at `value`, and its event index at
+    /// The shadow of the doorbell at `index`, initialised to `value`, with its event index at
     /// [`POLLED`].
     fn doorbell(&self, index: usize, value: u32) -> Option<QueueDoorbell> {
-        // 1.4 §5.7: as far apart as the registers.
+        // 1.4 §5.7: the same stride as the registers.
         let offset = index as u64 * (4 << SOFT_DSTRD);
         let (cell, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
         cell.store(value);
@@ -115,14 +116,14 @@ impl Controller {
     }
 
     /// Asks the host to write registers from now on: the controller is about to sleep. The caller
-    /// makes a full fence, and then reads everything once more.
+    /// makes a full fence, then reads everything once more.
     pub(crate) fn ask_for_rings(&mut self) {
         for (doorbell, event) in self.shadowed() {
             event.store(doorbell.load());
         }
     }
 
-    /// Polls doorbells again.
+    /// Returns to polling the doorbells.
     pub(crate) fn poll_again(&mut self) {
         for (_, event) in self.shadowed() {
             event.store(POLLED);

@@ -1,6 +1,6 @@
-//! Memory that the host takes back while the controller uses it.
+//! Memory that the host unmaps while the controller uses it.
 //!
-//! A host that goes away may free the memory of queues that it did not delete first. That ends
+//! A host that disconnects may free the memory of queues without deleting them first. That ends
 //! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
 
 use meantime_spec::seam::SeamError;
@@ -11,8 +11,8 @@ use super::{Controller, Refusal};
 use crate::hostmem::Ring;
 
 impl Controller {
-    /// Unmaps a region. Nothing touches it afterwards: commands transfer their data when they are
-    /// fetched, so a pending command only has to fail, and the queues that lie in the region end.
+    /// Unmaps a region. Nothing accesses it afterwards: commands transfer their data when they are
+    /// fetched, so pending commands only have to fail, and the queues in the region end.
     pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), SeamError> {
         let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
         let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
@@ -68,12 +68,12 @@ impl Controller {
         }
     }
 
-    /// Without its admin queue the controller can only be reset. After a shutdown the host need not
-    /// notice.
+    /// Without its admin queue the controller can only be reset. After a shutdown this sets no
+    /// CSTS.CFS.
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
-        // A doorbell written before does not count as one of a queue that never existed.
+        // Earlier doorbell writes do not count as stray.
         for index in 0..2 * self.cqs.len() {
             self.clear_doorbell(index);
         }
@@ -90,7 +90,7 @@ impl Controller {
         self.tolerate(qid, None, reason);
     }
 
-    /// Ends the submission queue `sqs[index]`. What was outstanding is aborted first (1.4 §5.6).
+    /// Ends the submission queue `sqs[index]`, aborting its outstanding commands first (1.4 §5.6).
     pub(super) fn take_out_sq(&mut self, index: usize, now_ns: u64) {
         let qid = self.sqs[index].qid;
         for command in self.pending.take_queue(qid) {
@@ -98,7 +98,7 @@ impl Controller {
         }
         self.announce_all(now_ns);
         self.update_timed();
-        // Order is kept: round robin goes on with the queue after it.
+        // Keeps the order: round robin continues with the queue after it.
         let sq = self.sqs.remove(index);
         if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
             cq.sqs -= 1;
@@ -106,7 +106,7 @@ impl Controller {
         self.clear_doorbell(sq_doorbell(qid));
     }
 
-    /// Records a violation that does no harm, and otherwise ignores it.
+    /// Records a harmless violation, which has no other effect.
     #[cold]
     pub(super) fn tolerate(&mut self, qid: u16, cid: Option<u16>, reason: &'static str) {
         self.counters.tolerated.add(1);

@@ -14,7 +14,7 @@ use crate::store::has_blocks;
 /// Entries of the Error Information log (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 64;
 
-/// The most failed commands whose details are kept until they complete.
+/// The most failed commands whose details are kept until completion.
 const MAX_NOTES: usize = 256;
 
 /// The latest errors.
@@ -54,7 +54,7 @@ fn location_of(status: Status) -> u16 {
 }
 
 impl ErrorLog {
-    /// Keeps the details of `sqe`, which fails, until its completion is written.
+    /// Keeps the details of `sqe`, which failed, until its completion is written.
     #[cold]
     pub(super) fn note(&mut self, sqid: u16, sqe: &Sqe, failure: &Failure) {
         if self.notes.len() == MAX_NOTES {
@@ -71,7 +71,7 @@ impl ErrorLog {
         self.notes.push_back(note);
     }
 
-    /// The completion of a command that failed is written.
+    /// Adds the log entry of a failed command when its completion is written.
     #[cold]
     pub(super) fn record(&mut self, sqid: u16, cid: u16, status: Status, phase: bool) {
         let is_it = |note: &ErrorLogEntry| (note.sqid.get(), note.cid.get()) == (sqid, cid);
@@ -97,7 +97,7 @@ impl ErrorLog {
         self.notes.clear();
     }
 
-    /// The page: the latest first, unused entries zero.
+    /// The log page: the latest error first, unused entries zero.
     pub(super) fn page(&self) -> Vec<u8> {
         let mut page = Vec::with_capacity(ERROR_ENTRIES * size_of::<ErrorLogEntry>());
         for entry in &self.entries {

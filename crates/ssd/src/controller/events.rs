@@ -21,8 +21,7 @@ pub(super) struct Events {
     /// Identifiers of the requests held, oldest first.
     requests: VecDeque<u16>,
     queued: VecDeque<AsyncEvent>,
-    /// Types of which an event was reported and not yet cleared by reading its log page, a bit
-    /// each.
+    /// Event types that were reported and not yet cleared by reading their log page, a bit each.
     masked: u8,
 }
 
@@ -31,7 +30,7 @@ impl Events {
         *self = Self::default();
     }
 
-    /// Which of the queued events could be reported now, given a request.
+    /// Index of the first queued event that could be reported, given a request.
     fn next(&self) -> Option<usize> {
         if self.queued.is_empty() || self.requests.is_empty() {
             return None;
@@ -42,13 +41,13 @@ impl Events {
     /// Whether an undelivered event waits only for room among the admin completions.
     #[inline(always)]
     pub(super) fn held_back(&self) -> bool {
-        // The test that nearly always decides comes first: this runs on idle turns.
+        // The most selective test comes first: this runs on idle turns.
         !self.queued.is_empty() && self.next().is_some()
     }
 }
 
 impl Controller {
-    /// Queues an event that the host may have asked for.
+    /// Queues an event, if the host has enabled it.
     pub(super) fn event(&mut self, code: AsyncEventCode) {
         let log_page = match u16::from(code) >> 8 {
             0 => lid::ERROR_INFORMATION,
@@ -63,8 +62,8 @@ impl Controller {
         self.deliver_events();
     }
 
-    /// Holds an Asynchronous Event Request. No completion entry is reserved for it, or requests
-    /// would fill a small admin queue.
+    /// Holds an Asynchronous Event Request. No completion entry is reserved for it, because
+    /// requests would otherwise fill a small admin queue.
     pub(super) fn hold_event_request(&mut self, cid: u16) -> Checked<()> {
         if self.events.requests.len() >= MAX_REQUESTS {
             let rule = "more Asynchronous Event Requests than AERL allows";
@@ -89,8 +88,8 @@ impl Controller {
         aborted
     }
 
-    /// Drops the held request `cid` without a completion, because the host uses its identifier for
-    /// another command: hosts that go away do so. False if it is not held.
+    /// Drops the held request `cid` without a completion because the host uses its identifier for
+    /// another command, as hosts do when they disconnect. False if it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
         let held = self.release_request(cid);
         if held {
@@ -101,7 +100,7 @@ impl Controller {
         held
     }
 
-    /// Holds request `cid` no longer. False if it was not held.
+    /// Releases request `cid`. False if it was not held.
     fn release_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         self.events.requests.remove(at);
@@ -111,7 +110,7 @@ impl Controller {
         true
     }
 
-    /// The host has read `log_page`: events of its type are reported again.
+    /// Called when the host has read `log_page`: events of its type are reported again.
     pub(super) fn clear_events(&mut self, log_page: u8) {
         let kind = match log_page {
             lid::ERROR_INFORMATION => AsyncEventKind::Error,

@@ -1,4 +1,4 @@
-//! Why a command fails: a value until the command ends, counted and remembered then.
+//! Why a command fails. The failure is counted and recorded when the command ends.
 
 use meantime_spec::log::ErrorLogEntry;
 use meantime_spec::sqe::Sqe;
@@ -11,7 +11,7 @@ use super::{Controller, Refusal};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     pub(super) status: Status,
-    /// The rule that the host broke. `None` if the failure is not the host's fault.
+    /// The rule that the host broke. `None` if the host is not at fault.
     rule: Option<&'static str>,
     /// The faulty parameter, as the Error Information log encodes it.
     pub(super) location: Option<u16>,
@@ -19,7 +19,7 @@ pub(super) struct Failure {
     pub(super) lba: Option<u64>,
 }
 
-/// What a command, or a step of it, results in.
+/// The result of a command, or of a step of it.
 pub(super) type Checked<T = Outcome> = Result<T, Failure>;
 
 /// The host broke `rule`: the command ends with `code` and Do Not Retry.
@@ -65,7 +65,7 @@ impl From<StatusCode> for Failure {
 }
 
 impl Controller {
-    /// The command `sqe` of queue `qid` ends with `failure`: counts and remembers it, and keeps its
+    /// Ends the command `sqe` of queue `qid` with `failure`: counts and remembers it, and keeps its
     /// details for the Error Information log.
     #[cold]
     pub(super) fn fail(&mut self, qid: u16, sqe: &Sqe, failure: Failure) -> Status {
@@ -76,7 +76,7 @@ impl Controller {
         self.refuse(qid, sqe.cid(), failure)
     }
 
-    /// The same for a command without details to keep.
+    /// As `fail`, for a command without details to keep.
     #[cold]
     pub(super) fn refuse(
         &mut self,

@@ -1,10 +1,10 @@
 //! The path of plain reads and writes when completions need no clock: one pass over the doorbell,
 //! the entries, the data and the completions, without allocation, lock, system call or division.
 //!
-//! Commands are executed in runs. Every cache line that a run of several will touch is prefetched
-//! before the first is used, so that the run waits for memory once. A command that is not plain
-//! ends the run and takes the general path ([`execute`](Controller::execute)), which also finds the
-//! status of an invalid command.
+//! Commands are executed in runs. Every cache line that a run of several commands touches is
+//! prefetched before the first is used, so the run waits for memory once. A command that is not
+//! plain ends the run and takes the general path ([`execute`](Controller::execute)), which also
+//! finds the status of an invalid command.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
@@ -19,7 +19,7 @@ use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
 use crate::medium::MediumSpan;
 use crate::store::Store;
 
-/// The most commands of one run: more misses in flight do not help.
+/// The most commands of a run: more outstanding cache misses do not help.
 pub(super) const RUN: usize = 32;
 
 /// A plain read or write, checked: at most two pieces of host memory.
@@ -40,18 +40,18 @@ struct Done {
     reads: u32,
     read_bytes: u64,
     written_bytes: u64,
-    /// The next command's identifier belongs to an outstanding command.
+    /// The next command's identifier is already outstanding.
     conflict: bool,
 }
 
 impl<'m> Plain<'m> {
-    /// `sqe` as a plain read or write, if it is a valid one.
+    /// Parses `sqe` as a plain read or write. `None` if it is another command, or invalid.
     #[inline(always)]
     fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
-        // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them
-        // all zero.
+        // Tests the low half of CDW0 at once: the opcode, with FUSE, PSDT and the reserved bits
+        // between all zero.
         let is_write = match sqe.cdw0.get() & 0xffff {
-            // With FUA it may have to flush first.
+            // With FUA it may need a flush first.
             READ if !(sqe.fua() && store.has_cache()) => false,
             WRITE if store.write_through() => true,
             _ => return None,
@@ -81,7 +81,7 @@ impl<'m> Plain<'m> {
         Some(Self { first, first_span, second, bytes, cid: sqe.cid(), is_write })
     }
 
-    /// Prefetches everything it will touch.
+    /// Prefetches everything that the transfer touches.
     #[inline(always)]
     fn prefetch(&self) {
         self.first_span.prefetch();
@@ -137,9 +137,9 @@ fn run(
 ) -> Done {
     let mut done = Done::default();
     if n == 1 {
-        // Depth 1: as little as possible between the doorbell and the completion. Prefetching costs
-        // more than it gains here (measured: 80 ns of 4 KiB): the copy itself keeps enough misses
-        // in flight, and a host that polls the completion entry takes its line back at once.
+        // Depth 1: as little work as possible between the doorbell and the completion. Prefetching
+        // costs more than it gains here (measured: 80 ns of 4 KiB): the copy itself keeps enough
+        // misses in flight, and a host that polls the completion entry takes its line back at once.
         let sqe = sq.ring.read_sqe(sq.head);
         if sq.outstanding > 0 && sq.cids.contains(sqe.cid()) {
             done.conflict = true;
@@ -182,7 +182,7 @@ fn run(
 }
 
 impl Controller {
-    /// One turn's commands of an I/O queue when every one completes at once.
+    /// Serves one turn's commands of an I/O queue when every command completes at once.
     #[inline(always)]
     pub(super) fn serve_at_once<C: Clock>(
         &mut self,
@@ -231,9 +231,9 @@ impl Controller {
         worked
     }
 
-    /// Executes the command at the head, which is not plain, or a fused pair; there is room for the
-    /// completion of one. How many commands it took; none if there is no room for the completions
-    /// of both.
+    /// Executes the command at the head, which is not plain, or a fused pair. There is room for one
+    /// completion. Returns the number of commands taken: 0 if a pair lacks room for its second
+    /// completion.
     #[cold]
     fn serve_one(&mut self, index: usize, tail: u32, conflict: bool) -> u32 {
         match self.head_of(index, tail) {

@@ -1,4 +1,4 @@
-//! Where injected faults act on a command.
+//! Applies injected faults to commands.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
@@ -12,12 +12,11 @@ use crate::faults::{Corruption, Seen, Verdict};
 use crate::hostmem::PAGE_BYTES;
 use crate::vwc::Extent;
 
-/// The data of `sqe`, a read, if it is to be sent once more when it is due: see
+/// The medium range of `sqe`, a read, if its data is to be sent again when it is due: see
 /// [`Command::late_data`].
 pub(super) fn late_data(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Option<(u64, u32)> {
     let (offset, len) = executed.extent();
-    // No list of PRPs: the host may have written to it by then, which it may once the command has
-    // ended.
+    // Not with a PRP list: the host may reuse the list's memory once the command has ended.
     let is_late = verdict.late_by_ns > 0
         && verdict.corrupt_read.is_none()
         && sqe.opcode() == io::READ
@@ -37,8 +36,8 @@ fn flip(data: &mut [u8], Corruption { first_bit, bits }: Corruption) {
 }
 
 impl Controller {
-    /// The faults injected into the command `sqe` of queue `qid`. `None`: the fault removed the
-    /// queues.
+    /// Decides on the faults injected into the command `sqe` of queue `qid`. `None` if a fault
+    /// removed the queues.
     #[inline(always)]
     pub(super) fn judge(&mut self, qid: u16, sqe: &Sqe, now_ns: u64) -> Option<Verdict> {
         if self.faults.is_none() {
@@ -65,7 +64,7 @@ impl Controller {
         Some(verdict)
     }
 
-    /// Corrupts the data of an executed command, if a fault says so.
+    /// Corrupts the data of an executed command, if a fault requires it.
     pub(super) fn spoil(&mut self, verdict: &Verdict, sqe: &Sqe, executed: &Executed) {
         if !executed.outcome.status.is_success() {
             return;
@@ -85,7 +84,7 @@ impl Controller {
         }
     }
 
-    /// Sends the data of a late read, which ends successfully now.
+    /// Sends the data of a late read again, which now ends successfully.
     #[cold]
     pub(super) fn send_late_data(&mut self, command: &Command) {
         let (Some((offset, len)), Some((prp1, prp2))) = (command.late_data, command.prps) else {
@@ -107,8 +106,7 @@ impl Controller {
         self.counters.injected_corruptions.add(u64::from(!data.is_empty()));
     }
 
-    /// Flips bits of what is stored in the `len` bytes of the medium at `offset`, as one more write
-    /// of it.
+    /// Flips bits of the `len` bytes stored on the medium at `offset`, as one more write of them.
     fn corrupt_stored(&mut self, offset: u64, len: u64, corruption: Corruption, sqe: &Sqe) {
         let Some(namespace) = self.store.namespace(sqe.nsid.get()) else { return };
         let block_bytes = namespace.block_bytes();
@@ -152,8 +150,8 @@ impl Controller {
         self.complete_at(command, now_ns, verdict.late_by_ns, || now_ns);
     }
 
-    /// Completes a command that was taken in: now, or when it is due, at `done_ns` and `late_by_ns`
-    /// later. The completion is stamped with `now_ns`.
+    /// Completes a started command: now, or at `done_ns` plus `late_by_ns`. The completion is
+    /// stamped with `now_ns`.
     pub(super) fn complete_at(
         &mut self,
         command: Command,
@@ -171,7 +169,7 @@ impl Controller {
         }
     }
 
-    /// Never completes the command just taken in of `sqs[index]`: releases its entry.
+    /// Never completes the command just started on `sqs[index]`: releases its entry.
     pub(super) fn lose(&mut self, index: usize) {
         self.counters.injected_losses.add(1);
         if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {

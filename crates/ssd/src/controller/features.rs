@@ -22,14 +22,14 @@ pub(super) const COMPOSITE_KELVIN: u16 = 310;
 pub(super) const WARNING_KELVIN: u16 = 343;
 pub(super) const CRITICAL_KELVIN: u16 = 353;
 
-/// Beyond the greatest feature identifier.
+/// One more than the greatest feature identifier.
 const FIDS: usize = fid::HOST_BEHAVIOR_SUPPORT as usize + 1;
 
-/// The values of all features but those of interrupt vectors: those in force, those saved, or the
-/// defaults.
+/// The values of all features except those of interrupt vectors. There is one set each of current,
+/// saved and default values.
 #[derive(Clone)]
 pub(super) struct Values {
-    /// As in DW0 of Get Features, by identifier. Of Host Behavior Support: ACRE.
+    /// By identifier, as in DW0 of Get Features. For Host Behavior Support: ACRE.
     dw0: [u32; FIDS],
     pub(super) over_kelvin: u16,
     pub(super) under_kelvin: u16,
@@ -40,7 +40,7 @@ pub(super) struct Values {
 
 pub(super) struct Features {
     pub(super) current: Values,
-    /// What a reset brings back; the defaults as long as nothing was saved.
+    /// The values that a reset restores; the defaults until any are saved.
     pub(super) saved: Values,
     default: Values,
     burst: u32,
@@ -87,7 +87,7 @@ impl Values {
         values
     }
 
-    /// Takes over the value of feature `fid`.
+    /// Copies the value of feature `fid`.
     pub(super) fn copy(&mut self, fid: u8, from: &Self) {
         self[fid] = from[fid];
         match fid {
@@ -102,7 +102,7 @@ impl Values {
         }
     }
 
-    /// Which events the host has asked for.
+    /// The events that the host has enabled.
     pub(super) fn events(&self) -> AsyncEventConfig {
         AsyncEventConfig(self[fid::ASYNC_EVENT_CONFIG])
     }
@@ -138,13 +138,13 @@ impl Features {
         Arbitration(self.current[fid::ARBITRATION])
     }
 
-    /// Commands to take from one submission queue before the next has its turn.
+    /// The number of commands taken from a submission queue before the next queue's turn.
     #[inline(always)]
     pub(super) fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// How many I/O queues of each kind the host may create.
+    /// The number of I/O queues of each kind that the host may create.
     pub(super) fn queues(&self) -> NumberOfQueues {
         NumberOfQueues(self.current[fid::NUMBER_OF_QUEUES])
     }
@@ -175,8 +175,8 @@ pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabil
 }
 
 impl Controller {
-    /// The value of namespace `nsid`. Hosts from before the feature was per namespace ask with NSID
-    /// 0: for the value of all namespaces.
+    /// The value of namespace `nsid`. Hosts written before the feature became per-namespace ask
+    /// with NSID 0: it returns the common value of all namespaces.
     fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
         if nsid == 0 && !self.config.strict {
             let first = values.first().copied();

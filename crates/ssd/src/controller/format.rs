@@ -25,7 +25,7 @@ impl Controller {
             let rule = "Format NVM: metadata or protection information, which no format has";
             return Err(refused(StatusCode::InvalidFormat, rule).at(40, 4));
         }
-        // 1 erases the user data, which happens in any case.
+        // SES 1 erases the user data, which happens in any case.
         if sqe.ses() > 1 {
             let rule = "Format NVM: a secure erase that FNA does not offer, or a reserved one";
             return Err(invalid_field(41, 1, rule));
@@ -34,7 +34,7 @@ impl Controller {
             let rule = "Format NVM: the namespace is write protected";
             return Err(refused(StatusCode::NamespaceIsWriteProtected, rule));
         }
-        // 1.4 §5.23: I/O commands being processed for the namespace are a reason to refuse.
+        // 1.4 §5.23: pending I/O commands of the namespace are a reason to refuse.
         if self.pending.has_namespace(nsid) {
             let rule = "Format NVM: I/O commands of the namespace are outstanding";
             return Err(refused(StatusCode::CommandSequenceError, rule));
@@ -53,7 +53,7 @@ impl Controller {
         {
             self.event(AsyncEventCode::NamespaceAttributeChanged);
         }
-        // Blocks that could not be read are gone.
+        // The format has cleared all uncorrectable blocks.
         self.choose_path();
         Ok(Outcome::OK)
     }

@@ -1,8 +1,8 @@
 //! Fused operations (1.4 §4.12, §6.2): Compare and Write.
 //!
 //! Both commands are fetched together, so nothing is executed between them. Commands transfer their
-//! data when they are fetched, so the pair is atomic. A power cut may tear no write of ACWU, as
-//! none of AWUPF.
+//! data when they are fetched, so the pair is atomic. A power cut may not tear a write of ACWU
+//! blocks, nor one of AWUPF.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::{Sqe, fuse};
@@ -13,23 +13,23 @@ use super::complete::Outcome;
 use super::failure::invalid_field;
 use crate::clock::Clock;
 
-/// What there is at the head of a submission queue.
+/// The entry or entries at the head of a submission queue.
 pub(super) enum Head {
-    /// An entry that is no first command of a pair, or one without its second, which is then
-    /// refused for that.
+    /// An entry that is not the first command of a pair, or one without its second, which is then
+    /// refused.
     One,
     /// Both commands of a pair.
     Pair(Sqe, Sqe),
-    /// The same, without room for both completions.
+    /// A pair, without room for both completions.
     NoRoom,
 }
 
-/// What becomes of a pair that breaks a rule: the statuses of its commands.
+/// The statuses of a pair that breaks a rule, one for each command.
 type Refused = (Status, Status);
 
 impl Controller {
-    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. One doorbell has
-    /// to announce both commands.
+    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. One doorbell
+    /// write has to announce both commands.
     pub(super) fn head_of(&mut self, index: usize, tail: u32) -> Head {
         let sq = &self.sqs[index];
         let first = sq.ring.read_sqe(sq.head);
@@ -38,7 +38,7 @@ impl Controller {
         }
         let second = sq.ring.read_sqe(sq.index(1));
         let cqid = usize::from(sq.cqid);
-        // A queue that can never hold two completions would wait for ever.
+        // A queue that can never hold two completions would block the pair for ever.
         let can_hold = self.cqs[cqid].as_ref().is_some_and(|cq| cq.ring.entries() > 2);
         if second.fuse() != fuse::SECOND || !can_hold {
             return Head::One;
@@ -50,7 +50,7 @@ impl Controller {
         Head::Pair(first.with_fuse(fuse::NONE), second.with_fuse(fuse::NONE))
     }
 
-    /// Whether the two are a fused operation that there is.
+    /// Checks that the two commands form a supported fused operation.
     fn check_pair(&mut self, qid: u16, first: &Sqe, second: &Sqe) -> Result<(), Refused> {
         let blocks = |sqe: &Sqe| (sqe.nsid.get(), sqe.slba(), sqe.nlb());
         let both = if (first.opcode(), second.opcode()) != (io::COMPARE, io::WRITE) {
@@ -81,7 +81,7 @@ impl Controller {
         self.end_at_once(index, second, refused.map(|statuses| statuses.1).or(failed).or(other));
     }
 
-    /// Completes a command with `status`, or else executes it first.
+    /// Completes a command with `status`, or executes it first if there is none.
     pub(super) fn end_at_once(
         &mut self,
         index: usize,
@@ -101,7 +101,7 @@ impl Controller {
     }
 
     /// Executes a pair that was fetched from `sqs[index]` at `seen_ns`, and completes its commands
-    /// when their times have come.
+    /// when they are due.
     pub(super) fn start_pair<C: Clock>(
         &mut self,
         index: usize,
@@ -111,7 +111,7 @@ impl Controller {
     ) {
         let qid = self.sqs[index].qid;
         let refused = self.check_pair(qid, first, second).err();
-        // The first one may use more than one entry (a fault), so the second one's is reserved.
+        // A fault may make the first one use more than one entry, so the second one's is reserved.
         let cqid = usize::from(self.sqs[index].cqid);
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved += 1;
@@ -137,7 +137,7 @@ impl Controller {
     }
 }
 
-/// The end of a second command whose first has failed.
+/// The status of a second command whose first has failed.
 fn failed_fused() -> Status {
     Status::from_code(StatusCode::CommandAbortedFailedFused)
 }

@@ -31,7 +31,7 @@ impl Controller {
         let nsid = sqe.nsid.get();
         let namespace = self.store.namespace(nsid).ok_or_else(no_such_namespace);
         let data: Vec<u8> = match sqe.cns() {
-            // NSID FFFFFFFFh, for what all namespaces have in common, is only meaningful with
+            // NSID FFFFFFFFh (the capabilities common to all namespaces) is only meaningful with
             // Namespace Management.
             cns::NAMESPACE => self.identify_namespace(namespace?, nsid).as_bytes().into(),
             cns::CONTROLLER => self.identify_controller().as_bytes().into(),
@@ -59,13 +59,13 @@ impl Controller {
                 }
                 data
             }
-            // Of 2.0; hosts ask for them whatever VS says.
+            // Data structures of 2.0; hosts ask for them whatever VS says.
             cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET
                 if sqe.csi() != csi::NVM =>
             {
                 return Err(invalid_field(47, 0, "Identify: of another command set than NVM"));
             }
-            // No protection information, hence no storage tags.
+            // No protection information, therefore no storage tags.
             cns::NAMESPACE_OF_COMMAND_SET => namespace.map(|_| Vec::new())?,
             // No command has a limit of its own.
             cns::CONTROLLER_OF_COMMAND_SET => Vec::new(),
@@ -88,14 +88,14 @@ impl Controller {
     fn identify_controller(&self) -> IdentifyController {
         let config = &self.config;
         let mut c = IdentifyController::new_zeroed();
-        // What the PCI function has, where there is one (1.4 §5.15.2.1, figure 247).
+        // The PCI function's values, where there is one (1.4 §5.15.2.1, figure 247).
         c.vid.set(VENDOR_ID);
         c.ssvid.set(VENDOR_ID);
         c.set_serial(&config.serial);
         c.set_model(&config.model_number);
         c.set_firmware(&config.firmware);
         c.set_subsystem_nqn(&format!("nqn.2026-01.io.meantime:{}", config.serial));
-        // In units of the smallest page, as a power of two; 0 is no limit (1.4 Figure 247).
+        // In units of the smallest page, as a power of two; 0 means no limit (1.4 Figure 247).
         c.mdts = match config.mdts_bytes {
             0 => 0,
             bytes => (bytes.trailing_zeros() - 12) as u8,
@@ -172,8 +172,8 @@ impl Controller {
         n
     }
 
-    /// A namespace's identifier, derived from the serial number so that it is the same each time.
-    /// Two SSDs with one serial number have the same, so NSFEAT does not say that identifiers are
+    /// A namespace's identifier, derived from the serial number so that it is stable across runs.
+    /// Two SSDs with one serial number have the same, so NSFEAT does not claim that identifiers are
     /// never reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
         let mut nguid = [0; 16];

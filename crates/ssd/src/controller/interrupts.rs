@@ -16,7 +16,7 @@ struct Vector {
     coalescing_disabled: bool,
     /// Completions held back.
     held: u32,
-    /// When they must be announced at the latest; only if any are held back.
+    /// Latest time to announce them; valid only if any are held back.
     deadline_ns: u64,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Interrupts {
     pub(super) coalescing: InterruptCoalescing,
     /// Vectors with completions held back.
     holding: u32,
-    /// Whether another process owns the eventfds, and may have made writes to them block.
+    /// Whether another process owns the eventfds, and could make writes to them block.
     guarded: bool,
 }
 
@@ -35,7 +35,7 @@ impl Interrupts {
         Self { vectors, coalescing: InterruptCoalescing(0), holding: 0, guarded: false }
     }
 
-    /// For a host in another process, which may fill an eventfd of its own and have it block.
+    /// For a host in another process, which could fill its own eventfd so that a write blocks.
     pub(super) fn of_stranger(vectors: u16) -> Self {
         Self { guarded: true, ..Self::new(vectors) }
     }
@@ -59,15 +59,15 @@ impl Interrupts {
         self.vectors.get_mut(usize::from(vector)).map(|v| &mut v.coalescing_disabled)
     }
 
-    /// Whether completions of `vector` are held back at all. 1.4 §5.21.1.8: a time of 0 is no
-    /// delay, and an (0's based) threshold of 0 is one completion.
+    /// Whether completions of `vector` are held back. 1.4 §5.21.1.8: a time of 0 means no delay,
+    /// and a (0's based) threshold of 0 means one completion.
     pub(super) fn coalesces(&self, vector: u16) -> bool {
         self.coalescing.time() != 0
             && self.coalescing.thr() != 0
             && !self.vectors[usize::from(vector)].coalescing_disabled
     }
 
-    /// Announces now. True if an interrupt was sent.
+    /// Sends the interrupt now. True if one was sent.
     pub(super) fn signal(&mut self, vector: u16) -> bool {
         let vector = &mut self.vectors[usize::from(vector)];
         if vector.held > 0 {
@@ -87,7 +87,7 @@ impl Interrupts {
         }
     }
 
-    /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was
+    /// Adds `n` completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was
     /// sent.
     pub(super) fn hold(&mut self, vector: u16, n: u32, now_ns: u64) -> bool {
         let threshold = u32::from(self.coalescing.thr()) + 1;
@@ -100,7 +100,7 @@ impl Interrupts {
         v.held >= threshold && self.signal(vector)
     }
 
-    /// When the next interrupt must be sent at the latest.
+    /// The earliest deadline of a held-back interrupt.
     pub(super) fn next_deadline_ns(&self) -> Option<u64> {
         if self.holding == 0 {
             return None;
@@ -120,7 +120,7 @@ impl Interrupts {
         sent
     }
 
-    /// The state after a controller reset: no coalescing. Vectors stay, as MSI-X does.
+    /// Sets the state after a controller reset: no coalescing. Vectors stay, as MSI-X does.
     pub(super) fn reset(&mut self) {
         self.coalescing = InterruptCoalescing(0);
         self.holding = 0;
@@ -149,7 +149,7 @@ mod tests {
         interrupts.set_event(0, Some(Arc::clone(&event).into())).unwrap();
         assert!(interrupts.signal(0));
         assert_eq!(count(), 1);
-        // eventfd(2): the most that it holds; a write would wait for a read.
+        // The greatest count of an eventfd (eventfd(2)); a further write would wait for a read.
         rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (sender, done) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(interrupts.signal(0)));

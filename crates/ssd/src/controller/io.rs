@@ -53,7 +53,7 @@ impl Executed {
         }
     }
 
-    /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
+    /// Whether the command wrote to the medium: all of [`Executed::extent`], and nothing else.
     pub(super) fn writes(&self) -> bool {
         match self.work {
             Work::Write => true,
@@ -63,7 +63,7 @@ impl Executed {
         }
     }
 
-    /// Where on the medium, and how many bytes.
+    /// Offset on the medium and length, in bytes.
     pub(super) fn extent(&self) -> (u64, u64) {
         (self.offset, self.bytes)
     }
@@ -75,8 +75,8 @@ fn data_pointers(sqe: &Sqe) -> (u64, u64) {
     (sqe.prp1.get(), if sqe.psdt() == psdt::PRP { sqe.prp2.get() } else { 0 })
 }
 
-/// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4
-/// §4.2); half a fused operation is none.
+/// Checks that hold for CDW0 of every command: SGLs only for I/O commands, and none for metadata
+/// (1.4 §4.2); no half of a fused operation.
 pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
         let rule = "one command of a fused operation, without the other next to it";
@@ -94,7 +94,7 @@ pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     Err(invalid_field(1, bit, rule))
 }
 
-/// A medium that failed is a write fault.
+/// A medium failure is a write fault.
 pub(super) fn check_stored(sqe: &Sqe, stored: bool) -> Checked<()> {
     if stored {
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) fn check_stored(sqe: &Sqe, stored: bool) -> Checked<()> {
     Err(StatusCode::WriteFault.into())
 }
 
-/// Calls `f` with the memory of each of `segments` that has any, and its place in the data.
+/// Calls `f` with the memory of each of `segments` that has any, and its offset in the data.
 fn for_each_slice(
     host: &HostMemory,
     segments: &[Segment],
@@ -121,7 +121,7 @@ fn for_each_slice(
 }
 
 impl Controller {
-    /// Executes an I/O command, data and all.
+    /// Executes an I/O command, including its data transfer.
     pub(super) fn execute(&mut self, qid: u16, sqe: &Sqe) -> Executed {
         let executed = self.try_execute(qid, sqe);
         executed.unwrap_or_else(|failure| Executed::free(self.fail(qid, sqe, failure)))
@@ -191,14 +191,14 @@ impl Controller {
         }
         let lba_of = |at: u64| sqe.slba() + (at >> ns.lba_shift);
         if let Some(at) = self.store.first_uncorrectable(extent) {
-            // Caused by the host, but no broken rule, hence not a refusal.
+            // Caused by the host, but breaks no rule, so it is not counted as a refusal.
             let (cid, lba) = (sqe.cid(), lba_of(at - extent.offset));
             tracing::debug!(cid, lba, "read of a block that Write Uncorrectable has marked");
             self.counters.media_errors.add(1);
             let status = Status::from_code(StatusCode::UnrecoveredReadError).with_dnr();
             return Err(Failure::from(status).at_lba(lba));
         }
-        // With FUA, what is read or compared has to be on the medium (1.4 §6.9).
+        // With FUA, data read or compared has to be on the medium (1.4 §6.9).
         check_stored(sqe, !sqe.fua() || self.store.flush_for_read())?;
         if opcode == IoOpcode::Read {
             self.transfer(extent.offset);
@@ -210,14 +210,14 @@ impl Controller {
         if opcode == IoOpcode::Compare
             && let Err(at) = self.compare(extent)
         {
-            // Not the host's fault, hence not a refusal.
+            // Not the host's fault, so it is not counted as a refusal.
             let status = Status::from_code(StatusCode::CompareFailure).with_dnr();
             return Err(Failure::from(status).at_lba(lba_of(at)));
         }
         Ok(Executed::done(Work::Read, extent, sqe, transfers))
     }
 
-    /// The blocks of a command, checked against the namespace and, if it transfers them, against
+    /// The blocks of a command, checked against the namespace and, if it transfers data, against
     /// MDTS.
     fn extent(&self, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Checked<Extent> {
         let mdts_bytes = self.config.mdts_bytes;
@@ -246,7 +246,8 @@ impl Controller {
         });
     }
 
-    /// Whether `segments` hold what the medium does in `extent`; else how many bytes of it.
+    /// Compares `segments` with the medium's `extent`. The error is the number of equal bytes
+    /// before.
     fn compare(&self, extent: Extent) -> Result<(), u64> {
         let (mut host, mut medium) = (vec![0; extent.len as usize], vec![0; extent.len as usize]);
         self.collect(&mut host);
@@ -255,17 +256,17 @@ impl Controller {
         differs.map_or(Ok(()), |at| Err(at as u64))
     }
 
-    /// Copies `segments` to `data`, which is as long.
+    /// Copies `segments` to `data`, which has the same length.
     pub(super) fn collect(&self, data: &mut [u8]) {
         for_each_slice(&self.host, &self.segments, |slice, place| slice.read(&mut data[place]));
     }
 
-    /// Copies `data` to `segments`, which are as long.
+    /// Copies `data` to `segments`, which have the same length.
     pub(super) fn scatter(&self, data: &[u8]) {
         for_each_slice(&self.host, &self.segments, |slice, place| slice.write(&data[place]));
     }
 
-    /// Records that `extents` were written just now, if there is a record.
+    /// Records that `extents` were just written, if recording is on.
     fn record(&mut self, extents: &[Extent], fua: bool) -> Option<Recorded> {
         let recorder = self.recorder.as_ref()?;
         let mut first = None;
@@ -294,7 +295,7 @@ impl Controller {
         Some(Recorded::Writes(number, 1))
     }
 
-    /// A command that was recorded is complete.
+    /// Records the completion of a command.
     pub(super) fn record_done(&mut self, command: &Command) {
         let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else {
             return;
@@ -333,7 +334,7 @@ impl Controller {
         let data = &mut data[..sqe.nr() as usize * RANGE_BYTES];
         self.gather(sqe, data.len() as u64)?;
         self.collect(data);
-        // All are checked before the first is touched.
+        // All ranges are checked before the first is changed.
         let mut extents = Vec::new();
         for bytes in data.chunks_exact(RANGE_BYTES) {
             let Ok(range) = DsmRange::read_from_bytes(bytes) else { continue };
@@ -345,7 +346,7 @@ impl Controller {
             };
             extents.push(ns.extent(slba, range.length.get()).ok_or_else(beyond)?);
         }
-        // Without the deallocate attribute the command is advice, and costs nothing.
+        // Without the deallocate attribute the command is only advice, at no cost.
         let deallocates = sqe.cdw11.get() & DSM_AD != 0;
         extents.retain(|extent| deallocates && extent.len > 0);
         for extent in &extents {
@@ -353,7 +354,7 @@ impl Controller {
             check_stored(sqe, stored)?;
         }
         self.counters.other_io.add(1);
-        // (What is at the data pointer is a list of ranges: not what the blocks hold now.)
+        // (The data pointer refers to a list of ranges, not to the new content of the blocks.)
         let recorded = self.record(&extents, false).map(|recorded| match recorded {
             Recorded::Writes(first, count) => Recorded::Deallocations(first, count),
             other => other,
@@ -368,8 +369,7 @@ impl Controller {
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and
-    /// completes it when its time has come. Returns the result; `None` if a fault has removed the
-    /// queues.
+    /// completes it when it is due. Returns the result; `None` if a fault has removed the queues.
     pub(super) fn start_timed<C: Clock>(
         &mut self,
         index: usize,
@@ -401,7 +401,7 @@ impl Controller {
             self.lose(index);
             return Some(executed.outcome.status);
         }
-        // First, the time to leave a power state.
+        // The time to leave a power state comes first.
         let awake_ns = self.power.awake_at_ns(seen_ns, !self.pending.is_empty());
         let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, awake_ns);
         let command = Command {
@@ -428,7 +428,7 @@ impl Controller {
 fn changes_blocks(opcode: IoOpcode, sqe: &Sqe) -> bool {
     match opcode {
         IoOpcode::Write | IoOpcode::WriteZeroes | IoOpcode::WriteUncorrectable => true,
-        // Without the deallocate attribute it is advice.
+        // Without the deallocate attribute the command is advice.
         IoOpcode::DatasetManagement => sqe.cdw11.get() & DSM_AD != 0,
         _ => false,
     }

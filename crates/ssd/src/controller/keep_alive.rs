@@ -1,8 +1,8 @@
 //! Keep Alive Timer (1.4 §5.21.1.15, §7.12).
 //!
 //! It is traffic based (CTRATT.TBKAS): every fetched command restarts it. So a busy controller need
-//! not check it; an idle one does, by the counters, with its other checks. It expires after one to
-//! two times the time that was set.
+//! not check it. An idle one compares the counters along with its other checks. The timer expires
+//! after one to two times its value.
 //!
 //! Commands that wait to be fetched also restart it, once: the controller's thread may not have run
 //! for that long, or there is no room for completions. A host that is gone rings no doorbell.
@@ -15,16 +15,16 @@ use super::Controller;
 /// KAS, in units of 100 ms.
 pub(super) const GRANULARITY_100MS: u16 = 1;
 
-/// SQ and command identifier of an error that is no command's (1.4 §5.14.1.1).
+/// SQ and command identifier of an error that belongs to no command (1.4 §5.14.1.1).
 const NO_COMMAND: u16 = 0xffff;
 
 /// When the host was last active.
 #[derive(Default)]
 pub(super) struct KeepAlive {
     since_ns: u64,
-    /// How many commands were fetched by then.
+    /// The number of commands fetched by then.
     seen: u64,
-    /// What [`Controller::tails`] were then.
+    /// The value of [`Controller::tails`] then.
     tails: u64,
 }
 
@@ -35,7 +35,7 @@ impl Controller {
         self.counters.admin_commands.get().wrapping_add(io)
     }
 
-    /// A number that changes when the host rings a submission queue's doorbell with a good value.
+    /// A number that changes when the host rings a submission queue's doorbell with a valid value.
     fn tails(&self) -> u64 {
         self.sqs.iter().fold(0, |tails: u64, sq| {
             let tail = sq.doorbell.load();
@@ -44,7 +44,7 @@ impl Controller {
         })
     }
 
-    /// Restarts the timer: the host was active, or has set it.
+    /// Restarts the timer: the host was active, or has set the feature.
     pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
         self.keep_alive =
             KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
@@ -63,8 +63,7 @@ impl Controller {
     }
 
     /// Checks whether the host has sent anything since the last check. If that was too long ago,
-    /// the controller records an error, stops and sets CSTS.CFS, as there is no connection that it
-    /// could end.
+    /// the controller records an error, stops and sets CSTS.CFS, as it has no connection to end.
     pub(crate) fn look_for_life(&mut self, now_ns: u64) {
         let Some(until_ns) = self.keep_alive_until_ns() else { return };
         if self.commands_fetched() != self.keep_alive.seen || self.tails() != self.keep_alive.tails

@@ -54,7 +54,7 @@ impl Controller {
             return Err(invalid_field(48, 0, "log page offset beyond the page, or no dword"));
         }
         let len = sqe.numd_dwords() * 4;
-        // Without an MDTS the general bound still keeps the answer within reason.
+        // Without an MDTS the general bound still limits the answer.
         let max =
             if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
         if len > max {

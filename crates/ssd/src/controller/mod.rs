@@ -90,13 +90,13 @@ pub(crate) enum Turn {
 pub struct Refusal {
     /// The queue it happened on; 0 for registers too.
     pub qid: u16,
-    /// The command, if it was one.
+    /// Identifier of the command, if the refusal concerns one.
     pub cid: Option<u16>,
-    /// The status that the command got, if it failed for it.
+    /// The status of the failed command, if it failed.
     pub status: Option<Status>,
     /// The rule that was broken.
     pub reason: &'static str,
-    /// It was tolerated: hosts do it when they go away, and it does no harm. A
+    /// Whether it was tolerated: hosts do it when they disconnect, and it is harmless. A
     /// [strict](SsdConfig::strict) SSD does not tolerate it.
     pub tolerated: bool,
 }
@@ -114,8 +114,8 @@ pub(crate) struct Controller {
     cqs: Vec<Option<Cq>>,
     /// The host's shadow doorbells, if it has set them up.
     shadows: Option<Shadows>,
-    /// Doorbells, by their index, of queues that ended with their memory: until the host deletes
-    /// them or reuses their identifiers.
+    /// Indexes of the doorbells of queues that ended with their memory, until the host deletes the
+    /// queues or reuses their identifiers.
     ended: BTreeSet<usize>,
     interrupts: Interrupts,
     service: Service,
@@ -133,22 +133,22 @@ pub(crate) struct Controller {
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stamps: Option<Arc<StampRing>>,
     recorder: Option<Recorder>,
-    /// The latest, oldest first.
+    /// The latest refusals, oldest first.
     pub(crate) refusals: VecDeque<Refusal>,
-    /// Commands complete when they are fetched, and nothing needs the time.
+    /// Commands complete when they are fetched, and no work needs the time.
     immediate: bool,
-    /// Something is due at a known time.
+    /// Work is due at a known time.
     timed: bool,
-    /// Not every command is fetched at once: the arbiter says which.
+    /// Not every command is fetched at once: the arbiter chooses.
     arbitrated: bool,
     arbiter: Arbiter,
     /// The most commands inside the device.
     most_inside: u32,
     /// When CSTS.RDY becomes 1.
     ready_at_ns: Option<u64>,
-    /// The memory of the current command's data. Kept for its capacity.
+    /// The memory of the current command's data. Kept between commands for its capacity.
     segments: Vec<Segment>,
-    /// A queue whose next command waits for room among its completions.
+    /// The next command of a queue waits for room in its completion queue.
     blocked: bool,
 }
 
@@ -197,7 +197,7 @@ impl Controller {
         controller
     }
 
-    /// Its own memory as the host sees it.
+    /// The controller's own memory as the host sees it.
     pub(crate) fn memory(&self) -> Option<ControllerMemory> {
         let own = self.host.own()?;
         let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
@@ -232,7 +232,7 @@ impl Controller {
         }
     }
 
-    /// All that the namespaces hold.
+    /// The content of all namespaces.
     pub(crate) fn contents(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.store.total_bytes() as usize];
         self.store.span(0, bytes.len()).read(&mut bytes);
@@ -264,8 +264,8 @@ impl Controller {
         self.interrupts.set_event(vector, event)
     }
 
-    /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is
-    /// reset. Returns how many writes were lost.
+    /// Power fails and returns: a random subset of unflushed data is lost, and the controller is
+    /// reset. Returns the number of lost writes.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
         let (lost, torn) = self.store.power_cut(rng);
         self.counters.injected_tears.add(torn);
@@ -278,15 +278,15 @@ impl Controller {
         lost
     }
 
-    /// Function level reset: everything but the host's memory and interrupts as after power-on. No
-    /// data is lost.
+    /// Function level reset: everything except the host's memory and interrupts is as after
+    /// power-on. No data is lost.
     pub(crate) fn reset_function(&mut self) {
         self.reset();
         self.power_on();
     }
 
-    /// The same, and the host is gone with its memory and interrupts. The next host uses
-    /// `doorbells`, which the former one cannot reach.
+    /// Like `reset_function`, and removes the host with its memory and interrupts. The next host
+    /// uses `doorbells`, which the former one cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::with_own(self.host.own().cloned());
@@ -307,8 +307,7 @@ impl Controller {
         self.update_timed();
     }
 
-    /// The device comes back to the bus, as after power was switched on. What a volatile cache held
-    /// is still there.
+    /// The device returns to the bus, as after power-on. The volatile cache keeps its content.
     pub(crate) fn plug(&mut self) {
         if self.regs.is_gone() {
             self.reset();
@@ -324,11 +323,11 @@ impl Controller {
         if self.timed | self.arbitrated {
             return self.turn_by_clock(clock);
         }
-        // Only executed commands make anything due: without work, nothing new is due.
+        // Only executed commands create timed work: without commands, nothing new is due.
         if self.serve_all(clock) { Turn::Worked } else { self.without_work() }
     }
 
-    /// The same while something is due later, or not every command may be fetched.
+    /// A turn while work is due later, or not every command may be fetched.
     #[inline(never)]
     fn turn_by_clock<C: Clock>(&mut self, clock: &C) -> Turn {
         let mut worked = self.timed && self.expire(clock.now_ns());
@@ -363,8 +362,8 @@ impl Controller {
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
-            // Do not prefetch the next entry without a doorbell: that takes the line away from the
-            // host, which is about to write it (tried, no gain).
+            // Does not prefetch the next entry without a doorbell: that takes the line away from
+            // the host, which is about to write it (tried, no gain).
             if tail != sq.head {
                 worked |= self.serve(index, tail, self.features.burst(), clock);
             }
@@ -373,8 +372,8 @@ impl Controller {
         worked
     }
 
-    /// Fetches and executes commands, at most `burst` unless it is the admin queue, of a queue
-    /// whose tail doorbell is not at its head. True if there were any.
+    /// Fetches and executes commands of a queue whose tail doorbell is not at its head: at most
+    /// `burst`, except on the admin queue. True if there were any.
     #[inline(always)]
     fn serve<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let sq = &mut self.sqs[index];
@@ -397,8 +396,8 @@ impl Controller {
         }
     }
 
-    /// Room for completions of the commands of `sqs[index]`, after looking at the head doorbell if
-    /// there seems to be none.
+    /// Room for completions of the commands of `sqs[index]`. Reads the head doorbell if there seems
+    /// to be none.
     fn room(&mut self, index: usize, wanted: u32) -> u32 {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
@@ -412,8 +411,8 @@ impl Controller {
         room
     }
 
-    /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be
-    /// faulty.
+    /// Serves one turn's commands of an I/O queue whose completions come later, need stamps, or may
+    /// be faulty.
     fn serve_timed<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let wanted = self.sqs[index].available(tail).min(burst);
         let n = wanted.min(self.room(index, wanted)).min(self.room_inside());
@@ -424,7 +423,7 @@ impl Controller {
         let mut taken = 0;
         while taken < n {
             let sq = &self.sqs[index];
-            // An earlier command's injected stray may have used the room that this turn began with.
+            // An earlier command's injected stray completion may have used this turn's room.
             if self.cqs[usize::from(sq.cqid)].as_ref().is_none_or(|cq| cq.room() == 0) {
                 break;
             }
@@ -444,7 +443,7 @@ impl Controller {
                     self.start_timed(index, &sqe, None, seen_ns, clock);
                 }
             }
-            // A fault may have taken the queues away.
+            // A fault may have removed the queues.
             if self.sqs.get(index).is_none_or(|sq| sq.qid != qid) {
                 return true;
             }
@@ -453,8 +452,8 @@ impl Controller {
         taken > 0
     }
 
-    /// Checks every doorbell, including those of no queue, and whether the host still exists: on
-    /// idle turns only.
+    /// Checks every doorbell, including those without a queue, and whether the host is still alive.
+    /// Called on idle turns only.
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
@@ -475,7 +474,7 @@ impl Controller {
         self.deliver_events();
     }
 
-    /// When something is due next.
+    /// The time of the next due work.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
         let keep_alive = self.keep_alive_until_ns();
         let times = [
@@ -493,7 +492,7 @@ impl Controller {
             || self.interrupts.next_deadline_ns().is_some();
     }
 
-    /// Does what is due by `now_ns`.
+    /// Does the work due by `now_ns`.
     fn expire(&mut self, now_ns: u64) -> bool {
         let mut worked = false;
         if self.ready_at_ns.is_some_and(|at| at <= now_ns) {
@@ -521,7 +520,7 @@ impl Controller {
         self.refusals.push_back(refusal);
     }
 
-    /// A rule that was broken by no command in particular.
+    /// Records a broken rule that concerns no particular command.
     #[cold]
     fn remember_rule(&mut self, qid: u16, reason: &'static str) {
         tracing::debug!(qid, reason, "register or doorbell refused");
@@ -535,11 +534,11 @@ impl Controller {
         self.event(AsyncEventCode::InvalidDoorbellWriteValue);
     }
 
-    /// The doorbell at `index` was rung, though its queue does not exist.
+    /// Handles a write to the doorbell at `index`, whose queue does not exist.
     #[cold]
     fn stray_doorbell(&mut self, index: usize) {
         self.counters.stray_doorbells.add(1);
-        // The host may not have noticed yet that its queue has ended, or all of them with CSTS.CFS.
+        // The host may not have noticed yet that its queue has ended, or all queues by CSTS.CFS.
         if !self.ended.contains(&index) && !self.regs.csts().cfs() {
             self.remember_rule((index / 2) as u16, "doorbell of a queue that does not exist");
             self.event(AsyncEventCode::WriteToInvalidDoorbell);

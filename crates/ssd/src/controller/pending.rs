@@ -1,4 +1,4 @@
-//! Commands that were fetched and whose completion is due later.
+//! Fetched commands whose completion is due later.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::complete::Outcome;
 use crate::faults::CqeFaults;
 use crate::record::Recorded;
 
-/// The most commands pending at once; no more are fetched then.
+/// The most pending commands; beyond that no more are fetched.
 pub(super) const MAX_PENDING: usize = 16384;
 
 /// A command whose completion is due later. Its data has been transferred already.
@@ -24,17 +24,17 @@ pub(super) struct Command {
     /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: unmapping one makes it
     /// fail.
     pub(super) prps: Option<(u64, u64)>,
-    /// What its completion is recorded as.
+    /// How its completion is recorded.
     pub(super) recorded: Option<Recorded>,
-    /// Fault injection: what is wrong with the completion.
+    /// Fault injection: the faults of the completion.
     pub(super) faults: CqeFaults,
-    /// Fault injection, of a late read: where on the medium its data is, and how many bytes, to be
-    /// sent when it is due. It was also sent at once. A host that wrongly took its buffer back
+    /// Fault injection, of a late read: the offset on the medium and the length of its data, which
+    /// is sent when it is due. It was also sent at once. A host that wrongly reused its buffer
     /// meanwhile finds it overwritten.
     pub(super) late_data: Option<(u64, u32)>,
 }
 
-/// The commands, each with the time when it is due and its number in order of arrival.
+/// The pending commands, each with its due time and arrival number.
 #[derive(Default)]
 pub(super) struct Pending {
     /// By due time, then by order of arrival, so that equal times complete in order.
@@ -43,7 +43,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// With room for the usual number of commands.
+    /// With capacity for the usual number of commands.
     pub(super) fn with_capacity(n: usize) -> Self {
         Self { queue: VecDeque::with_capacity(n), arrivals: 0 }
     }
@@ -58,7 +58,7 @@ impl Pending {
 
     pub(super) fn push(&mut self, due_ns: u64, command: Command) {
         self.arrivals += 1;
-        // Most are due last: nothing is moved then.
+        // Most commands are due last: then no entry moves.
         let at = self.queue.partition_point(|(earlier_ns, ..)| *earlier_ns <= due_ns);
         self.queue.insert(at, (due_ns, self.arrivals, command));
     }
@@ -74,21 +74,21 @@ impl Pending {
         self.queue.pop_front().map(|(.., command)| command)
     }
 
-    /// Whether there is a command of namespace `nsid`, or of any if it is the broadcast value; a
-    /// command meant for all counts for each.
+    /// Whether a command of namespace `nsid` is pending, or any command if it is the broadcast
+    /// value. A command for all namespaces counts for each.
     pub(super) fn has_namespace(&self, nsid: u32) -> bool {
         let concerns =
             |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
         self.queue.iter().any(|(.., command)| concerns(command))
     }
 
-    /// Takes command `cid` of queue `qid` out.
+    /// Removes command `cid` of queue `qid`.
     pub(super) fn take(&mut self, qid: u16, cid: u16) -> Option<Command> {
         let at = self.queue.iter().position(|(.., c)| c.qid == qid && c.cid == cid)?;
         self.queue.remove(at).map(|(.., command)| command)
     }
 
-    /// Takes all commands of queue `qid` out, in order of arrival.
+    /// Removes all commands of queue `qid`, in order of arrival.
     pub(super) fn take_queue(&mut self, qid: u16) -> Vec<Command> {
         let of_queue = |(.., command): &&(u64, u64, Command)| command.qid == qid;
         let mut taken: Vec<_> = self.queue.iter().filter(of_queue).copied().collect();
@@ -98,8 +98,8 @@ impl Pending {
     }
 
     /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`.
-    /// Returns how many. Their data has been transferred already; the status tells the host not to
-    /// trust such a buffer.
+    /// Returns their number. Their data has been transferred already; the status tells the host not
+    /// to trust such a buffer.
     pub(super) fn fail_transfers(&mut self, iova: u64, len: u64, status: Status) -> u64 {
         let within = |at: u64| at.wrapping_sub(iova) < len;
         let mut failed = 0;

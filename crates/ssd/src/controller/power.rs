@@ -1,8 +1,8 @@
 //! Power states and autonomous transitions between them (1.4 §8.4).
 //!
-//! Nothing here needs a timer: the state follows from how long there was no I/O command, and only
-//! the next command, or a host that asks, can observe it. Only I/O commands count as activity;
-//! admin commands are processed in every state.
+//! This needs no timer: the state follows from the time without I/O commands, and only the next
+//! command, or a Get Features, can observe it. Only I/O commands count as activity; admin commands
+//! are processed in every state.
 
 use meantime_spec::features::{ApstTable, PowerManagement};
 
@@ -13,17 +13,17 @@ const NS_PER_US: u64 = 1_000;
 
 pub(super) struct Power {
     states: Vec<PowerState>,
-    /// Feature Power Management: the state that the host or the last activity has put it in.
+    /// Feature Power Management: the state set by the host or the last activity.
     setting: PowerManagement,
-    /// The operational state that it goes back to (1.4 §8.4.1).
+    /// The operational state to return to (1.4 §8.4.1).
     operational: u8,
-    /// Since when it has been there without I/O commands, or in use.
+    /// Start of the idle time: the last activity, or the end of leaving a state.
     since_ns: u64,
-    /// Transitions by idleness, if the feature is on.
+    /// The idle transitions, if the feature is on.
     transitions: Option<Box<ApstTable>>,
 }
 
-/// The state that an idle SSD is in, and since when.
+/// The state of an idle SSD, and its start time.
 struct Fallen {
     state: u8,
     since_ns: u64,
@@ -42,19 +42,19 @@ impl Power {
         self.states.get(usize::from(state)).is_some_and(|s| s.non_operational)
     }
 
-    /// Whether `table` (of Autonomous Power State Transition) names nothing but non-operational
-    /// states there are.
+    /// Whether `table` (of Autonomous Power State Transition) names only existing non-operational
+    /// states.
     pub(super) fn allows(&self, table: &ApstTable) -> bool {
         let used = &table.entries[..self.states.len().min(table.entries.len())];
         used.iter().all(|entry| entry.itpt_ms() == 0 || self.is_non_operational(entry.itps()))
     }
 
-    /// Whether time without commands means anything: then they cannot be executed without a clock.
+    /// Whether idle time matters: then commands cannot be executed without a clock.
     pub(super) fn needs_clock(&self) -> bool {
         self.transitions.is_some() || self.is_non_operational(self.setting.ps())
     }
 
-    /// Feature Power Management is set at `now_ns`; the state there is.
+    /// Sets feature Power Management, to an existing state, at `now_ns`.
     pub(super) fn set_state(&mut self, setting: PowerManagement, now_ns: u64) {
         self.setting = setting;
         if !self.is_non_operational(setting.ps()) {
@@ -72,7 +72,7 @@ impl Power {
     fn fallen(&self, now_ns: u64) -> Fallen {
         let mut at = Fallen { state: self.setting.ps(), since_ns: self.since_ns };
         let Some(table) = &self.transitions else { return at };
-        // Each entry leads to another state, and no chain of them is longer than there are states.
+        // Each entry leads to another state, and no chain is longer than the number of states.
         for _ in 0..self.states.len() {
             let entry = table.entries[usize::from(at.state & 31)];
             let idle_ns = u64::from(entry.itpt_ms()) * NS_PER_MS;
@@ -85,18 +85,18 @@ impl Power {
         at
     }
 
-    /// What Get Features says at `now_ns`, `busy` with I/O commands or not.
+    /// The answer of Get Features at `now_ns`; `busy`: I/O commands are outstanding.
     pub(super) fn current(&self, now_ns: u64, busy: bool) -> PowerManagement {
         if busy { self.setting } else { self.setting.with_ps(self.fallen(now_ns).state) }
     }
 
-    /// An I/O command is fetched at `now_ns`, while others are outstanding if `busy`: when it can
-    /// be served.
+    /// For an I/O command fetched at `now_ns`, while others are outstanding if `busy`: returns when
+    /// it can be served.
     pub(super) fn awake_at_ns(&mut self, now_ns: u64, busy: bool) -> u64 {
         if !self.needs_clock() {
             return now_ns;
         }
-        // While it leaves a state `since_ns` lies ahead, and every command waits for that.
+        // While the SSD leaves a state, `since_ns` lies ahead, and every command waits for it.
         if busy || self.since_ns > now_ns {
             return self.since_ns.max(now_ns);
         }
@@ -104,7 +104,7 @@ impl Power {
         self.since_ns = now_ns;
         if self.is_non_operational(fallen.state) {
             let state = self.states[usize::from(fallen.state)];
-            // It has to arrive there before it can leave.
+            // Entering the state has to complete before leaving it can begin.
             let entered_ns = fallen.since_ns.saturating_add(u64::from(state.enlat_us) * NS_PER_US);
             let exit_ns = u64::from(state.exlat_us) * NS_PER_US;
             self.since_ns = entered_ns.max(now_ns).saturating_add(exit_ns);
@@ -113,7 +113,7 @@ impl Power {
         self.since_ns
     }
 
-    /// An I/O command completed at `now_ns`: idleness begins no earlier.
+    /// An I/O command completed at `now_ns`: idle time begins no earlier.
     pub(super) fn active_until(&mut self, now_ns: u64) {
         self.since_ns = self.since_ns.max(now_ns);
     }
@@ -127,7 +127,7 @@ mod tests {
 
     const MS: u64 = NS_PER_MS;
 
-    /// 0 and 1 operational, 2 and 3 not.
+    /// States 0 and 1 are operational, 2 and 3 not.
     fn power(apst: bool) -> Power {
         let state = |max_power_10mw, enlat_us, exlat_us, non_operational| PowerState {
             max_power_10mw,
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(p.current(60 * MS - 1, false).ps(), 2);
         assert_eq!(p.current(60 * MS, false).ps(), 3);
         assert_eq!(p.current(60 * MS, true).ps(), 0, "not idle");
-        // Out of state 3: 9 ms, and every command meanwhile waits for that.
+        // Leaving state 3 takes 9 ms, and every command meanwhile waits for that.
         assert_eq!(p.awake_at_ns(100 * MS, false), 109 * MS);
         assert_eq!(p.awake_at_ns(101 * MS, true), 109 * MS);
         assert_eq!(p.current(101 * MS, true).ps(), 0);
@@ -173,10 +173,10 @@ mod tests {
         let mut p = power(false);
         p.set_state(PowerManagement(3), MS);
         assert!(p.needs_clock());
-        // Entered at 3 ms, then 9 ms out.
+        // Entered at 3 ms, then 9 ms to leave.
         assert_eq!(p.awake_at_ns(2 * MS, false), 12 * MS);
         assert_eq!((p.current(12 * MS, false).ps(), p.needs_clock()), (0, false));
-        // Back to the operational state it was in last.
+        // Returns to the last operational state.
         p.set_state(PowerManagement(1), 20 * MS);
         p.set_state(PowerManagement(2), 21 * MS);
         assert_eq!(p.awake_at_ns(30 * MS, false), 30 * MS + 100_000);

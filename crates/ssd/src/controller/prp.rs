@@ -7,7 +7,7 @@ use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
 const ENTRY_BYTES: u64 = 8;
 
-/// `rule` is broken by an address, `iova`, where no host memory is mapped.
+/// The failure for an address, `iova`, where no host memory is mapped.
 #[cold]
 pub(super) fn unmapped(host: &HostMemory, iova: u64, rule: &'static str) -> Failure {
     if host.is_controller_memory(iova) {
@@ -33,8 +33,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// The memory of `len` bytes of data at PRP1 and PRP2, into `to`, which is cleared before. Nothing
-/// is transferred.
+/// Collects the memory of `len` bytes of data at PRP1 and PRP2 into `to`, which is cleared first.
+/// Transfers nothing.
 pub(super) fn gather(
     host: &HostMemory,
     prp1: u64,
@@ -72,8 +72,8 @@ pub(super) fn gather(
     }
     let mut list = prp2;
     loop {
-        // A list ends with its page; if more entries are needed then, its last one points to the
-        // next list.
+        // A list ends with its page; if more entries are needed, its last one points to the next
+        // list.
         let room = (PAGE_BYTES - list % PAGE_BYTES) / ENTRY_BYTES;
         let needed = left.div_ceil(PAGE_BYTES);
         let entries = if needed > room { room } else { needed };

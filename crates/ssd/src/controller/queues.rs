@@ -1,4 +1,4 @@
-//! Submission and completion queues as the controller keeps them.
+//! The controller's submission and completion queues.
 
 use meantime_spec::cqe::Cqe;
 use meantime_spec::status::Status;
@@ -26,7 +26,7 @@ impl CidSet {
         Self { words: Box::new([0; 1024]) }
     }
 
-    /// False if it was there already.
+    /// False if it was present already.
     #[inline(always)]
     pub(super) fn insert(&mut self, cid: u16) -> bool {
         let word = &mut self.words[usize::from(cid >> 6)];
@@ -51,14 +51,14 @@ pub(super) struct Sq {
     pub(super) doorbell: QueueDoorbell,
     /// Next entry to fetch.
     pub(super) head: u32,
-    /// A tail value beyond the queue that has been reported already.
+    /// An invalid tail value that has been reported already.
     pub(super) bad_tail: Option<u32>,
     pub(super) ring: Ring,
     pub(super) qid: u16,
     pub(super) cqid: u16,
     /// Its class under weighted round robin, as QPRIO says.
     pub(super) qprio: u8,
-    /// Commands fetched and not completed.
+    /// Commands fetched and not yet completed.
     pub(super) outstanding: u32,
     /// Their identifiers.
     pub(super) cids: CidSet,
@@ -76,7 +76,7 @@ impl Sq {
         if tail >= self.head { tail - self.head } else { tail + self.ring.entries() - self.head }
     }
 
-    /// The entry `n` after the head; `n` is less than the queue's size.
+    /// The index of the entry `n` after the head; `n` is less than the queue's size.
     #[inline(always)]
     pub(super) fn index(&self, n: u32) -> u32 {
         let at = self.head + n;
@@ -101,14 +101,14 @@ pub(super) struct Cq {
     head: u32,
     /// Entries that may be written, as of that head.
     free: u32,
-    /// Of those, entries reserved for commands that were fetched and not completed: a completion
-    /// never finds its queue full.
+    /// Number of those entries that are reserved for commands fetched and not completed: a
+    /// completion never finds its queue full.
     pub(super) reserved: u32,
-    /// A head value that was already refused.
+    /// An invalid head value that has been reported already.
     bad_head: Option<u32>,
     /// Interrupt vector, if interrupts are enabled.
     pub(super) vector: Option<u16>,
-    /// Entries written since the last look at the interrupt.
+    /// Entries written since interrupts were last considered.
     pub(super) unannounced: u32,
     /// Submission queues bound to it.
     pub(super) sqs: u32,
@@ -133,15 +133,15 @@ impl Cq {
         }
     }
 
-    /// How many further commands may be fetched, given the head as last read.
+    /// The number of further commands that may be fetched, given the head as last read.
     #[inline(always)]
     pub(super) fn room(&self) -> u32 {
         // A stray entry never takes a reserved one, so this cannot wrap.
         self.free - self.reserved
     }
 
-    /// Reads the head doorbell. An invalid value changes nothing; the first time the rule that it
-    /// breaks is the error.
+    /// Reads the head doorbell. An invalid value changes nothing; the first time, the broken rule
+    /// is the error.
     pub(super) fn refresh(&mut self) -> Result<(), &'static str> {
         let head = self.doorbell.load();
         if head == self.head || self.bad_head == Some(head) {
@@ -169,7 +169,7 @@ impl Cq {
         self.phase
     }
 
-    /// Writes an entry. There must be room, or one reserved for this command.
+    /// Writes an entry. There must be room, or an entry reserved for this command.
     #[inline(always)]
     pub(super) fn post(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
         assert!(self.free > 0, "a completion queue overflows");
@@ -183,8 +183,8 @@ impl Cq {
         }
     }
 
-    /// Fault injection: the same with the wrong phase, so that the host sees neither this entry nor
-    /// any after it.
+    /// Fault injection: as `post` with the wrong phase, so that the host sees neither this entry
+    /// nor any after it.
     #[cold]
     pub(super) fn post_unseen(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
         self.phase = !self.phase;

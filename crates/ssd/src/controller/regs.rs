@@ -104,7 +104,7 @@ impl RegisterFile {
         match offset {
             regs::VS => self.vs,
             regs::CC => self.cc.load(Ordering::Acquire),
-            // Acquire: a reader that sees RDY also sees what happened before.
+            // Acquire: a reader that sees RDY also sees the stores before it.
             regs::CSTS => self.csts.load(Ordering::Acquire),
             regs::AQA => self.aqa.load(Ordering::Acquire),
             regs::CMBLOC => self.cmbloc(),
@@ -246,8 +246,8 @@ impl Controller {
         disabled
     }
 
-    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, except that nothing volatile is lost,
-    /// and that CSTS reports it. Any other value than the magic one has no effect (1.4 §3.1.7).
+    /// NVM Subsystem Reset (1.4 §7.3.1): as after power-on, except that nothing volatile is lost,
+    /// and that CSTS reports it. Any value other than the magic one has no effect (1.4 §3.1.7).
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset();
@@ -256,7 +256,7 @@ impl Controller {
         }
     }
 
-    /// Every register has the value that it has after power on.
+    /// Sets every register to its value after power-on.
     pub(super) fn power_on(&mut self) {
         self.regs.power_on();
         self.host.place_controller_memory(None);
@@ -375,7 +375,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether I/O queues may be created, as far as CC goes.
+    /// Whether CC allows I/O submission and completion queues to be created.
     pub(super) fn entry_sizes_set(&self) -> (bool, bool) {
         let cc = self.regs.cc();
         (cc.iosqes() == IOSQES, cc.iocqes() == IOCQES)
@@ -417,8 +417,8 @@ impl Controller {
         }
     }
 
-    /// Shutdown processing (1.4 §7.6.2): what is cached reaches the medium, also when it comes
-    /// abruptly.
+    /// Shutdown processing (1.4 §7.6.2): cached data reaches the medium, also on an abrupt
+    /// shutdown.
     fn shut_down(&mut self, notification: u8) {
         if notification > shn::ABRUPT {
             self.bad_register("CC.SHN is a reserved value");
@@ -436,13 +436,13 @@ impl Controller {
     }
 }
 
-/// Where the 64-bit register begins of which the dword at `offset` would be a half, and by how many
-/// bits that half is shifted in it.
+/// If the dword at `offset` is half of a 64-bit register: that register's offset, and the shift of
+/// the half in it.
 fn half_of_wide(offset: u32) -> Option<(u32, u32)> {
     offset.is_multiple_of(4).then_some((offset & !7, 8 * (offset & 4)))
 }
 
-/// Entry sizes that Identify Controller offers, or that are not set yet.
+/// Whether the entry sizes are those of Identify Controller, or not set yet.
 fn plausible_sizes(cc: Cc) -> bool {
     (cc.iosqes() == 0 || cc.iosqes() == IOSQES) && (cc.iocqes() == 0 || cc.iocqes() == IOCQES)
 }

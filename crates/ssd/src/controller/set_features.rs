@@ -131,7 +131,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Puts the values of the power features in force.
+    /// Applies the values of the power features.
     pub(super) fn apply_transitions(&mut self, now_ns: u64) {
         let values = &self.features.current;
         let is_on = values[fid::AUTONOMOUS_POWER_STATE_TRANSITION] == 1;
@@ -157,7 +157,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Reports a temperature that crosses a threshold, if the host asked for the event.
+    /// Reports a temperature that crosses a threshold, if the host enabled the event.
     fn warn_of_temperature(&mut self, before: u8) {
         let values = &self.features.current;
         let risen = values.critical_warning() & !before;
@@ -166,7 +166,7 @@ impl Controller {
         }
     }
 
-    /// How many queues the host gets that asks for `wanted`.
+    /// The number of queues granted to a host that asks for `wanted`.
     fn number_of_queues(&self, wanted: NumberOfQueues) -> Checked<NumberOfQueues> {
         if wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX {
             return Err(invalid_value("Number of Queues: FFFFh"));

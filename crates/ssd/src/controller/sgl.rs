@@ -14,7 +14,7 @@ const MAX_DESCRIPTORS: u32 = 65_536;
 
 const NOT_MAPPED: &str = "SGL descriptor to memory that is not mapped";
 
-/// Where a descriptor is, which decides what it may be.
+/// Where a descriptor is, which decides its allowed types.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DescriptorPosition {
     /// In the command itself: all of the data, or a pointer to a segment.
@@ -31,20 +31,21 @@ struct Walk<'a> {
     to: &'a mut Vec<Segment>,
     /// Bytes of data not yet covered by descriptors.
     left: u64,
-    /// The data goes to the host, so bit buckets may take some of it.
+    /// Whether the data goes to the host, so that bit buckets may take some of it.
     is_read: bool,
     descriptors: u32,
 }
 
-/// A segment that is to be walked next.
+/// The segment to walk next.
 struct Next {
     address: u64,
     count: u32,
     position: DescriptorPosition,
 }
 
-/// The memory of `len` bytes of data at `sgl1`, into `to`, which is cleared before. Nothing is
-/// transferred. What a bit bucket takes (of data to the host only) is a segment without memory.
+/// Collects the memory of `len` bytes of data at `sgl1` into `to`, which is cleared first.
+/// Transfers nothing. The part that a bit bucket takes (data to the host only) is a segment without
+/// memory.
 pub(super) fn gather(
     host: &HostMemory,
     sgl1: SglDescriptor,

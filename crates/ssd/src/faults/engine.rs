@@ -1,4 +1,4 @@
-//! A fault plan at work.
+//! Applies a fault plan.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
@@ -9,10 +9,10 @@ use super::{FaultPlan, FaultRules, TooManyRules};
 use crate::Rng;
 use crate::store::has_blocks;
 
-/// Bits that are flipped, one after the other.
+/// Consecutive bits to flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corruption {
-    /// The first, counted modulo the length of the data.
+    /// The first bit, modulo the length of the data.
     pub(crate) first_bit: u64,
     pub(crate) bits: u32,
 }
@@ -20,12 +20,12 @@ pub(crate) struct Corruption {
 /// The faults injected into one completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CqeFaults {
-    /// It is followed by a stray one.
+    /// A stray completion follows.
     pub(crate) stray: bool,
     /// It is written twice.
     pub(crate) duplicate: bool,
     pub(crate) wrong_phase: bool,
-    /// The SQ head that it reports.
+    /// The SQ head to report.
     pub(crate) sqhd: Option<u16>,
 }
 
@@ -42,19 +42,19 @@ pub(crate) struct Verdict {
     pub(crate) corrupt_read: Option<Corruption>,
     pub(crate) corrupt_write: Option<Corruption>,
     pub(crate) torn: bool,
-    /// Of the second command of a fused pair: it is executed whatever became of the first.
+    /// For the second command of a fused pair: it is executed even if the first failed.
     pub(crate) unfused: bool,
     pub(crate) fatal: bool,
     pub(crate) gone: bool,
 }
 
-/// A command, as far as a rule looks at it.
+/// The properties of a command that rules test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) qid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// First and last block, of a command that has its blocks in the entry.
+    /// First and last block, if the entry names blocks.
     pub(crate) lbas: Option<(u64, u64)>,
     pub(crate) now_ns: u64,
 }
@@ -78,7 +78,7 @@ struct Armed {
     rng: Rng,
     seen: u64,
     hits: u64,
-    /// When it first saw a command.
+    /// The time of the first command that it concerned.
     since_ns: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Armed {
                 .is_none_or(|(first, last)| seen.lbas.is_some_and(|(a, b)| a <= last && first <= b))
     }
 
-    /// Whether it happens now, to something that it concerns.
+    /// Whether the fault happens now, to a command that the rule concerns.
     fn strikes(&mut self, now_ns: u64) -> bool {
         let when = &self.rule.when;
         let age_ns = now_ns.saturating_sub(*self.since_ns.get_or_insert(now_ns));
@@ -117,7 +117,7 @@ impl Armed {
     }
 }
 
-/// A fault plan at work.
+/// A fault plan in force.
 pub(crate) struct Faults {
     plan: FaultPlan,
     rules: Vec<Armed>,
@@ -128,7 +128,7 @@ pub(crate) struct Faults {
     none: bool,
 }
 
-/// Statuses that a driver may retry (DNR clear) and ones that it must not.
+/// Statuses that a driver may retry (DNR clear), and statuses that it must not.
 const STATUSES: [(StatusCode, bool); 8] = [
     (StatusCode::InternalError, false),
     (StatusCode::CommandInterrupted, false),
@@ -178,7 +178,7 @@ impl Faults {
         self.none = true;
     }
 
-    /// Whether CSTS.RDY is not to follow CC.EN this time.
+    /// Whether CSTS.RDY does not follow CC.EN this time.
     pub(crate) fn never_ready(&mut self, now_ns: u64) -> bool {
         let rules = self.rules.iter_mut().filter(|armed| armed.rule.fault == Fault::NeverReady);
         rules.fold(self.plan.never_ready, |never, armed| armed.strikes(now_ns) || never)
@@ -203,10 +203,10 @@ impl Faults {
         verdict
     }
 
-    /// What the plan's own fields say of an I/O command.
+    /// Applies the plan's own rates to an I/O command.
     fn by_rates(&mut self, seen: &Seen) -> Verdict {
         let (plan, rng) = (&self.plan, &mut self.rng);
-        // Media errors are kept plausible.
+        // Media errors occur only on reads and writes.
         let (is_read, is_write) = (seen.opcode == io::READ, seen.opcode == io::WRITE);
         self.commands += 1;
         let mut verdict = Verdict {
@@ -238,7 +238,7 @@ impl Faults {
 }
 
 impl Verdict {
-    /// Whether the command is to be treated as any other.
+    /// Whether the command is treated normally.
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -278,7 +278,7 @@ mod tests {
         Seen { qid: 1, opcode: opcode as u8, nsid: 1, lbas: Some((lba, lba + blocks - 1)), now_ns }
     }
 
-    /// For which of `commands` the rule strikes.
+    /// The indexes of those `commands` for which the rule strikes.
     fn struck(when: When, commands: impl Iterator<Item = Seen>) -> Vec<usize> {
         let rule = FaultRule { fault: Fault::LostCompletion, when };
         let mut faults = Faults::new(FaultPlan { seed: 1, ..FaultPlan::only(rule) });
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn opcode_namespace_and_queue_are_conditions_and_admin_is_apart() {
         let read = command(IoOpcode::Read, 0, 1, 0);
-        // Get Log Page has the number of Read.
+        // Get Log Page has Read's opcode.
         let log = Seen { qid: 0, lbas: None, ..read };
         let commands = [read, log, Seen { qid: 2, ..read }, Seen { nsid: 2, ..read }];
         let commands = || commands.into_iter();

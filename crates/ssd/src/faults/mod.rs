@@ -1,9 +1,9 @@
-//! Faults to order: what a device may do to its driver.
+//! Fault injection.
 //!
-//! A [`FaultPlan`] is made of rules: each a [`Fault`] and [`When`] it is to happen. It is written
-//! in Rust, or as a TOML text ([`FaultPlan::parse`]; docs/faults.md has every key), or rule by rule
-//! while the SSD runs ([`FaultControl`](crate::FaultControl)). The plan's own fields are the common
-//! rules in short.
+//! A [`FaultPlan`] consists of rules: each a [`Fault`] and [`When`] it happens. It is written in
+//! Rust, as a TOML text ([`FaultPlan::parse`]; docs/faults.md lists every key), or rule by rule
+//! while the SSD runs ([`FaultControl`](crate::FaultControl)). The plan's own fields are shorthand
+//! for the common rules.
 
 mod engine;
 mod names;
@@ -13,7 +13,7 @@ mod rule;
 pub(crate) use engine::{Corruption, CqeFaults, Faults, Seen, Verdict};
 pub use rule::{Fault, FaultHits, FaultRule, OpcodeSet, When};
 
-/// A plan has at most as many rules: every command is held against each.
+/// The most rules of a plan: every command is tested against each.
 pub const FAULT_RULES_MAX: usize = 32;
 
 /// Which faults to inject, and how often. The default injects none.
@@ -22,16 +22,16 @@ pub const FAULT_RULES_MAX: usize = 32;
 /// the same commands give the same faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Seed of the choice.
+    /// Seed of the random choices.
     pub seed: u64,
-    /// Commands that end with an error status instead of being executed; retryable and other
+    /// Commands that end with an error status instead of being executed. Retryable and other
     /// statuses alternate at random.
     pub status_error_ppm: u32,
     /// Commands that are executed but whose completion is never written.
     pub lose_completion_ppm: u32,
     /// Commands whose completion comes late.
     pub late_completion_ppm: u32,
-    /// How late, in ns.
+    /// The delay of late completions, in ns.
     pub late_by_ns: u64,
     /// Completions followed by one with a CID that is not outstanding.
     pub stray_cqe_ppm: u32,
@@ -43,12 +43,12 @@ pub struct FaultPlan {
     pub stuck_admin: bool,
     /// CSTS.RDY never becomes 1.
     pub never_ready: bool,
-    /// The controller sets CSTS.CFS after that many I/O commands.
+    /// The number of I/O commands after which the controller sets CSTS.CFS.
     pub fatal_after: Option<u64>,
-    /// The controller vanishes after that many I/O commands: registers read all ones, nothing
-    /// completes.
+    /// The number of I/O commands after which the controller leaves the bus: registers read all
+    /// ones, nothing completes.
     pub gone_after: Option<u64>,
-    /// Everything else.
+    /// All other faults.
     pub rules: FaultRules,
 }
 
@@ -91,15 +91,15 @@ impl Default for FaultPlan {
     }
 }
 
-/// The rules of a plan, at most [`FAULT_RULES_MAX`]. (Without memory of their own, so that a plan
-/// can be a constant.)
+/// The rules of a plan, at most [`FAULT_RULES_MAX`]. (Without heap memory, so that a plan can be a
+/// constant.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FaultRules {
     slots: [Option<FaultRule>; FAULT_RULES_MAX],
 }
 
 impl FaultRules {
-    /// None.
+    /// No rules.
     pub const NONE: Self = Self { slots: [None; FAULT_RULES_MAX] };
 
     /// Adds `rule`.

@@ -1,13 +1,13 @@
-//! Names and times as a plan writes them.
+//! Names and times in a plan's text.
 
 use meantime_spec::status::StatusCode;
 
 use super::rule::{OpcodeSet, commands};
 
-/// An hour: no time in a plan is longer, which keeps sums far from overflow.
+/// An hour, the longest time in a plan: sums stay far from overflow.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// The specification's words as one: `Unrecovered Read Error` as `unrecovered-read-error`.
+/// Joins the specification's words: `Unrecovered Read Error` becomes `unrecovered-read-error`.
 pub(super) fn kebab(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
     for word in words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -19,7 +19,7 @@ pub(super) fn kebab(words: &str) -> String {
     text
 }
 
-/// Whether both are the same name, however its words are joined and capitalised.
+/// Whether both are the same name, regardless of separators and capitalisation.
 fn same(a: &str, b: &str) -> bool {
     fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
         text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase())
@@ -27,7 +27,7 @@ fn same(a: &str, b: &str) -> bool {
     letters(a).eq(letters(b))
 }
 
-/// The status code that is called so in the specification.
+/// The status code with this name in the specification.
 pub(super) fn status_code(name: &str) -> Result<StatusCode, String> {
     let found = StatusCode::ALL.iter().copied().find(|code| same(code.name(), name));
     found.ok_or_else(|| {
@@ -79,7 +79,7 @@ fn all_opcodes() -> String {
 
 const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// `250ns`, `5us`, `3ms`, `2s`.
+/// Parses `250ns`, `5us`, `3ms`, `2s`.
 pub(super) fn parse_ns(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -90,7 +90,7 @@ pub(super) fn parse_ns(text: &str) -> Result<u64, String> {
     })
 }
 
-/// As [`parse_ns`] reads it.
+/// Formats a time as [`parse_ns`] reads it.
 pub(super) fn text_of_ns(ns: u64) -> String {
     let (unit, divisor) = UNITS
         .iter()

@@ -1,4 +1,4 @@
-//! Plans and rules from text.
+//! Parses plans and rules.
 
 use std::io::Read as _;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::rule::{FAULTS, Fault, FaultRule, When};
 use super::{FaultPlan, FaultRules};
 use crate::error::SsdError;
 
-/// A plan is a few lines.
+/// Limit of a plan's file, in bytes: a real plan has a few lines.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 /// The names of all faults.
@@ -20,26 +20,26 @@ fn names() -> String {
     FAULTS.map(|(name, _)| name).join(", ")
 }
 
-/// A key and its value, as one text or several.
+/// A key and its value, one text or several.
 struct Pair<'t> {
     key: &'t str,
     values: Vec<String>,
 }
 
 impl FaultPlan {
-    /// A plan from its TOML text: `seed`, and a `[[fault]]` for each rule. docs/faults.md has the
-    /// keys.
+    /// Parses a plan from its TOML text: `seed`, and a `[[fault]]` for each rule. docs/faults.md
+    /// lists the keys.
     ///
     /// # Errors
-    /// [`SsdError::FaultPlan`], which names the line and the key, and says what would be right.
+    /// [`SsdError::FaultPlan`], which names the line, the key and the values allowed.
     pub fn parse(text: &str) -> Result<Self, SsdError> {
         parse(text).map_err(SsdError::FaultPlan)
     }
 
-    /// The plan in the file `path`.
+    /// Reads the plan in the file `path`.
     ///
     /// # Errors
-    /// [`SsdError::Io`] if it cannot be read, or as [`FaultPlan::parse`], with the path.
+    /// [`SsdError::Io`] if it cannot be read; otherwise as [`FaultPlan::parse`], with the path.
     pub fn read(path: &Path) -> Result<Self, SsdError> {
         let failed = |source| SsdError::Io {
             path: path.to_owned(),
@@ -59,9 +59,8 @@ impl FaultPlan {
 }
 
 impl FaultRule {
-    /// A rule in one line: the fault's name, then conditions as `key=value`, e.g.
-    /// `status status=write-fault dnr=true opcode=write lba=0-7 times=1`. The same keys as in a
-    /// plan.
+    /// Parses a rule in one line: the fault's name, then conditions as `key=value`, e.g. `status
+    /// status=write-fault dnr=true opcode=write lba=0-7 times=1`. The keys are those of a plan.
     ///
     /// # Errors
     /// [`SsdError::FaultPlan`], which names the key.
@@ -111,7 +110,7 @@ fn parse(text: &str) -> Result<FaultPlan, String> {
     Ok(plan)
 }
 
-/// Adds the rule of `table`, which begins in line `begin`.
+/// Adds the rule in `table`, which begins on line `begin`.
 fn push(
     rules: &mut FaultRules,
     table: &DeTable<'_>,
@@ -157,7 +156,7 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// The key at fault, and what is wrong.
+/// The wrong key, and the problem.
 type Problem = (String, String);
 
 /// The values of a rule's keys.
@@ -170,7 +169,7 @@ impl Keys<'_> {
         self.pairs.iter().find(|pair| pair.key == key).map(|pair| pair.values.as_slice())
     }
 
-    /// The value of `key`, read by `read`, if it is given.
+    /// Returns the value of `key`, parsed by `read`, if it is present.
     fn get<T>(
         &self,
         key: &str,
@@ -204,7 +203,7 @@ impl Keys<'_> {
         self.get(key, parse_ns)
     }
 
-    /// What a fault cannot do without.
+    /// A value that the fault requires.
     fn needed<T>(&self, key: &str, value: Option<T>, example: &str) -> Result<T, Problem> {
         value.ok_or_else(|| (key.to_owned(), format!("is missing; e.g. {example}")))
     }

@@ -1,4 +1,4 @@
-//! A rule: a fault, and the commands that it applies to.
+//! A rule: a fault, and the commands that it affects.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -8,7 +8,7 @@ use meantime_spec::status::Status;
 
 use super::names::{kebab, text_of_ns};
 
-/// What a device does wrong.
+/// An error of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -25,16 +25,16 @@ pub enum Fault {
     /// Its completion has the wrong phase tag: the host never sees it, nor any later one of that
     /// queue.
     WrongPhase,
-    /// Its completion says this SQ head.
+    /// Its completion reports this SQ head.
     WrongSqhd(u16),
-    /// What it reads has this number of consecutive bits flipped; status success.
+    /// This number of consecutive bits of the data read is flipped; status success.
     CorruptRead(u32),
-    /// What it wrote is stored with this number of bits flipped; status success.
+    /// This number of bits of the data stored is flipped; status success.
     CorruptWrite(u32),
-    /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first
-    /// bytes. Only what is in a volatile write cache.
+    /// A power cut may leave only the first bytes of the write, below AWUPF and within a block.
+    /// Affects only data in a volatile write cache.
     TornWrite,
-    /// The second command of a fused pair is executed though the first has failed.
+    /// The second command of a fused pair is executed although the first has failed.
     Unfused,
     /// CSTS.CFS is set instead of fetching the command.
     FatalStatus,
@@ -48,7 +48,7 @@ pub enum Fault {
     StuckAdmin,
 }
 
-/// Every fault by its name in a plan, with the value that it has if the plan gives none.
+/// Every fault with its name in a plan, and its default value.
 pub(super) const FAULTS: [(&str, Fault); 16] = [
     ("status", Fault::Status(Status::SUCCESS)),
     ("lost-completion", Fault::LostCompletion),
@@ -76,7 +76,7 @@ impl Fault {
         FAULTS.iter().find(|(_, fault)| same(fault)).map_or("", |(name, _)| name)
     }
 
-    /// Whether it happens to admin commands and nothing else.
+    /// Whether it affects admin commands only.
     pub(super) const fn is_admin(&self) -> bool {
         matches!(self, Self::SlowAdmin(_) | Self::StuckAdmin)
     }
@@ -121,7 +121,7 @@ impl OpcodeSet {
         self
     }
 
-    /// Whether it is of admin commands.
+    /// Whether it is a set of admin commands.
     pub(super) fn is_admin(&self) -> bool {
         self.admin
     }
@@ -151,30 +151,29 @@ impl fmt::Debug for OpcodeSet {
     }
 }
 
-/// To which commands it happens: those that all conditions hold for. The default is every I/O
-/// command.
+/// The conditions of a rule, which all have to hold. The default is every I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
     /// Only these commands.
     pub opcodes: Option<OpcodeSet>,
     /// Only of this namespace.
     pub nsid: Option<u32>,
-    /// Only commands that reach into these logical blocks, the first and the last. Commands without
+    /// Only commands that overlap these logical blocks, the first and the last. Commands without
     /// blocks of their own (flush, dataset management) never do.
     pub lbas: Option<(u64, u64)>,
     /// Only of this submission queue; 0 is the admin queue.
     pub queue: Option<u16>,
-    /// Only this many of a million, at random.
+    /// Probability, in parts per million.
     pub probability_ppm: u32,
-    /// Only each such one of the commands that the conditions above hold for.
+    /// Only every nth of the commands that the conditions above hold for.
     pub every: u64,
-    /// From the nth of them on, counted from 1.
+    /// The number of the first of them, counted from 1.
     pub from: u64,
-    /// Not more often than that.
+    /// The most times that the fault happens.
     pub times: Option<u64>,
-    /// Not earlier than so long after the rule first saw a command, in ns.
+    /// Earliest time after the rule first saw a command, in ns.
     pub after_ns: u64,
-    /// Not later than so long after, in ns.
+    /// Latest time after the rule first saw a command, in ns.
     pub until_ns: Option<u64>,
 }
 
@@ -193,7 +192,7 @@ impl When {
         until_ns: None,
     };
 
-    /// Once, to the next I/O command.
+    /// The next I/O command, once.
     pub const ONCE: Self = Self { times: Some(1), ..Self::ALWAYS };
 
     /// Whether the conditions are about admin commands.
@@ -208,29 +207,29 @@ impl Default for When {
     }
 }
 
-/// A fault, and when it happens.
+/// A fault and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// When.
+    /// Its conditions.
     pub when: When,
 }
 
 impl FaultRule {
-    /// `fault`, whenever `when` holds.
+    /// A rule for `fault` under the conditions `when`.
     #[must_use]
     pub const fn new(fault: Fault, when: When) -> Self {
         Self { fault, when }
     }
 }
 
-/// A rule in force.
+/// A rule in force, with its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultHits {
     /// The rule.
     pub rule: FaultRule,
-    /// Commands that its conditions, but for chance and number, held for.
+    /// Commands that its conditions held for, regardless of probability and number.
     pub seen: u64,
     /// How often it has happened.
     pub hits: u64,

@@ -1,8 +1,8 @@
-//! What lies where in the function's base address registers.
+//! The layout of the function's base address registers.
 //!
 //! BAR0: the registers, then the doorbells with the word that says whether the thread has parked,
 //! in whole pages that can be mapped. BAR4: the MSI-X table, and the pending bits in a page of
-//! their own. It is not in BAR0, so that none of it shares a page with what is mapped.
+//! their own. They are not in BAR0, so none of them shares a page with mapped memory.
 
 use meantime_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_spec::regs;
@@ -11,12 +11,12 @@ use meantime_spec::seam::SOFT_DSTRD;
 use super::PAGE_BYTES;
 use super::mapping::doorbell_bytes;
 
-/// Sizes and places in BAR0 and BAR4.
+/// Sizes and offsets in BAR0 and BAR4.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bars {
-    /// Queue identifiers, the admin queue's included.
+    /// Number of queue identifiers, including the admin queue's.
     pub(super) queues: u16,
-    /// Interrupt vectors.
+    /// Number of interrupt vectors.
     pub(super) vectors: u16,
     /// Size of BAR0: a power of two.
     pub(super) bar0_bytes: u64,
@@ -32,22 +32,22 @@ impl Bars {
         Self { queues, vectors, bar0_bytes, msix_bytes }
     }
 
-    /// The part of BAR0 that can be mapped: where it begins, and its length in bytes.
+    /// The mappable part of BAR0: its offset and its length in bytes.
     pub(super) fn mappable(&self) -> (u64, u64) {
         (u64::from(regs::DOORBELLS), doorbell_bytes(self.queues))
     }
 
-    /// Bytes of the MSI-X table.
+    /// Size of the MSI-X table in bytes.
     pub(super) fn table_bytes(&self) -> usize {
         usize::from(self.vectors) * MSIX_ENTRY_BYTES as usize
     }
 
-    /// Where the pending bits are in BAR4.
+    /// Offset of the pending bits in BAR4.
     pub(super) fn pba_offset(&self) -> u64 {
         (self.table_bytes() as u64).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Where in BAR0 the word is that says whether the thread has parked.
+    /// Offset in BAR0 of the word that says whether the thread has parked.
     pub(super) fn parked_offset(&self) -> u32 {
         regs::DOORBELLS + u32::from(self.queues) * 2 * (4 << SOFT_DSTRD)
     }

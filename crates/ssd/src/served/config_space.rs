@@ -1,9 +1,8 @@
-//! The function's configuration space, written as hardware lets itself be written.
+//! The function's configuration space.
 //!
 //! Written values are kept and read back, without other effects. Interrupts depend on the eventfds
-//! that a client has installed, whatever MSI-X Enable says (as with the kernel's vfio, where
-//! installing them sets it), and DMA depends on what is mapped. A driver that forgets bus mastering
-//! works here.
+//! that a client has installed, whatever MSI-X Enable says (with the kernel's vfio, installing them
+//! sets it), and DMA depends on the mappings. So a driver that forgets bus mastering works here.
 
 use meantime_spec::pci::{
     self, CLASS_NVME, EXPRESS_CONFIG_BYTES, MSIX_ENTRY_BYTES, MsixCapability, MsixControl,
@@ -13,13 +12,13 @@ use zerocopy::IntoBytes as _;
 
 use super::bars::Bars;
 
-/// PCI vendor: Red Hat's, which most virtual PCI functions have.
+/// PCI vendor: Red Hat, as of most virtual PCI functions.
 pub const VENDOR_ID: u16 = 0x1b36;
-/// PCI device: none that is known under that vendor. Not QEMU's 0010h, for which drivers have
-/// workarounds that are not needed here.
+/// PCI device: unassigned under that vendor. Not QEMU's 0010h, for which drivers have workarounds
+/// that are not needed here.
 pub const DEVICE_ID: u16 = 0x4d54;
 
-/// Where the capabilities are, in the order of their list.
+/// Offsets of the capabilities, in the order of their list.
 mod at {
     pub(super) const PM: usize = 0x40;
     pub(super) const MSIX: usize = 0x50;
@@ -43,22 +42,22 @@ const INITIATE_FLR: u8 = 1 << 7;
 /// The configuration space.
 pub(super) struct ConfigSpace {
     bytes: [u8; EXPRESS_CONFIG_BYTES],
-    /// A bit for each that can be written.
+    /// A bit for each writable bit.
     writable: [u8; EXPRESS_CONFIG_BYTES],
     power_on: Box<[u8; EXPRESS_CONFIG_BYTES]>,
 }
 
-/// What a write asked for.
+/// The effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
-    /// Nothing further.
+    /// None.
     Plain,
     /// Function level reset.
     FunctionReset,
 }
 
 impl ConfigSpace {
-    /// As after power-on, of a function with `bars`.
+    /// Returns the state after power-on, for a function with `bars`.
     pub(super) fn new(bars: &Bars) -> Self {
         let mut space = Self {
             bytes: [0; EXPRESS_CONFIG_BYTES],
@@ -72,7 +71,7 @@ impl ConfigSpace {
         space.put(0x2c, &VENDOR_ID.to_le_bytes());
         space.put(0x2e, &DEVICE_ID.to_le_bytes());
         space.put(offset::CAPABILITIES, &[at::PM as u8]);
-        // Parity Error Response and SERR# Enable, beside what matters.
+        // The bits that matter, and Parity Error Response and SERR# Enable.
         let command =
             command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE | 1 << 6 | 1 << 8;
         space.allow(offset::COMMAND, &command.to_le_bytes());
@@ -81,7 +80,7 @@ impl ConfigSpace {
         space.allow(offset::INTERRUPT_LINE, &[0xff]);
         for (bar, bytes) in [(0, bars.bar0_bytes), (4, bars.msix_bytes)] {
             let at = offset::BAR0 + bar * 4;
-            // Memory, anywhere in 64 bits, not prefetchable.
+            // Memory, 64-bit, not prefetchable.
             space.put(at, &[0b0100]);
             space.allow(at, &(!(bytes - 1)).to_le_bytes());
         }
@@ -144,18 +143,18 @@ impl ConfigSpace {
         self.writable[at..at + bits.len()].copy_from_slice(bits);
     }
 
-    /// The bytes at `offset`, which are within.
+    /// Reads the bytes at `offset`, which must be within.
     pub(super) fn read(&self, offset: usize, to: &mut [u8]) {
         to.copy_from_slice(&self.bytes[offset..offset + to.len()]);
     }
 
-    /// Writes at `offset`, within: bits that cannot be written keep their value, as in hardware.
+    /// Writes at `offset`, which must be within. Read-only bits keep their value, as in hardware.
     pub(super) fn write(&mut self, offset: usize, from: &[u8]) -> Wrote {
         let mut wrote = Wrote::Plain;
         for (at, &byte) in (offset..).zip(from) {
             let old = self.bytes[at];
             let new = old & !self.writable[at] | byte & self.writable[at];
-            // A power state that there is not is not entered (PCI PM 1.2 §3.2.4).
+            // A power state that does not exist is not entered (PCI PM 1.2 §3.2.4).
             let no_such_state = at == PMCSR && matches!(new & POWER_STATE, 1 | 2);
             self.bytes[at] = if no_such_state { old } else { new };
             if at == DEVICE_CONTROL + 1 && byte & INITIATE_FLR != 0 {
@@ -165,7 +164,7 @@ impl ConfigSpace {
         wrote
     }
 
-    /// As after power-on.
+    /// Restores the state after power-on.
     pub(super) fn reset(&mut self) {
         self.bytes = *self.power_on;
     }
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(dword(&space, 4), 0x0010_0546);
         space.write(0x52, &[0xff; 2]);
         assert_eq!(dword(&space, 0x50) >> 16, 0xc040);
-        // D1 and D2 are not there; D3hot is.
+        // D1 and D2 do not exist; D3hot does.
         space.write(0x44, &[1]);
         assert_eq!(dword(&space, 0x44), 0x08);
         space.write(0x44, &[3]);

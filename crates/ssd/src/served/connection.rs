@@ -1,4 +1,4 @@
-//! One client's connection: whole messages in, whole replies out, and never a wait.
+//! A client's connection: whole messages in, whole replies out, without blocking.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,20 +18,20 @@ use super::message::{MESSAGE_BYTES_MAX, Message, Reply};
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// Memory for a message is allocated in these steps as bytes arrive, not by the length that its
-/// header claims.
+/// Memory for a message is allocated in these steps as bytes arrive, not by the length in its
+/// header.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What there is to read.
+/// The result of reading.
 #[derive(Debug)]
 pub(super) enum Received {
     /// A whole message.
     Message(Message),
-    /// Not all of it is there yet.
+    /// The message is not complete yet.
     Later,
     /// The client has closed the connection, between two messages.
     Closed,
-    /// The connection is over.
+    /// The connection has failed.
     End(String),
 }
 
@@ -40,18 +40,18 @@ pub(super) enum Received {
 pub(super) struct Connection {
     stream: OwnedFd,
     header: [u8; HEADER_BYTES],
-    /// Bytes of the message that are there, the header's included.
+    /// Bytes of the message received, including the header's.
     have: usize,
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
     fds_lost: bool,
-    /// A reply that could not be written yet, or not all of it.
+    /// A reply that is not fully written yet.
     reply: Option<Reply>,
     written: usize,
 }
 
 impl Connection {
-    /// Of a stream that does not block.
+    /// A connection on a non-blocking stream.
     pub(super) fn new(stream: OwnedFd) -> Self {
         Self {
             stream,
@@ -69,13 +69,14 @@ impl Connection {
         &self.stream
     }
 
-    /// What to wait for: while the client does not take its reply, nothing more is read from it.
+    /// The events to poll for: while the client does not take its reply, nothing more is read from
+    /// it.
     pub(super) fn interest(&self) -> PollFlags {
         if self.reply.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Reads on. Never beyond the end of a message, so that descriptors are the message's with
-    /// whose bytes they came.
+    /// Continues reading. Never reads beyond the end of a message, so descriptors belong to the
+    /// message whose bytes they came with.
     pub(super) fn receive(&mut self) -> Received {
         if let Err(error) = self.flush() {
             return Received::End(format!("it cannot be written to: {error}"));
@@ -110,13 +111,13 @@ impl Connection {
         }
     }
 
-    /// The message's length, as its header says.
+    /// The length of the message according to its header.
     fn length(&self) -> usize {
         let Ok(header) = Header::read_from_bytes(&self.header) else { return 0 };
         header.bytes.get() as usize
     }
 
-    /// Reads on in the header, or towards the message's end.
+    /// Reads more of the header, or of the rest of the message.
     fn read_some(&mut self) -> Result<usize, Errno> {
         let body_bytes = self.length().saturating_sub(HEADER_BYTES);
         let into = if self.have < HEADER_BYTES {
@@ -159,14 +160,14 @@ impl Connection {
         }
     }
 
-    /// Sends a reply, now or when the client takes it.
+    /// Sends a reply, now or when the client can take it.
     pub(super) fn send(&mut self, reply: Reply) -> Result<(), Errno> {
         self.reply = Some(reply);
         self.written = 0;
         self.flush()
     }
 
-    /// Writes as much of the reply as can be written.
+    /// Writes as much of the reply as possible.
     fn flush(&mut self) -> Result<(), Errno> {
         while let Some(reply) = &mut self.reply {
             let fds: Vec<_> = reply.fd.iter().map(|fd| fd.as_fd()).collect();
@@ -180,7 +181,7 @@ impl Connection {
             match sendmsg(&self.stream, &pieces, &mut control, flags) {
                 Ok(bytes) => {
                     drop(fds);
-                    // It went with the first byte.
+                    // The descriptor was sent with the first byte.
                     reply.fd = None;
                     self.written += bytes;
                     if self.written == reply.bytes.len() {

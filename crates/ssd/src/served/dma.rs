@@ -12,13 +12,14 @@ use super::mapping::ClientMemory;
 use super::message::{Refused, invalid, lacks_room, refuse_if};
 use super::{FunctionPort, MAX_DMA_MAPS, PAGE_BYTES};
 
-/// Of a FUSE file system (statfs(2)): a client could have it answer page faults never.
+/// Magic number of a FUSE file system (statfs(2)): the client could leave its page faults
+/// unanswered.
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
-/// Of hugetlbfs (statfs(2)), whose block size is that of its pages.
+/// Magic number of hugetlbfs (statfs(2)), whose block size is its page size.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// What a client has mapped.
+/// The client's mappings.
 pub(super) struct DmaTable {
     /// Sorted by address.
     maps: Vec<Mapping>,
@@ -28,8 +29,8 @@ pub(super) struct DmaTable {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// None: the controller cannot reach it. Held here until the controller has released it, so
-    /// that it is unmapped by the server's thread.
+    /// `None`: the controller cannot access it. Held here until the controller has released it, so
+    /// that the server's thread unmaps it.
     memory: Option<Arc<ClientMemory>>,
 }
 
@@ -40,7 +41,8 @@ impl Mapping {
 }
 
 impl DmaTable {
-    /// Empty. `alarm`, an eventfd, is signalled when a client's file turns out to have shrunk.
+    /// An empty table. `alarm`, an eventfd, is signalled when a client's file turns out to have
+    /// shrunk.
     pub(super) fn new(alarm: Arc<OwnedFd>) -> Self {
         Self { maps: Vec::new(), alarm }
     }
@@ -50,9 +52,9 @@ impl DmaTable {
         &self.alarm
     }
 
-    /// DMA_MAP. Says why the controller cannot reach the memory, if it cannot: with no descriptor,
-    /// or if the device may not both read and write it, the mapping is known, but an access to it
-    /// fails.
+    /// DMA_MAP. Returns the reason if the controller cannot access the memory: without a
+    /// descriptor, or without permission both to read and to write, the mapping is recorded, but
+    /// accesses to it fail.
     pub(super) fn map(
         &mut self,
         port: &dyn FunctionPort,
@@ -99,7 +101,7 @@ impl DmaTable {
         Ok(unreachable)
     }
 
-    /// Maps it here, and lets the controller reach it.
+    /// Maps the memory here, and gives the controller access to it.
     fn open(
         &self,
         port: &dyn FunctionPort,
@@ -146,9 +148,8 @@ impl DmaTable {
         Ok(memory)
     }
 
-    /// DMA_UNMAP: everything, or what is mapped from the address on for the length, in one mapping
-    /// or several. Gives how many bytes that were. When it returns nothing of them will be touched
-    /// again.
+    /// DMA_UNMAP: everything, or the range of the request, in one mapping or several. Returns the
+    /// number of bytes. After the return they are not accessed again.
     pub(super) fn unmap(
         &mut self,
         port: &dyn FunctionPort,
@@ -174,7 +175,7 @@ impl DmaTable {
             let map = &self.maps[at];
             if map.memory.is_some() {
                 match port.unmap_dma(map.iova) {
-                    // An earlier request, which was given up, may have come through after all.
+                    // An earlier request that timed out may have been executed after all.
                     Ok(()) | Err(SeamError::NotMapped) => {}
                     // The mapping stays, and with it the memory.
                     Err(error) => return Err(error.into()),
@@ -185,7 +186,7 @@ impl DmaTable {
         Ok(unmapped)
     }
 
-    /// The mappings in `len` bytes from `iova`, all of them whole.
+    /// The mappings within `len` bytes from `iova`, all of them whole.
     fn within(&self, iova: u64, len: u64) -> Result<std::ops::Range<usize>, Refused> {
         let end = iova.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| invalid("DMA_UNMAP: no such range"))?;

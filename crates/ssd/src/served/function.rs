@@ -1,4 +1,4 @@
-//! The PCI function in one client's hands: from a message to its reply.
+//! The PCI function as one client uses it: from a message to its reply.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,11 +25,11 @@ use super::message::{
 /// BAR4, which has the MSI-X table and its pending bits.
 const BAR4: u32 = region::BAR0 + 4;
 
-/// The mask bit of an entry of the MSI-X table is in its last dword; after power-on it is set (PCI
-/// 3.0 §6.8.2.9).
+/// Offset of the dword with the mask bit in an MSI-X table entry; after power-on the bit is set
+/// (PCI 3.0 §6.8.2.9).
 const VECTOR_CONTROL_AT: usize = 12;
 
-/// What a client made of the function, from its first message to its last.
+/// The function's state for one client, from its first message to its last.
 pub struct Function {
     port: Arc<dyn FunctionPort>,
     bars: Bars,
@@ -46,7 +46,7 @@ pub struct Function {
 
 impl Function {
     /// The function as after power-on, for a new client. `alarm`, an eventfd, is signalled when
-    /// memory that the client has mapped turns out to be gone; the client is then to be ended.
+    /// memory that the client has mapped is gone; the client must then be disconnected.
     ///
     /// # Errors
     /// If there is no memory for the doorbells, or the SSD does not answer.
@@ -72,14 +72,14 @@ impl Function {
         Ok(function)
     }
 
-    /// Takes the function away from its client: when it returns nothing of the client's is touched
-    /// any more, and nothing of it is kept.
+    /// Takes the function away from its client: after the return the client's memory and eventfds
+    /// are not accessed any more, and none of its state is kept.
     ///
     /// # Errors
-    /// If the SSD does not answer; to be tried again.
+    /// If the SSD does not answer; the caller tries again.
     pub fn unplug(&mut self) -> io::Result<()> {
         self.vectors.drain();
-        // Not the shared ones, which the client may keep and write to.
+        // Not in the shared pages, which the client may keep and write to.
         let doorbells = meantime_spec::seam::Doorbells::new(self.bars.queues);
         self.port.power_cycle(doorbells).map_err(io::Error::other)?;
         self.port.set_napping(false);
@@ -88,7 +88,7 @@ impl Function {
         Ok(())
     }
 
-    /// Whether the connection has to end: the client and we do not understand each other.
+    /// Whether the connection has to end: there is no common protocol.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
@@ -104,7 +104,7 @@ impl Function {
         self.note.take()
     }
 
-    /// Does what `message` asks for. `None`: it wants no reply.
+    /// Executes `message`. `None` if it wants no reply.
     pub fn answer(&mut self, message: Message) -> Option<Reply> {
         let header = message.header;
         let flags = Flags(header.flags.get());
@@ -123,7 +123,7 @@ impl Function {
     fn run(&mut self, command: Command, message: Message) -> Result<Answer, Refused> {
         let flags = Flags(message.header.flags.get());
         if flags.kind() != KIND_COMMAND || flags.error() {
-            // No command was ever sent to it.
+            // We send no commands, so no reply is due.
             self.over = true;
             return Err(invalid("a reply, where only commands are due"));
         }
@@ -153,7 +153,7 @@ impl Function {
             Command::RegionRead => self.region_read(body),
             Command::RegionWrite => self.region_write(body),
             Command::DmaMap => self.dma_map(body, message.fds),
-            // SPDK's host sends the descriptor once more; it is closed.
+            // SPDK's host sends the descriptor again; it is closed.
             Command::DmaUnmap => {
                 let request: DmaUnmap = parse_all(body)?;
                 let len = self.dma.unmap(&*self.port, &request)?;
@@ -187,7 +187,7 @@ impl Function {
         }))
     }
 
-    /// Size of a region in bytes; 0 of one that there is not.
+    /// Size of a region in bytes; 0 if it does not exist.
     fn region_bytes(&self, index: u32) -> u64 {
         match index {
             region::BAR0 => self.bars.bar0_bytes,
@@ -197,11 +197,11 @@ impl Function {
         }
     }
 
-    /// Clients that leave room for what we have to say get it, with the doorbells' descriptor;
-    /// others get the length that it needs, and ask again. (QEMU wants the capability's offset
-    /// then already.)
+    /// A client whose `argsz` suffices gets the capabilities, with the doorbells' descriptor.
+    /// Others get the length needed, and ask again. (QEMU expects the capability's offset in that
+    /// first reply.)
     fn region_info(&self, body: &[u8]) -> Result<Answer, Refused> {
-        // SPDK's host sends all the room that it has.
+        // SPDK's host sends its whole buffer.
         let (request, _) = parse::<RegionInfo>(body)?;
         let info_bytes = size_of::<RegionInfo>();
         let room = request.argsz.get() as usize;
@@ -244,7 +244,7 @@ impl Function {
         Ok(answer)
     }
 
-    /// The part of a region that an access means, checked.
+    /// The range of an access, checked.
     fn access(&self, request: &RegionAccess) -> Result<(usize, usize), Refused> {
         let (offset, count) = (request.offset.get(), request.count.get());
         let most = self.agreed.map_or(0, |agreed| agreed.max_data_xfer_bytes);
@@ -258,7 +258,7 @@ impl Function {
             ));
         }
         let (offset, count) = (offset as usize, count as usize);
-        // Registers are accessed as they are, a dword or a qword at a time (NVMe Base 1.4 §3.1).
+        // Registers are accessed as a dword or a qword at a time (NVMe Base 1.4 §3.1).
         if request.region.get() != region::CONFIG
             && !(matches!(count, 4 | 8) && offset % count == 0)
         {
@@ -276,7 +276,7 @@ impl Function {
         let data = &mut answer.body[at..];
         match request.region.get() {
             region::CONFIG => self.config.read(offset, data),
-            // All but the table reads as zeroes: nothing is ever pending.
+            // Everything but the table reads as zeroes: no interrupt is ever pending.
             BAR4 => {
                 if let Some(table) = self.msix_table.get(offset..offset + count) {
                     data.copy_from_slice(table);

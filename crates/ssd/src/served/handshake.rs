@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use super::message::{Answer, Refused, invalid, parse, refuse_if};
 use super::{MAX_DATA_XFER_BYTES, MAX_DMA_MAPS, MAX_MSG_FDS, PAGE_BYTES};
 
-/// The longest text of JSON that is looked at, in bytes.
+/// The longest JSON text that is parsed, in bytes.
 const JSON_BYTES_MAX: usize = 4096;
 
-/// What a client offers.
+/// The client's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
-    /// Most descriptors that it takes with one message.
+    /// Most descriptors that it accepts in one message.
     pub(super) max_msg_fds: u64,
-    /// Most data of a message in either direction, in bytes.
+    /// Most data in a message in either direction, in bytes.
     pub(super) max_data_xfer_bytes: u32,
-    /// It looks whether the SSD's thread has parked, and wakes it.
+    /// Whether it checks if the SSD's thread has parked, and wakes it.
     pub(super) wakes: bool,
 }
 
-/// Understands the VERSION in `body`, and answers it.
+/// Parses the VERSION in `body`, and builds the answer.
 pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
     let (version, text) = parse::<Version>(body)?;
     if version.major.get() != VERSION_MAJOR {
@@ -44,7 +44,7 @@ pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
             "write_multiple": false,
         }
     });
-    // Others are warned by what they do not know (QEMU: "spurious capabilities").
+    // Sent only to clients that know it: others warn (QEMU: "spurious capabilities").
     if agreed.wakes {
         limits["capabilities"]["meantime_parking"] = true.into();
     }

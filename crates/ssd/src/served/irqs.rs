@@ -9,9 +9,9 @@ use super::FunctionPort;
 use super::message::{Refused, invalid, lacks_room, refuse_if};
 use crate::sys;
 
-/// The action of a SET_IRQS on the vectors that it names.
+/// The actions of SET_IRQS.
 const ACTIONS: u32 = irq::SET_ACTION_MASK | irq::SET_ACTION_UNMASK | irq::SET_ACTION_TRIGGER;
-/// What comes with it.
+/// The kinds of data of SET_IRQS.
 const DATA: u32 = irq::SET_DATA_NONE | irq::SET_DATA_BOOL | irq::SET_DATA_EVENTFD;
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Vectors {
         if u64::from(start) + u64::from(count) > there {
             return Err(invalid("DEVICE_SET_IRQS: beyond the last vector"));
         }
-        // Checked just above: at most as many as there are.
+        // Checked just above: within the vectors.
         let range = start as usize..start as usize + count as usize;
         let expected = if kind == irq::SET_DATA_BOOL { range.len() } else { 0 };
         if data.len() != expected {
@@ -74,7 +74,7 @@ impl Vectors {
             return Err(invalid("DEVICE_SET_IRQS: not as many descriptors as there are vectors"));
         }
         if range.is_empty() {
-            // The way to turn a kind of interrupt off.
+            // This is how a kind of interrupt is turned off.
             return if kind == irq::SET_DATA_NONE && action == irq::SET_ACTION_TRIGGER {
                 self.clear(port)
             } else {
@@ -83,7 +83,7 @@ impl Vectors {
         }
         match (action, kind) {
             (irq::SET_ACTION_TRIGGER, irq::SET_DATA_EVENTFD) => self.install(port, range, fds),
-            // Eventfds that mask and unmask are INTx's.
+            // Eventfds that mask and unmask exist for INTx only.
             (_, irq::SET_DATA_EVENTFD) => Err(invalid("DEVICE_SET_IRQS: eventfds only trigger")),
             _ => {
                 for (nth, vector) in range.enumerate() {
@@ -96,14 +96,14 @@ impl Vectors {
         }
     }
 
-    /// Installs eventfds, or takes them away if none came.
+    /// Installs eventfds, or removes them if none came.
     fn install(
         &mut self,
         port: &dyn FunctionPort,
         range: std::ops::Range<usize>,
         fds: Vec<OwnedFd>,
     ) -> Result<(), Refused> {
-        // Anything else could keep the SSD's thread waiting when it is written to.
+        // A write to any other descriptor could block the SSD's thread.
         refuse_if(!fds.iter().all(is_eventfd), "DEVICE_SET_IRQS: a descriptor that is no eventfd")?;
         let mut fds = fds.into_iter();
         for vector in range {
@@ -112,8 +112,8 @@ impl Vectors {
         Ok(())
     }
 
-    /// Replaces a vector's eventfd. The former is kept if the controller may still use it: it
-    /// may be in a write to it.
+    /// Replaces a vector's eventfd. Keeps the former one if the controller may still be writing to
+    /// it.
     fn replace(
         &mut self,
         port: &dyn FunctionPort,
@@ -135,7 +135,7 @@ impl Vectors {
             self.apply(port, vector)?;
         }
         let v = &self.0[vector];
-        // Interrupts are not counted while masked: one too many does no harm.
+        // Interrupts are not counted while masked: a spurious one is harmless.
         if action != irq::SET_ACTION_MASK
             && let Some(event) = &v.event
             && sys::is_writable(event)
@@ -153,7 +153,7 @@ impl Vectors {
         Ok(port.set_vector(vector as u16, event.map(Into::into))?)
     }
 
-    /// Takes all eventfds away.
+    /// Removes all eventfds.
     fn clear(&mut self, port: &dyn FunctionPort) -> Result<(), Refused> {
         for vector in 0..self.0.len() {
             self.0[vector].masked = false;
@@ -164,12 +164,12 @@ impl Vectors {
         Ok(())
     }
 
-    /// Makes room in every eventfd: a client that filled one and left could keep the SSD's thread
-    /// waiting in a write to it.
+    /// Empties every eventfd: otherwise a client that fills one and disconnects could block the
+    /// SSD's thread in a write to it.
     pub(super) fn drain(&self) {
         for event in self.0.iter().filter_map(|vector| vector.event.as_ref()) {
             if !sys::is_writable(event) {
-                // As full as it is, reading does not block.
+                // A non-zero eventfd can be read without blocking.
                 let _ = rustix::io::read(event, &mut [0; 8]);
             }
         }

@@ -1,11 +1,10 @@
-//! Memory shared with a client in another process: the doorbells, which are ours, and its DMA
-//! memory, which is the client's.
+//! Memory shared with a client in another process: our doorbells, and the client's DMA memory.
 //!
-//! The file behind the doorbells is sealed, so that no process can take its pages away. A client's
-//! file may shrink at any time (or be of huge pages of which none is left); then touching the
-//! memory raises SIGBUS. A process that serves installs a handler which calls [`replace_faulted`]:
-//! the mapping becomes private memory of zeroes, the access is repeated, and the server ends that
-//! client. Without a handler the process ends.
+//! The file behind the doorbells is sealed, so no process can truncate it. A client's file may
+//! shrink at any time (or lack free huge pages); then an access to the memory raises SIGBUS. A
+//! serving process installs a handler that calls [`replace_faulted`]: the mapping becomes private
+//! memory of zeroes, the access is repeated, and the server disconnects that client. Without a
+//! handler the process ends.
 
 #![expect(unsafe_code)]
 
@@ -22,13 +21,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::PAGE_BYTES;
 
-/// Where the doorbells begin in BAR0, and in their file.
+/// Offset of the doorbells in BAR0, and in their file.
 const DOORBELLS_AT: u64 = regs::DOORBELLS as u64;
 
-/// As many mappings of clients' memory as a process can have.
+/// The most mappings of clients' memory in a process.
 const MAPPINGS_MAX: usize = 4096;
 
-/// Doorbells in pages of their own.
+/// Doorbells in whole pages.
 struct DoorbellPages {
     base: NonNull<Line>,
     lines: usize,
@@ -57,14 +56,13 @@ impl Drop for DoorbellPages {
     }
 }
 
-/// Bytes that the doorbells of queue identifiers `0..queues` take, in whole pages.
+/// Bytes of the doorbells of queue identifiers `0..queues`, in whole pages.
 pub(super) const fn doorbell_bytes(queues: u16) -> u64 {
     let bytes = (Doorbells::lines_for(queues) * size_of::<Line>()) as u64;
     bytes.next_multiple_of(PAGE_BYTES)
 }
 
-/// Doorbells for queue identifiers `0..queues` in a file of memory, in which they begin where they
-/// do in BAR0.
+/// Doorbells for queue identifiers `0..queues` in a memory file, at their offset in BAR0.
 pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> {
     let bytes = doorbell_bytes(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -96,7 +94,7 @@ pub(super) struct ClientMemory {
     base: NonNull<u8>,
     /// Its length: whole pages of the file.
     bytes: usize,
-    /// Where in it the memory begins.
+    /// Offset of the memory in it.
     head: usize,
     slot: &'static MappingSlot,
     #[expect(dead_code, reason = "held so that the descriptor in `slot` stays open")]
@@ -110,11 +108,11 @@ unsafe impl Sync for ClientMemory {}
 
 impl ClientMemory {
     /// Maps `bytes` bytes of `file` from `offset`. `alarm`, an eventfd, is signalled when the file
-    /// turns out to have lost them.
+    /// no longer has them.
     ///
-    /// Of a file of huge pages, whose size is `page_bytes`, the kernel maps whole ones only, and
-    /// takes no part of one away again, nor puts something else in its place. So the mapping is of
-    /// whole pages, though what the client shares may be less (guests have a hole below 1 MiB).
+    /// For a file of huge pages (`page_bytes`), the kernel maps, unmaps and replaces whole pages
+    /// only. So the mapping consists of whole pages, even if the client shares less (guests have a
+    /// hole below 1 MiB).
     pub(super) fn map(
         file: &OwnedFd,
         offset: u64,
@@ -137,15 +135,15 @@ impl ClientMemory {
         Ok(Self { base, bytes, head, slot, alarm: Arc::clone(alarm) })
     }
 
-    /// Where it is.
+    /// Its address.
     fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance() + self.head
     }
 
-    /// Its first `bytes` bytes, as the controller is to see them.
+    /// The region of its first `bytes` bytes for the controller.
     ///
     /// # Panics
-    /// If it does not have as many.
+    /// If it is smaller.
     pub(super) fn region(memory: &Arc<Self>, iova: u64, bytes: usize) -> DmaRegion {
         assert!(bytes <= memory.bytes - memory.head, "beyond the mapping");
         let addr = memory.addr();
@@ -156,8 +154,8 @@ impl ClientMemory {
     }
 }
 
-/// The whole pages, of `page_bytes` bytes, that hold `bytes` bytes from `offset`: where in the file
-/// they begin, how far into them `offset` is, and their length.
+/// The whole pages, of `page_bytes` bytes, that contain `bytes` bytes from `offset`: their offset
+/// in the file, the distance to `offset`, and their length.
 fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize, usize)> {
     let head = offset.checked_rem(page_bytes)?;
     let len = u64::try_from(bytes).ok()?.checked_add(head)?.checked_next_multiple_of(page_bytes)?;
@@ -172,10 +170,10 @@ impl Drop for ClientMemory {
     }
 }
 
-/// Where a client's memory is mapped, for the handler of SIGBUS to find.
+/// A slot with a client's mapping, for the SIGBUS handler.
 struct MappingSlot {
     taken: AtomicBool,
-    /// 0: none.
+    /// Address of the mapping; 0 if the slot is free.
     start: AtomicUsize,
     end: AtomicUsize,
     alarm: AtomicI32,
@@ -190,7 +188,7 @@ static MAPPING_SLOTS: [MappingSlot; MAPPINGS_MAX] = [const {
     }
 }; MAPPINGS_MAX];
 
-/// Where to look for a free one first. Used to take one, never by the handler.
+/// Where the search for a free slot begins. Used when taking a slot, never by the handler.
 static NEXT: Mutex<usize> = Mutex::new(0);
 
 impl MappingSlot {
@@ -216,17 +214,17 @@ impl MappingSlot {
     }
 }
 
-/// For a handler of SIGBUS, with the address of the fault: if it lies in a client's memory, puts
-/// memory of zeroes in its place, so that the access can be repeated, and signals the server. False
-/// if it does not: then the fault is another's. Async-signal-safe.
+/// For a SIGBUS handler, with the address of the fault. If it lies in a client's memory, replaces
+/// the memory by zeroes, so that the access can be repeated, and signals the server. Returns false
+/// if it does not: the fault is not ours. Async-signal-safe.
 pub fn replace_faulted(address: usize) -> bool {
     for slot in &MAPPING_SLOTS {
         let start = slot.start.load(Ordering::SeqCst);
         let end = slot.end.load(Ordering::SeqCst);
         let alarm = slot.alarm.load(Ordering::SeqCst);
-        // Of the mapping that faulted nothing changes meanwhile, since the thread that touches it
-        // keeps it. Another one may be taken by a new mapping between the loads: then its start has
-        // changed, or everything is the new one's.
+        // The slot of the mapping that faulted does not change meanwhile, since the faulting thread
+        // keeps the mapping. Another slot may be reused between the loads: then its start has
+        // changed, or every value is the new mapping's.
         if start == 0
             || address < start
             || address >= end
@@ -307,7 +305,7 @@ mod tests {
         assert_eq!(whole_pages(0x1000, usize::MAX, HUGE), None);
         assert_eq!(whole_pages(0, 4096, 0), None);
 
-        // The same with a file whose pages are not huge, so that there need not be any.
+        // The same with a file of ordinary pages, so that no huge page is needed.
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 2 * HUGE).unwrap();
         rustix::io::pwrite(&file, &[7], 0xc_0000).unwrap();
@@ -318,7 +316,7 @@ mod tests {
         let byte = std::ptr::with_exposed_provenance::<u8>(memory.addr());
         // SAFETY: within the mapping.
         assert_eq!(unsafe { byte.read_volatile() }, 7);
-        // What is replaced is all that was mapped, and nothing else.
+        // The replacement covers exactly the mapping.
         assert!(!replace_faulted(start - 1) && !replace_faulted(start + HUGE as usize));
         rustix::fs::ftruncate(&file, 0).unwrap();
         assert!(replace_faulted(start + HUGE as usize - 1));

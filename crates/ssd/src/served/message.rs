@@ -1,4 +1,4 @@
-//! A message and its reply, without the socket; refusals.
+//! Messages, replies and refusals, without the socket.
 
 use std::os::fd::OwnedFd;
 
@@ -10,19 +10,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::MAX_DATA_XFER_BYTES;
 
-/// The longest message, header included, in bytes: data and what precedes it, generously.
+/// The longest message, including its header, in bytes: the data, and ample room for what precedes
+/// it.
 pub(super) const MESSAGE_BYTES_MAX: u32 = MAX_DATA_XFER_BYTES + 4096;
 
-/// A command as it came.
+/// A command as received.
 #[derive(Debug)]
 pub struct Message {
-    /// Its header, of which nothing has been checked but the length.
+    /// Its header, of which only the length has been checked.
     pub header: Header,
     /// What followed the header.
     pub body: Vec<u8>,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
-    /// There were more of them than are accepted, or than this process may open; those are lost.
+    /// There were more descriptors than are accepted, or than this process may open; the rest are
+    /// lost.
     pub fds_lost: bool,
 }
 
@@ -35,7 +37,7 @@ pub struct Reply {
     pub fd: Option<OwnedFd>,
 }
 
-/// What a command is answered with, if it succeeds.
+/// The content of a successful reply.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) body: Vec<u8>,
@@ -43,7 +45,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// A structure.
+    /// An answer that is one structure.
     pub(super) fn of(wire: &(impl IntoBytes + Immutable)) -> Self {
         Self { body: wire.as_bytes().to_vec(), fd: None }
     }
@@ -56,12 +58,12 @@ pub(super) struct Refused {
     pub(super) why: &'static str,
 }
 
-/// A command that makes no sense.
+/// Refuses an invalid command.
 pub(super) fn invalid(why: &'static str) -> Refused {
     Refused { errno: Errno::INVAL, why }
 }
 
-/// Refuses a command that makes no sense if `wrong` holds.
+/// Refuses an invalid command if `wrong` holds.
 pub(super) fn refuse_if(wrong: bool, why: &'static str) -> Result<(), Refused> {
     if wrong { Err(invalid(why)) } else { Ok(()) }
 }
@@ -84,7 +86,7 @@ impl From<SeamError> for Refused {
     }
 }
 
-/// The structure that `body` begins with, and what follows it.
+/// The structure at the begin of `body`, and the bytes after it.
 pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
     body: &[u8],
 ) -> Result<(T, &[u8]), Refused> {
@@ -92,7 +94,7 @@ pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
     Ok(parsed)
 }
 
-/// The structure that is all of `body`.
+/// The structure that fills `body`.
 pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(
     body: &[u8],
 ) -> Result<T, Refused> {
@@ -115,7 +117,7 @@ pub(super) fn reply(header: &Header, answer: Result<Answer, Refused>) -> Reply {
     let header = Header {
         id: header.id,
         command: header.command,
-        // Bodies are a few structures, or as much data as was asked for, which is limited.
+        // Bodies are a few structures, or the requested data, whose length is limited.
         bytes: (length as u32).into(),
         flags: flags.0.into(),
         error: errno.into(),

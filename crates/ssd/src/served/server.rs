@@ -18,28 +18,28 @@ use super::message::Message;
 use super::socket::Socket;
 use crate::sys::StoppedThread;
 
-/// How many clients may be connected that have sent nothing yet; beyond that, the oldest is
+/// The most clients that are connected and have sent nothing yet; beyond that, the oldest is
 /// disconnected.
 const SILENT_MAX: usize = 16;
 
-/// Messages of a client between two looks at whether to stop.
+/// Messages of a client between two checks of whether to stop.
 const MESSAGES_AT_ONCE: usize = 64;
 
-/// How long to wait before another try: without descriptors, or while the SSD does not answer.
+/// Pause before another try: without free descriptors, or while the SSD does not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// An event, reported from the server's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A client has the function now.
+    /// A client has connected and has the function.
     Connected {
         /// Its process, if the kernel knows it.
         pid: Option<i32>,
     },
-    /// It is gone; the function is free for the next.
+    /// The client is gone; the function is free for the next.
     Ended {
-        /// Why; `None` if it closed its connection, as it should.
+        /// Why; `None` if it closed its connection properly.
         why: Option<String>,
     },
     /// A message was answered with an error.
@@ -51,12 +51,12 @@ pub enum Event {
         /// The rule that was broken.
         why: &'static str,
     },
-    /// Something worth knowing.
+    /// A remark.
     Note(String),
 }
 
-/// Serves an SSD for as long as it lives; dropping it sends the client away, ends the thread and
-/// removes the socket. The SSD stays.
+/// Serves an SSD. Dropping it disconnects the client, ends the thread and removes the socket. The
+/// SSD stays.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -65,7 +65,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the SSD behind `port` on `socket`, and calls `report` with what happens.
+    /// Serves the SSD behind `port` on `socket`, and calls `report` for each event.
     ///
     /// # Errors
     /// If an eventfd or the thread cannot be made.
@@ -99,7 +99,7 @@ struct Service {
     socket: Socket,
     port: Arc<dyn FunctionPort>,
     stop: Arc<OwnedFd>,
-    /// Signalled when memory that the client has mapped turned out to be gone.
+    /// Signalled when memory that the client has mapped is gone.
     alarm: Arc<OwnedFd>,
     /// Connected clients that have sent nothing yet, oldest first.
     silent: Vec<Connection>,
@@ -111,7 +111,7 @@ impl Service {
     fn run(&mut self) {
         loop {
             let Some(ready) = self.wait() else {
-                // Without a poll all that can be done is not to burn a CPU.
+                // Poll failed: pauses, to avoid a busy loop.
                 std::thread::sleep(AGAIN_AFTER);
                 continue;
             };
@@ -143,12 +143,13 @@ impl Service {
         }
     }
 
-    /// Whether to stop; the alarm; the client, or else the listener. Silent clients wake as well.
+    /// Waits for: the stop signal; the alarm; the client, or else the listener. Silent clients also
+    /// end the wait.
     fn wait(&self) -> Option<[bool; 3]> {
         let mut fds =
             vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
         match &self.client {
-            // Others wait, as long as the client is there.
+            // Others wait while there is a client.
             Some(client) => {
                 fds.push(PollFd::new(client.connection.stream(), client.connection.interest()));
             }
@@ -175,7 +176,7 @@ impl Service {
                 }
                 self.silent.push(Connection::new(stream));
             }
-            // Without descriptors the listener stays ready: not at full speed.
+            // Without free descriptors the listener stays ready: the pause avoids a busy loop.
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
                 std::thread::sleep(AGAIN_AFTER);
             }
@@ -183,7 +184,7 @@ impl Service {
         }
     }
 
-    /// Gives the function to the first of the silent clients that has sent a message.
+    /// Gives the function to the first silent client that has sent a message.
     fn poll_silent(&mut self) {
         let mut at = 0;
         while at < self.silent.len() {
@@ -201,7 +202,7 @@ impl Service {
     }
 
     fn plug(&mut self, connection: Connection, first: Message) {
-        // An alarm of an earlier client's memory does not concern this one.
+        // An earlier client's alarm does not concern this one.
         let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
         match Function::plug(Arc::clone(&self.port), Arc::clone(&self.alarm)) {
             Ok(function) => {
@@ -237,7 +238,7 @@ impl Service {
         }
     }
 
-    /// Answers a message. The error is why the connection is over.
+    /// Answers a message. The error says why the connection ends.
     fn answer(&mut self, message: Message) -> Result<(), String> {
         let Some(Client { connection, function }) = &mut self.client else { return Ok(()) };
         let reply = function.answer(message);
@@ -253,8 +254,8 @@ impl Service {
         if function.is_over() { Err("it does not speak the protocol".into()) } else { Ok(()) }
     }
 
-    /// Releases everything of a client that is gone, or has to go. That has to succeed before there
-    /// can be another one.
+    /// Releases all resources of a client that has gone, or has to go. This has to succeed before
+    /// the next client.
     fn end(&mut self, why: Option<String>) {
         let Some(mut client) = self.client.take() else { return };
         let mut reported = false;

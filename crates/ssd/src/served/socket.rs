@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How many may wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// Which processes may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Permissions of the socket: to connect one has to be able to write to it.
+    /// Permissions of the socket: connecting requires write permission.
     pub mode: u32,
     /// Its owner, by number; `None`: the process's.
     pub uid: Option<u32>,
@@ -29,11 +29,11 @@ impl Default for SocketOptions {
     }
 }
 
-/// Why there is no socket.
+/// Why the socket could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// Another process serves there.
+    /// Another process serves at the path.
     #[error(
         "{}: another process serves there already; end that process, or give another path",
         path.display()
@@ -42,7 +42,7 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
-    /// There is something else.
+    /// The path is not a socket.
     #[error(
         "{}: there is something that is no socket; remove it, or give another path",
         path.display()
@@ -51,12 +51,12 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
-    /// The path cannot be a socket's.
+    /// The path is not valid for a socket.
     #[error("{}: {what}", path.display())]
     Path {
         /// The path.
         path: PathBuf,
-        /// Why, and what can.
+        /// What is wrong, and which paths are valid.
         what: &'static str,
     },
     /// A system call failed.
@@ -66,7 +66,7 @@ pub enum SocketError {
         path: PathBuf,
         /// What was attempted.
         attempted: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -76,15 +76,15 @@ pub enum SocketError {
 pub struct Socket {
     listener: OwnedFd,
     path: PathBuf,
-    /// Device and inode: whether what is at `path` is still this one.
+    /// Device and inode, to check that the file at `path` is still this socket.
     identity: (u64, u64),
 }
 
 impl Socket {
-    /// A socket at `path`. One that a dead process has left is replaced.
+    /// Binds a socket at `path`. A socket left over from a dead process is replaced.
     ///
     /// # Errors
-    /// [`SocketError`]: another server is there, it is not a socket, or the system refuses.
+    /// [`SocketError`]: another server is there, the path is not a socket, or the system refuses.
     pub fn bind(path: &Path, options: &SocketOptions) -> Result<Self, SocketError> {
         let io = |attempted| {
             move |source: io::Error| SocketError::Io { path: path.to_owned(), attempted, source }
@@ -110,13 +110,13 @@ impl Socket {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                 .map_err(|error| io("making a socket")(error.into()))?;
         rustix::net::bind(&listener, &address).map_err(|error| match error {
-            // Another was quicker.
+            // Another process was faster.
             Errno::ADDRINUSE => SocketError::Taken { path: path.to_owned() },
             error => io("making the socket")(error.into()),
         })?;
         let meta = fs::symlink_metadata(path).map_err(io("looking at the socket"))?;
         let socket = Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
-        // No process can connect before it listens, so that none does that its mode keeps out.
+        // No process can connect before the socket listens, so its mode applies to all of them.
         fs::set_permissions(path, fs::Permissions::from_mode(options.mode & 0o777))
             .map_err(io("setting the socket's mode"))?;
         if options.uid.is_some() || options.gid.is_some() {
@@ -147,7 +147,7 @@ impl Drop for Socket {
     }
 }
 
-/// Whether no process listens on the socket at `path`. One that is busy is not stale.
+/// Whether no process listens on the socket at `path`. A busy one is not stale.
 fn is_stale(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {

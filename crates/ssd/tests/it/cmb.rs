@@ -23,8 +23,8 @@ fn put(memory: &ControllerMemory, offset: usize, sqe: &Sqe) {
     assert!(offset + 64 <= memory.len);
     for (i, word) in sqe.to_words().into_iter().enumerate() {
         let at = std::ptr::with_exposed_provenance_mut::<u64>(memory.host_addr + offset + i * 8);
-        // SAFETY: an aligned word within memory that `memory` keeps mapped; everybody accesses it
-        // as atomics.
+        // SAFETY: an aligned word within memory that `memory` keeps mapped; host and controller
+        // access it only as atomics.
         unsafe { AtomicU64::from_ptr(at) }.store(word, Ordering::Relaxed);
     }
 }

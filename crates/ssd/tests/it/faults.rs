@@ -230,7 +230,7 @@ fn one_with_a_thread_is_controlled_while_it_runs() {
     control.plug();
     assert_eq!(host.csts().0, 0);
     drop(ssd);
-    // Nobody is there any more, and nobody waits for an answer.
+    // The SSD is gone: calls fail or return nothing, without waiting for an answer.
     assert!(control.add_fault(FaultRule::new(Fault::StrayCqe, When::ONCE)).is_err());
     assert!(control.faults().is_empty() && control.refusals().is_empty());
     control.plug();

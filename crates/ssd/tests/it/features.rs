@@ -191,7 +191,8 @@ fn the_keep_alive_timer_ends_the_controller_of_a_host_that_is_silent() {
     assert!(!host.csts().cfs());
 }
 
-/// Commands that nobody fetches, here for want of room, are heard of as well; but once.
+/// A command that cannot be fetched, here because the completion queue is full, restarts the timer
+/// too, but only once.
 #[test]
 fn commands_that_wait_to_be_fetched_keep_a_controller_alive() {
     let (ssd, mut host) = stepped(config(1 << 20, 512));

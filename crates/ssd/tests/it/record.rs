@@ -194,7 +194,7 @@ fn one_turn_has_no_order() {
     let clock = ssd.clock();
     host.submit(1, &Sqe::write(1, 1, 0, 1, area, 0, false));
     clock.now_ns();
-    // Nobody looks until long after both.
+    // The SSD runs next long after both.
     ssd.set_tick_ns(1_000_000);
     host.submit(1, &Sqe::flush(2, 1));
     clock.now_ns();

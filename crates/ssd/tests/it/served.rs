@@ -488,7 +488,8 @@ fn descriptors_beyond_the_limit_are_refused_and_closed() {
     // Where none is due.
     assert_eq!(client.errno(GET_INFO, &wire![16u32, 0u32, 0u32, 0u32], &[event.as_fd()]), EINVAL);
     client.ok(SET_IRQS, &wire![20u32, 0x21u32, 2u32, 0u32, 0u32], &[]);
-    // Whatever was refused is closed: a pipe ends when nobody has its other end any more.
+    // Descriptors of refused messages are closed: a pipe ends when no descriptor of its other
+    // end is left.
     for count in [1, 16, 17] {
         let (reader, writer) = std::io::pipe().unwrap();
         let body = wire![20u32, 0x24u32, 2u32, 0u32, count as u32];

@@ -22,7 +22,7 @@ fn attach(rig: &Rig) -> Host {
     host
 }
 
-/// Reads and writes take so long.
+/// A model whose reads and writes take `ns`.
 fn taking(ns: u64) -> Model {
     Model { channels: 4, read: vec![(4096, ns)], write: vec![(4096, ns)], ..Model::null() }
 }
@@ -194,7 +194,7 @@ fn without_its_admin_queue_it_has_to_be_reset() {
     host.create_queues(None);
     assert_eq!(host.client.unmap(IOVA, IO_QUEUES.0 - IOVA).error, 0);
     assert_eq!(host.csts() & CFS, CFS);
-    // It was shut down: nobody is waiting for anything.
+    // The controller was shut down: no command is pending.
     let mut host = {
         drop(host);
         attach(&rig)

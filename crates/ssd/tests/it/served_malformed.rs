@@ -141,7 +141,7 @@ fn what_is_no_message_ends_the_client_only() {
         while let Some(answer) = client.try_receive() {
             assert!(answer.error != 0, "{what}");
             answers += 1;
-            // One who says an unknown command first gets its answer and may go on to VERSION.
+            // A client whose first command is unknown gets an answer and may go on to VERSION.
             if what == "unknown first" {
                 client.introduce("{}");
                 break;

@@ -1,5 +1,4 @@
-//! The SSD served to a client that no one here wrote: the crate `vfio_user`, which is Cloud
-//! Hypervisor's.
+//! The SSD served to a client from another project: the crate `vfio_user` of Cloud Hypervisor.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Instant;

@@ -116,8 +116,8 @@ fn an_idle_ssd_parks_and_wakes() {
             let before = thread_ticks("meantime-ssd");
             std::thread::sleep(Duration::from_millis(200));
             let now = thread_ticks("meantime-ssd") - before;
-            // A wake-up of before may be left, after which it looks for 2 ms more; and ticks go to
-            // whoever runs just then.
+            // An earlier wake-up may be pending, after which the thread polls for 2 ms more; and a
+            // tick is charged to the thread that runs at that moment.
             if now <= 1 {
                 break;
             }
@@ -296,7 +296,7 @@ fn a_medium_that_is_only_read() {
     let writer = Medium::file(&path, None).unwrap();
     assert!(matches!(Medium::file_read_only(&path), Err(SsdError::InUse { .. })));
     drop(writer);
-    // Shared among readers, and nobody writes meanwhile.
+    // Readers share the file, and it cannot be opened for writing meanwhile.
     let other = Medium::file_read_only(&path).unwrap();
     assert!(matches!(Medium::file(&path, None), Err(SsdError::InUse { .. })));
     for vwc in [false, true] {
@@ -372,7 +372,7 @@ fn an_event_that_waits_for_room_keeps_the_thread_awake() {
         assert!(Instant::now() < deadline, "it only naps, but naps again");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // A completion queue head wakes nobody.
+    // Writing a completion queue head does not wake the thread.
     assert_eq!(ok(host.wait(0)).cid.get(), 7);
     assert_eq!(ok(host.wait(0)).cid.get(), 100);
 }

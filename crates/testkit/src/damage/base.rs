@@ -25,7 +25,7 @@ const SHAPES: &[(&str, &str, u64)] = &[
 
 /// Runs `command`, whose exit code may be up to `code_max`.
 fn run(command: &mut Command, code_max: i32) -> Result<(), String> {
-    // The same images whenever they are made.
+    // For reproducible images.
     let command = command.env("E2FSPROGS_FAKE_TIME", "1700000000").env("LC_ALL", "C");
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.code().is_some_and(|code| code <= code_max) {
@@ -36,7 +36,7 @@ fn run(command: &mut Command, code_max: i32) -> Result<(), String> {
 
 fn tree(at: &Path) -> std::io::Result<()> {
     fs::create_dir_all(at.join("d"))?;
-    // Enough for a hash tree.
+    // Enough names for a hash tree.
     for number in 0..90 {
         File::create(at.join("d").join(format!("a name of some length, number {number}")))?;
     }
@@ -47,7 +47,7 @@ fn tree(at: &Path) -> std::io::Result<()> {
     symlink("t/../".repeat(60), at.join("s/longlink"))?;
     fs::write(at.join("small"), [b'a'; 100])?;
     fs::write(at.join("long"), [b'b'; 30_000])?;
-    // One block of two: an extent each.
+    // Every second block: an extent each.
     let pieces = File::create(at.join("pieces"))?;
     for piece in 0..100u64 {
         pieces.write_all_at(&[1; 512], piece * 8192)?;
@@ -57,7 +57,7 @@ fn tree(at: &Path) -> std::io::Result<()> {
     fs::hard_link(at.join("small"), at.join("s/t/linked"))
 }
 
-/// What is written into an image after it was made: attributes, and a log to replay.
+/// Commands that add content after mkfs: attributes, and a log to replay.
 fn commands(at: &Path, journal: bool) -> std::io::Result<String> {
     let value = at.join("value");
     fs::write(&value, [b'v'; 300])?;
@@ -83,7 +83,7 @@ fn commands(at: &Path, journal: bool) -> std::io::Result<String> {
     Ok(commands)
 }
 
-/// All of them, intact, or why they cannot be made.
+/// All intact images, or why they cannot be made.
 pub fn all(directory: &Path) -> Result<Vec<Base>, String> {
     let wrong = |error: std::io::Error| error.to_string();
     let source = directory.join("tree");
@@ -96,7 +96,7 @@ pub fn all(directory: &Path) -> Result<Vec<Base>, String> {
         let hash = ["-E", "hash_seed=00000000-1111-4222-8333-555555555555,root_owner=0:0", "-d"];
         let mut mkfs = e2fs::command("mkfs.ext4");
         run(mkfs.args(fixed).args(arguments.split(' ')).args(hash).arg(&source).arg(&image), 0)?;
-        // Directories get their hash trees here; 1 says that something was changed.
+        // Directories get their hash trees here; 1 means that something was changed.
         run(e2fs::command("e2fsck").args(["-fyD"]).arg(&image), 1)?;
         let script = directory.join("script");
         fs::write(&script, commands(directory, arguments.contains("-J size=1")).map_err(wrong)?)

@@ -1,17 +1,17 @@
-//! A device in memory that counts what it is asked for.
+//! A device in memory that counts its reads.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use meantime_ext4::format::{Source, SourceError};
 
-/// The most that one read may ask for.
+/// The most bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// An image, and what was read of it.
+/// An image, and the reads of it.
 pub struct Memory<'a> {
     image: &'a [u8],
-    /// How much of it the device has.
+    /// The device's size, which may be less than the image's.
     device_bytes: u64,
     reads: Cell<u64>,
     left: Cell<u64>,
@@ -33,7 +33,7 @@ impl<'a> Memory<'a> {
         self.device_bytes
     }
 
-    /// From here on `reads` may be done: an operation that needs more runs in a circle.
+    /// Allows `reads` reads from here on: an operation that needs more loops.
     pub fn allow(&self, reads: u64) {
         self.left.set(reads);
     }
@@ -42,7 +42,7 @@ impl<'a> Memory<'a> {
         self.reads.get()
     }
 
-    /// The request that no reader may make, if there was one.
+    /// The invalid request, if there was one.
     pub fn broken(&self) -> Option<&'static str> {
         self.broken.get()
     }
@@ -67,7 +67,7 @@ impl Source for Memory<'_> {
         let start = offset as usize;
         match self.image.get(start..start + bytes) {
             Some(there) => Ok(there.into()),
-            // Images are cut where only zeroes follow.
+            // Images are truncated where only zeroes follow.
             None => {
                 let mut padded = vec![0; bytes];
                 if let Some(there) = self.image.get(start..) {

@@ -1,5 +1,5 @@
-//! Damaged file systems in memory: made, walked whole, and judged. The tests and the fuzzer share
-//! it.
+//! Damaged file systems in memory: made, walked completely, and judged. Shared by the tests and the
+//! fuzzer.
 pub mod base;
 pub mod memory;
 pub mod regions;

@@ -1,4 +1,4 @@
-//! Where the structures of an intact image are.
+//! The places of an intact image's structures.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use meantime_ext4::format::{ROOT_INO, Volume, VolumeOptions};
 use super::memory::Memory;
 use super::sums::crc;
 
-/// What a structure is, and what its checksum depends on.
+/// The kind of a structure, which determines its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Superblock,
@@ -23,7 +23,7 @@ pub enum Kind {
     /// The attributes in block *n*.
     Attributes(u64),
     Journal,
-    /// Anything.
+    /// Anything else.
     Data,
 }
 
@@ -31,14 +31,14 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub struct Region {
     pub kind: Kind,
-    /// In bytes.
+    /// Byte offset.
     pub offset: usize,
     pub bytes: usize,
-    /// The inode it belongs to, if to one.
+    /// The inode it belongs to, if any.
     pub ino: Option<u32>,
 }
 
-/// What checksums begin with.
+/// The initial states of checksums.
 #[derive(Debug, Clone, Default)]
 pub struct Seeds {
     pub metadata_csum: bool,
@@ -55,7 +55,7 @@ impl Seeds {
     }
 }
 
-/// An image, intact, and what is where in it.
+/// An intact image, and the places of its structures.
 pub struct Base {
     pub name: String,
     pub image: Vec<u8>,
@@ -159,7 +159,7 @@ impl<'a> Finder<'a> {
         let bytes = self.volume.superblock().inode_bytes() as usize;
         let offset = block as usize * self.block + within;
         self.seeds.generations.insert(ino, inode.metadata().generation);
-        // More often than others: most of what is decided is decided here.
+        // Twice, to choose them more often: they decide most.
         for _ in 0..2 {
             self.regions.push(Region { kind: Kind::Inode(ino), offset, bytes, ino: Some(ino) });
         }

@@ -1,5 +1,5 @@
-//! Checksums of structures put right again, reckoned by the kernel's documentation and not by our
-//! own code: what was changed gets past them.
+//! Recomputes checksums of changed structures, from the kernel's documentation and not by our own
+//! code, so that changes pass verification.
 
 use super::regions::{Kind, Region, Seeds};
 
@@ -16,7 +16,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Puts the checksum of `region`, which is `bytes`, right, if the file system has such ones.
+/// Fixes the checksum of `region`, which is `bytes`, if the file system has checksums for it.
 pub fn fix(seeds: &Seeds, region: &Region, bytes: &mut [u8]) {
     if !seeds.metadata_csum && !matches!(region.kind, Kind::Journal) {
         return;
@@ -71,7 +71,7 @@ fn directory(seed: u32, bytes: &mut [u8]) {
         bytes[end - 4..].copy_from_slice(&sum.to_le_bytes());
         return;
     }
-    // A node of the hash tree: limit and count are behind `.`, `..` and 8 bytes in the root, behind
+    // A node of the hash tree: limit and count come after `.`, `..` and 8 bytes in the root, after
     // an empty entry elsewhere.
     let at = if u16_at(bytes, 4) == 12 { 32 } else { 8 };
     let (limit, count) = (usize::from(u16_at(bytes, at)), usize::from(u16_at(bytes, at + 2)));

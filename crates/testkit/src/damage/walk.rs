@@ -1,4 +1,4 @@
-//! Everything that can be asked of a volume, asked.
+//! Executes every query on a volume.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,18 +12,18 @@ use meantime_ext4::{FileType, MountError};
 
 use super::memory::Memory;
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// Of all answers, without what no checksum covers.
+    /// Digest of all answers, without data that no checksum covers.
     pub digest: u64,
-    /// Questions without an answer.
+    /// Queries without an answer.
     pub errors: u64,
     /// Inodes that could be read.
     pub inodes: u64,
     /// Reads of the device.
     pub reads: u64,
-    /// The volume was opened.
+    /// Whether the volume was opened.
     pub opened: bool,
 }
 
@@ -60,7 +60,7 @@ fn judge(error: &Error) {
 }
 
 impl<'a> Walker<'a> {
-    /// The answer, which becomes part of the digest, or nothing.
+    /// Returns the answer and adds it to the digest, or counts an error.
     fn ask<T: Debug>(
         &mut self,
         digested: bool,
@@ -81,7 +81,7 @@ impl<'a> Walker<'a> {
                 if digested {
                     format!("{error:?}").hash(&mut self.digest);
                 }
-                // What a path or the kind of a file brings with it is an answer, too.
+                // Errors due to a path or the type of a file are valid answers, too.
                 self.errors +=
                     u64::from(matches!(error, Error::Corrupt(_) | Error::Unsupported(_)));
                 if std::env::var_os("MEANTIME_TRACE").is_some() {
@@ -99,7 +99,7 @@ impl<'a> Walker<'a> {
         match inode.file_type() {
             FileType::Directory => self.directory(&inode, queue),
             FileType::Symlink => {
-                // The text of a long one is data, which no checksum covers.
+                // The target of a long link is data, which no checksum covers.
                 let covered = inode.is_fast_symlink();
                 self.ask(covered, |volume| volume.read_link(&inode));
             }
@@ -132,7 +132,7 @@ impl<'a> Walker<'a> {
                 continue;
             };
             assert!(run.blocks > 0, "a run of nothing");
-            // The whole map says the same; of block maps it is known up to the file's end only.
+            // The whole map agrees; a block map is only known up to the file's end.
             let Some(mapped) = map.run_at(logical).filter(|_| mapped || logical < size_blocks)
             else {
                 continue;
@@ -160,7 +160,7 @@ impl<'a> Walker<'a> {
         for pair in entries.windows(2) {
             assert!(pair[0].cookie < pair[1].cookie, "cookies do not grow: {pair:?}");
         }
-        // In the order of hashes: it ends, however the index is made.
+        // In hash order: it ends, however the index is formed.
         let (mut cookie, mut listed) = (0, 0);
         while let Some(some) = self.ask(false, |volume| volume.list(inode, cookie)) {
             assert!(some.is_sorted_by_key(|entry| entry.cookie), "cookies fall: {some:?}");
@@ -180,11 +180,11 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Opens the volume and asks everything, or only what concerns `inodes`. Panics if an answer cannot
-/// be.
+/// Opens the volume and executes every query, or only those about `inodes`. Panics if an answer is
+/// invalid.
 pub fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&[u32]>) -> Walk {
     let mut nothing = Walk { digest: 0, errors: 1, inodes: 0, reads: 0, opened: false };
-    // Backups are looked for with each block size.
+    // Backups are searched for with each block size.
     memory.allow(4096);
     let opened = Volume::open(memory, memory.device_bytes(), options);
     assert_eq!(memory.broken(), None);
@@ -210,7 +210,7 @@ pub fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&
     };
     walker.ask(true, |volume| Ok(volume.info()));
 
-    // Replaying needs each block of the journal a few times.
+    // A replay reads each block of the journal a few times.
     if let Some(recovery) = walker.ask(false, journal::recover) {
         recovery.summary().hash_into(&mut walker.digest);
         memory.allow(walker.reads_max);

@@ -1,7 +1,7 @@
-//! Images, loop mounts and their end.
+//! Images, loop mounts and their cleanup.
 //!
-//! The calling thread gets a mount namespace of its own, and loop devices free themselves with
-//! their last user: whatever ends this process, `SIGKILL` too, ends its mounts with it.
+//! The calling thread gets its own mount namespace, and loop devices free themselves with their
+//! last user: however this process ends, including `SIGKILL`, its mounts end with it.
 
 pub mod names;
 pub mod shape;
@@ -13,11 +13,10 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The most that a tool may take, in seconds: a mount that hangs should fail the test and not hang
-/// it.
+/// The longest time of a tool, in seconds: a mount that hangs should fail the test, not block it.
 const TOOL_SECONDS: &str = "120";
 
-/// Runs `program` with `arguments`; its output. The error has all that it printed.
+/// Runs `program` with `arguments`. Returns its output; the error has all of it.
 pub fn run<S: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = S>,
@@ -41,7 +40,7 @@ pub fn run<S: AsRef<OsStr>>(
     ))
 }
 
-/// Puts the calling thread, and what it starts, into a mount namespace of its own.
+/// Moves the calling thread, and its children, into a separate mount namespace.
 fn unshare() -> Result<(), String> {
     let error = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
     // SAFETY: no memory is involved; the mount namespace and working directory of this thread
@@ -61,13 +60,14 @@ fn unshare() -> Result<(), String> {
     Ok(())
 }
 
-/// A place to make images and mount them.
+/// A directory for images and mounts.
 pub struct Lab {
     directory: tempfile::TempDir,
 }
 
 impl Lab {
-    /// For the calling thread, in directory `parent`; else why there are no loop mounts here.
+    /// Sets it up for the calling thread, in directory `parent`. The error says why loop mounts are
+    /// impossible.
     pub fn new(parent: &str) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount images".into());
@@ -90,7 +90,7 @@ impl Lab {
         self.directory.path().join(name)
     }
 
-    /// Mounts `image` on a directory of its own. With `write` false the kernel cannot write to the
+    /// Mounts `image` on a separate directory. With `write` false the kernel cannot write to the
     /// image either.
     pub fn mount(&self, image: &Path, write: bool, options: &str) -> Result<Mounted, String> {
         let name = format!("{}.d", image.file_name().expect("an image's name").to_string_lossy());
@@ -130,11 +130,11 @@ impl Mounted {
         &self.at
     }
 
-    /// Unmounts it, and says if that fails: with files open, for one.
+    /// Unmounts it. Fails for example with open files.
     pub fn unmount(self) -> Result<(), String> {
         let mut result = Err(String::new());
-        // Busy for a moment, if another thread is just starting a process, which has this one's
-        // files until it runs its program.
+        // Busy for a moment if another thread is starting a process, which holds this one's files
+        // until its exec.
         for _ in 0..200 {
             result = run("umount", ["-n".as_ref(), self.at.as_os_str()]).map(drop);
             if result.is_ok() {
@@ -150,8 +150,8 @@ impl Mounted {
         result
     }
 
-    /// The file system stops here as if the machine did: nothing more reaches the image.
-    /// `flush_log`: the running transaction is committed first.
+    /// Stops the file system as in a crash of the machine: nothing more reaches the image.
+    /// `flush_log`: commits the running transaction first.
     pub fn shut_down(&self, flush_log: bool) {
         // EXT4_IOC_SHUTDOWN: _IOR('X', 125, __u32), with EXT4_GOING_FLAGS_LOGFLUSH or _NOLOGFLUSH.
         const SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -162,7 +162,7 @@ impl Mounted {
         assert_eq!(result, 0, "EXT4_IOC_SHUTDOWN: {}", std::io::Error::last_os_error());
     }
 
-    /// Commits what was done so far; only of this file system.
+    /// Commits everything done so far on this file system.
     pub fn sync(&self) {
         let root = File::open(&self.at).expect("the root of a mounted image");
         // SAFETY: no memory is involved.
@@ -188,7 +188,7 @@ pub fn make(image: &Path, bytes: u64, arguments: &[&str]) -> Result<(), String> 
     run("mkfs.ext4", fixed.chain([image.as_os_str()])).map(drop)
 }
 
-/// A copy with the holes that `from` has.
+/// A copy that preserves the holes of `from`.
 pub fn copy(from: &Path, to: &Path) {
     run("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()])
         .expect("the image is copied");

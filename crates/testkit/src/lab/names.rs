@@ -1,11 +1,11 @@
-//! Odd names, and bytes that differ.
+//! Unusual names, and unique bytes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use crate::Rng;
 
-/// A name that a directory may hold: mostly plain ones, some long, some of bytes that are no text.
+/// A valid file name: mostly plain ones, some long, some not text.
 pub fn name(rng: &mut Rng) -> OsString {
     let length = match rng.below(8) {
         0 => 1 + rng.below(3),
@@ -15,7 +15,7 @@ pub fn name(rng: &mut Rng) -> OsString {
     } as usize;
     let kind = rng.below(6);
     let byte = |rng: &mut Rng| match kind {
-        // Hashes differ in what they make of bytes above 127.
+        // Hashes differ in their treatment of bytes above 127.
         0 => 1 + rng.below(255) as u8,
         1 => 128 + rng.below(128) as u8,
         2 => b" .-~\n\t\\'\"*?"[rng.below(11) as usize],
@@ -32,7 +32,7 @@ pub fn name(rng: &mut Rng) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// `bytes` bytes that no other place has.
+/// `bytes` bytes that occur nowhere else.
 pub fn bytes(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     let mut made = vec![0; bytes];
     for chunk in made.chunks_mut(8) {

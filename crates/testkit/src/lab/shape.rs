@@ -1,18 +1,18 @@
-//! What kinds of file systems are made.
+//! The kinds of file systems made.
 
 use crate::Rng;
 
-/// A file system before anything is in it.
+/// The properties of an empty file system.
 pub struct Shape {
     pub name: &'static str,
     /// Arguments of `mkfs.ext4`.
     pub arguments: Vec<String>,
     pub block_bytes: u64,
     pub image_bytes: u64,
-    /// Has a journal, and may be stopped in the act. Never with `inline_data`: some kernels hang
-    /// then.
+    /// Whether it has a journal, and may be stopped midway. Never with `inline_data`: some kernels
+    /// hang then.
     pub may_crash: bool,
-    /// Files are mapped by extents, so that room can be set aside, and holes be punched.
+    /// Whether files are mapped by extents, so that preallocation and hole punching work.
     pub extents: bool,
     pub inode_bytes: u64,
 }
@@ -66,9 +66,9 @@ const KINDS: &[Kind] = &[
 ];
 
 impl Shape {
-    /// The shape of image `seed`: all kinds come by turns, the rest is drawn.
+    /// The shape of image `seed`: all kinds in turn, the rest at random.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
-        // Journals of a size that what is written here never fills.
+        // Journals too large to be filled by the writes here.
         Self::sized(seed, rng, 8192, |block_bytes| match block_bytes {
             1024 => (48, 8),
             2048 => (56, 12),
@@ -76,7 +76,7 @@ impl Shape {
         })
     }
 
-    /// The same, as small as it can be: for a few dozen names. What the mutations begin with.
+    /// The smallest version, for a few dozen names, from which mutations start.
     #[allow(dead_code)]
     pub fn tiny(seed: u64, rng: &mut Rng) -> Self {
         Self::sized(seed, rng, 128, |block_bytes| match block_bytes {
@@ -131,7 +131,7 @@ impl Shape {
         }
     }
 
-    /// Settings that `mkfs` has no argument for, as `tune2fs` has them.
+    /// Settings that only `tune2fs` has an argument for.
     pub fn tune(&self, rng: &mut Rng) -> Option<&'static str> {
         match self.name {
             "tea" => Some("hash_alg=tea"),

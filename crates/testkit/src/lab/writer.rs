@@ -14,10 +14,10 @@ use super::names;
 use super::shape::Shape;
 use crate::Rng;
 
-/// How much is written.
+/// The amount of content.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
-    /// Things that are made one by one.
+    /// Number of items made one by one.
     pub steps: u64,
     /// Names in the largest directory.
     pub names: u64,
@@ -31,7 +31,7 @@ pub struct Writer<'a> {
     shape: &'a Shape,
     directories: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    /// What was refused for want of room.
+    /// Operations refused for lack of room.
     pub refused: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
         Self { rng, shape, directories: vec![root.to_owned()], files: Vec::new(), refused: 0 }
     }
 
-    /// What was done, unless the file system has no room or no such thing; everything else is the
+    /// The result, unless the file system has no room or does not support it; other errors are the
     /// test's mistake.
     fn allow<T, E: Into<io::Error>>(&mut self, result: Result<T, E>, what: &Path) -> Option<T> {
         match result.map_err(Into::into) {
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
     }
 
     fn directory(&mut self) -> PathBuf {
-        // The younger ones more often: trees are to be deep as well.
+        // Newer directories are chosen more often, to make deep trees.
         let count = self.directories.len() as u64;
         let at = self.rng.below(count).max(self.rng.below(count));
         self.directories[at as usize].clone()
@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
     fn place(&mut self) -> PathBuf {
         let directory = self.directory();
         let path = directory.join(names::name(self.rng));
-        // Paths stay below what the kernel takes at once.
+        // Keeps paths below the kernel's limit.
         if path.as_os_str().len() < 3000 {
             path
         } else {
@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// All of it.
+    /// Writes everything.
     pub fn write(&mut self, amount: Amount) {
         for _ in 0..amount.steps {
             self.step();
@@ -100,7 +100,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes one thing.
+    /// Makes one item.
     pub fn step(&mut self) {
         let path = self.place();
         match self.rng.below(20) {
@@ -127,8 +127,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Links that lead nowhere, of lengths that fit into an inode and that do not; and some that
-    /// lead to something, themselves perhaps.
+    /// Makes dangling links, of lengths that fit in an inode and that do not; and some that lead to
+    /// a file, perhaps to themselves.
     fn symlink(&mut self, path: &Path) {
         let (target, path) = match self.files.last() {
             Some(file) if self.rng.one_in(3) => {
@@ -193,7 +193,7 @@ impl<'a> Writer<'a> {
         let block = self.shape.block_bytes;
         match self.rng.below(12) {
             0 => {}
-            // Around what fits into an inode.
+            // Lengths around the limit of an inode.
             1..4 => {
                 let bytes = 1 + self.rng.below(180);
                 self.put(&file, path, 0, bytes);
@@ -236,11 +236,11 @@ impl<'a> Writer<'a> {
         self.allow(written, path);
     }
 
-    /// Some bytes, beyond 4 GiB for one.
+    /// Writes bytes at large offsets, beyond 4 GiB for example.
     fn far(&mut self, file: &File, path: &Path) {
         for _ in 0..1 + self.rng.below(4) {
-            // As far as a map of three indirect blocks of 1 KiB reaches; extents of 1 KiB blocks
-            // reach 4 TiB.
+            // Up to the reach of a block map with triple indirect blocks of 1 KiB; extents of 1 KiB
+            // blocks reach 4 TiB.
             let limit: u64 = if self.shape.extents { 1 << 41 } else { 1 << 33 };
             let at =
                 if self.rng.one_in(2) { self.rng.below(limit) } else { self.rng.below(6 << 30) };
@@ -249,7 +249,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Room that is set aside, in part written, in part beyond the end.
+    /// Preallocates blocks, partly written, partly beyond the end.
     fn set_aside(&mut self, file: &File, path: &Path) {
         let block = self.shape.block_bytes;
         for _ in 0..1 + self.rng.below(3) {
@@ -268,14 +268,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One file of enough extents that its tree has inner nodes, or its map indirect blocks.
+    /// One file with enough extents for inner nodes in its tree, or indirect blocks in its map.
     fn fragmented(&mut self, pieces: u64) {
         let path = self.place();
         let made = OpenOptions::new().create_new(true).read(true).write(true).open(&path);
         let Some(file) = self.allow(made, &path) else { return };
         let block = self.shape.block_bytes;
         let data = names::bytes(self.rng, block as usize);
-        // From the end: the tree is split otherwise than by appending.
+        // From the end: the tree splits differently than when appending.
         let backwards = self.rng.one_in(2);
         for piece in 0..pieces {
             let at = if backwards { pieces - 1 - piece } else { piece } * 2;
@@ -332,7 +332,7 @@ impl<'a> Writer<'a> {
         path.symlink_metadata().is_ok().then_some(path)
     }
 
-    /// Changes what is known of one thing.
+    /// Changes the metadata of one item.
     pub fn change(&mut self) {
         let Some(path) = self.any() else { return };
         let link = path.is_symlink();
@@ -351,8 +351,8 @@ impl<'a> Writer<'a> {
             }
             2 => {
                 let time = |rng: &mut Rng| {
-                    // 1901 to 2446, as large inodes hold it; small ones end in 2038, where the
-                    // kernel cuts it.
+                    // 1901 to 2446, the range of large inodes; small ones end in 2038, where the
+                    // kernel clamps it.
                     let seconds = match rng.below(3) {
                         0 => -(rng.below(1 << 31) as i64),
                         1 => rng.below(1 << 31) as i64,
@@ -394,8 +394,7 @@ impl<'a> Writer<'a> {
         self.allow(set, path);
     }
 
-    /// An access control list as `setxattr` takes it: owner, some users and groups, group, mask,
-    /// others.
+    /// An access control list for `setxattr`: owner, some users and groups, group, mask, others.
     fn acl(&mut self) -> Vec<u8> {
         let mut acl = 2u32.to_le_bytes().to_vec();
         let mut entry = |tag: u16, permissions: u64, id: u32| {
@@ -413,7 +412,7 @@ impl<'a> Writer<'a> {
         acl
     }
 
-    /// Removes or moves one thing.
+    /// Removes or moves one item.
     pub fn remove(&mut self) {
         if self.files.is_empty() {
             return;

@@ -20,7 +20,7 @@ fn served() -> (tempfile::TempDir, ControlServer) {
     (dir, server)
 }
 
-/// Sends `bytes`, ends the sending side, and reads to the end.
+/// Sends `bytes`, closes the sending side, and reads to the end.
 fn answers(server: &ControlServer, bytes: &[u8]) -> Vec<Value> {
     let mut stream = UnixStream::connect(server.path()).unwrap();
     stream.write_all(bytes).unwrap();
@@ -40,15 +40,15 @@ fn the_socket_is_the_owners_and_goes_with_the_server() {
     assert!(path.exists(), "refusing leaves the other's socket");
     drop(server);
     assert!(!path.exists());
-    // What a dead process has left.
+    // A socket left over from a dead process.
     drop(UnixListener::bind(&path).unwrap());
     let again = serve(&path).unwrap();
-    // Not another process's.
+    // Must not remove another process's socket.
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
     drop(again);
     assert!(path.exists());
-    // A file that is no socket is not removed.
+    // A file that is not a socket is not removed.
     let file = dir.path().join("2.sock");
     fs::write(&file, "x").unwrap();
     assert!(matches!(serve(&file), Err(ControlError::Io { .. })));
@@ -96,7 +96,7 @@ fn a_queue_is_seen_and_changed() {
     });
     let change = Change { queue: id, before: "poll".into(), after: "hybrid".into() };
     assert_eq!(server.changes(), [change]);
-    // No channel looks at the telemetry.
+    // No channel takes the request.
     let asked = Instant::now();
     let error = client.set(id, "poll").unwrap_err().to_string();
     assert!(error.contains("withdrawn"), "{error}");
@@ -117,7 +117,7 @@ fn bad_lines_are_answered_and_the_next_is_obeyed() {
 fn a_line_too_long_ends_the_connection_and_nothing_else() {
     let (_dir, server) = served();
     let mut stream = UnixStream::connect(server.path()).unwrap();
-    // The server may hang up before all is written.
+    // The server may close before all is written.
     let _ = stream.write_all(&vec![b'x'; LINE_BYTES_MAX]);
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -135,7 +135,7 @@ fn clients_are_bounded_and_one_that_does_not_read_blocks_no_other() {
     let (_dir, server) = served();
     let mut deaf: Vec<UnixStream> =
         (0..CLIENTS_MAX - 1).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
-    // More answers than any socket buffer holds, and no one reads them.
+    // More answers than any socket buffer holds, which are never read.
     for stream in &mut deaf {
         stream.set_nonblocking(true).unwrap();
         while stream.write(&b"{\"get\":\"queues\"}\n".repeat(100)).is_ok() {}

@@ -1,7 +1,6 @@
-//! Fast commits: what changed since the last whole transaction, in the blocks behind the log
-//! (kernel: `fs/ext4/fast_commit.c`; kernel documentation: `filesystems/ext4/journal.rst`, "Fast
-//! commits"). They say what was done to inodes, names and extents, not which blocks have which
-//! contents.
+//! Fast commits: changes since the last full transaction, in the blocks behind the log (kernel:
+//! `fs/ext4/fast_commit.c`; kernel documentation: `filesystems/ext4/journal.rst`, "Fast commits").
+//! They describe changes of inodes, names and extents, not the contents of blocks.
 
 mod replay;
 mod scan;
@@ -17,21 +16,21 @@ use crate::error::Result;
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// The fast commits of a journal, found whole and not yet replayed.
+/// The complete fast commits of a journal, not yet replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FastCommits(Vec<Vec<scan::Change>>);
 
 impl FastCommits {
-    /// How many there are.
+    /// Number of fast commits.
     pub fn count(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// What they make of `volume`, in which the transactions before them have been replayed.
-    /// Nothing is changed.
+    /// Their effect on `volume`, in which the transactions before them have been replayed. Does not
+    /// change it.
     ///
     /// # Errors
-    /// A change that cannot be; damage, or the source.
+    /// An impossible change; damage, or the source.
     pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome> {
         replay::replay(volume, self.0)
     }
@@ -39,7 +38,7 @@ impl FastCommits {
     /// Replays them over `volume`, in which the transactions before them have been replayed.
     ///
     /// # Errors
-    /// A change that cannot be; damage, or the source. `volume` is then as it was.
+    /// An impossible change; damage, or the source. `volume` is then unchanged.
     pub(super) fn replay<S: Source>(self, volume: &mut Volume<S>) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -50,11 +49,10 @@ impl FastCommits {
     }
 }
 
-/// The whole fast commits that follow transaction `expected` - 1.
+/// Reads the complete fast commits that follow transaction `expected` - 1.
 ///
 /// # Errors
-/// The device; [`Error::Unsupported`](crate::Error::Unsupported) if one has features that are not
-/// known.
+/// The device; [`Error::Unsupported`](crate::Error::Unsupported) if one has unknown features.
 pub(super) fn read(
     log: &impl Log,
     superblock: &Superblock,
@@ -62,7 +60,7 @@ pub(super) fn read(
     inode_bytes: usize,
 ) -> Result<FastCommits> {
     let mut scan = Scan::new(expected, inode_bytes);
-    // The block behind the log is left out (`j_fc_first`).
+    // The block behind the log is skipped (`j_fc_first`).
     for index in superblock.last.saturating_add(1)..superblock.blocks {
         if scan.block(&log.block(index)?)?.is_break() {
             break;

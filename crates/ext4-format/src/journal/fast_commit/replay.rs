@@ -1,11 +1,11 @@
-//! Fast commits carried out, in memory (`ext4_fc_replay`): what inodes, blocks of files and names
-//! of directories are at their end. A mount for reading has inodes as new contents of blocks of
-//! their tables, the rest beside the disk, since nothing is allocated for it; one for writing puts
-//! all of it onto the disk (`change::fast_commits`).
+//! Replay of fast commits in memory (`ext4_fc_replay`): the final state of inodes, file blocks and
+//! directory names. A read-only mount keeps inodes as new contents of inode table blocks, and the
+//! rest in memory, since nothing is allocated for it; a writable mount writes all of it to the disk
+//! (`change::fast_commits`).
 //!
-//! Where the kernel's replay loses something we do not follow it: times and link counts of
-//! directories (it sets them to the time of the replay, and one), and what a file without extents
-//! has in its inode.
+//! It does not follow the kernel where its replay loses information: times and link counts of
+//! directories (which it sets to the time of the replay, and to one), and the inode's `i_block` of
+//! a file without extents.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,49 +24,48 @@ use crate::mapping::{ExtentMap, MappedExtent};
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// A directory's links are counted up to here (`EXT4_LINK_MAX`); one with more has a count of 1.
+/// The greatest link count of a directory (`EXT4_LINK_MAX`); one with more has a count of 1.
 const LINKS_MAX: u16 = 65_000;
 
-/// A name's inode, or that the name is gone.
+/// A name's inode, or `None` if the name is gone.
 pub type Names = BTreeMap<Vec<u8>, Option<Named>>;
 
-/// What fast commits say of a file system beyond the contents of blocks.
+/// The effect of fast commits beyond the contents of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Where the blocks of files are.
+    /// The extents of files.
     maps: BTreeMap<u32, Arc<ExtentMap>>,
     /// Names in directories.
     names: BTreeMap<u32, Names>,
-    /// The inodes that fast commits changed, as they were before, in the form of the disk.
+    /// The former versions of inodes that fast commits changed, in their on-disk form.
     before: BTreeMap<u32, Arc<[u8]>>,
-    /// A transaction that was committed and is damaged: nothing from it on was replayed.
+    /// A damaged committed transaction: neither it nor later ones were replayed.
     lost: Option<u32>,
 }
 
 impl Replayed {
-    /// Nothing but that transaction `lost` is damaged.
+    /// A replay without fast commits, before the damaged transaction `lost`.
     pub(crate) fn without(lost: u32) -> Self {
         Self { lost: Some(lost), ..Self::default() }
     }
 
-    /// A transaction of the journal that was committed and is damaged: neither it nor those after
-    /// it were replayed.
+    /// A damaged committed transaction of the journal: neither it nor later ones were replayed.
     pub fn lost(&self) -> Option<u32> {
         self.lost
     }
 
-    /// Where the blocks of inode `ino` are, if a fast commit moved any.
+    /// The extents of inode `ino`, if a fast commit changed them.
     pub fn map(&self, ino: u32) -> Option<&Arc<ExtentMap>> {
         self.maps.get(&ino)
     }
 
-    /// The inodes that fast commits changed, or looked at, as they were before: bitmaps and counts
-    /// are still about those.
+    /// The former versions of inodes that fast commits changed or read: bitmaps and counts still
+    /// describe those.
     pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
         &self.before
     }
 
-    /// What became of names in directory `ino`.
+    /// The changed names in directory `ino`.
     pub fn names(&self, ino: u32) -> Option<&Names> {
         self.names.get(&ino)
     }
@@ -75,23 +74,23 @@ impl Replayed {
 /// Newer contents of blocks.
 type Blocks = BTreeMap<u64, Arc<[u8]>>;
 
-/// What fast commits made of a file system, in their own terms.
+/// The effect of fast commits on a file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Inodes that they changed, or looked at, in the form of the disk but for what is in their
-    /// block area and for checksums.
+    /// Inodes that were changed or read, in their on-disk form except for their block area and
+    /// checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Those of them that lost their last name; a later change may create them again.
+    /// Those that lost their last name; a later change may create them again.
     pub gone: BTreeSet<u32>,
-    /// Where the blocks of files are: of each that is here, all of them.
+    /// The complete extents of the files in this map.
     pub maps: BTreeMap<u32, Arc<ExtentMap>>,
-    /// Names in directories, those that are not mentioned are as they were.
+    /// Changed names in directories; all others are unchanged.
     pub names: BTreeMap<u32, Names>,
 }
 
 impl Outcome {
-    /// What counts beside the disk of `volume`, over which the replay was: blocks of the inode
-    /// tables, and the rest.
+    /// Splits the effect on `volume`, over which the replay ran, into new inode table blocks and
+    /// the rest.
     ///
     /// # Errors
     /// Damage, or the source.
@@ -114,24 +113,24 @@ impl Outcome {
     }
 }
 
-/// A replay under way, over a volume in which the log's transactions have been replayed.
+/// A running replay, over a volume in which the log's transactions have been replayed.
 struct Replay<'a, S: Source> {
     volume: &'a Volume<S>,
-    /// Inodes that were changed, in the form of the disk.
+    /// Changed inodes, in their on-disk form.
     inodes: BTreeMap<u32, Vec<u8>>,
-    /// Inodes that the current commit gives whole, as they were at its end.
+    /// Inodes that the current commit contains, with their final version.
     given: BTreeSet<u32>,
-    /// Extents by their first block in the file.
+    /// Extents by their first logical block.
     maps: BTreeMap<u32, BTreeMap<u32, MappedExtent>>,
     names: BTreeMap<u32, Names>,
     /// Inodes that lost their last name.
     gone: BTreeSet<u32>,
 }
 
-/// Carries out `commits`, in order, over `volume`.
+/// Replays `commits`, in order, over `volume`.
 ///
 /// # Errors
-/// A change that cannot be; damage, or the source.
+/// An impossible change; damage, or the source.
 pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -> Result<Outcome> {
     let mut replay = Replay {
         volume,
@@ -169,7 +168,7 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    /// The bytes of inode `ino` as they are by now.
+    /// The current bytes of inode `ino`.
     fn bytes(&mut self, ino: u32) -> Result<&mut Vec<u8>> {
         match self.inodes.entry(ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -178,7 +177,7 @@ impl<S: Source> Replay<'_, S> {
                 let table = self.volume.block(block)?;
                 let end = at + self.volume.superblock().inode_bytes() as usize;
                 let bytes = table.get(at..end).ok_or_else(|| corrupt(Defect::InodeNumber, ino))?;
-                // What the table holds behind those that were ever used is anything.
+                // The table's content behind the ever-used inodes is undefined.
                 let per_group = self.volume.superblock().inodes_per_group();
                 let group = self.volume.group((ino - 1) / per_group)?;
                 let never_used = group.inode_uninit
@@ -188,8 +187,8 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    /// Inode `ino` as it is by now; `None` if it is free: of such nothing is replayed, as in the
-    /// kernel.
+    /// The current inode `ino`; `None` if it is free: changes of a free inode are skipped, as in
+    /// the kernel.
     fn inode(&mut self, ino: u32) -> Result<Option<Inode>> {
         let superblock = self.volume.superblock().clone();
         let inode = Inode::parse(&superblock, ino, self.bytes(ino)?)?;
@@ -209,7 +208,7 @@ impl<S: Source> Replay<'_, S> {
         bytes[..known].copy_from_slice(&raw[..known]);
         let raw = self.raw(ino)?;
         if raw.flags.get() & flags::EXTENTS != 0 {
-            // The map of its blocks stays.
+            // The map of its blocks is kept.
             raw.block = old;
             if old[..2] != MAGIC.to_le_bytes() {
                 NodeEdit::format(&mut raw.block[..], 0);
@@ -219,7 +218,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// The extents of inode `ino`, from the disk at first; `None` if it has no blocks to be mapped.
+    /// The extents of inode `ino`, initially from the disk; `None` if it has no mapped blocks.
     fn map(&mut self, ino: u32) -> Result<Option<&mut BTreeMap<u32, MappedExtent>>> {
         let Some(inode) = self.inode(ino)?.filter(Inode::has_blocks) else { return Ok(None) };
         match self.maps.entry(ino) {
@@ -254,7 +253,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// What `name` in `parent` is by now.
+    /// The current inode of `name` in `parent`.
     fn find(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>> {
         if let Some(changed) = self.names.get(&parent).and_then(|names| names.get(name)) {
             return Ok(changed.map(|(ino, _)| ino));
@@ -272,13 +271,13 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// As [`count_links`](Self::count_links), for a directory that gains or loses one within it.
+    /// As [`count_links`](Self::count_links), for a directory that gains or loses a subdirectory.
     fn count_directories(&mut self, parent: u32, change: i32) -> Result<()> {
         if self.given.contains(&parent) {
             return Ok(());
         }
         let links = self.raw(parent)?.links_count.get();
-        // 1: there are too many to be counted.
+        // A count of 1 means too many to count.
         if links < 2 || (links == LINKS_MAX && change > 0) {
             Ok(())
         } else {
@@ -294,7 +293,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// Whether `name` was new.
+    /// Adds a name. Returns whether it was new.
     fn add_name(
         &mut self,
         parent: u32,
@@ -306,7 +305,7 @@ impl<S: Source> Replay<'_, S> {
         if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
             return Err(corrupt(Defect::DirectoryEntry, parent));
         }
-        // The directory's block may have got to the disk before.
+        // The directory's block may have reached the disk before.
         if self.find(parent, &name)?.is_some() {
             return Ok(false);
         }
@@ -323,7 +322,7 @@ impl<S: Source> Replay<'_, S> {
             for (dot, at) in [(&b"."[..], ino), (b"..", parent)] {
                 names.insert(dot.to_vec(), Some((at, Some(FileType::Directory))));
             }
-            // Inodes of directories are in a fast commit only when they are new.
+            // A fast commit contains the inode of a directory only if it is new.
             self.count_directories(parent, 1)?;
         }
         Ok(())
@@ -352,8 +351,8 @@ impl<S: Source> Replay<'_, S> {
         if inode.metadata().links == 1 { self.lose(ino) } else { Ok(()) }
     }
 
-    /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the
-    /// blocks that it had.
+    /// Handles the loss of the last name of inode `ino`: if the number is reused, the new inode has
+    /// none of the former blocks.
     fn lose(&mut self, ino: u32) -> Result<()> {
         self.raw(ino)?.links_count = 0.into();
         self.gone.insert(ino);
@@ -370,7 +369,7 @@ impl<S: Source> Replay<'_, S> {
     }
 }
 
-/// Takes blocks `first` to `end` out of `map`.
+/// Removes blocks `first` to `end` from `map`.
 fn remove(map: &mut BTreeMap<u32, MappedExtent>, first: u32, end: u64) {
     let Some(last) = u64::from(first).max(end).checked_sub(1) else { return };
     let last = u32::try_from(last).unwrap_or(u32::MAX);
@@ -390,7 +389,7 @@ fn remove(map: &mut BTreeMap<u32, MappedExtent>, first: u32, end: u64) {
         }
         if let Some(blocks) = extent.end().checked_sub(end).filter(|blocks| *blocks > 0) {
             let into = end - u64::from(extent.logical);
-            // Both lie within the extent, so that they fit.
+            // Both lie within the extent, so they fit.
             let rest = MappedExtent {
                 logical: end as u32,
                 blocks: blocks as u32,

@@ -1,4 +1,4 @@
-//! Reading the fast commit area: which changes are committed (`ext4_fc_replay_scan`).
+//! Reads the fast commit area, and finds the committed changes (`ext4_fc_replay_scan`).
 
 use std::ops::{ControlFlow, Range};
 
@@ -51,35 +51,36 @@ pub(super) const PAD: u16 = 7;
 pub(super) const TAIL: u16 = 8;
 pub(super) const HEAD: u16 = 9;
 
-/// An extent of more blocks than this is not written yet (`EXT_INIT_MAX_LEN`).
+/// The most blocks of a written extent; a greater length marks an unwritten one
+/// (`EXT_INIT_MAX_LEN`).
 pub(super) const WRITTEN_BLOCKS_MAX: u16 = 1 << 15;
 
-/// A change of a fast commit. One that was read is not yet compared with the file system.
+/// A change in a fast commit, not yet checked against the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Blocks of a file are at these places now.
+    /// Blocks of a file are now at these places.
     AddRange {
         /// The file.
         ino: u32,
-        /// The first of them, in the file.
+        /// First logical block.
         first: u32,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
-        /// The first, in the file system.
+        /// First block in the file system.
         at: u64,
-        /// They read as zeroes.
+        /// Whether they are unwritten.
         unwritten: bool,
     },
-    /// Blocks of a file are gone.
+    /// Blocks were removed from a file.
     DelRange {
         /// The file.
         ino: u32,
-        /// The first of them, in the file.
+        /// First logical block.
         first: u32,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
-    /// A new inode has a name.
+    /// A new inode got a name.
     Create {
         /// The directory.
         parent: u32,
@@ -88,7 +89,7 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
     },
-    /// An inode has one more name.
+    /// An inode got another name.
     Link {
         /// The directory.
         parent: u32,
@@ -97,7 +98,7 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
     },
-    /// An inode has lost a name.
+    /// An inode lost a name.
     Unlink {
         /// The directory.
         parent: u32,
@@ -106,7 +107,7 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
     },
-    /// The inode, without the map of its blocks, in the form of the disk.
+    /// An inode without its block map, in its on-disk form.
     Inode {
         /// Its number.
         ino: u32,
@@ -115,20 +116,20 @@ pub enum Change {
     },
 }
 
-/// Collects the changes of whole fast commits, block by block.
+/// Collects the changes of complete fast commits, block by block.
 pub(super) struct Scan {
     expected_tid: u32,
     inode_bytes: usize,
     crc: u32,
     begun: bool,
-    /// Of commits that are whole.
+    /// The changes of complete commits.
     commits: Vec<Vec<Change>>,
-    /// Of the one that is being read.
+    /// The changes of the incomplete commit.
     open: Vec<Change>,
 }
 
 impl Scan {
-    /// For fast commits that build on the transaction before `expected_tid`.
+    /// A scan for fast commits on top of the transaction before `expected_tid`.
     pub(super) fn new(expected_tid: u32, inode_bytes: usize) -> Self {
         let (commits, open) = (Vec::new(), Vec::new());
         Self { expected_tid, inode_bytes, crc: 0, begun: false, commits, open }
@@ -139,9 +140,9 @@ impl Scan {
         self.commits
     }
 
-    /// The next block of the area. What is no whole commit of this transaction ends it: it was not
-    /// committed, or is old. An error: a fast commit has unknown features, and nothing after it can
-    /// be understood.
+    /// Scans the next block of the area. Anything but a complete commit of this transaction ends
+    /// the area: it was not committed, or is old. The error: a fast commit has unknown features, so
+    /// nothing after it can be parsed.
     pub(super) fn block(&mut self, block: &[u8]) -> Result<ControlFlow<()>, Unsupported> {
         if !self.begun
             && TagHeader::read_from_prefix(block).is_ok_and(|(tl, _)| tl.tag.get() != HEAD)
@@ -185,8 +186,7 @@ impl Scan {
         whole: Range<usize>,
     ) -> Result<ControlFlow<()>, Unsupported> {
         if tag == TAIL {
-            // The checksum is not part of what it is over; what follows it up to the block's end
-            // neither.
+            // The checksum covers neither itself nor the rest of the block behind it.
             let covered = whole.start + size_of::<TagHeader>() + size_of::<U32>();
             let crc = crc32c(self.crc, &block[whole.start..covered]);
             self.crc = 0;
@@ -218,7 +218,7 @@ impl Scan {
     }
 }
 
-/// The change that a tag stands for, if for one; its length has been checked.
+/// The change of a tag, if it has one; its length has been checked.
 fn change(tag: u16, value: &[u8]) -> Option<Change> {
     let word = |at: usize| U32::read_from_prefix(value.get(at..)?).ok().map(|(word, _)| word.get());
     let name = || value.get(8..).map(<[u8]>::to_vec);
@@ -336,9 +336,9 @@ mod tests {
         area.head(7).unlink("a").commit(7).unlink("b").unlink("c").commit(7);
         let (first, second) = (vec![unlinked("a")], vec![unlinked("b"), unlinked("c")]);
         assert_eq!(area.scan(7), Ok(vec![first.clone(), second]));
-        // Of another transaction: left behind, and no error.
+        // Commits of another transaction are old, not an error.
         assert_eq!(area.scan(8), Ok(vec![]));
-        // The second was torn.
+        // The second commit is torn.
         let last = area.bytes.len() - BLOCK;
         area.bytes[last + 12] ^= 1;
         assert_eq!(area.scan(7), Ok(vec![first]));
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_or_refused() {
-        // Every single byte of a good area, set to a few values.
+        // Every single byte of a good area, changed to a few values.
         let mut area = Writer::new();
         area.head(7).unlink("a").commit(7).unlink("b").commit(7);
         for at in 0..area.bytes.len() {

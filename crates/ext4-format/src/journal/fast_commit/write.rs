@@ -1,6 +1,6 @@
-//! Writing fast commits, as `ext4_fc_perform_commit` lays them out: tags one after another, none
-//! over the end of a block; what is left of a block that has no room for the next is a pad; a tail
-//! with the checksum of all of it ends the commit, and takes the rest of its block.
+//! Writes fast commits in the layout of `ext4_fc_perform_commit`: tags in sequence, none across the
+//! end of a block; a pad fills a block that has no room for the next tag; a tail with the checksum
+//! of all of it ends the commit, and extends to the end of its block.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{Immutable, IntoBytes};
@@ -12,26 +12,27 @@ use super::scan::{
 use crate::checksum::crc32c;
 
 const TAG_BYTES: usize = size_of::<TagHeader>();
-/// A name is not longer (`EXT4_NAME_LEN`), in bytes.
+/// The longest name (`EXT4_NAME_LEN`), in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A change that fits into no block, or cannot be encoded: a whole transaction has to be committed.
+/// A change that does not fit in a block, or cannot be encoded: a full transaction has to be
+/// committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotEncodable;
 
-/// A fast commit that is being put together.
+/// A fast commit under construction.
 #[derive(Debug)]
 pub struct Writer {
     block_bytes: usize,
     tid: u32,
     bytes: Vec<u8>,
-    /// Of all tags so far.
+    /// CRC of all tags so far.
     crc: u32,
 }
 
 impl Writer {
     /// A fast commit in blocks of `block_bytes` bytes, on top of the transaction before `tid`;
-    /// `first`: it is the first one there, at the area's beginning.
+    /// `first`: it is the first one, at the begin of the area.
     pub fn new(block_bytes: usize, tid: u32, first: bool) -> Self {
         let mut writer = Self { block_bytes, tid, bytes: Vec::with_capacity(block_bytes), crc: 0 };
         if first {
@@ -41,10 +42,10 @@ impl Writer {
         writer
     }
 
-    /// Adds `change`, which is replayed after those that were added before.
+    /// Adds `change`, which is replayed after the earlier ones.
     ///
     /// # Errors
-    /// [`NotEncodable`]: then the commit is not to be used.
+    /// [`NotEncodable`]: the commit must then not be used.
     pub fn add(&mut self, change: &Change) -> Result<(), NotEncodable> {
         match change {
             Change::AddRange { ino, first, blocks, at, unwritten } => {
@@ -65,8 +66,7 @@ impl Writer {
         }
     }
 
-    /// An extent's length has 15 bits, the longest one that is not written yet is shorter by a
-    /// block.
+    /// An extent's length has 15 bits; the longest unwritten extent is shorter by one block.
     fn add_range(
         &mut self,
         ino: u32,
@@ -104,14 +104,14 @@ impl Writer {
         self.tag(tag, &[&parent.to_le_bytes(), &ino.to_le_bytes(), name])
     }
 
-    /// Makes room for a tag with a value of `len` bytes, and for the pad behind it.
+    /// Reserves room for a tag with a value of `len` bytes, and for the pad behind it.
     fn reserve(&mut self, len: usize) -> Result<(), NotEncodable> {
         let need = TAG_BYTES + len;
         if need + TAG_BYTES > self.block_bytes {
             return Err(NotEncodable);
         }
         let used = self.bytes.len() % self.block_bytes;
-        // Each tag leaves room for one more, so that a block is never quite full but behind a pad.
+        // Each tag leaves room for one more, so only a pad can fill a block completely.
         let left = self.block_bytes - TAG_BYTES - used;
         if need > left {
             self.push(PAD, &[&vec![0; left]]);
@@ -128,7 +128,7 @@ impl Writer {
     fn push(&mut self, tag: u16, value: &[&[u8]]) {
         let at = self.bytes.len();
         let len: usize = value.iter().map(|part| part.len()).sum();
-        // Not longer than a block, of 64 KiB at most, without its header.
+        // Shorter than a block, which has at most 64 KiB, minus its header.
         self.put(&TagHeader { tag: U16::new(tag), len: U16::new(len as u16) });
         for part in value {
             self.bytes.extend_from_slice(part);
@@ -140,8 +140,8 @@ impl Writer {
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
-    /// The blocks of the whole commit. They have to be written together, the last one not before
-    /// all that the commit says is true of the disk.
+    /// The blocks of the whole commit. They are written together; the last one only after
+    /// everything that the commit describes is on the disk.
     pub fn finish(mut self) -> Result<Vec<u8>, NotEncodable> {
         self.reserve(size_of::<Tail>())?;
         let at = self.bytes.len();
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn written_commits_are_read() {
         for block_bytes in [1024, 2048, 4096, 65_536] {
-            // Every remainder of a block is met.
+            // Covers every remainder of a block.
             for name_bytes in 1..=255 {
                 let changes = example(8, name_bytes);
                 let mut area = commit(block_bytes, 7, true, &changes);
@@ -266,7 +266,7 @@ mod tests {
         assert!(refuses(&Change::Link { parent: 2, ino: 12, name: vec![] }));
         assert!(refuses(&Change::Inode { ino: 12, raw: vec![0; 1024 - 8] }));
         assert!(refuses(&Change::AddRange { ino: 12, first: 0, blocks: 1, at, unwritten: false }));
-        // The longest that fits, and does not leave the first block the room for a tail.
+        // The longest name that fits, and leaves the first block no room for a tail.
         let mut writer = Writer::new(1024, 1, false);
         writer.add(&Change::Inode { ino: 12, raw: vec![0; 1024 - 12] }).unwrap();
         assert_eq!(writer.finish().unwrap().len(), 2048);

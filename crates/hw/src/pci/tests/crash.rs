@@ -5,7 +5,7 @@ use super::super::{TakeOptions, bind, repair, take, unbind};
 use super::sim::{ADDRESS, Sim, address};
 use std::sync::Arc;
 
-/// A machine in the state that `prepare` leaves.
+/// A machine in the state left by `prepare`.
 fn machine(no_iommu: bool) -> (Arc<Sim>, Sysfs) {
     if !no_iommu {
         return Sim::with_ssd();
@@ -17,7 +17,7 @@ fn machine(no_iommu: bool) -> (Arc<Sim>, Sysfs) {
     (sim, sysfs)
 }
 
-/// Kills `work` before each of its changes, and repairs; how many changes there were.
+/// Kills `work` before each of its changes, and repairs. Returns the number of changes.
 fn killed_everywhere(
     no_iommu: bool,
     prepare: fn(&Sysfs),
@@ -40,7 +40,7 @@ fn killed_everywhere(
         }
         let after = sim.only();
         if bound_is_right && before.taker.as_ref().is_some_and(|taker| !taker.unfinished) {
-            // Not begun, or done: bound as it should be.
+            // Not begun, or done: bound as intended.
             assert_eq!(after, before, "killed before {step}");
             assert_eq!(after.driver.as_deref(), Some("vfio-pci"));
             unbind(&sysfs, address(ADDRESS)).unwrap();
@@ -119,7 +119,7 @@ fn by_hand_or_by_other_tools() {
     sysfs.ops().write(&dir.join("driver/unbind"), ADDRESS).unwrap();
     assert_eq!(repair(&sysfs).unwrap()[0].found, "it has no driver");
     sim.assert_untouched();
-    // A record that cannot be understood, and one of another boot.
+    // A record that cannot be parsed, and one from another boot.
     for (text, words) in [
         ("stage=odd\n", "has no address"),
         (
@@ -145,11 +145,11 @@ fn the_number_of_a_dead_process_may_be_reused() {
     sim.process(std::process::id(), "another", 555);
     let function = sim.only();
     assert!(function.taker.is_some_and(|taker| taker.unfinished));
-    // In use all the same, by a process that had the node opened by it: not taken away.
+    // A process has the node open and so uses the device: it is not taken away.
     sim.hold_node("7", true);
     assert!(repair(&sysfs).unwrap()[0].outcome.is_err());
     sim.hold_node("7", false);
-    // The next process to take it repairs it first.
+    // The next process that takes it repairs it first.
     drop(take(&sysfs, address(ADDRESS), &options()).unwrap());
     sim.assert_untouched();
 }

@@ -1,9 +1,9 @@
-//! A kernel that does not do what it is asked.
+//! A kernel that does not do what was requested.
 
 use super::super::{PciError, TakeOptions, bind, repair, take, unbind};
 use super::sim::{ADDRESS, Fault, Sim, address};
 
-/// Taking fails with these words, and leaves the machine as it was.
+/// Checks that taking fails with these words, and leaves the machine unchanged.
 fn fails(fault: Fault, words: &[&str]) {
     let (sim, sysfs) = Sim::with_ssd();
     sim.fault(fault.clone());

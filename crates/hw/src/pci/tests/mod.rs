@@ -1,4 +1,4 @@
-//! Taking and giving back on a made-up machine.
+//! Taking and giving back on a simulated machine.
 
 mod crash;
 mod faults;

@@ -1,4 +1,4 @@
-//! What is shown of controllers, and how they are named.
+//! The display and the names of controllers.
 
 use super::super::{PciError, TakeOptions, UseKind, bind, resolve, scan};
 use super::sim::{ADDRESS, Sim, address};
@@ -35,7 +35,7 @@ fn a_controller_with_all_its_attributes() {
     assert_eq!((function.uses, function.taker), (vec![], None));
 }
 
-/// What uses the SSD of `sim`, in words.
+/// The uses of the SSD of `sim`, as texts.
 fn uses(sim: &std::sync::Arc<Sim>) -> Vec<String> {
     sim.only().uses.iter().map(ToString::to_string).collect()
 }

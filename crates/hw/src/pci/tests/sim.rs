@@ -1,5 +1,5 @@
-//! A made-up machine: a tree of files in place of `/sys`, `/proc`, `/dev` and `/run`, and a kernel
-//! that changes it as the real one does when it is written to.
+//! A simulated machine: a tree of files in place of `/sys`, `/proc`, `/dev` and `/run`, and a
+//! kernel that changes it on writes as the real one does.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,12 +14,12 @@ use super::super::node::NodeOwner;
 use super::super::ops::{Claim, SysfsOps};
 use super::super::{NvmeFunction, PciAddress, Sysfs, scan};
 
-/// What the machine does wrong.
+/// Faults of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Fault {
-    /// The driver does not take any device.
+    /// The driver takes no device.
     ProbeFails(&'static str),
-    /// The driver does not let go of any device.
+    /// The driver releases no device.
     Keeps(&'static str),
     /// Writing to this file fails.
     Refuses(&'static str),
@@ -27,13 +27,13 @@ pub(super) enum Fault {
     NoNode,
     /// The kernel's driver comes back without its last block device.
     DiskMissing,
-    /// The device is pulled out at that step.
+    /// The device is removed at that step.
     VanishesAt(u32),
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Changes made so far, each a point where a process can be killed.
+    /// Changes made so far, each a point at which a process can be killed.
     steps: u32,
     log: Vec<String>,
     die_at: Option<u32>,
@@ -45,7 +45,7 @@ struct State {
     open: HashSet<PathBuf>,
     /// Until when a process has a node open.
     open_until: HashMap<PathBuf, Duration>,
-    /// Modules that can be loaded, and their drivers appear then.
+    /// Modules that can be loaded, whose drivers then appear.
     modules: HashSet<String>,
     /// Namespaces by controller: (disk, partitions).
     disks: HashMap<PciAddress, Vec<(String, u32)>>,
@@ -87,8 +87,8 @@ impl Sim {
         Arc::new(sim)
     }
 
-    /// With one controller in IOMMU group 7 that has the namespace `nvme0n1` with two partitions,
-    /// and `nvme0n2`.
+    /// A machine with one controller in IOMMU group 7 that has the namespace `nvme0n1` with two
+    /// partitions, and `nvme0n2`.
     pub(super) fn with_ssd() -> (Arc<Self>, Sysfs) {
         let sim = Self::new();
         sim.add(ADDRESS, Some(7), &[("nvme0n1", 2), ("nvme0n2", 0)]);
@@ -108,7 +108,7 @@ impl Sim {
         self.state.lock().unwrap()
     }
 
-    /// A file with its directories.
+    /// Creates a file with its directories.
     pub(super) fn put(&self, path: &str, text: &str) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -130,7 +130,7 @@ impl Sim {
         self.put(&format!("proc/{pid}/comm"), &format!("{name}\n"));
     }
 
-    /// A controller with the kernel's driver.
+    /// Adds a controller with the kernel's driver.
     pub(super) fn add(&self, at: &str, group: Option<u32>, disks: &[(&str, u32)]) {
         self.add_other(at, group, 0x0001_0802, None);
         let disks = disks.iter().map(|(name, parts)| ((*name).to_owned(), *parts)).collect();
@@ -138,7 +138,7 @@ impl Sim {
         self.attach(address(at), "nvme");
     }
 
-    /// Any PCI function.
+    /// Adds a PCI function.
     pub(super) fn add_other(&self, at: &str, group: Option<u32>, class: u32, driver: Option<&str>) {
         let dir = format!("sys/bus/pci/devices/{at}");
         for (name, text) in [
@@ -177,17 +177,17 @@ impl Sim {
         self.state().faults.clear();
     }
 
-    /// There is no such module.
+    /// Removes a module.
     pub(super) fn forget_module(&self, name: &str) {
         self.state().modules.remove(name);
     }
 
-    /// Something has the disk exclusively.
+    /// Another program holds the disk exclusively.
     pub(super) fn claim_for_other(&self, disk: &str) {
         self.state().claimed.insert(disk.to_owned());
     }
 
-    /// A process has a node of `/dev/vfio` open for a moment.
+    /// A process has a node of `/dev/vfio` open for a short time.
     pub(super) fn hold_node_for(&self, name: &str, time: Duration) {
         let node = self.root().join("dev/vfio").join(name);
         let mut state = self.state();
@@ -206,7 +206,7 @@ impl Sim {
         }
     }
 
-    /// From now on, the process is killed just before its change number `step`.
+    /// From now on, kills the process just before its change number `step`.
     pub(super) fn die_at(&self, step: u32) {
         let mut state = self.state();
         (state.steps, state.die_at) = (0, Some(step));
@@ -216,7 +216,7 @@ impl Sim {
         self.state().dead
     }
 
-    /// Another process goes on, with the number of the dead one.
+    /// Another process continues, with the number of the dead one.
     pub(super) fn live_on(&self) {
         let mut state = self.state();
         (state.dead, state.die_at) = (false, None);
@@ -236,7 +236,7 @@ impl Sim {
         scan(&self.sysfs()).pop().unwrap()
     }
 
-    /// Everything is as on a machine where nothing was ever taken.
+    /// Checks that the machine looks as if no device was ever taken.
     pub(super) fn assert_untouched(self: &Arc<Self>) {
         let function = self.only();
         assert_eq!(function.driver.as_deref(), Some("nvme"));
@@ -255,7 +255,7 @@ impl Sim {
         );
     }
 
-    /// One change: the process may be killed before it, or the device pulled out.
+    /// One change: the process may be killed before it, or the device removed.
     fn step(&self, what: String) -> io::Result<()> {
         let mut state = self.state();
         if !state.dead && state.die_at == Some(state.steps) {
@@ -286,7 +286,7 @@ impl Sim {
         self.root().join("sys/bus/pci/devices").join(at.to_string())
     }
 
-    /// A driver's probe that goes well.
+    /// A successful probe by a driver.
     fn attach(&self, at: PciAddress, driver: &str) {
         let dir = self.function(at);
         symlink(format!("../../drivers/{driver}"), dir.join("driver")).unwrap();
@@ -353,7 +353,7 @@ impl Sim {
         }
     }
 
-    /// A driver's remove.
+    /// A removal by a driver.
     fn detach(&self, at: PciAddress) {
         let dir = self.function(at);
         if super::super::sysfs::link_name(&dir.join("driver")).as_deref() == Some("vfio-pci") {
@@ -483,7 +483,7 @@ impl SysfsOps for Sim {
         }
     }
 
-    /// As for a user who may not open it.
+    /// As for a user without permission to open it.
     fn loop_file(&self, _: &Path) -> io::Result<LoopFile> {
         Err(io::ErrorKind::PermissionDenied.into())
     }

@@ -1,4 +1,4 @@
-//! Taking, binding and giving back when all goes well, and what is refused.
+//! Taking, binding and giving back without faults, and refusals.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn a_process_about_to_close_it_is_waited_for() {
     sim.hold_node_for("7", Duration::from_millis(300));
     assert!(taken.give_back().is_ok());
     sim.assert_untouched();
-    // Not for ever.
+    // Not permanently.
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     sim.hold_node_for("7", Duration::from_secs(5));
     assert!(matches!(taken.give_back(), Err(PciError::Busy { .. })));
@@ -68,12 +68,12 @@ fn bound_until_unbound() {
     assert_eq!((bound.former_driver.as_deref(), bound.was_bound), (Some("nvme"), false));
     let owner = NodeOwner { uid: 1000, gid: 100, mode: 0o600 };
     assert_eq!(sim.owner_of("dev/vfio/7"), Some(owner));
-    // Its taker may die: bound is bound.
+    // Its taker may die: the binding stays.
     sim.die_at(0);
     assert!(sysfs.ops().create(sim.root(), "").is_err());
     sim.live_on();
     assert!(repair(&sysfs).unwrap().is_empty());
-    // Using it changes nothing, and another owner can be named.
+    // Using it changes nothing, and another owner can be set.
     sim.log();
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     assert!(!taken.will_be_given_back());
@@ -82,7 +82,7 @@ fn bound_until_unbound() {
     let other = TakeOptions { owner: Some((1001, 100)), ..Default::default() };
     assert!(bind(&sysfs, address(ADDRESS), &other).unwrap().was_bound);
     assert_eq!(sim.owner_of("dev/vfio/7").unwrap().uid, 1001);
-    // Not while a process uses it.
+    // Refused while a process uses it.
     sim.hold_node("7", true);
     sim.process(80, "fio", 1);
     sim.link("proc/80/fd/5", "/dev/vfio/7");
@@ -243,7 +243,7 @@ fn one_without_a_driver_stays_so_when_it_was_taken_for_use() {
     ops.write(&sysfs.function(address(ADDRESS)).join("driver/unbind"), ADDRESS).unwrap();
     drop(take(&sysfs, address(ADDRESS), &options()).unwrap());
     assert_eq!(sim.only().driver, None);
-    // Asked for explicitly, it gets the kernel's.
+    // On an explicit request, it gets the kernel's driver.
     unbind(&sysfs, address(ADDRESS)).unwrap();
     sim.assert_untouched();
 }

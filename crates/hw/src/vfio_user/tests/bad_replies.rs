@@ -1,15 +1,15 @@
-//! Replies that are none: the connection ends, nothing that comes later is taken for an answer, and
-//! memory stays lost.
+//! Invalid replies: the connection ends, later bytes are not taken for an answer, and memory stays
+//! lost.
 
 use super::fake::{self, *};
 use super::*;
 
-/// The register whose reading goes wrong, so that the start is as it should be.
+/// The register whose read fails, so that the start is unaffected.
 const CSTS: u32 = 0x1c;
 
 type Bad = fn(&Message) -> Answer;
 
-/// What the client makes of `bad` as the answer to reading a register.
+/// The client's state after `bad` as the answer to a register read.
 fn after(bad: Bad) -> Served {
     let script = move |message: &Message| {
         let hit = message.command == REGION_READ
@@ -99,10 +99,10 @@ fn an_invalid_reply_ends_the_connection() {
         let served = after(*bad);
         assert_eq!(served.transport.read32(CSTS), u32::MAX, "{expected}");
         assert!(served.transport.is_gone(), "{expected}");
-        // It would be answered.
+        // A live connection would answer this.
         assert_eq!(served.transport.read32(4), u32::MAX);
         served.transport.bell(0x2000).unwrap().ring_tail(1);
-        // The server lives, and has the memory.
+        // The server lives, and has the memory mapped.
         let error = served.transport.unmap(1 << 32).unwrap_err().to_string();
         assert!(error.contains("was given up") && error.contains(expected), "{expected}: {error}");
         let error = served.transport.map_dma(1 << 33, &shared_pages()).unwrap_err().to_string();
@@ -135,7 +135,7 @@ fn a_reply_that_trickles_in_times_out() {
     let error = UserTransport::over(ours, "slow".into(), &UserOptions { timeout_ns: 200_000_000 })
         .err()
         .unwrap();
-    // Sixteen of them are a header, of no good.
+    // Sixteen of them form an invalid header.
     let expected = ["no answer to VERSION", "neither command nor reply", "a command of"];
     assert!(expected.iter().any(|text| error.to_string().contains(text)), "{error}");
     dripping.join().unwrap();
@@ -161,7 +161,7 @@ fn a_server_that_does_not_read_is_given_up() {
 
 #[test]
 fn commands_of_the_server_are_declined() {
-    // 64 bytes at an address, before the reply that is due. One of them wants no answer.
+    // 64 bytes at an address, before the expected reply. One of them wants no answer.
     let script = |message: &Message| {
         let hit = message.command == REGION_READ && message.u64(0) == u64::from(CSTS);
         hit.then(|| {

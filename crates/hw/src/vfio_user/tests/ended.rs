@@ -1,4 +1,4 @@
-//! Servers in processes of their own, which hang and end.
+//! Servers in separate processes, which hang and end.
 
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command as Process, Stdio};
@@ -8,7 +8,7 @@ use super::*;
 
 const SOCKET: &str = "MEANTIME_FAKE_SOCKET";
 
-/// Not a test, but the server of those below.
+/// Not a test, but the server for those below.
 #[test]
 fn serve() {
     let Some(path) = std::env::var_os(SOCKET) else { return };
@@ -40,7 +40,7 @@ impl Drop for Server {
     }
 }
 
-/// Connects as soon as the server is there.
+/// Connects as soon as the server exists.
 fn connect(path: &Path, options: &UserOptions) -> UserTransport {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -98,6 +98,6 @@ fn the_next_client_is_served() {
     let path = dir.path().join("cntrl");
     let _server = Server::start(&path);
     drop(connect(&path, &PATIENT));
-    // By the directory's name, as well.
+    // Also by the directory's name.
     assert_eq!(connect(dir.path(), &PATIENT).read32(4), 0x1122_3344);
 }

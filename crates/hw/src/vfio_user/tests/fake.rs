@@ -1,4 +1,4 @@
-//! A server that does what a test tells it to, its bytes typed from the protocol.
+//! A server scripted by a test, its bytes typed from the protocol.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -28,7 +28,7 @@ pub(super) const REPLY: u32 = 1;
 pub(super) const NO_REPLY: u32 = 1 << 4;
 pub(super) const ERROR: u32 = 1 << 5;
 
-/// A message as it came.
+/// A message as received.
 #[derive(Debug)]
 pub(super) struct Message {
     pub id: u16,
@@ -52,7 +52,7 @@ impl Message {
         Answer::bytes(message(self.id, self.command, REPLY, 0, body))
     }
 
-    /// The reply that it failed.
+    /// An error reply.
     pub(super) fn error(&self, errno: u32) -> Answer {
         Answer::bytes(message(self.id, self.command, REPLY | ERROR, errno, &[]))
     }
@@ -72,12 +72,12 @@ pub(super) fn message(id: u16, command: u16, flags: u32, error: u32, body: &[u8]
     .concat()
 }
 
-/// What the server does.
+/// The server's reaction.
 #[derive(Default)]
 pub(super) struct Answer {
     pub bytes: Vec<u8>,
     pub fds: Vec<OwnedFd>,
-    /// And close the connection.
+    /// Whether to close the connection afterwards.
     pub close: bool,
 }
 
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-/// What a test does with a message: `None` is what a good server does.
+/// A test's reaction to a message: `None` is the default of a good server.
 pub(super) type Script = Box<dyn FnMut(&Message) -> Option<Answer> + Send>;
 
 pub(super) struct Fake {
@@ -107,7 +107,7 @@ pub(super) struct Fake {
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-/// A device with nothing behind it: registers and a configuration space that keep what is written.
+/// A dummy device: registers and a configuration space that keep written values.
 pub(super) struct State {
     pub config: [u8; 256],
     pub bar: Vec<u8>,
@@ -143,8 +143,8 @@ pub(super) fn word_of(file: &std::fs::File, at: u64) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Starts a server; our end of its connection, what it has seen, and the thread, which gives back
-/// the device in the end.
+/// Starts a server. Returns our end of its connection, its received messages, and the thread, which
+/// returns the device at the end.
 pub(super) fn start(
     state: State,
     script: Script,
@@ -213,7 +213,7 @@ impl Fake {
         );
     }
 
-    /// As a good server does.
+    /// The answer of a good server.
     fn answer(&mut self, message: &Message) -> Option<Answer> {
         let words =
             |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

@@ -1,4 +1,4 @@
-//! The client against servers that keep to the protocol, and against others.
+//! The client against good and bad servers.
 
 mod bad_replies;
 mod ended;
@@ -13,10 +13,10 @@ use fake::{Message, Script, State};
 
 /// Short, for servers that never answer.
 const QUICK: UserOptions = UserOptions { timeout_ns: 100_000_000 };
-/// Long enough for a machine that is busy otherwise.
+/// Long enough for a busy machine.
 const PATIENT: UserOptions = UserOptions { timeout_ns: 30_000_000_000 };
 
-/// What a driver does. The servers here touch no memory that the tests use otherwise.
+/// A driver's operations. The servers here access no memory that the tests use otherwise.
 trait Drive {
     fn put32(&self, offset: u32, value: u32);
     fn put64(&self, offset: u32, value: u64);
@@ -51,7 +51,7 @@ struct Served {
 }
 
 impl Served {
-    /// What the server has seen, and what became of its device.
+    /// The messages that the server has received, and the final state of its device.
     fn end(self) -> (Vec<Message>, State) {
         drop(self.transport);
         let state = self.server.join().unwrap();
@@ -69,12 +69,12 @@ fn attach(state: State, script: Script, options: &UserOptions) -> Result<Served>
     })
 }
 
-/// As any good server.
+/// A good server.
 fn good() -> Served {
     attach(State::new(), Box::new(|_| None), &PATIENT).unwrap()
 }
 
-/// Why a server that does as `script` says cannot be used.
+/// The error for a server that follows `script`.
 fn refused(
     script: impl FnMut(&Message) -> Option<fake::Answer> + Send + 'static,
     options: &UserOptions,

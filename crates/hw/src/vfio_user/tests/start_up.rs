@@ -1,4 +1,4 @@
-//! What goes over the wire, byte by byte, and what comes of it.
+//! The bytes on the wire, and their effects.
 
 #![expect(unsafe_code)]
 
@@ -87,10 +87,10 @@ fn doorbells_are_stored_to_where_they_are_shared() {
     let bell = served.transport.bell(0x1008).unwrap();
     bell.ring_tail(7);
     served.transport.bell(0x100c).unwrap().ring_head(9);
-    // Beyond what is shared: by message, and there is none beyond the BAR, or between two.
+    // Beyond the shared part by message; none beyond the BAR, or unaligned.
     let beyond = served.transport.bell(0x2000).unwrap();
     beyond.ring_tail(11);
-    // It keeps the connection.
+    // The doorbell keeps the connection open.
     drop(beyond);
     for offset in [0x0ffc, 0x1001, 0x3ffd, 0x4000, u32::MAX] {
         assert!(served.transport.bell(offset).is_err(), "{offset:#x}");
@@ -99,7 +99,7 @@ fn doorbells_are_stored_to_where_they_are_shared() {
     assert_eq!((word_of(&state.file, 0x1008), word_of(&state.file, 0x100c)), (7, 9));
     assert_eq!(state.bar[0x2000..0x2004], [11, 0, 0, 0]);
     assert_eq!(seen.len(), 11, "one message more than the start");
-    // The mapping outlives the transport, for as long as there are doorbells.
+    // The mapping outlives the transport while there are doorbells.
     bell.ring_tail(8);
     assert_eq!(word_of(&state.file, 0x1008), 8);
 }
@@ -111,7 +111,7 @@ fn a_server_that_takes_its_doorbells_away() {
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
     let bell = served.transport.bell(0x1008).unwrap();
     file.set_len(0).unwrap();
-    // This would be SIGBUS.
+    // Without the guard this would raise SIGBUS.
     bell.ring_tail(7);
     bell.ring_tail(8);
     assert_eq!(served.transport.read32(4), 0x1122_3344);
@@ -142,7 +142,7 @@ fn a_server_that_sleeps_is_woken_by_message() {
 fn a_server_without_a_parking_word_gets_messages() {
     let mut state = State::new();
     state.config[0x41] = 0x60;
-    // Where nothing is mapped.
+    // An offset that is not mapped.
     state.config[0x60..0x6c]
         .copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x30, 0, 0]);
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
@@ -158,7 +158,7 @@ fn memory_is_shared_by_its_file() {
     assert_eq!((limits.shared, limits.lock, limits.max_regions), (true, false, 5));
     let pages = shared_pages();
     served.transport.map_dma(0x1_0000_0000, &pages).unwrap();
-    // Whatever a server makes of what overlaps, it is not asked. (There are two messages below.)
+    // Overlaps are refused without asking the server. (There are two messages below.)
     for iova in [0x1_0000_0000, 0x1_001f_f000, 0xffe0_1000] {
         let error = served.transport.map_dma(iova, &pages).unwrap_err().to_string();
         assert!(error.contains("overlaps"), "{iova:#x}: {error}");
@@ -192,8 +192,8 @@ fn vectors_are_installed_before_msix_is_on() {
     served.transport.set_vector(3, None).unwrap();
     assert!(matches!(served.transport.set_vector(9, Some(&first)), Err(HwError::Missing { .. })));
     let (seen, state) = served.end();
-    // Eventfds to be triggered: the admin queue's vector, on which nobody waits, 3, MSI-X on; 8; 3
-    // once more. Then off.
+    // Eventfds to trigger: the admin queue's vector, which has no waiter, 3, MSI-X on; 8; 3 again.
+    // Then off.
     let set = |vector: &str| format!("14000000 24000000 02000000 {vector} 01000000");
     let expected = [
         set("00000000"),
@@ -231,7 +231,7 @@ fn a_server_without_reset_interrupts_or_shared_doorbells() {
     let script = |message: &Message| match message.command {
         RESET => Some(message.error(95)),
         GET_IRQ_INFO => Some(message.reply(&[16u32, 0, 2, 9].map(u32::to_le_bytes).concat())),
-        // As libvfio-user without sparse areas: MMAP, and no file.
+        // As libvfio-user without sparse areas: MMAP, but no file.
         GET_REGION_INFO if message.u32(8) == 0 => {
             Some(message.reply(&[32u32, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat()))
         }
@@ -336,7 +336,7 @@ fn memory_that_the_server_refuses() {
     let error = served.transport.map_dma(1 << 32, &shared_pages()).unwrap_err();
     assert!(matches!(error, HwError::DmaMap { .. }), "{error}");
     assert!(error.to_string().contains("refused DMA_MAP: Cannot allocate memory"), "{error}");
-    // An error is one, with or without an errno; and the connection goes on.
+    // An error reply counts, with or without an errno; the connection stays open.
     assert!(served.transport.map_dma(1 << 33, &shared_pages()).is_err());
     assert!(!served.transport.is_gone());
     assert_eq!(served.transport.read32(4), 0x1122_3344);
@@ -368,7 +368,7 @@ fn a_server_that_is_busy_with_another_client() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    // No server accepts: the kernel takes the connection, and there is no answer.
+    // No server accepts: the kernel completes the connection, but there is no answer.
     let error = UserTransport::connect(&path, &QUICK).err().unwrap().to_string();
     assert!(error.contains("no answer to VERSION within 100 ms"), "{error}");
 }

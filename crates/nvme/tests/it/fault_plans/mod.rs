@@ -434,8 +434,8 @@ impl Run {
         self.close();
     }
 
-    /// Nothing is wrong with the device any more; `op` succeeds, perhaps after it was found what
-    /// had been wrong.
+    /// The device has no faults any more: `op` succeeds, perhaps after failures that report the
+    /// earlier faults.
     fn must(&mut self, op: Op, lba: u64, blocks: u64) {
         for _ in 0..if self.device.is_threaded() { 50 } else { 4 } {
             if self.gone || self.is_gone() {
@@ -473,7 +473,7 @@ fn rested(buf: &DmaBuf, canary: u8) {
     assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
 }
 
-/// So many plans after one another on the same device.
+/// How many plans run one after another on the same device.
 const PLANS_OF_A_DEVICE: u64 = 16;
 
 fn run(seed: u64, threaded: bool) -> Tally {
@@ -484,8 +484,8 @@ fn run(seed: u64, threaded: bool) -> Tally {
     run.end()
 }
 
-/// Runs at least `plans` on so many threads. A device that takes longer than `patience` ends the
-/// process.
+/// Runs at least `plans` plans on `threads` threads. A device that takes longer than `patience`
+/// ends the process.
 fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Tally {
     let devices = plans.div_ceil(PLANS_OF_A_DEVICE);
     let next = AtomicU64::new(0);

@@ -195,7 +195,7 @@ impl Model {
         self.take(id);
     }
 
-    /// Nobody waits for this read or flush any more.
+    /// This read or flush is not waited for any more.
     pub(crate) fn forget(&mut self, id: u64) {
         let asked = self.take(id);
         assert!(matches!(asked.op, Op::Read | Op::Flush));
