@@ -66,6 +66,8 @@ impl Server {
             SETFLAGS | SETFLAGS_32 => {
                 self.fs.set_flags(&node, number()?)?;
                 self.changed()?;
+                // (Its time of change: of this kind of change the kernel knows nothing.)
+                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             GETVERSION | GETVERSION_32 => {
@@ -89,6 +91,7 @@ impl Server {
                     self.fs.set_project(&node, set.projid)?;
                 }
                 self.changed()?;
+                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             FITRIM => self.trim(request, given, &asked, answer),

@@ -92,8 +92,6 @@ impl Server {
             Opcode::Open => self.open(request, answer),
             Opcode::Read => self.read(request, answer),
             Opcode::Write => self.write(request, answer),
-            // What a file wrote is with the file system: `fsync` says whether it is on the device.
-            Opcode::Flush => Ok(()),
             Opcode::Release | Opcode::ReleaseDir => self.release(request),
             Opcode::Fsync => self.fsync(request),
             Opcode::Fallocate => self.fallocate(request, answer),
@@ -115,8 +113,11 @@ impl Server {
             // Every request comes to an end by itself.
             Opcode::Interrupt | Opcode::NotifyReply | Opcode::Destroy => Ok(()),
             // The kernel checks permissions, has the locks, and polls nothing; we have no memory
-            // window. A second INIT there is not.
+            // window. What a file wrote is with us when it is closed (of what is mapped, the
+            // kernel sees to that), and `fsync` says whether it is on the device. A second INIT
+            // there is not.
             Opcode::Access
+            | Opcode::Flush
             | Opcode::GetLk
             | Opcode::SetLk
             | Opcode::SetLkW

@@ -2,6 +2,7 @@
 
 mod content;
 mod ends;
+mod kept;
 mod names;
 mod programs;
 mod rights;
