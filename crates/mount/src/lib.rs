@@ -15,10 +15,13 @@
 //!   at the end: and that in a thread of its own.
 //!
 //! # What the kernel keeps
-//! Names and attributes for a second, or as [`Options::timeout`] says; the content of files as long
-//! as it likes, because all changes come by the same kernel. It writes through: it has nothing
-//! that we have not, except what programs write to mapped files. Locks (`flock`, `fcntl`) are its
-//! own.
+//! Names and attributes for a day, or as [`Options::timeout`] says; the content of files as long as
+//! it likes, because all changes come by the same kernel. It writes through: it has nothing that we
+//! have not, except what programs write to mapped files. Locks (`flock`, `fcntl`) are its own.
+//!
+//! Making or removing a name asks for its directory's attributes each time: the kernel checks
+//! permissions, and takes any change of a directory for one of its mode. `FLUSH` is answered, never
+//! refused: it is how we see that a file is closed.
 //!
 //! # Parts, in reading order
 //! ```text

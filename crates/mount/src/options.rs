@@ -24,7 +24,9 @@ pub struct Options {
     pub noexec: bool,
     /// The directory may have something in it, which is out of sight then (`nonempty`).
     pub nonempty: bool,
-    /// How long the kernel may keep names and attributes (`timeout=SECONDS`).
+    /// How long the kernel may keep names and attributes (`timeout=SECONDS`): a day, because it
+    /// knows of all changes that come by the mount. What this process changes through the library
+    /// is seen after this time, or when the kernel is told (`Mount::attributes_changed`).
     pub timeout: Duration,
     /// How many threads serve it; 0: as many as there are CPUs (`threads=N`). More are started
     /// while these wait for what takes long.
@@ -42,7 +44,7 @@ impl Default for Options {
             nosuid: false,
             noexec: false,
             nonempty: false,
-            timeout: Duration::from_secs(1),
+            timeout: Duration::from_secs(86_400),
             threads: 0,
         }
     }

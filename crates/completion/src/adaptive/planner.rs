@@ -4,8 +4,8 @@
 //! The cost of an I/O is the CPU used while waiting, plus `price` times the time between its
 //! completion and the next look. Suppose that the I/O is not complete at moment `m`. Sleeping until
 //! `s` (and running again at `s + W`) instead of spinning saves CPU while the I/O is not complete,
-//! and makes it late afterwards. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs `price
-//! * P(T <= s + W) ds` of lateness, both given `T > m`. If spinning follows, the best `s` is where
+//! and makes it late afterwards. Given `T > m`, moving `s` by `ds` saves `P(T > s + W) ds` of CPU
+//! and costs `price * P(T <= s + W) ds` of lateness. If spinning follows, the best `s` is where
 //! `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost. Comparing
 //! costs, from the last moment backwards, decides whether a sleep is worth its own CPU, and whether
 //! a shorter one followed by another is better. So an I/O that has missed its usual time is slept

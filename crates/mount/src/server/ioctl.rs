@@ -68,6 +68,8 @@ impl Server {
                 // For the kernel an ioctl leaves the time of the last change as it was.
                 answer.stale = Some(request.header.nodeid);
                 self.changed()?;
+                // (Its time of change: of this kind of change the kernel knows nothing.)
+                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             GETVERSION | GETVERSION_32 => {
@@ -92,6 +94,7 @@ impl Server {
                 }
                 answer.stale = Some(request.header.nodeid);
                 self.changed()?;
+                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             FITRIM => self.trim(request, &node, given, &asked, answer),

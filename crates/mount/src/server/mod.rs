@@ -97,7 +97,7 @@ impl Server {
             Opcode::Open => self.open(request, answer),
             Opcode::Read => self.read(request, answer),
             Opcode::Write => self.write(request, answer),
-            // What a file wrote is with the file system: `fsync` says whether it is on the device.
+            // A close. What the file wrote has arrived; `fsync` says whether it is on the device.
             Opcode::Flush => Ok(()),
             Opcode::Release | Opcode::ReleaseDir => self.release(request),
             Opcode::Fsync => self.fsync(request),
@@ -120,7 +120,7 @@ impl Server {
             // Every request comes to an end by itself.
             Opcode::Interrupt | Opcode::NotifyReply | Opcode::Destroy => Ok(()),
             // The kernel checks permissions, has the locks, and polls nothing; we have no memory
-            // window. A second INIT there is not.
+            // window. There is no second INIT.
             Opcode::Access
             | Opcode::GetLk
             | Opcode::SetLk

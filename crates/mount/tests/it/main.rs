@@ -3,6 +3,7 @@
 mod content;
 mod databases;
 mod ends;
+mod kept;
 mod names;
 mod programs;
 mod rights;

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# What programs do on a mount: on ours, on fuse2fs, and on the kernel's ext4 on a loop device, in
+# turns, each with a fresh image of the same kind in memory; and what the system calls alone take,
+# on a tmpfs. A table of ratios, with their spread over the rounds. Needs root (mounts).
+#
+# Programs and servers share CPU 0, and the software SSD has CPU 1: else the scheduler decides where
+# a server wakes, and that costs more than the work. --free: let it. --quick: few rounds. On a busy
+# machine: `chrt -r 10 scripts/bench-mount.sh`.
+# MOUNTS="NAME=OPTIONS ...": ours with these options (-o), too, one for each name.
+# MEANTIME, MOUNT_WORK: paths of the two programs, if they are built already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/sbin:/sbin
+
+rounds=9 on=(taskset -c 0) cpu="&cpu=1"
+for argument; do
+    case $argument in
+    --quick) rounds=3 ;;
+    --free) on=() cpu= ;;
+    *) echo "usage: $0 [--quick] [--free]" >&2; exit 2 ;;
+    esac
+done
+[ "$(id -u)" = 0 ] || { echo "bench-mount: mounting needs root" >&2; exit 1; }
+scripts/setup.sh fs
+meantime=${MEANTIME:-} driver=${MOUNT_WORK:-}
+if [ -z "$meantime" ]; then
+    cargo build --release --locked --quiet --bin meantime
+    meantime=target/release/meantime
+fi
+if [ -z "$driver" ]; then
+    cargo build --release --locked --quiet -p meantime --example mount_work
+    driver=target/release/examples/mount_work
+fi
+read -r -a mounts <<<"${MOUNTS:-}"
+peers=(tmpfs kernel)
+[ -c /dev/fuse ] || { echo "bench-mount: no /dev/fuse here" >&2; exit 1; }
+if command -v fuse2fs >/dev/null; then peers+=(fuse2fs); else echo "bench-mount: no fuse2fs" >&2; fi
+
+# In memory, so that the disk of this machine is no part of it.
+work=$(mktemp -d "${TMPDIR:-/dev/shm}/meantime-mount.XXXXXX")
+place=$work/place image=$work/disk.img
+# Whatever happened: nothing stays mounted, and only what is not mounted is removed.
+clean() {
+    if mountpoint -q "$place"; then umount "$place" || umount -l "$place" || true; fi
+    rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+mkdir "$place"
+tar cf "$work/tree.tar" crates docs scripts
+members=$(tar tf "$work/tree.tar" | wc -l)
+
+# The work of one round, at $place: a JSON object, times in µs of one operation.
+work_there() {
+    "${on[@]}" "$driver" "$place" >"$work/driver.json" || return 1
+    "${on[@]}" python3 - "$place" "$work" "$members" <<'PYTHON'
+import json, os, sqlite3, subprocess, sys, time
+
+place, work, members = sys.argv[1], sys.argv[2], int(sys.argv[3])
+results = json.load(open(f"{work}/driver.json"))
+rows = 500
+database = sqlite3.connect(f"{place}/db", isolation_level=None)
+database.execute("create table t (id integer primary key, text text)")
+began = time.monotonic()
+for row in range(rows):
+    # Each is a transaction of its own: a journal is made, synced and removed.
+    database.execute("insert into t (text) values (?)", (f"the text of row {row}",))
+results["sqlite insert"] = (time.monotonic() - began) / rows * 1e6
+database.close()
+os.mkdir(f"{place}/tree")
+began = time.monotonic()
+subprocess.run(["tar", "xf", f"{work}/tree.tar", "-C", f"{place}/tree"], check=True)
+results["untar, a file"] = (time.monotonic() - began) / members * 1e6
+began = time.monotonic()
+subprocess.run(["rm", "-r", f"{place}/tree"], check=True)
+results["rm -r, a file"] = (time.monotonic() - began) / members * 1e6
+print(json.dumps(results))
+PYTHON
+}
+
+# measure WHO [URI-PARAMETERS [OPTIONS]]: appends to $work/WHO.
+measure() {
+    local who=$1
+    rm -f "$image"
+    truncate -s 512M "$image"
+    [ "$who" = tmpfs ] || mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$image"
+    case $who in
+    tmpfs) mount -t tmpfs tmpfs "$place" ;;
+    kernel) mount -o loop "$image" "$place" ;;
+    fuse2fs)
+        # It answers from a process of its own, when that has started.
+        "${on[@]}" fuse2fs -o rw "$image" "$place" 2>"$work/fuse.log"
+        until mountpoint -q "$place"; do sleep 0.05; done
+        ;;
+    *) "${on[@]}" "$meantime" mount "file:$image?$2$cpu" "$place" ${3:+-o "$3"} >"$work/mount.log" ;;
+    esac
+    work_there >>"$work/result.$who" || echo "bench-mount: $who: the work failed" >&2
+    case $who in
+    tmpfs | kernel) umount "$place" ;;
+    fuse2fs)
+        umount "$place"
+        while fuser -s "$image" 2>/dev/null; do sleep 0.1; done
+        ;;
+    *) "$meantime" umount "$place" ;;
+    esac
+}
+
+# What a direct read takes without a mount, by the same wait.
+own_read() {
+    "$meantime" bench --no-control --device "file:$image?model=null$cpu" --completion poll \
+        --rw randread --bs 4k --runtime 500ms --json "$work/own.json" >/dev/null
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["jobs"][0]["read"]["clat_ns"]["mean"] / 1000)' \
+        "$work/own.json" >>"$work/own"
+}
+
+# With a device that takes no time, and with one that takes as long as a real one.
+ours=(meantime optane)
+for ((round = 0; round < rounds; round++)); do
+    for peer in "${peers[@]}"; do measure "$peer"; done
+    measure meantime "model=null"
+    own_read
+    measure optane "model=optane"
+    for mount in "${mounts[@]}"; do
+        measure "${mount%%=*}" "model=null" "${mount#*=}"
+        [ "$round" -gt 0 ] || ours+=("${mount%%=*}")
+    done
+    echo "bench-mount: round $((round + 1)) of $rounds" >&2
+done
+
+python3 - "$work" "${ours[*]}" "${peers[@]}" <<'PYTHON'
+import json, os, statistics, sys
+
+work, ours, peers = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
+
+
+def read(who):
+    path = os.path.join(work, f"result.{who}")
+    return [json.loads(line) for line in open(path)] if os.path.exists(path) else []
+
+
+def ratio(left, right, kind):
+    ratios = [a[kind] / b[kind] for a, b in zip(left, right)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+runs = {who: read(who) for who in ours + peers}
+print(f"{'µs':<16}", *(f"{who:>10}" for who in runs))
+for kind in runs["meantime"][0]:
+    print(f"{kind:<16}", *(f"{statistics.median(run[kind] for run in runs[who]):>10.2f}" for who in runs))
+for who in ours:
+    others = [peer for peer in peers + ours[:1] if peer != who and peer != "tmpfs"]
+    print(f"\n{who + ', times':<16}", *(f"{'of ' + peer + ' (spread)':>24}" for peer in others))
+    for kind in runs[who][0]:
+        print(f"{kind:<16}", *(f"{ratio(runs[who], runs[peer], kind):>24}" for peer in others))
+own = [float(line) for line in open(f"{work}/own")]
+over = [run["read 4k direct"] - alone for run, alone in zip(runs["meantime"], own)]
+print(f"\nA direct read by the mount takes {statistics.median(over):.1f} µs more than by `meantime bench`"
+      f" ({min(over):.1f} to {max(over):.1f}; {statistics.median(own):.1f} µs there).")
+print("Times of one operation; the median of the rounds. Ratios: under 1 is faster; the median of the rounds,"
+      " and their least and most. tmpfs: what the system calls alone take.")
+PYTHON
