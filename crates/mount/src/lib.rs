@@ -1,27 +1,27 @@
-//! Mounts an ext4 file system of ours in the kernel, by FUSE: any program reaches it.
+//! Mounts an ext4 file system of ours in the kernel through FUSE, so that any program can use it.
 //!
 //! # What it is for
 //! [`Mount::new`] serves a [`FileSystem`](meantime_ext4::FileSystem) at a directory until
-//! [`Mount::unmount`], or until somebody unmounts it. One process owns device and journal; all
-//! others go through their kernel, and need not know.
+//! [`Mount::unmount`] or umount(8). One process owns device and journal; all others use it through
+//! the kernel, unchanged.
 //!
 //! # What it promises
-//! - The kernel checks permissions (`default_permissions`), by the owners, modes and lists that the
-//!   file system has. What is left to a file system (set-user bits, umask, default lists) is done.
-//! - What `fsync` returned for is on the device, as the file system promises it.
-//! - A request that makes no sense is answered with an error. One that goes wrong inside ends
-//!   nobody's mount.
-//! - The process that serves a mount never uses it, except to write back what the kernel still has
-//!   at the end: and that in a thread of its own.
+//! - The kernel checks permissions (`default_permissions`) by the owners, modes and lists in the
+//!   file system. We do what FUSE leaves to the server (set-user bits, umask, default lists).
+//! - When `fsync` returns, its data is on the device, as the file system promises.
+//! - A malformed request gets an error. A panic in one request does not end the mount.
+//! - The process that serves a mount never uses it, except to write back at the end what the kernel
+//!   still caches; a thread of its own does that.
 //!
 //! # What the kernel keeps
-//! Names and attributes for a day, or as [`Options::timeout`] says; the content of files as long as
-//! it likes, because all changes come by the same kernel. It writes through: it has nothing that we
-//! have not, except what programs write to mapped files. Locks (`flock`, `fcntl`) are its own.
+//! Names and attributes for a day, or for [`Options::timeout`]; file content without limit, because
+//! all changes come through the same kernel. The cache is write-through: the kernel holds no data
+//! that we lack, except what programs write to mapped files. The kernel handles locks (`flock`,
+//! `fcntl`) itself.
 //!
-//! Making or removing a name asks for its directory's attributes each time: the kernel checks
-//! permissions, and takes any change of a directory for one of its mode. `FLUSH` is answered, never
-//! refused: it is how we see that a file is closed.
+//! Making or removing a name makes the kernel fetch its directory's attributes again: it checks
+//! permissions, and treats any change of a directory as a possible change of its mode. `FLUSH` is
+//! answered, never with ENOSYS: it is how we see that a file is closed.
 //!
 //! # Parts, in reading order
 //! ```text

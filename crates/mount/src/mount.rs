@@ -1,4 +1,4 @@
-//! A mount in the kernel, from its beginning to its end.
+//! A mount in the kernel, from beginning to end.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,47 +18,46 @@ use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
 
-/// How long the kernel has to write back what programs have written to mapped files, before a mount
-/// that is in use is ended by force.
+/// Time that the kernel gets to write back mapped files, before a mount in use is ended by force.
 const SETTLE_TIME: Duration = Duration::from_secs(20);
 
-/// A mount could not begin, or did not end as it should.
+/// A mount could not begin, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// With the kernel.
+    /// The connection with the kernel failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// With the file system: what it says was not written, or could not be read.
+    /// The file system failed: data was not written, or could not be read.
     #[error("the file system: {0}")]
     FileSystem(#[from] Error),
-    /// Programs have files of it open, or their working directory on it.
+    /// Programs have open files or their working directory on the mount.
     #[error("{dir} is in use; fuser -vm {dir} says by whom", dir = dir.display())]
     Busy {
-        /// Where it is mounted.
+        /// The mount's directory.
         dir: PathBuf,
     },
-    /// The kernel would not end it.
+    /// The kernel refused to unmount it.
     #[error("unmounting {dir}: {why}", dir = dir.display())]
     Unmount {
-        /// Where it is mounted.
+        /// The mount's directory.
         dir: PathBuf,
-        /// Why.
+        /// The kernel's error.
         why: io::Error,
     },
 }
 
-/// A file system that is mounted at a directory, and served by threads of this process.
+/// A file system that is mounted at a directory and served by threads of this process.
 ///
-/// The process that serves it must not use it: a request waits for a thread of its own, and would
-/// wait for ever where there is none. Dropped without [`unmount`](Self::unmount), it is unmounted
-/// by force.
+/// The serving process must not use the mount: a request needs a free thread of that process, and
+/// would wait for ever if there is none. Dropping without [`unmount`](Self::unmount) unmounts by
+/// force.
 pub struct Mount {
     fs: FileSystem,
     dir: PathBuf,
-    /// In namespaces of other processes: it ends when they have, or leave it.
+    /// Mounted in namespaces of other processes: ends when they end or leave those.
     is_elsewhere: bool,
-    /// `None` once it is over.
+    /// `None` once the mount is over.
     workers: Option<Arc<Workers>>,
 }
 
@@ -72,7 +71,7 @@ impl Mount {
     /// Mounts `fs` at `dir`. When this returns, the mount answers.
     ///
     /// # Errors
-    /// [`ServeError::Session`], for people; nothing is mounted then.
+    /// [`ServeError::Session`], with a message for the user; nothing is mounted then.
     pub fn new(fs: FileSystem, dir: &Path, options: &Options) -> Result<Self, ServeError> {
         let dir = Self::check(dir, options)?;
         let mut options = options.clone();
@@ -80,17 +79,17 @@ impl Mount {
         let server = Self::server(&fs, &options)?;
         let device = session::mount(&dir, &options)?;
         Self::serve(fs, dir.clone(), server, device, threads(&options)).inspect_err(|_| {
-            // Without a server it would only give errors.
+            // Without a server the mount would only return errors.
             let _ = session::unmount(&dir, true);
         })
     }
 
-    /// Serves `fs` by `device`, which another process has mounted at `dir` in namespaces of its
+    /// Serves `fs` on `device`, which another process has mounted at `dir` in namespaces of its
     /// own. When this returns, the mount answers. It is busy as long as a process sees it, and
     /// cannot be ended by force.
     ///
     /// # Errors
-    /// [`ServeError::Session`], for people.
+    /// [`ServeError::Session`], with a message for the user.
     pub fn in_namespace(
         fs: FileSystem,
         dir: &Path,
@@ -108,7 +107,7 @@ impl Mount {
         Ok(Server::new(fs, serving)?)
     }
 
-    /// Serves what is mounted at `dir`, of which requests come by `device`.
+    /// Serves the mount at `dir`, whose requests come from `device`.
     fn serve(
         fs: FileSystem,
         dir: PathBuf,
@@ -121,8 +120,8 @@ impl Mount {
         Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers) })
     }
 
-    /// Whether there can be a mount at `dir`, which is worth asking before a device is opened: the
-    /// path by which it will be known.
+    /// Checks whether `dir` can be mounted at, before a device is opened. Returns its absolute
+    /// path, under which the mount will be known.
     ///
     /// # Errors
     /// [`SessionError::Directory`].
@@ -130,32 +129,32 @@ impl Mount {
         session::check_directory(dir, options.nonempty)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The file system that it serves.
+    /// Returns the file system that is served.
     pub fn file_system(&self) -> &FileSystem {
         &self.fs
     }
 
-    /// Tells the kernel that this process has changed `range` of the content of inode `ino`, or its
-    /// size, through [`file_system`](Self::file_system): programs see the change when this returns.
-    /// Without it they may read what the kernel has kept.
+    /// Tells the kernel that this process changed `range` of the content of inode `ino`, or its
+    /// size, through [`file_system`](Self::file_system). Programs see the change when this returns;
+    /// without the call they may read what the kernel caches.
     ///
-    /// It waits for requests at those bytes, so the caller must hold nothing that a request needs.
-    /// What a program has written to a mapped file, and the kernel has not sent yet, is written over
-    /// the change.
+    /// Waits for requests for those bytes, so the caller must hold nothing that a request needs.
+    /// What a program has written to a mapped file, and the kernel has not sent yet, overwrites the
+    /// change.
     ///
     /// # Errors
-    /// Of the kernel: it has no memory, for example.
+    /// The kernel's, for example that it has no memory.
     pub fn content_changed(&self, ino: u32, range: Range<u64>) -> io::Result<()> {
         let len = range.end.saturating_sub(range.start);
         self.notify(&notice::content_changed(nodeid(ino), range.start, len))
     }
 
-    /// The same for the attributes of inode `ino`: its owner, mode, times, links, extended ones.
+    /// The same for the attributes of inode `ino`: owner, mode, times, links, extended attributes.
     ///
     /// # Errors
     /// As for [`content_changed`](Self::content_changed).
@@ -163,8 +162,8 @@ impl Mount {
         self.notify(&notice::attributes_changed(nodeid(ino)))
     }
 
-    /// The same for `name` in the directory `parent`, an inode: it has appeared, gone, or leads to
-    /// another inode.
+    /// The same for `name` in the directory inode `parent`: it was created, removed, or now refers
+    /// to another inode.
     ///
     /// # Errors
     /// As for [`content_changed`](Self::content_changed); ENAMETOOLONG.
@@ -176,39 +175,40 @@ impl Mount {
         self.workers.as_ref().map_or(Ok(()), |workers| workers.notify(notice))
     }
 
-    /// Whether it has ended: somebody has unmounted it.
+    /// Returns whether the mount has ended because it was unmounted.
     pub fn has_ended(&self) -> bool {
         self.workers.as_ref().is_none_or(|workers| workers.has_ended())
     }
 
-    /// Waits until it has ended, for `time` at most or until a signal comes. Whether it has.
+    /// Waits until the mount has ended, for `time` at most or until a signal. Returns whether it
+    /// has.
     pub fn wait(&self, time: Duration) -> bool {
         self.wait_beside(None, time)
     }
 
-    /// The same; ends also when `other` can be read from.
+    /// The same; also returns when `other` is readable.
     pub fn wait_beside(&self, other: Option<BorrowedFd<'_>>, time: Duration) -> bool {
         let Some(workers) = &self.workers else { return true };
         let all = [Some(workers.end_event().as_fd()), other];
         let mut polled: Vec<_> =
             all.iter().flatten().map(|waited| PollFd::new(waited, PollFlags::IN)).collect();
         let time = time.try_into().ok();
-        // An error is the signal's: the caller looks what it was.
+        // An error means a signal; the caller checks which.
         let _ = poll(&mut polled, time.as_ref());
         self.has_ended()
     }
 
-    /// Ends the mount, if nobody has done so, and that of the file system with it: everything is
-    /// written then.
+    /// Unmounts, if that was not done from outside, and then unmounts the file system, which writes
+    /// everything.
     ///
     /// # Errors
-    /// [`ServeError::Busy`]: it goes on, and is given back. Any other: it has ended, but not all
-    /// was written.
+    /// [`ServeError::Busy`] and [`ServeError::Unmount`] give the mount back, which goes on. After
+    /// any other error the mount has ended, but not all data was written.
     pub fn unmount(mut self) -> Result<(), (Option<Self>, ServeError)> {
         if !self.has_ended() {
             match self.unmount_in_kernel(false) {
                 Ok(()) => {}
-                // Somebody else was faster.
+                // Unmounted from outside at the same time.
                 Err(_) if self.has_ended() => {}
                 Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                     let dir = self.dir.clone();
@@ -223,18 +223,19 @@ impl Mount {
         self.end().map_err(|error| (None, error))
     }
 
-    /// The same though programs use it: what they have written is written back, and from then on
-    /// they have errors (ENOTCONN).
+    /// The same for a mount in use: what programs have written to mapped files is written back;
+    /// afterwards they get errors (ENOTCONN).
     ///
     /// # Errors
-    /// Not all was written.
+    /// [`ServeError::Unmount`]: the kernel refused, and the threads keep serving. Any other: not
+    /// all data was written.
     pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
         if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
             self.settle();
             if let Err(why) = self.unmount_in_kernel(true)
                 && !self.has_ended()
             {
-                // The threads go on, and their mount with them.
+                // The threads keep serving the mount.
                 self.workers = None;
                 return Err(ServeError::Unmount { dir: self.dir.clone(), why });
             }
@@ -243,16 +244,15 @@ impl Mount {
     }
 
     fn unmount_in_kernel(&self, by_force: bool) -> io::Result<()> {
-        // (By the same path something else may be mounted here.)
+        // (In this process's namespace, something else may be mounted at the same path.)
         if self.is_elsewhere {
             return Err(Errno::BUSY.into());
         }
         session::unmount(&self.dir, by_force)
     }
 
-    /// Has the kernel write back what programs have written to mapped files. In a thread that is
-    /// left behind if that takes too long: the mount's threads answer it, unless something is
-    /// wrong with them.
+    /// Makes the kernel write back mapped files, in a thread that is left behind after
+    /// [`SETTLE_TIME`]: the mount's threads answer it, unless they hang.
     fn settle(&self) {
         if self.is_elsewhere {
             return;
@@ -271,19 +271,19 @@ impl Mount {
         }
     }
 
-    /// The kernel has ended it: so does the file system.
+    /// Ends the file system, after the kernel has ended the mount.
     fn end(&mut self) -> Result<(), ServeError> {
         if let Some(workers) = self.workers.take() {
             workers.join();
-            // What the kernel had open, and was told of: it does not say at the end that it
-            // forgets it. What has lost its name is deleted with it.
+            // Drops the kernel's open files and look-ups: it sends no FORGET at the end. Inodes
+            // without a name are deleted by this.
             drop(workers);
         }
         Ok(self.fs.clone().unmount()?)
     }
 }
 
-/// How many threads `options` ask for.
+/// Returns how many threads `options` ask for.
 fn threads(options: &Options) -> usize {
     match options.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -295,7 +295,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         if self.workers.is_some() {
             if self.unmount_in_kernel(true).is_err() && !self.has_ended() {
-                // Its threads go on, and nobody can wait for them.
+                // Its threads go on, and no handle is left to wait for them.
                 let dir = self.dir.display();
                 return tracing::error!("the mount at {dir} goes on until this process ends");
             }
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
     use crate::session::fusermount;
 
-    /// As who is not root mounts.
+    /// Mounts as an unprivileged user does.
     #[test]
     fn fusermount_passes_a_descriptor_and_unmounts() {
         if !e2fs::tools() || !e2fs::has("fusermount3") {

@@ -1,9 +1,10 @@
-//! A mount for one program and those that it starts, which nobody else sees.
+//! A mount that only one program and its children see.
 //!
-//! Two processes make it. One goes into namespaces of its own ([`enter`]), and becomes the program
-//! ([`Entered::wait`], then execve). The other has started it, with a socket of [`sockets`] as its
-//! standard input, and serves the mount ([`Mount::in_namespace`](crate::Mount::in_namespace)). So the process
-//! that serves is not in the namespaces, and no process in them has the descriptor of /dev/fuse.
+//! Two processes make it. The first enters namespaces of its own ([`enter`]) and becomes the
+//! program ([`Entered::wait`], then execve). The second starts the first, with a socket of
+//! [`sockets`] as its standard input, and serves the mount
+//! ([`Mount::in_namespace`](crate::Mount::in_namespace)). So the serving process is outside the
+//! namespaces, and no process in them has the descriptor of /dev/fuse.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,25 +13,25 @@ use std::path::Path;
 use crate::options::Options;
 use crate::session::{SessionError, namespace, pass};
 
-/// Two sockets, each the other's end; neither is inherited by programs.
+/// Returns a pair of connected sockets, which programs do not inherit.
 ///
 /// # Errors
-/// The system's: no descriptor is left.
+/// The system's, if no descriptor is left.
 pub fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     pass::sockets()
 }
 
-/// This process sees a mount that nobody serves yet.
+/// This process sees a mount that is not served yet.
 #[derive(Debug)]
 pub struct Entered<S> {
     socket: S,
 }
 
-/// Puts this process, which must have one thread, into namespaces of its own. Mounts at `dir` there,
-/// and passes the mount's descriptor over `socket`.
+/// Moves this process, which must have one thread, into namespaces of its own. Mounts at `dir`
+/// there, and passes the mount's descriptor over `socket`.
 ///
 /// # Errors
-/// For people: what is not permitted here, and what would help.
+/// What is not permitted here, with advice for the user.
 pub fn enter<S: AsFd>(
     dir: &Path,
     options: &Options,
@@ -38,7 +39,7 @@ pub fn enter<S: AsFd>(
 ) -> Result<Entered<S>, SessionError> {
     let device = namespace::mount_for_this_process(dir, options)?;
     match pass::send(&socket, device) {
-        // Who would serve it has ended: then there is nothing to wait for, which `wait` says.
+        // The serving process has ended: there is nothing to wait for, and `wait` returns `None`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         sent => sent?,
     }
@@ -46,7 +47,7 @@ pub fn enter<S: AsFd>(
 }
 
 impl<S: AsFd> Entered<S> {
-    /// Waits until the mount answers: what [`begin`] sends. `None` if it never will.
+    /// Waits until the mount answers, which [`begin`] reports. `None` if it never will.
     ///
     /// # Errors
     /// The socket's.
@@ -55,8 +56,9 @@ impl<S: AsFd> Entered<S> {
     }
 }
 
-/// The descriptor that [`enter`] has passed: for [`Mount::in_namespace`](crate::Mount::in_namespace). `None`:
-/// the process has ended, and has said why.
+/// Returns the descriptor that [`enter`] passed, for
+/// [`Mount::in_namespace`](crate::Mount::in_namespace). `None`: the process has ended, after
+/// printing why.
 ///
 /// # Errors
 /// The socket's.
@@ -64,10 +66,10 @@ pub fn entered(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     pass::receive(socket)
 }
 
-/// Tells the process that the mount answers. It gets `stdin`, which had to give way to the socket.
+/// Tells the process that the mount answers, and passes it `stdin`, which the socket replaced.
 ///
 /// # Errors
-/// The socket's: the process has ended.
+/// The socket's, if the process has ended.
 pub fn begin(socket: impl AsFd, stdin: impl AsFd) -> io::Result<()> {
     pass::send(socket, stdin)
 }

@@ -1,18 +1,19 @@
-//! Options of a mount: the words after `-o`.
+//! Mount options: the words after `-o`.
 
 use std::time::Duration;
 
 use meantime_completion::Policy;
 use meantime_ext4::{AccessTimes, CommitOverlap, MountOptions};
 
-/// How the kernel mounts it, and how it is served.
+/// How the kernel mounts the file system, and how it is served.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What /proc/mounts says is mounted: the device, as a rule.
+    /// The source that /proc/mounts shows: the device, as a rule.
     pub source: String,
-    /// Nothing can be written (`ro`).
+    /// Mounted read-only (`ro`).
     pub read_only: bool,
-    /// Other users than who mounts may use it (`allow_other`); the kernel checks what they may do.
+    /// Users other than the mounting one have access (`allow_other`); the kernel checks
+    /// permissions.
     pub allow_other: bool,
     /// Each change is durable before it returns (`sync`).
     pub sync: bool,
@@ -22,14 +23,14 @@ pub struct Options {
     pub nosuid: bool,
     /// Programs on it cannot be executed (`noexec`).
     pub noexec: bool,
-    /// The directory may have something in it, which is out of sight then (`nonempty`).
+    /// The directory need not be empty; the mount hides its content (`nonempty`).
     pub nonempty: bool,
-    /// How long the kernel may keep names and attributes (`timeout=SECONDS`): a day, because it
-    /// knows of all changes that come by the mount. What this process changes through the library
-    /// is seen after this time, or when the kernel is told (`Mount::attributes_changed`).
+    /// How long the kernel may cache names and attributes (`timeout=SECONDS`): a day, because it
+    /// knows of all changes made through the mount. Changes that this process makes through the
+    /// library are seen after this time, or after a notice (`Mount::attributes_changed`).
     pub timeout: Duration,
-    /// How many threads serve it; 0: as many as there are CPUs (`threads=N`). More are started
-    /// while these wait for what takes long.
+    /// Number of serving threads; 0: one for each CPU (`threads=N`). More are started while these
+    /// are blocked by long requests.
     pub threads: usize,
 }
 
@@ -50,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// A word after `-o` that cannot be obeyed.
+/// A word after `-o` that cannot be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("-o {word}: {why}")]
 pub struct OptionsError {
@@ -58,11 +59,11 @@ pub struct OptionsError {
     pub word: String,
     /// What is wrong with it.
     pub why: String,
-    /// There is no such option. (Otherwise its value cannot be.)
+    /// There is no such option; otherwise its value is wrong.
     pub is_unknown: bool,
 }
 
-/// Why a word cannot be obeyed.
+/// Why a word is refused.
 enum Wrong {
     Unknown,
     Value(String),
@@ -80,7 +81,7 @@ impl From<String> for Wrong {
     }
 }
 
-/// What the words after `-o` say: of the mount in the kernel, and of the file system's own.
+/// The parsed words after `-o`: options of the kernel's mount, and of the file system.
 #[derive(Debug, Clone)]
 pub struct Words {
     /// For [`Mount::new`](crate::Mount::new).
@@ -96,16 +97,16 @@ impl Default for Words {
     }
 }
 
-/// The words that there are, for messages.
+/// The known words, for messages.
 const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, relatime, \
                      strictatime, nodev, dev, nosuid, suid, noexec, exec, nonempty, timeout=, \
                      threads=, policy=, cache=, commit=, order=, fast_commit";
 
 impl Words {
-    /// Obeys `words`: what stands between commas in one `-o`. The last word counts.
+    /// Applies `words`, the comma-separated text of one `-o`. Later words override earlier ones.
     ///
     /// # Errors
-    /// A word that there is not, or whose value cannot be.
+    /// An unknown word, or a wrong value.
     pub fn obey(&mut self, words: &str) -> Result<(), OptionsError> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             self.obey_word(word).map_err(|wrong| {
@@ -121,7 +122,7 @@ impl Words {
 
     fn obey_word(&mut self, word: &str) -> Result<(), Wrong> {
         let Self { options, file_system } = self;
-        // For systemd, for mount(8) itself, for people: whatever it says.
+        // Comments for systemd, mount(8) and people are ignored.
         if ["x-", "X-", "comment="].iter().any(|prefix| word.starts_with(prefix)) {
             return Ok(());
         }
@@ -148,13 +149,13 @@ impl Words {
                 (options.nodev, options.nosuid, options.noexec) = (false, false, false);
                 file_system.write = true;
             }
-            // As mount(8) has it: what users may mount gives nobody rights.
+            // As mount(8) does: a mount that users may make grants no rights.
             "user" | "users" => {
                 (options.nodev, options.nosuid, options.noexec) = (true, true, true);
             }
             "owner" | "group" => (options.nodev, options.nosuid) = (true, true),
-            // As it always is; what is for others who read /etc/fstab; and what says only that
-            // another word does not.
+            // What always holds, words for other readers of /etc/fstab, and words that only negate
+            // others.
             "default_permissions"
             | "auto"
             | "noauto"
@@ -218,7 +219,7 @@ impl Words {
     }
 }
 
-/// A size as the command has them elsewhere: 64M, 1G.
+/// Parses a size as the command's other options do: 64M, 1G.
 fn bytes(text: &str) -> Result<usize, String> {
     let wrong = || "a size such as 64M or 1G".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -251,7 +252,7 @@ mod tests {
         assert!(file_system.policy.is_some());
     }
 
-    /// What mount(8) passes on of a line of /etc/fstab.
+    /// The words that mount(8) passes on from a line of /etc/fstab.
     #[test]
     fn words_of_fstab_are_obeyed_or_for_others() {
         let mut words = Words::default();

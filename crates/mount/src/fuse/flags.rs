@@ -47,7 +47,7 @@ pub(crate) mod opened {
 
 /// `FUSE_OPEN_KILL_SUIDGID`.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// `FUSE_WRITE_CACHE`: from the kernel's cache, by whichever file was open for writing.
+/// `FUSE_WRITE_CACHE`: writeback of cached pages, by any file that was open for writing.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;

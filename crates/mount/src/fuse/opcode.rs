@@ -1,4 +1,4 @@
-//! What can be asked (`enum fuse_opcode`).
+//! Kinds of requests (`enum fuse_opcode`).
 
 macro_rules! opcodes {
     ($($(#[$what:meta])* $name:ident = $number:literal,)*) => {
@@ -10,7 +10,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// The kind with that number; `None`: none that we know.
+            /// Returns the kind with this number; `None` if it is unknown.
             pub(crate) fn of(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*

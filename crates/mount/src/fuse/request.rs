@@ -1,4 +1,4 @@
-//! A request as the kernel sends it: a header, a structure of the kind's own, names, bytes.
+//! A request as the kernel sends it: a header, a structure that depends on the kind, names, bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,24 +7,24 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::wire::InHeader;
 
-/// The bytes are not those of a request (EIO to whoever waits for it).
+/// The bytes are not a valid request (the caller gets EIO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A request whose header was read; what follows it is read by the kind's own order.
+/// A request whose header was read; the rest is read in the order that its kind defines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
-    /// What was not read yet.
+    /// Bytes not read yet.
     rest: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// The request in `bytes`: what one read of the device gave.
+    /// Parses the request in `bytes`, the result of one read of the device.
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed)?;
         let is_whole = usize::try_from(header.len).is_ok_and(|len| len == bytes.len());
-        // What follows the arguments is for servers that have asked for it.
+        // Extensions behind the arguments are for servers that negotiated them.
         let extension = usize::from(header.total_extlen) * 8;
         let end = rest.len().checked_sub(extension).ok_or(Malformed)?;
         if is_whole { Ok(Self { header, rest: &rest[..end] }) } else { Err(Malformed) }
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
         Ok(taken)
     }
 
-    /// How much was not read.
+    /// Returns the number of bytes not read yet.
     #[cfg(test)]
     fn left(&self) -> usize {
         self.rest.len()

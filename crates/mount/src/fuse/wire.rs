@@ -1,4 +1,5 @@
-//! The structures of `fuse.h`. All numbers are the machine's own: kernel and server share it.
+//! The structures of `fuse.h`. All numbers are in native byte order: kernel and server share a
+//! machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -224,7 +225,7 @@ structures! {
         padding: u32,
     }
 
-    /// `fuse_setxattr_in`; only its first half without `FUSE_SETXATTR_EXT`.
+    /// `fuse_setxattr_in`; without `FUSE_SETXATTR_EXT` only its first half.
     SetXattrIn of 16 bytes {
         size: u32,
         flags: u32,
@@ -232,7 +233,7 @@ structures! {
         padding: u32,
     }
 
-    /// `FUSE_COMPAT_SETXATTR_IN_SIZE`: that half.
+    /// `FUSE_COMPAT_SETXATTR_IN_SIZE`: that first half.
     SetXattrShortIn of 8 bytes {
         size: u32,
         flags: u32,
@@ -250,7 +251,7 @@ structures! {
         padding: u32,
     }
 
-    /// `fuse_init_in` up to `flags`: `flags2` and what follows came with 7.36.
+    /// `fuse_init_in` up to `flags`: `flags2` and later fields came with 7.36.
     InitIn of 16 bytes {
         major: u32,
         minor: u32,
@@ -415,7 +416,7 @@ structures! {
     }
 }
 
-/// Where the fields of answers are that begin after others of odd sizes.
+/// Offsets of answer fields that follow fields of odd sizes.
 const _: () = {
     assert!(std::mem::offset_of!(EntryOut, attr) == 40);
     assert!(std::mem::offset_of!(AttrOut, attr) == 16);

@@ -1,4 +1,4 @@
-//! A queue of its own for a thread.
+//! A separate /dev/fuse queue for each thread.
 
 #![expect(unsafe_code)]
 
@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-/// Opens /dev/fuse once more, for the connection of `device`: what is read by the new descriptor is
-/// answered by it, and shares no lock with others.
+/// Opens /dev/fuse again for the connection of `device`. What is read from the new descriptor is
+/// answered on it, and it shares no lock with the others.
 pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     /// `FUSE_DEV_IOC_CLONE`.
     const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);

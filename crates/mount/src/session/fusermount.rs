@@ -1,5 +1,5 @@
-//! Mounting without being root: by the program `fusermount3`, which passes the descriptor over a
-//! socket.
+//! Mounting as an unprivileged user: by the program `fusermount3`, which passes the descriptor over
+//! a socket.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,13 +11,13 @@ use rustix::io::FdFlags;
 use super::{SessionError, pass};
 use crate::options::Options;
 
-/// The programs, of which a system has one or both.
+/// The program's names; a system has one or both.
 const PROGRAMS: [&str; 2] = ["fusermount3", "fusermount"];
-/// The variable that says on which descriptor the program finds the socket.
+/// The environment variable with the socket's descriptor number.
 const SOCKET: &str = "_FUSE_COMMFD";
 
 fn words(options: &Options) -> String {
-    // A comma ends an option, and a backslash keeps it from doing so.
+    // A comma ends an option; a backslash escapes it.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut words = format!("fsname={source},subtype=meantime,default_permissions");
     let choices = [

@@ -1,4 +1,4 @@
-//! INIT: what both sides can do.
+//! INIT: kernel and server agree on features.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -10,13 +10,13 @@ use crate::fuse::flags::init;
 use crate::fuse::wire::{InitIn, InitOut, OutHeader};
 use crate::fuse::{Opcode, Request};
 
-/// `FUSE_KERNEL_VERSION`, and the newest minor version whose structures we have.
+/// `FUSE_KERNEL_VERSION`, and the newest minor version whose structures we define.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
-/// The oldest one: Linux 5.4. (All structures are as long there as they are here.)
+/// The oldest minor version: Linux 5.4. (All structures have the same length there.)
 const MINOR_MIN: u32 = 31;
 
-/// What we ask for, of what the kernel offers.
+/// The features that we use if the kernel offers them.
 const WANTED: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
     | init::EXPORT_SUPPORT
@@ -35,11 +35,11 @@ const WANTED: u64 = init::ASYNC_READ
     | init::SETXATTR_EXT
     | init::INIT_EXT
     | init::DIRECT_IO_ALLOW_MMAP;
-/// What we cannot do without: `setxattr` would have another structure.
+/// Required features: without it `setxattr` has another structure.
 const NEEDED: u64 = init::SETXATTR_EXT;
 
-/// Requests of the kernel's own (read-ahead, writeback) under way at a time, and how many of them
-/// make it hold back.
+/// The kernel's background requests (read-ahead, writeback) in flight, and the number of them from
+/// which it throttles.
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
@@ -60,7 +60,7 @@ pub(crate) fn agree(device: &OwnedFd) -> Result<(), SessionError> {
         let unique = request.header.unique;
         let asked: InitIn =
             request.take().map_err(|_| protocol("the kernel's INIT is malformed"))?;
-        // What came with 7.36.
+        // `flags2` came with 7.36.
         let flags2: u32 = match u64::from(asked.flags) & init::INIT_EXT {
             0 => 0,
             _ => request.take().map_err(|_| protocol("the kernel's INIT is malformed"))?,
@@ -76,8 +76,8 @@ pub(crate) fn agree(device: &OwnedFd) -> Result<(), SessionError> {
     }
 }
 
-/// The answer to `asked`, and whether that settles it: a kernel of a later major version asks once
-/// more.
+/// Returns the answer to `asked`, and whether it settles the version: a kernel of a later major
+/// version asks again.
 fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
     if asked.major > MAJOR {
         return Ok((InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() }, false));

@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::SessionError;
 use crate::options::Options;
 
-/// The type of our mounts in /proc/mounts: FUSE, with a name of ours.
+/// The type of our mounts in /proc/mounts: a subtype of FUSE.
 pub(super) const TYPE: &str = "fuse.meantime";
 
 fn flags(options: &Options) -> MountFlags {
@@ -23,7 +23,7 @@ fn flags(options: &Options) -> MountFlags {
         (options.noexec, MountFlags::NOEXEC),
         (options.sync, MountFlags::SYNCHRONOUS),
     ];
-    // FUSE leaves times of reading to its server.
+    // FUSE leaves access times to its server.
     choices.iter().filter(|(is, _)| *is).fold(MountFlags::NOATIME, |all, (_, flag)| all | *flag)
 }
 

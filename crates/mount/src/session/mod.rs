@@ -1,5 +1,5 @@
-//! A connection with the kernel: /dev/fuse, the mount, and the first request, by which both sides
-//! agree on what they can do.
+//! A connection with the kernel: /dev/fuse, the mount, and the first request, in which both sides
+//! agree on features.
 
 mod clone;
 pub(crate) mod fusermount;
@@ -17,8 +17,8 @@ pub(crate) use init::agree;
 
 use crate::options::Options;
 
-/// The most that is read or written by one request: 256 pages, as many as a kernel gives without
-/// being told otherwise (`fs.fuse.max_pages_limit`).
+/// Largest read or write of one request: 256 pages, the kernel's default limit
+/// (`fs.fuse.max_pages_limit`).
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// Why there is no mount.
@@ -28,9 +28,9 @@ pub enum SessionError {
     /// The directory cannot be used.
     #[error("{dir}: {why}")]
     Directory {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// What is wrong with it, and what would help.
+        /// What is wrong with it, with advice.
         why: String,
     },
     /// The kernel's FUSE cannot be reached.
@@ -39,9 +39,9 @@ pub enum SessionError {
     /// The kernel refused the mount.
     #[error("mounting at {dir}: {why}")]
     Refused {
-        /// Where.
+        /// The mount's directory.
         dir: PathBuf,
-        /// Why, and what would help.
+        /// Why, with advice.
         why: String,
     },
     /// Kernel and server have no version of the protocol in common.
@@ -52,7 +52,7 @@ pub enum SessionError {
     Start(#[from] io::Error),
 }
 
-/// Looks at `dir`: whether there can be a mount. An absolute path.
+/// Checks whether `dir` can be mounted at. Returns its absolute path.
 pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, SessionError> {
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
     let path = dir.canonicalize().map_err(|error| match error.kind() {
@@ -75,7 +75,7 @@ pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, Ses
     Ok(path)
 }
 
-/// Mounts at `dir`: the descriptor from which requests are read.
+/// Mounts at `dir`. Returns the descriptor from which requests are read.
 pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
     if rustix::process::geteuid().is_root() {
         kernel::mount(dir, options)
@@ -84,7 +84,7 @@ pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
     }
 }
 
-/// Ends the mount at `dir`. `by_force`: though it is in use; who uses it has errors from now on.
+/// Ends the mount at `dir`; with `by_force` also if it is in use: its users get errors from now on.
 pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         kernel::unmount(dir, by_force)

@@ -1,10 +1,10 @@
-//! A mount that one process and those that it starts see: in a mount namespace of their own.
+//! A mount that only one process and its children see, in a mount namespace of their own.
 //!
-//! Root needs no more than that. Others make a user namespace first, in which they may mount. Each
-//! user is who he was there; users that it does not know are `nobody`.
+//! Root needs only that. Other users first create a user namespace, in which they may mount. The
+//! caller keeps its user and group there; all others appear as `nobody`.
 //!
-//! The kernel wants /dev/fuse opened and mounted in the same namespace. So that process does both,
-//! and passes the descriptor to the one that serves, which stays outside.
+//! The kernel requires that /dev/fuse is opened and mounted in the same namespace. So that process
+//! does both, and passes the descriptor to the serving process, which stays outside.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,22 +23,22 @@ use rustix::thread::UnshareFlags;
 use super::{SessionError, kernel};
 use crate::options::Options;
 
-/// What would help where nobody but root may make namespaces.
+/// Advice where only root may create namespaces.
 const ADVICE: &str = "users may not make namespaces here; root can permit it (sysctl -w \
                       kernel.unprivileged_userns_clone=1, or \
                       kernel.apparmor_restrict_unprivileged_userns=0, or \
                       user.max_user_namespaces=10000; in a container it is for who started it), \
                       or can run this command itself";
 
-/// Puts this process into namespaces of its own, and mounts at `dir` there. The process must have
-/// one thread.
+/// Moves this process, which must have one thread, into namespaces of its own, and mounts at `dir`
+/// there.
 pub(crate) fn mount_for_this_process(
     dir: &Path,
     options: &Options,
 ) -> Result<OwnedFd, SessionError> {
     let refused = |why: String| SessionError::Refused { dir: dir.to_owned(), why };
     let is_user = enter().map_err(|why| refused(format!("{ADVICE} ({why})")))?;
-    // What others mount later is seen here, too. What is mounted here, they do not see.
+    // Later mounts outside are seen here, too. Mounts made here are not seen outside.
     let down = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", down).map_err(|error| match error {
         Errno::PERM | Errno::ACCESS if is_user => refused(format!("{ADVICE} ({error})")),
@@ -48,16 +48,17 @@ pub(crate) fn mount_for_this_process(
     kernel::mount(dir, options)
 }
 
-/// Whether a user namespace was made for it.
+/// Enters the namespaces. Returns whether a user namespace was created.
 fn enter() -> io::Result<bool> {
     let (uid, gid) = (geteuid(), getegid());
     if uid.is_root() && unshare(UnshareFlags::NEWNS).is_ok() {
         return Ok(false);
     }
-    // (Root of a container, for example, may lack the right.)
+    // (Root of a container, for example, may lack CAP_SYS_ADMIN.)
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
     fs::write("/proc/self/uid_map", format!("{0} {0} 1\n", uid.as_raw()))?;
-    // Or nobody could map a group: who left it could then reach what is forbidden to the group.
+    // The kernel requires this before gid_map: a process that could drop a group could reach files
+    // that deny access to that group.
     fs::write("/proc/self/setgroups", "deny\n")?;
     fs::write("/proc/self/gid_map", format!("{0} {0} 1\n", gid.as_raw()))?;
     Ok(true)
@@ -68,8 +69,8 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(rustix::thread::unshare(flags)?)
 }
 
-/// Sees to it that there is a directory `dir` to mount at. One that is not there is made in memory,
-/// over its parent, and what the parent has stays in sight. So nothing is left behind.
+/// Makes sure that there is a directory `dir` to mount at. A missing one is made in a tmpfs over
+/// its parent, with the parent's entries bound into it. So nothing is left behind.
 fn make_place(dir: &Path) -> Result<(), SessionError> {
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
     match dir.metadata() {
@@ -89,7 +90,7 @@ fn make_place(dir: &Path) -> Result<(), SessionError> {
         .map_err(|error| failed(&format!("making it in memory: {error}; make it first (mkdir)")))
 }
 
-/// The names in `parent`, if they are few and all of directories: those can be mounted elsewhere.
+/// Returns the names in `parent`, if they are few and all directories, which can be bind-mounted.
 fn directories(parent: &Path) -> Option<Vec<OsString>> {
     const MOST: usize = 64;
     let entries = fs::read_dir(parent).ok()?.take(MOST + 1);
@@ -108,6 +109,6 @@ fn make_over(parent: &Path, siblings: &[OsString], dir: &Path) -> io::Result<()>
         mount_bind_recursive(hidden.join(name), parent.join(name))?;
     }
     fs::create_dir(dir)?;
-    // What programs wrote there would be lost.
+    // Read-only: what programs wrote there would be lost.
     Ok(mount_remount(parent, flags | MountFlags::RDONLY, "")?)
 }

@@ -1,4 +1,4 @@
-//! Descriptors that go from one process to another over a socket (SCM_RIGHTS).
+//! Descriptors passed from one process to another over a socket (SCM_RIGHTS).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,23 +10,23 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// Two sockets, each the other's end. A process that is started inherits neither.
+/// Returns a pair of connected sockets, which child processes do not inherit.
 pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Passes `descriptor` on to whoever has the other end of `socket`.
+/// Passes `descriptor` to the process at the other end of `socket`.
 pub(crate) fn send(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<()> {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    // Without a byte of data nothing would be sent. Who has gone is an error, not a signal.
+    // Without a byte of data nothing is sent. NOSIGNAL: a closed peer is an error, not a SIGPIPE.
     sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// The descriptor that comes over `socket`; `None` if the other end is closed instead.
+/// Receives the descriptor that comes over `socket`; `None` if the other end is closed.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -36,7 +36,7 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
         recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)
     });
     match received {
-        // Closed, and the other end has not read what was sent to it.
+        // Closed before the other end read what was sent to it.
         Err(Errno::CONNRESET) => return Ok(None),
         received => received?,
     };
