@@ -1,4 +1,4 @@
-//! An answer as it is made: one for each thread, used again and again.
+//! The answer being built: one for each thread, reused.
 
 use meantime_posix::Errno;
 use zerocopy::{Immutable, IntoBytes};
@@ -8,8 +8,8 @@ use crate::fuse::wire::OutHeader;
 const PAGE: usize = 4096;
 const HEADER: usize = size_of::<OutHeader>();
 
-/// Bytes of which those behind a header of `header` bytes begin a page: so the kernel, and a device
-/// that is lent them, finds whole pages.
+/// A buffer in which the data after a header of `header` bytes begins on a page boundary, so that
+/// the kernel, and a device that is lent the buffer, gets whole pages.
 #[derive(Debug)]
 pub(crate) struct Room {
     bytes: Vec<u8>,
@@ -17,33 +17,33 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For a header and `len` bytes.
+    /// Allocates room for a header of `header` bytes and `len` bytes of data.
     pub(crate) fn new(header: usize, len: usize) -> Self {
         let bytes = vec![0; 2 * PAGE + len];
         let page = bytes.as_ptr().align_offset(PAGE).min(PAGE);
         Self { bytes, begin: page + PAGE - header }
     }
 
-    /// Header and the rest.
+    /// Returns the header and the data.
     pub(crate) fn all(&mut self) -> &mut [u8] {
         &mut self.bytes[self.begin..]
     }
 }
 
-/// An answer: a header, and what the request's kind has behind it.
+/// An answer: a header, and the structure and data of the request's kind.
 #[derive(Debug)]
 pub(crate) struct Answer {
     room: Room,
-    /// How much is behind the header.
+    /// Bytes after the header.
     len: usize,
-    /// An inode of which the kernel does not know that its attributes have changed.
+    /// An inode whose attributes changed without the kernel's knowledge: it is notified.
     pub(crate) stale: Option<u64>,
-    /// An inode whose content the kernel has to give up before it has this answer.
+    /// An inode whose content the kernel has to drop before it gets this answer.
     pub(crate) outdated: Option<u64>,
 }
 
 impl Answer {
-    /// With room for `most` bytes behind the header.
+    /// Allocates room for `most` bytes after the header.
     pub(crate) fn new(most: usize) -> Self {
         Self { room: Room::new(HEADER, most), len: 0, stale: None, outdated: None }
     }
@@ -52,7 +52,7 @@ impl Answer {
         &mut self.room.all()[HEADER..]
     }
 
-    /// How much is behind the header.
+    /// Returns the number of bytes after the header.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -60,7 +60,7 @@ impl Answer {
     /// Adds `bytes`.
     ///
     /// # Errors
-    /// EIO if they have no room: the kernel asks for less than that.
+    /// EIO if there is no room: the kernel asks for less.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let at = self.len;
         let place = self.body().get_mut(at..at + bytes.len()).ok_or(Errno(libc::EIO))?;
@@ -77,10 +77,10 @@ impl Answer {
         self.put(value.as_bytes())
     }
 
-    /// Has `read` fill `len` bytes, or fewer, as it says.
+    /// Has `read` fill up to `len` bytes; it returns how many it filled.
     ///
     /// # Errors
-    /// Its own; EIO if there is no room for as many.
+    /// Those of `read`; EIO if there is no room for `len` bytes.
     pub(crate) fn fill(
         &mut self,
         len: u32,
@@ -92,12 +92,12 @@ impl Answer {
         Ok(())
     }
 
-    /// Begins anew.
+    /// Resets the answer for the next request.
     pub(crate) fn clear(&mut self) {
         (self.len, self.stale, self.outdated) = (0, None, None);
     }
 
-    /// The answer to request `unique`, to be sent; of one that failed nothing but why.
+    /// Returns the bytes to send as the answer to request `unique`; after an error only the header.
     pub(crate) fn finish(&mut self, unique: u64, done: Result<(), Errno>) -> &[u8] {
         if done.is_err() {
             self.len = 0;

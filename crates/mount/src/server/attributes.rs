@@ -1,4 +1,4 @@
-//! Attributes of inodes: told and set.
+//! Attributes of inodes: reading and setting.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -16,12 +16,12 @@ fn encoded((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
-/// Major and minor number of it (`new_decode_dev`).
+/// Decodes it to major and minor number (`new_decode_dev`).
 pub(super) fn device_of(encoded: u32) -> (u32, u32) {
     ((encoded & 0xf_ff00) >> 8, (encoded & 0xff) | (encoded >> 12 & 0xf_ff00))
 }
 
-/// `metadata` as the kernel has them.
+/// Encodes `metadata` for the kernel.
 pub(super) fn attr(metadata: &Metadata) -> Attr {
     Attr {
         ino: u64::from(metadata.ino),
@@ -129,7 +129,7 @@ fn what_to_set(asked: &SetAttrIn) -> SetMetadata {
         (false, false) => None,
     };
     let mut modified = time(set::MTIME, set::MTIME_NOW, asked.mtime, asked.mtimensec);
-    // `ftruncate` sets it whatever the size was, and leaves that to us; `truncate` does not.
+    // `ftruncate` sets mtime even if the size stays, and leaves that to us; `truncate` does not.
     if has(set::SIZE) && has(set::FH) && modified.is_none() {
         modified = Some(SetTime::Now);
     }

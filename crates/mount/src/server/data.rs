@@ -1,4 +1,4 @@
-//! Open files: what is read, written, set aside and made durable.
+//! Open files: read, write, preallocate, sync.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,14 +20,14 @@ use crate::fuse::wire::{
     WriteIn, WriteOut,
 };
 
-/// The most that one request copies: whoever asks for more asks again, and can be interrupted
+/// The most that one request copies. A caller that wants more repeats it, and can be interrupted in
 /// between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Set-user and set-group bit.
 const SET_IDS: u16 = 0o6000;
 const SET_GID: u16 = 0o2000;
 const GROUP_RUNS: u16 = 0o010;
-/// The attribute with the capabilities of a program.
+/// The attribute with a program's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Server {
@@ -41,16 +41,16 @@ impl Server {
         answer.put_as(&opened)
     }
 
-    /// Opens `node` as `flags` of `open(2)` say. `kills`: if it is emptied, its set-user and
-    /// set-group bits go.
+    /// Opens `node` with `flags` of `open(2)`. `kills`: truncation clears its set-user and
+    /// set-group bits.
     pub(super) fn open_node(&self, node: &Node, flags: i32, kills: bool) -> Result<OpenOut, Errno> {
         let mode = flags & libc::O_ACCMODE;
         let only_appended = node.metadata().flags & flags::APPEND != 0;
         let options = OpenOptions {
             read: mode != libc::O_WRONLY,
             write: mode != libc::O_RDONLY,
-            // Each write says so itself: it can change while the file is open. Here it only counts
-            // where no other writes are allowed.
+            // Each write has its own append flag, because it can change while the file is open.
+            // Here it matters only for append-only files.
             append: only_appended && flags & libc::O_APPEND != 0,
             ..OpenOptions::default()
         };
@@ -69,7 +69,7 @@ impl Server {
             self.changed()?;
         }
         let fh = self.handles.add(Opened::File(Arc::new(OpenFile::new(file, only_appended))));
-        // All that changes the content comes by the same kernel, so its cache stays right.
+        // All content changes come through the same kernel, so its cache stays valid.
         let mut open_flags = opened::KEEP_CACHE;
         if flags & libc::O_DIRECT != 0 {
             open_flags = opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES;
@@ -106,16 +106,16 @@ impl Server {
         let data = request.bytes(write.size)?;
         let open = self.handles.file(write.fh)?;
         let flags = write.flags as i32;
-        // Pages of the kernel's cache go where they belong, whatever the file that they are written
-        // by was opened for.
+        // Cached pages are written at their offset, whatever the file used for the writeback was
+        // opened for.
         let is_cached = write.write_flags & WRITE_CACHE != 0;
         if is_cached && open.only_appended {
             return Err(Errno(libc::EPERM));
         }
         let direct = !is_cached && flags & libc::O_DIRECT != 0;
         let options = WriteOptions {
-            // The pieces of one large direct write may come in any order: they go where the kernel
-            // says, which has the file's end and lets nobody else append meanwhile.
+            // The pieces of one large direct write may come in any order. They go to the kernel's
+            // offsets: it knows the file's end, and excludes other appends meanwhile.
             append: !is_cached && !direct && flags & libc::O_APPEND != 0,
             direct,
             sync: self.serving.sync || flags & libc::O_SYNC == libc::O_SYNC,
@@ -124,7 +124,7 @@ impl Server {
         };
         self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
         let written = open.file.write_at_with(data, write.offset, &options);
-        // (Also of what failed, some may be written.)
+        // (A failed write may have written a part.)
         if direct && self.kept.give_up(request.header.nodeid) {
             answer.outdated = Some(request.header.nodeid);
         }
@@ -132,8 +132,8 @@ impl Server {
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
     }
 
-    /// What is written to is not trusted with privileges any more: capabilities go in any case, the
-    /// set-user and set-group bits if the kernel says so (`kills_ids`).
+    /// Drops the privileges of a file that is written to: capabilities always, set-user and
+    /// set-group bits if the kernel asks for it (`kills_ids`).
     fn drop_privileges(
         &self,
         open: &OpenFile,
@@ -142,17 +142,17 @@ impl Server {
     ) -> Result<(), Errno> {
         let node = open.file.node();
         let has_ids = kills_ids && node.metadata().mode & SET_IDS != 0;
-        // Looking for capabilities is more work than a short write: it is done once, until there
-        // may be new ones.
+        // Looking for capabilities costs more than a short write: it is done once for each epoch,
+        // which changes when an inode gets capabilities.
         let epoch = self.privileged.load(Ordering::Relaxed);
         if has_ids {
             let dropped = SetMetadata { drop_privileges: true, ..SetMetadata::default() };
             self.fs.set_metadata(node, &dropped)?;
-            // For the kernel a write leaves the mode as it was.
+            // The kernel does not expect a write to change the mode.
             answer.stale = Some(nodeid(node.ino()));
         } else if !open.is_unprivileged_at(epoch) && self.fs.attribute(node, CAPABILITY).is_ok() {
             match self.fs.remove_attribute(node, CAPABILITY) {
-                // Another write was faster.
+                // Another write removed it first.
                 Ok(()) | Err(Error::NoAttribute) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -160,7 +160,7 @@ impl Server {
         Ok(())
     }
 
-    /// The same where the kernel does not say so: it would look for CAP_FSETID.
+    /// The same where the kernel sends no flag: there it would be the check for CAP_FSETID.
     fn drop_privileges_of(
         &self,
         request: &Request<'_>,
@@ -169,8 +169,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let (node, header) = (open.file.node(), &request.header);
         let Metadata { mode, gid, .. } = node.metadata();
-        // A set-group bit that no group can use goes, too, unless who asks is of the group. (His
-        // other groups are not told.)
+        // A set-group bit without group execution is cleared, too, unless the caller is in the
+        // group. (FUSE does not send supplementary groups.)
         if header.uid != 0 && header.gid != gid && mode & (SET_GID | GROUP_RUNS) == SET_GID {
             let mode = Some(mode & 0o7777 & !SET_GID);
             self.fs.set_metadata(node, &SetMetadata { mode, ..SetMetadata::default() })?;
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-/// EPERM if the file has become immutable since it was opened: the kernel does not know.
+/// Returns EPERM if the file became immutable after it was opened: the kernel does not know that.
 fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
     let is_immutable = open.file.node().metadata().flags & flags::IMMUTABLE != 0;
     if is_immutable { Err(Errno(libc::EPERM)) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Open directories, and the names in them.
+//! Open directories: listing names.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, PoisonError};
@@ -13,7 +13,7 @@ use super::handles::{OpenDirectory, Opened};
 use crate::fuse::Request;
 use crate::fuse::wire::{Dirent, EntryOut, OpenOut, ReadIn};
 
-/// What begins here is aligned so (`FUSE_REC_ALIGN`).
+/// Alignment of directory entries (`FUSE_REC_ALIGN`).
 const ALIGNED: usize = size_of::<u64>();
 
 impl Server {
@@ -27,7 +27,7 @@ impl Server {
         answer.put_as(&OpenOut { fh, ..OpenOut::default() })
     }
 
-    /// Lists names, `plus` what a look-up of each would tell.
+    /// Lists names; with `plus` also the result of a look-up of each.
     pub(super) fn readdir(
         &self,
         request: &mut Request<'_>,
@@ -37,7 +37,7 @@ impl Server {
         let asked: ReadIn = request.take()?;
         let room = asked.size as usize;
         let directory = self.handles.directory(asked.fh)?;
-        // (A listing that a thread left by a panic begins anew at its place.)
+        // (After a panic in another thread, the listing is repositioned by the request's offset.)
         let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
         if listing.at != asked.offset {
             listing.names.seek(asked.offset);
@@ -57,7 +57,7 @@ impl Server {
             };
             let (entry, node) = match next {
                 Ok(next) => next,
-                // After what there was before the failure, which comes again then.
+                // Answers with the entries before the failure; the next request meets it again.
                 Err(_) if answer.len() > 0 => {
                     let at = listing.at;
                     listing.names.seek(at);
@@ -76,13 +76,13 @@ impl Server {
             listing.at = entry.cookie;
         }
         if answer.len() == 0 && listing.left.is_some() {
-            // There is no room for a single name.
+            // Not even one name fits.
             return Err(Errno(libc::EINVAL));
         }
         Ok(())
     }
 
-    /// Tells of `node`, which counts as a look-up, before its name.
+    /// Adds the entry of `node`, which counts as a look-up, before its name.
     fn put_entry(&self, node: Option<&Node>, answer: &mut Answer) -> Result<(), Errno> {
         match node {
             Some(node) => {
@@ -94,7 +94,7 @@ impl Server {
     }
 }
 
-/// How much `entry` takes.
+/// Returns the bytes that `entry` takes.
 fn needed(entry: &Entry, plus: bool) -> usize {
     let told = if plus { size_of::<EntryOut>() } else { 0 };
     told + (size_of::<Dirent>() + entry.name.len()).next_multiple_of(ALIGNED)

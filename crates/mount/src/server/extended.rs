@@ -1,4 +1,4 @@
-//! Extended attributes, with access control lists among them.
+//! Extended attributes, including access control lists.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Server {
         let asked: GetXattrIn = request.take()?;
         let mut names = Vec::new();
         for (name, _) in self.fs.attributes(&self.node(request)?)? {
-            // As for ext4, those are listed for who may read them.
+            // As in ext4, those are listed only for callers that may read them.
             if request.header.uid != 0 && name.starts_with(b"trusted.") {
                 continue;
             }
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// `bytes` for somebody with room for `room` of them; 0: only how many they are.
+/// Answers with `bytes` if they fit into `room` bytes; if `room` is 0, only with their number.
 fn put_fitting(bytes: &[u8], room: u32, answer: &mut Answer) -> Result<(), Errno> {
     match room as usize {
         0 => answer.put_as(&GetXattrOut { size: bytes.len() as u32, padding: 0 }),

@@ -1,4 +1,4 @@
-//! What the kernel has open, by the numbers that it was given.
+//! Open files and directories, by the handle numbers that the kernel was given.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -12,9 +12,9 @@ use meantime_process::lock::{Mutex, Rank, RwLock};
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// It may only be appended to.
+    /// The file is append-only.
     pub(crate) only_appended: bool,
-    /// [`Server::privileged`](super::Server) when its capabilities were last looked for; 0: never.
+    /// [`Server::privileged`](super::Server) when capabilities were last looked for; 0: never.
     pub(crate) unprivileged_at: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl OpenFile {
         Self { file, only_appended, unprivileged_at: AtomicU64::new(0) }
     }
 
-    /// Whether its capabilities were looked for at `epoch`; if not, they are now.
+    /// Returns whether capabilities were already looked for at `epoch`, and records `epoch`.
     pub(crate) fn is_unprivileged_at(&self, epoch: u64) -> bool {
         self.unprivileged_at.swap(epoch, Ordering::Relaxed) == epoch
     }
@@ -34,12 +34,12 @@ pub(crate) struct OpenDirectory {
     pub(crate) listing: Mutex<Listing>,
 }
 
-/// Where a reader of a directory is.
+/// The position of a directory's reader.
 pub(crate) struct Listing {
     pub(crate) names: ReadDir,
-    /// The cookie at which it goes on.
+    /// Cookie of the position.
     pub(crate) at: u64,
-    /// What was listed, and had no room in the answer.
+    /// An entry that was read but did not fit into the answer.
     pub(crate) left: Option<(Entry, Option<Node>)>,
 }
 
@@ -50,14 +50,14 @@ impl OpenDirectory {
     }
 }
 
-/// Something that is open.
+/// An open file or directory.
 #[derive(Clone)]
 pub(crate) enum Opened {
     File(Arc<OpenFile>),
     Directory(Arc<OpenDirectory>),
 }
 
-/// All that is open.
+/// The table of all handles.
 pub(crate) struct Handles {
     all: RwLock<Slots>,
 }
@@ -73,9 +73,9 @@ impl Handles {
         Self { all: RwLock::new(Rank::Served, Slots::default()) }
     }
 
-    /// Keeps `opened`; its number.
+    /// Adds `opened`, and returns its number.
     pub(crate) fn add(&self, opened: Opened) -> u64 {
-        // Whole after each step.
+        // Poisoning is ignored: the table is consistent after each step.
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         match all.free.pop() {
             Some(free) => {
@@ -95,7 +95,7 @@ impl Handles {
         slot.and_then(Clone::clone).ok_or(Errno(libc::EBADF))
     }
 
-    /// The file of number `number`.
+    /// Returns the file with handle `number`.
     pub(crate) fn file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         match self.get(number)? {
             Opened::File(file) => Ok(file),
@@ -103,7 +103,7 @@ impl Handles {
         }
     }
 
-    /// The directory of number `number`.
+    /// Returns the directory with handle `number`.
     pub(crate) fn directory(&self, number: u64) -> Result<Arc<OpenDirectory>, Errno> {
         match self.get(number)? {
             Opened::Directory(directory) => Ok(directory),
@@ -111,8 +111,8 @@ impl Handles {
         }
     }
 
-    /// Ends `number`. What it was is dropped by the caller, without a lock: the last user of an
-    /// inode without names deletes it.
+    /// Removes handle `number`. The caller drops the result without a lock held: the last user of
+    /// an inode without names deletes it.
     pub(crate) fn remove(&self, number: u64) -> Option<Opened> {
         let number = usize::try_from(number).ok()?;
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);

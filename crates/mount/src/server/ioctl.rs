@@ -1,4 +1,4 @@
-//! Calls of `ioctl` that file systems answer: flags, projects, generations, trimming.
+//! The ioctls of file systems: flags, projects, generations, trimming.
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Error, Node};
@@ -10,8 +10,8 @@ use super::answer::Answer;
 use crate::fuse::Request;
 use crate::fuse::wire::{FsXattr, FstrimRange, IoctlIn, IoctlOut};
 
-/// `_IOR('f', 1, long)`, but it is an int that is copied, as for those that follow; a 32-bit
-/// program's has another size in it.
+/// `_IOR('f', 1, long)`, but an int is copied, as in the next ones. The number encodes the size of
+/// `long`, so a 32-bit program's differs.
 const GETFLAGS: u32 = 0x8008_6601;
 const GETFLAGS_32: u32 = 0x8004_6601;
 /// `_IOW('f', 2, long)`.
@@ -27,11 +27,11 @@ const FSSETXATTR: u32 = 0x401c_5820;
 /// `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: u32 = 0xc018_5879;
 
-/// `FS_XFLAG_*`, and what ext4 has for it.
+/// `FS_XFLAG_*`, and ext4's flags for them.
 const XFLAGS: [(u32, u32); 6] = [
     (0x8, flags::IMMUTABLE),
     (0x10, flags::APPEND),
-    // Synchronous writes; not to be dumped.
+    // 0x8 is FS_SYNC_FL, and 0x40 FS_NODUMP_FL.
     (0x20, 0x8),
     (0x40, flags::NOATIME),
     (0x80, 0x40),
@@ -42,7 +42,7 @@ fn to_xflags(flags: u32) -> u32 {
     XFLAGS.iter().filter(|(_, ext4)| flags & ext4 != 0).map(|(xflag, _)| xflag).sum()
 }
 
-/// `old` with what `xflags` say; `None`: one of them we do not have.
+/// Returns `old` with the flags of `xflags`; `None` if one of them is not supported.
 fn from_xflags(xflags: u32, old: u32) -> Option<u32> {
     let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
     let told: u32 = XFLAGS.iter().map(|(_, ext4)| ext4).sum();
@@ -65,10 +65,9 @@ impl Server {
             GETFLAGS | GETFLAGS_32 => put_out(&self.fs.flags(&node).to_ne_bytes(), &asked, answer),
             SETFLAGS | SETFLAGS_32 => {
                 self.fs.set_flags(&node, number()?)?;
-                // For the kernel an ioctl leaves the time of the last change as it was.
+                // The kernel does not expect an ioctl to change ctime.
                 answer.stale = Some(request.header.nodeid);
                 self.changed()?;
-                // (Its time of change: of this kind of change the kernel knows nothing.)
                 answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
@@ -110,7 +109,7 @@ impl Server {
         asked: &IoctlIn,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
-        // The kernel does not look at who asks for it.
+        // The kernel does not check the caller's privilege.
         if request.header.uid != 0 {
             return Err(Errno(libc::EPERM));
         }
@@ -120,7 +119,7 @@ impl Server {
         }
         let end = range.start.saturating_add(range.len);
         let trimmed = match self.fs.trim(range.start..end, range.minlen) {
-            // What the kernel's ext4 says of a device that cannot.
+            // As the kernel's ext4 for a device without discard.
             Err(Error::Unsupported(_)) => return Err(Errno(libc::EOPNOTSUPP)),
             trimmed => trimmed?,
         };
@@ -128,7 +127,7 @@ impl Server {
     }
 }
 
-/// The call succeeded; `bytes` for the caller, as many as there is room for.
+/// Answers with success, and with as many of `bytes` as the caller has room for.
 fn put_out(bytes: &[u8], asked: &IoctlIn, answer: &mut Answer) -> Result<(), Errno> {
     answer.put_as(&IoctlOut::default())?;
     let room = (asked.out_size as usize).min(bytes.len());

@@ -1,12 +1,12 @@
-//! What the kernel may have kept of the content of files while they were written past it.
+//! Which file content the kernel may have cached while it was written by direct writes.
 //!
-//! Before a direct write the kernel gives up its copy of those bytes. What another program reads
-//! meanwhile is kept again, as it was before, and nothing would end that. So whoever serves a direct
-//! write has the kernel give up the file's content once more, before the write is answered; unless
-//! nothing was read into the kernel's cache since the last time.
+//! Before a direct write the kernel drops its copy of those bytes. A concurrent read by another
+//! program caches the old bytes again, and they would stay. So before the answer to a direct write
+//! we make the kernel drop the file's content once more, unless nothing was read into its cache
+//! since the last time.
 //!
-//! The kernel then waits for reads that are under way, and these for a thread of ours. So it is told
-//! by a thread that does nothing else.
+//! The kernel then waits for reads in flight, which need one of our serving threads. So a thread
+//! that does nothing else sends the notice.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::notice;
 
-/// Files share a mark, which costs a notice too many at times.
+/// Number of marks. Files share a mark, which causes a superfluous notice at times.
 const MARKS: usize = 1024;
 
-/// Of which files the kernel may have kept something.
+/// The files of which the kernel may have cached something.
 pub(crate) struct Kept {
-    /// At first, that it has.
+    /// Set if it may have; all are set at first.
     marks: Vec<AtomicBool>,
 }
 
@@ -33,31 +33,31 @@ impl Kept {
         &self.marks[nodeid as usize % MARKS]
     }
 
-    /// The kernel is about to be told some of the content of `nodeid`, which is not read yet.
+    /// Notes that some of the content of `nodeid` is about to be read and sent to the kernel.
     pub(crate) fn keep(&self, nodeid: u64) {
         let mark = self.mark(nodeid);
-        // Either the read finds what a direct write has written, or the write finds this.
+        // Either the read sees the direct write's data, or the write sees this mark.
         if !mark.load(Ordering::SeqCst) {
             mark.store(true, Ordering::SeqCst);
         }
     }
 
-    /// `nodeid` was written past the kernel: whether it has to give up what it has of it. It is
-    /// taken to do so.
+    /// Called after a direct write to `nodeid`. Returns whether the kernel has to drop its cached
+    /// content, and clears the mark.
     pub(crate) fn give_up(&self, nodeid: u64) -> bool {
         self.mark(nodeid).swap(false, Ordering::SeqCst)
     }
 }
 
-/// An answer that waits until the kernel has given up the content of a file.
+/// An answer that waits until the kernel has dropped the content of a file.
 pub(crate) struct Late {
     pub(crate) nodeid: u64,
     pub(crate) answer: Vec<u8>,
-    /// Whence the request came.
+    /// The descriptor from which the request came.
     pub(crate) device: Arc<OwnedFd>,
 }
 
-/// Starts the thread for late answers, which ends with the last sender.
+/// Starts the thread for late answers. It ends when the last sender is dropped.
 pub(crate) fn start() -> std::io::Result<Sender<Late>> {
     let (sender, receiver) = channel();
     meantime_process::thread::spawn("meantime-notices", move || answer_late(&receiver))?;
@@ -66,7 +66,7 @@ pub(crate) fn start() -> std::io::Result<Sender<Late>> {
 
 fn answer_late(all: &Receiver<Late>) {
     for late in all {
-        // (If the kernel does not know the inode any more, it has nothing of it.)
+        // (If the kernel no longer knows the inode, it caches nothing of it.)
         let _ = rustix::io::write(
             late.device.as_fd(),
             &notice::content_changed(late.nodeid, 0, u64::MAX),

@@ -1,4 +1,4 @@
-//! What is asked is done: a function for each kind of request.
+//! Executes requests: a function for each kind.
 
 mod answer;
 mod attributes;
@@ -26,7 +26,7 @@ use answer::Answer;
 use handles::Handles;
 use kept::Kept;
 
-/// The root's number: for the kernel's FUSE 1 (`FUSE_ROOT_ID`), for ext4 2.
+/// Number of the root inode: 1 in FUSE (`FUSE_ROOT_ID`), 2 in ext4.
 const FUSE_ROOT: u64 = 1;
 const EXT4_ROOT: u32 = 2;
 
@@ -39,25 +39,25 @@ impl From<Malformed> for Errno {
 /// How a mount is served.
 #[derive(Debug, Clone)]
 pub(crate) struct Serving {
-    /// How long the kernel may keep what it was told of names and attributes.
+    /// How long the kernel may cache names and attributes.
     pub(crate) timeout: Duration,
-    /// Each change is durable before it is answered.
+    /// Whether each change is durable before it is answered.
     pub(crate) sync: bool,
 }
 
-/// A file system, as the kernel's FUSE asks for it.
+/// A file system that answers FUSE requests.
 pub(crate) struct Server {
     fs: FileSystem,
     lookups: Lookups,
     handles: Handles,
     serving: Serving,
     kept: Kept,
-    /// How often an inode was given capabilities, from 1 on.
+    /// Epoch of capabilities: from 1, incremented when an inode gets some.
     privileged: AtomicU64,
 }
 
 impl Server {
-    /// Of `fs`.
+    /// Creates a server of `fs`.
     pub(crate) fn new(fs: &FileSystem, serving: Serving) -> Result<Self, Error> {
         let lookups = Lookups::new(fs)?;
         Ok(Self {
@@ -70,7 +70,7 @@ impl Server {
         })
     }
 
-    /// Does what `request` asks for; what is to be told of it goes into `answer`.
+    /// Executes `request`; the result goes into `answer`.
     fn serve(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let opcode = Opcode::of(request.header.opcode).ok_or(Errno(libc::ENOSYS))?;
         match opcode {
@@ -97,7 +97,7 @@ impl Server {
             Opcode::Open => self.open(request, answer),
             Opcode::Read => self.read(request, answer),
             Opcode::Write => self.write(request, answer),
-            // A close. What the file wrote has arrived; `fsync` says whether it is on the device.
+            // A close. All writes have arrived; `fsync` reports whether they are on the device.
             Opcode::Flush => Ok(()),
             Opcode::Release | Opcode::ReleaseDir => self.release(request),
             Opcode::Fsync => self.fsync(request),
@@ -117,9 +117,9 @@ impl Server {
             Opcode::RemoveXattr => self.removexattr(request),
             Opcode::Ioctl => self.ioctl(request, answer),
 
-            // Every request comes to an end by itself.
+            // Every request ends by itself.
             Opcode::Interrupt | Opcode::NotifyReply | Opcode::Destroy => Ok(()),
-            // The kernel checks permissions, has the locks, and polls nothing; we have no memory
+            // The kernel checks permissions, keeps the locks, and does not poll; we have no DAX
             // window. There is no second INIT.
             Opcode::Access
             | Opcode::GetLk
@@ -133,12 +133,12 @@ impl Server {
         }
     }
 
-    /// The inode that a request is about.
+    /// Returns the inode of a request.
     fn node(&self, request: &Request<'_>) -> Result<Node, Errno> {
         Ok(self.lookups.get(ino(request.header.nodeid))?)
     }
 
-    /// `node` as an answer tells of it. The caller counts it.
+    /// Returns the answer's entry for `node`. The caller counts the look-up.
     fn entry(&self, node: &Node) -> EntryOut {
         let metadata = node.metadata();
         let (seconds, nanoseconds) = self.timeout();
@@ -157,7 +157,7 @@ impl Server {
         (self.serving.timeout.as_secs(), self.serving.timeout.subsec_nanos())
     }
 
-    /// A change is complete: on a mount that is `sync` it is made durable.
+    /// Ends a change: on a `sync` mount, makes it durable.
     fn changed(&self) -> Result<(), Errno> {
         if self.serving.sync { Ok(self.fs.sync()?) } else { Ok(()) }
     }
@@ -193,7 +193,7 @@ impl Server {
     }
 }
 
-/// The inode of the kernel's number; 0, which none has, for what no inode can have.
+/// Returns the inode of a FUSE node number; 0, which is no inode, if there can be none.
 fn ino(nodeid: u64) -> u32 {
     match nodeid {
         FUSE_ROOT => EXT4_ROOT,
@@ -201,12 +201,12 @@ fn ino(nodeid: u64) -> u32 {
     }
 }
 
-/// The kernel's number of an inode.
+/// Returns the FUSE node number of an inode.
 pub(crate) fn nodeid(ino: u32) -> u64 {
     if ino == EXT4_ROOT { FUSE_ROOT } else { u64::from(ino) }
 }
 
-/// What the caller makes: it is his.
+/// Returns the properties of an inode that the caller creates and owns.
 fn new_node(header: &InHeader, mode: u32, umask: u32) -> NewNode {
     NewNode {
         mode: (mode & 0o7777) as u16,

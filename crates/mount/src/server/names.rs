@@ -1,4 +1,4 @@
-//! Names: found, made, changed and removed.
+//! Names: look-up, creation, renaming and removal.
 
 use std::ffi::OsStr;
 
@@ -27,7 +27,7 @@ impl Server {
         };
         match found {
             Ok(node) => answer.put_as(&self.entry(&node)),
-            // The kernel may keep that there is nothing.
+            // The kernel may cache that the name does not exist.
             Err(Error::NotFound) if !self.serving.timeout.is_zero() => {
                 let (entry_valid, entry_valid_nsec) = self.timeout();
                 answer.put_as(&EntryOut { entry_valid, entry_valid_nsec, ..EntryOut::default() })
@@ -36,8 +36,8 @@ impl Server {
         }
     }
 
-    /// What the kernel asks for when somebody opens by handle (NFS, `open_by_handle_at`): it need
-    /// not have been told of `parent`.
+    /// Looks up `.` or `..`, which the kernel does to open by handle (NFS, `open_by_handle_at`). It
+    /// need not have looked up `parent` before.
     fn lookup_dots(&self, parent: u32, name: &OsStr) -> Result<Node, Error> {
         let mut node = match self.lookups.get(parent) {
             Err(Error::Stale) => self.fs.inode(parent)?,
@@ -50,7 +50,7 @@ impl Server {
         Ok(node)
     }
 
-    /// Tells of `node`, which was made or has got a name.
+    /// Answers with `node`, which was created or got a name.
     fn tell(&self, node: &Node, answer: &mut Answer) -> Result<(), Errno> {
         self.changed()?;
         self.lookups.count(node);
@@ -167,7 +167,7 @@ impl Server {
                 let opened = self.open_node(&node, flags & !libc::O_TRUNC, false)?;
                 return self.tell_opened(&node, opened, answer);
             }
-            // (The kernel has looked: another one of it was faster.)
+            // (The kernel found no such name; another of its requests has created it since.)
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => self.fs.lookup(&parent, name)?,
             Err(error) => return Err(error.into()),
         };

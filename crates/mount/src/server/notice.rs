@@ -1,4 +1,4 @@
-//! Notices: what the kernel is told without having asked (`enum fuse_notify_code`).
+//! Notices: what we tell the kernel unasked (`enum fuse_notify_code`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,26 +17,26 @@ fn notice(code: i32, body: &(impl IntoBytes + Immutable), rest: &[u8]) -> Vec<u8
     [header.as_bytes(), body, rest].concat()
 }
 
-/// The attributes of `nodeid` have changed.
+/// Returns the notice that the attributes of `nodeid` changed.
 pub(crate) fn attributes_changed(nodeid: u64) -> Vec<u8> {
     // An offset below 0 leaves the content as it is.
     notice(INVAL_INODE, &InvalInodeOut { ino: nodeid, off: -1, len: 0 }, &[])
 }
 
-/// The attributes of `nodeid` have changed, and `len` bytes of its content from `offset` on.
+/// Returns the notice that attributes and `len` bytes of content from `offset` changed.
 pub(crate) fn content_changed(nodeid: u64, offset: u64, len: u64) -> Vec<u8> {
-    // A length of 0 means all the rest; what no file can have is cut off.
+    // A length of 0 means up to the end; offsets beyond `i64::MAX` are capped.
     let most = i64::MAX as u64;
     let off = offset.min(most) as i64;
     let len = if len > most - off as u64 { 0 } else { len as i64 };
     notice(INVAL_INODE, &InvalInodeOut { ino: nodeid, off, len }, &[])
 }
 
-/// `name` in the directory `parent` has appeared, gone, or leads elsewhere.
+/// Returns the notice that `name` in the directory `parent` appeared, vanished or changed inode.
 pub(crate) fn name_changed(parent: u64, name: &OsStr) -> Vec<u8> {
     let name = name.as_bytes();
     let entry = InvalEntryOut { parent, namelen: name.len() as u32, flags: 0 };
-    // The kernel wants the end of the name, and does not count it.
+    // The kernel requires a NUL after the name, which `namelen` excludes.
     notice(INVAL_ENTRY, &entry, &[name, b"\0"].concat())
 }
 

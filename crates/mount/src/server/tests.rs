@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// A server of a new file system, and the file system.
+/// Returns a server of a new file system, and the file system.
 fn server() -> Option<(tempfile::TempDir, FileSystem, Asked)> {
     if !e2fs::tools() {
         return None;
@@ -53,7 +53,7 @@ fn what_makes_no_sense_is_refused_and_harms_nothing() {
     let Some((_scratch, fs, mut asked)) = server() else { return };
     let mut rng = Rng::new(7);
     let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
-    // Something is open, so that numbers of files are right by chance.
+    // Something is open, so that random handle numbers are sometimes valid.
     asked.ask(35, 1, &[create.as_bytes(), b"open\0"].concat()).unwrap();
     asked.ask(27, 1, OpenIn::default().as_bytes()).unwrap();
     let (mut done, mut refused) = (0, 0);
@@ -80,7 +80,7 @@ fn what_makes_no_sense_is_refused_and_harms_nothing() {
         }
     }
     assert!(done > 100 && refused > 1000, "{done} {refused}");
-    // What makes sense is done as before.
+    // Valid requests still work.
     let made = asked.ask(9, 1, &[&[0xed, 1, 0, 0, 0, 0, 0, 0][..], b"dir\0"].concat()).unwrap();
     assert_eq!(made.len(), size_of::<EntryOut>());
     drop(asked);
@@ -98,7 +98,7 @@ fn look_ups_are_counted_and_forgotten() {
     assert_eq!(found, made[..found.len()]);
     let fh = &made[size_of::<EntryOut>()..];
     assert_eq!(fh.len(), size_of::<OpenOut>());
-    // Its name goes: it is there as long as somebody was told of it, or has it open.
+    // After unlink the inode stays as long as the kernel knows it, or has it open.
     asked.ask(10, 1, b"file\0").unwrap();
     assert!(asked.ask(3, nodeid, &[0; 16]).is_ok());
     asked.ask(2, nodeid, &1_u64.to_ne_bytes()).unwrap();
@@ -114,7 +114,7 @@ fn look_ups_are_counted_and_forgotten() {
     let free = fs.usage().unwrap().free_inodes;
     asked.ask(18, nodeid, &[&fh[..8], &[0; 16]].concat()).unwrap();
     assert_eq!(fs.usage().unwrap().free_inodes, free + 1, "nobody has it any more");
-    // The answer for a name that is not there can be kept, too.
+    // A negative answer can be cached, too.
     let missing = asked.ask(1, 1, b"file\0").unwrap();
     assert_eq!((&missing[..8], missing[16]), (&[0; 8][..], 1));
 }
@@ -142,8 +142,8 @@ fn pieces_of_a_direct_append_may_come_in_any_order() {
     let append = libc::O_APPEND | libc::O_WRONLY;
     write(4096, b'b', append | libc::O_DIRECT, 0);
     write(0, b'a', append | libc::O_DIRECT, 0);
-    // Of the kernel's idea of the end others do not depend; nor do pages of its cache on whom they
-    // are written by.
+    // Other writes do not depend on the kernel's end of file; cached pages do not depend on the
+    // flags of the file that they are written by.
     write(0, b'c', append, 0);
     write(0, b'A', append, WRITE_CACHE);
     drop(asked);

@@ -1,8 +1,8 @@
-//! The threads that serve a mount: each reads a request, does it, and answers it.
+//! The threads that serve a mount: each reads a request, executes it, and answers it.
 //!
-//! There is one for each CPU, with a descriptor of its own (`FUSE_DEV_IOC_CLONE`). What may take
-//! long (an `fsync`, a copy) has another one started if no thread is left to read; so nobody's
-//! cached read waits for somebody else's commit.
+//! There is one for each CPU, with a descriptor of its own (`FUSE_DEV_IOC_CLONE`). A request that
+//! may take long (an `fsync`, a copy) starts another one if no thread is left to read, so that a
+//! cached read does not wait for another program's commit.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,40 +25,39 @@ use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
 
-/// What comes before the data of a WRITE: so those begin a page.
+/// Bytes before the data of a WRITE request, so that the data begins on a page boundary.
 const BEFORE_DATA: usize = size_of::<InHeader>() + size_of::<WriteIn>();
-/// Room for a request beside a WRITE's data: two names of 4 KiB, and then some.
+/// Buffer for a request: a WRITE's data, or two names of 4 KiB, with room to spare.
 const REQUEST_BYTES: usize = PIECE_BYTES + (16 << 10);
-/// As many threads are started while others wait, where there are not as many CPUs: fewer than a
-/// file system has channels, as a rule, so that each has one.
+/// Limit of threads where there are fewer CPUs: below a file system's usual number of channels, so
+/// that each thread has one.
 const THREADS_MAX: usize = 6;
 
-/// Before a read is tried again that failed for no reason of ours.
+/// Pause before a read of the device is repeated after an unexpected error.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A mount that is served.
+/// A mount being served.
 pub(crate) struct Workers {
     server: Server,
     device: OwnedFd,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Threads that read, or are about to.
+    /// Threads that read a request, or are about to.
     idle: AtomicUsize,
     all: AtomicUsize,
     most: usize,
-    /// For answers that wait for a notice.
+    /// To the thread that sends answers after a notice.
     late: Sender<Late>,
     ended: Ended,
 }
 
-/// Whether the kernel has ended the mount: known by a descriptor that can be polled.
+/// Whether the kernel has ended the mount, with a descriptor that can be polled.
 struct Ended {
     is: AtomicBool,
     event: OwnedFd,
 }
 
 impl Workers {
-    /// Serves `server` by requests of `device`, of which the first was answered; by `threads`
-    /// threads at first.
+    /// Serves requests of `device`, after INIT, by `server`, with `threads` threads at first.
     pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -80,7 +79,7 @@ impl Workers {
 
     /// Starts one more thread.
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
-        // A kernel that cannot has the threads share one queue.
+        // Without FUSE_DEV_IOC_CLONE the threads share one queue.
         let device = session::clone_device(&self.device)
             .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&self.device, 0))?;
         let workers = Arc::clone(self);
@@ -102,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// What a thread does until the mount ends.
+    /// Serves requests until the mount ends; a thread's main function.
     fn work(self: &Arc<Self>, device: &Arc<OwnedFd>) {
         let mut room = Room::new(BEFORE_DATA, REQUEST_BYTES);
         let mut answer = Answer::new(PIECE_BYTES);
@@ -111,12 +110,12 @@ impl Workers {
             match rustix::io::read(device.as_fd(), &mut *bytes) {
                 Ok(0) => break,
                 Ok(len) => self.handle(&bytes[..len], &mut answer, device),
-                // It was taken back (ENOENT), or a signal came.
+                // The request was interrupted (ENOENT), or a signal came.
                 Err(OsErrno::INTR | OsErrno::AGAIN | OsErrno::NOENT) => {}
-                // The end of the mount (ENODEV), or of the connection.
+                // The mount (ENODEV) or the connection has ended.
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => break,
                 Err(error) => {
-                    // No memory, perhaps: those who wait wait on.
+                    // Out of memory, perhaps: the callers go on waiting.
                     tracing::error!(%error, "a request could not be read from /dev/fuse");
                     std::thread::sleep(PAUSE);
                 }
@@ -127,7 +126,7 @@ impl Workers {
 
     fn handle(self: &Arc<Self>, bytes: &[u8], answer: &mut Answer, device: &Arc<OwnedFd>) {
         let Ok(mut request) = Request::new(bytes) else {
-            // Whom to answer is not known.
+            // Its number is unknown, so it cannot be answered.
             return tracing::error!(len = bytes.len(), "a request of the kernel is malformed");
         };
         let unique = request.header.unique;
@@ -141,25 +140,25 @@ impl Workers {
             tracing::warn!(%error, "no further thread for a mount");
         }
         answer.clear();
-        // One request that goes wrong is no reason to end a mount that others use.
+        // A panic in one request must not end a mount that others use.
         let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(&mut request, answer)));
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         if let Some(nodeid) = answer.stale.take() {
-            // Before whoever asked goes on. (The kernel may not know the inode any more.)
+            // Before the caller continues. (The kernel may have forgotten the inode.)
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
         if let Some(nodeid) = answer.outdated.take() {
             let answer = answer.finish(unique, done).to_vec();
-            // (Its thread ends only with us.)
+            // (The receiving thread ends only after all senders.)
             let _ = self.late.send(Late { nodeid, answer, device: Arc::clone(device) });
         } else if opcode.is_none_or(Opcode::is_answered) {
-            // (If nobody waits any more, the mount has ended.)
+            // (An error means that the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
         }
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells the kernel `notice`. What it does not know, or not any more, it need not be told.
+    /// Sends `notice` to the kernel. An inode or name that it does not cache is no error.
     pub(crate) fn notify(&self, notice: &[u8]) -> io::Result<()> {
         match rustix::io::write(&self.device, notice) {
             Ok(_) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED) => Ok(()),
@@ -167,12 +166,12 @@ impl Workers {
         }
     }
 
-    /// Whether the mount has ended.
+    /// Returns whether the mount has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is.load(Ordering::Acquire)
     }
 
-    /// Can be read from once it has.
+    /// Returns a descriptor that is readable once the mount has ended.
     pub(crate) fn end_event(&self) -> &OwnedFd {
         &self.ended.event
     }
@@ -182,7 +181,7 @@ impl Workers {
         loop {
             let next = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match next {
-                // (A thread adds others only before it ends itself.)
+                // (A thread starts others only before it ends.)
                 Some(thread) => drop(thread.join()),
                 None => return,
             }
@@ -192,13 +191,13 @@ impl Workers {
 
 impl Ended {
     fn note(&self) {
-        // Whoever sees it has seen all that was done.
+        // Release: a thread that sees the flag sees everything done before it.
         self.is.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
-/// Whether a request may wait for more than a single read of the device.
+/// Returns whether a request may wait for more than a single read of the device.
 fn takes_long(opcode: Opcode) -> bool {
     matches!(
         opcode,
