@@ -52,11 +52,11 @@ extern "C" fn note(signal: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// The process that signals are passed on to; 0: there is none, and they are noted.
+/// The process that signals are forwarded to; 0: none, and signals are noted.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// From now on signals are for a child ([`forward_to`]), as often as they come. What is ignored
-/// stays so, for the child, too.
+/// Catches signals for a child ([`forward_to`]) from now on, repeatedly. Ignored signals stay
+/// ignored, for the child, too.
 pub(crate) fn catch_for_child() {
     use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
@@ -70,7 +70,7 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, rest: *mu
     };
     // SAFETY: the kernel passes a valid `siginfo_t` (SA_SIGINFO), for the time of the call.
     let code = unsafe { (*info).si_code };
-    // What the kernel sends, for Ctrl-C say, it sends to the child as well: to the whole group.
+    // The kernel sends signals such as Ctrl-C's to the whole process group, so the child has it.
     if code != libc::SI_KERNEL {
         send(child, signal);
     }
@@ -83,7 +83,7 @@ fn send(child: Pid, signal: libc::c_int) {
     }
 }
 
-/// Passes signals on to `child`, and one that came before.
+/// Forwards signals to `child`, including one that was noted before.
 pub(crate) fn forward_to(child: Pid) {
     CHILD.store(child.as_raw_pid(), Ordering::SeqCst);
     if let Some(signal) = take() {
@@ -91,12 +91,12 @@ pub(crate) fn forward_to(child: Pid) {
     }
 }
 
-/// The child has ended: signals are noted from now on.
+/// Stops forwarding after the child has ended: signals are noted from now on.
 pub(crate) fn forward_to_none() {
     CHILD.store(0, Ordering::SeqCst);
 }
 
-/// The signal that was noted, once.
+/// Returns the signal that was noted, and clears it.
 pub(crate) fn take() -> Option<libc::c_int> {
     STOP.swap(false, Ordering::SeqCst).then(|| SIGNAL.load(Ordering::Relaxed))
 }

@@ -1,9 +1,8 @@
-//! Waiting for the end of a mount: the kernel's `umount` returns before the file system is
-//! written.
+//! Waits for the end of a mount: umount(2) returns before the file system is written.
 //!
-//! The process that serves a mount listens at an abstract socket, named after the mount's device
-//! number, until it ends. `meantime umount` connects to this socket before it unmounts. The process
-//! accepts no connection; when it ends, the kernel closes the socket, and `umount` sees that.
+//! The process that serves a mount listens on an abstract socket, named after the mount's device
+//! number, until it ends. `meantime umount` connects to it before it unmounts. The process accepts
+//! no connection; when it ends, the kernel closes the socket, and `umount` sees that.
 
 use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
@@ -16,21 +15,21 @@ use meantime_hw::mountinfo::{self, MountEntry};
 use crate::cli::UmountArgs;
 use crate::failure::Failure;
 
-/// The type of our mounts.
+/// The file system type of our mounts.
 pub(super) const KIND: &str = "fuse.meantime";
 
-/// What is mounted at `dir`, by the text of mountinfo: the last one there is on top.
+/// Finds the mount at `dir` in the text of mountinfo: the last entry is on top.
 fn mounted_at(dir: &Path, mountinfo: &str) -> Option<MountEntry> {
     mountinfo::parse(mountinfo).rfind(|entry| entry.dir == dir)
 }
 
-/// What is mounted at `dir`, an absolute path.
+/// Finds the mount at `dir`, an absolute path.
 pub(super) fn find(dir: &Path) -> Option<MountEntry> {
     mounted_at(dir, &std::fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
-/// `dir` as mountinfo has it, also if a mount is there whose server does not answer: only what is
-/// above it is looked at.
+/// Returns `dir` as mountinfo has it. Resolves only its parent where a mount is there, because its
+/// server may not answer.
 pub(super) fn place(dir: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: std::io::Error| Failure::new(format_args!("{}: {error}", dir.display()));
     let path = std::path::absolute(dir).map_err(failed)?;
@@ -46,7 +45,7 @@ pub(super) fn place(dir: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(failed)
 }
 
-/// Connects to the process that serves what is `mounted`.
+/// Connects to the process that serves `mounted`.
 pub(super) fn connect(mounted: &MountEntry) -> std::io::Result<UnixStream> {
     UnixStream::connect_addr(&address(mounted)?)
 }
@@ -55,8 +54,8 @@ fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("meantime-mount-{}", mounted.device))
 }
 
-/// The socket of the mount at `dir`: `meantime umount` waits until it is dropped. `None` if it
-/// cannot be made; `umount` does not wait then.
+/// Creates the socket of the mount at `dir`, for whose end `meantime umount` waits. `None` if that
+/// fails; `umount` does not wait then.
 pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
     UnixListener::bind_addr(&address(&find(dir)?).ok()?).ok()
 }
@@ -67,8 +66,8 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts what is at `dir`, and waits until its process has ended. `by_force`: what uses it has
-/// errors from now on. `lazily`: when nobody uses it any more, which is not waited for.
+/// Unmounts `dir`, and waits until its process has ended. `by_force`: users of the mount get errors
+/// from now on. `lazily`: detaches it now, and does not wait for its users.
 pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Failure> {
     let place = place(dir)?;
     let mounted = find(&place).filter(|mounted| mounted.kind == KIND);
@@ -78,7 +77,7 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
     let server = connect(&mounted);
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("umount");
-        // Or it would call us.
+        // Without -i, umount would call our helper again.
         command.arg("-i").args(by_force.then_some("-f")).args(lazily.then_some("-l"));
         command
     } else {
@@ -94,7 +93,7 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
         return Err(Failure::new(String::from_utf8_lossy(&output.stderr)));
     }
     if let (Ok(mut server), false) = (server, lazily) {
-        // Nothing is ever sent: the read returns when the process has ended.
+        // No data is ever sent: the read returns when the process has ended.
         let _ = server.read(&mut [0]);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! This command as the program that mount(8) and umount(8) call for a type of file system: under the
-//! names `mount.fuse.meantime` and `umount.fuse.meantime`, which they look for in /sbin.
+//! This command as helper of mount(8) and umount(8), under the names `mount.fuse.meantime` and
+//! `umount.fuse.meantime`, which they look for in /sbin.
 //!
 //! So `mount -t fuse.meantime DEVICE DIR` and lines of /etc/fstab work, and `umount DIR` returns
 //! when everything is written.
@@ -14,12 +14,12 @@ use super::{ending, remount};
 use crate::cli::{KernelMountArgs, MountHelperArgs, UmountHelperArgs, parse_as};
 use crate::failure::Failure;
 
-/// mount(8): a wrong command line, or no permission.
+/// mount(8)'s exit code for a wrong command line, or no permission.
 const WRONG_USAGE: u8 = 1;
-/// mount(8): it was not mounted, or not unmounted.
+/// mount(8)'s exit code if mounting or unmounting failed.
 const MOUNT_FAILED: u8 = 32;
 
-/// Does what is asked under the name by which this command was started. `None`: it is its own.
+/// Acts as the helper that this command's name asks for. `None` if it is not called as one.
 pub(crate) fn run() -> Option<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let done = match Path::new(words.first()?).file_name()?.to_str()? {
@@ -44,7 +44,7 @@ fn mount(words: &[OsString]) -> Result<ExitCode, Failure> {
         remount::remount(&args.dir, &options)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // As mount(8) does with any type of file system.
+    // mount(8) mounts over non-empty directories with any type of file system.
     options.push_str(",nonempty");
     let source = args.source;
     if args.fake {
@@ -74,7 +74,7 @@ fn umount(words: &[OsString]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to mount in another namespace than this process's.
+/// Refuses to mount in a namespace other than this process's.
 fn here(namespace: Option<&OsStr>) -> Result<(), Failure> {
     match namespace {
         None => Ok(()),
@@ -85,7 +85,7 @@ fn here(namespace: Option<&OsStr>) -> Result<(), Failure> {
     }
 }
 
-/// The words of `options` that there are.
+/// Returns the known words of `options`.
 fn known(options: &str) -> String {
     let is_known = |word: &&str| match Words::default().obey(word) {
         Ok(()) => true,

@@ -1,8 +1,8 @@
-//! `meantime mount`: a file system of ours in the kernel, and `meantime umount`.
+//! `meantime mount`, which mounts a file system of ours in the kernel, and `meantime umount`.
 //!
-//! In the background it is another process, started anew before a thread or a device is there. It
-//! says on its standard output, a pipe to the first process, when the mount answers. What goes
-//! wrong before that it says on standard error itself, and its exit code is the first one's.
+//! A background mount is served by a second process, started before any thread or device exists. It
+//! reports over its standard output, a pipe to the first process, when the mount answers. Earlier
+//! errors it prints itself on standard error, and the first process exits with its exit code.
 
 mod ending;
 mod helper;
@@ -27,10 +27,10 @@ use crate::signal;
 pub(crate) use ending::umount;
 pub(crate) use helper::run as as_helper;
 
-/// The longest time between two looks for a signal. One that comes just before a wait begins does
-/// not end this wait.
+/// The longest time between two checks for a signal. A signal just before a wait begins does not
+/// end this wait.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the process in the background writes to the first one's pipe.
+/// What the background process writes to the pipe when the mount answers.
 const READY: &[u8] = b"ready\n";
 
 /// Runs `mount`.
@@ -56,7 +56,7 @@ pub(crate) fn mount(args: &KernelMountArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What `options` say of a mount of `device`.
+/// Parses the options of a mount of `device`.
 fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
     let mut words = Words::default();
     device.clone_into(&mut words.options.source);
@@ -66,7 +66,7 @@ fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
     Ok(words)
 }
 
-/// Starts this command once more, in the background, and waits until the mount answers.
+/// Starts this command again in the background, and waits until the mount answers.
 fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
     let mut child = Command::new("/proc/self/exe")
@@ -86,7 +86,7 @@ fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failu
     if said == READY {
         return Ok(ExitCode::SUCCESS);
     }
-    // It has said why.
+    // The child has printed why.
     let status = child.wait().map_err(failed)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) if code > 0 => Err(Failure::ended(None, code)),
@@ -97,7 +97,7 @@ fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failu
 /// Mounts, and serves the mount until it ends.
 fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode, Failure> {
     if args.announce {
-        // What ends the first process's terminal does not end this one.
+        // A session of its own, so that this process survives the terminal.
         let _ = rustix::process::setsid();
     }
     signal::catch();
@@ -105,14 +105,14 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
         Err(error) => {
-            // No program has written to it yet: what unmounting finds is of no use to anybody.
+            // No program has written to it yet, so an error of unmounting does not matter.
             let _ = fs.unmount();
             return Err(Failure::new(error));
         }
     };
     let _held = ending::hold(mount.dir());
     let remounts = remount::listen(mount.dir());
-    // If the first process has gone, its user has interrupted it: the mount ends again.
+    // If the first process is gone, it was interrupted: the mount ends again.
     if !args.announce || announce() {
         let asked = remounts.as_ref().map(|listener| listener.as_fd());
         while !mount.wait_beside(asked, LOOK) && !signal::stopped() {
@@ -126,10 +126,10 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens `device`, and mounts its file system: not in the kernel yet.
+/// Opens `device`, and mounts its file system in this process, not yet in the kernel.
 pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     let mut file_system = words.file_system.clone();
-    // One for each thread that may want one.
+    // A channel for each thread that may want one.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     file_system.channels = file_system.channels.max(cpus + 2);
     file_system.on_wait = Some(|most| {
@@ -148,8 +148,8 @@ pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     FileSystem::mount(device, &file_system).map_err(Failure::new)
 }
 
-/// Tells the first process that the mount answers, and gives up the working directory and the
-/// standard streams. False if the first process has gone.
+/// Reports to the first process that the mount answers, and leaves the working directory and the
+/// standard streams. Returns false if the first process is gone.
 fn announce() -> bool {
     let said = std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush());
     let _ = std::env::set_current_dir("/");
@@ -161,7 +161,7 @@ fn announce() -> bool {
     said.is_ok()
 }
 
-/// Ends the mount: somebody has unmounted it, or a signal wants it.
+/// Ends the mount after an unmount from outside, or a signal.
 fn end(mount: Mount) -> Result<(), Failure> {
     match mount.unmount() {
         Ok(()) => Ok(()),

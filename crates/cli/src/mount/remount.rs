@@ -1,9 +1,8 @@
-//! `mount -o remount`: what the kernel changes by itself, and what the process that serves the mount
-//! does for it.
+//! `mount -o remount`: the part of the kernel, and that of the process that serves the mount.
 //!
-//! The kernel's FUSE tells its server nothing of a remount. So the helper of mount(8) asks by a
-//! socket: first whether these options can be; when the kernel has them, that the server does its
-//! part. After `remount,ro` returns, everything is on the device, and nothing is written any more.
+//! FUSE does not tell its server of a remount. So the helper of mount(8) asks it over a socket:
+//! first whether the options are possible; once the kernel has changed them, to do its part. After
+//! `remount,ro` returns, everything is on the device, and nothing is written any more.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -19,38 +18,38 @@ use rustix::mount::{MountFlags, mount_remount};
 use super::ending::{KIND, find, place};
 use crate::failure::Failure;
 
-/// Nobody keeps the server waiting for longer.
+/// The longest time that a client can keep the server waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// No options are longer.
+/// The most bytes of a request.
 const LONGEST: u64 = 8 << 10;
-/// Whether the options can be.
+/// Asks whether the options are possible.
 const CHECK: &str = "check";
-/// The kernel has them.
+/// Reports that the kernel has changed them.
 const APPLY: &str = "apply";
 const DONE: &str = "done";
 
-/// What the kernel shows of any FUSE mount; mount(8) passes it on.
+/// Words that the kernel shows for any FUSE mount, which mount(8) passes on.
 const KERNELS: [&str; 6] = ["user_id=", "group_id=", "rootmode=", "fd=", "blksize=", "max_read="];
 
 fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("meantime-remount-{}", mounted.device))
 }
 
-/// The socket by which the server of the mount at `dir` is asked. `None` if it cannot be made.
+/// Creates the socket for requests to the server of the mount at `dir`. `None` if that fails.
 pub(super) fn listen(dir: &Path) -> Option<UnixListener> {
     let listener = UnixListener::bind_addr(&address(&find(dir)?).ok()?).ok()?;
     listener.set_nonblocking(true).ok()?;
     Some(listener)
 }
 
-/// Serves one question at `listener`, if there is one.
+/// Serves one request at `listener`, if there is one.
 pub(super) fn serve(listener: &UnixListener, fs: &FileSystem, words: &Words) {
     let Ok((stream, _)) = listener.accept() else { return };
     let Ok(user) = rustix::net::sockopt::socket_peercred(&stream) else { return };
     if !user.uid.is_root() && user.uid != rustix::process::geteuid() {
         return;
     }
-    // (Who asks may have gone, and is not waited for then.)
+    // (A client that has stopped must not block the server.)
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.set_write_timeout(Some(PATIENCE));
     let mut line = String::new();
@@ -63,16 +62,16 @@ pub(super) fn serve(listener: &UnixListener, fs: &FileSystem, words: &Words) {
     let _ = (&stream).write_all(answer.err().as_deref().unwrap_or(DONE).as_bytes());
 }
 
-/// The server's part of a remount with `new`.
+/// Does the server's part of a remount with `new`.
 fn apply(fs: &FileSystem, new: &Words) -> Result<(), String> {
     let is_noted = new.file_system.access_times != AccessTimes::Never;
     fs.note_access_times(is_noted && !new.options.read_only);
-    // Also what was read until now.
+    // Syncs the access times noted so far, too.
     if new.options.read_only { fs.sync().map_err(|error| error.to_string()) } else { Ok(()) }
 }
 
-/// What a mount with `now` has after `options`; an error if that cannot be changed. `is_writable`:
-/// its file system was mounted for writing.
+/// Returns the options of a mount with `now` after a remount with `options`; an error if one cannot
+/// be changed. `is_writable`: the file system was mounted for writing.
 fn changed(now: &Words, is_writable: bool, options: &str) -> Result<Words, String> {
     let mut new = now.clone();
     for word in options.split(',') {
@@ -101,7 +100,7 @@ fn changed(now: &Words, is_writable: bool, options: &str) -> Result<Words, Strin
     Ok(new)
 }
 
-/// All of `words` that a remount cannot change.
+/// Returns, as text, the part of `words` that a remount cannot change.
 fn the_rest(words: &Words) -> String {
     let mut words = words.clone();
     words.file_system.write = true;
@@ -112,7 +111,7 @@ fn the_rest(words: &Words) -> String {
     format!("{words:?}")
 }
 
-/// Mounts what is at `dir` anew with `options`.
+/// Remounts the mount at `dir` with `options`.
 pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
     let shown = dir.display();
     let place = place(dir)?;
@@ -122,7 +121,7 @@ pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
     ask(&mounted, CHECK, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))?;
     let mut new = Words::default();
     for word in options.split(',').filter(|word| *word != "remount") {
-        // (The kernel's own words are none of ours.)
+        // (Fails for the kernel's own words.)
         let _ = new.obey(word);
     }
     let options_now = &new.options;

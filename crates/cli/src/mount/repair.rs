@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::ending::{KIND, connect, find, place, unmount};
 use crate::failure::Failure;
 
-/// How long a server has to answer, before it is taken for one that hangs. It is not dead then.
+/// Time after which a server that does not answer is taken for hung, not dead.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Removes the dead mounts at `dir`. `may_be_none`: it is no error if nothing of ours is there.
+/// Removes the dead mounts at `dir`. `may_be_none`: that none of ours is there is no error.
 pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
     let shown = dir.display();
     let mut is_done = may_be_none;
@@ -18,8 +18,8 @@ pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
         let place = place(dir)?;
         match find(&place) {
             Some(mounted) if mounted.kind == KIND => {
-                // Its process holds a socket as long as it lives; a program that serves by our
-                // library holds none.
+                // A `meantime mount` process holds its socket until it ends; other programs that
+                // use our library have none.
                 if connect(&mounted).is_ok() || !is_dead(&place) {
                     return Err(Failure::new(format_args!(
                         "{shown}: its server has not ended; unmount it with `meantime umount`"
@@ -42,8 +42,8 @@ pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
     }
 }
 
-/// Whether the kernel has no connection with a server any more. (A server that hangs answers
-/// nothing; whoever asks waits. That is a thread which is left behind.)
+/// Returns whether the kernel has lost the connection with the server (ENOTCONN). With a hung
+/// server the statfs call blocks, and its thread is left behind.
 fn is_dead(dir: &Path) -> bool {
     let (told, answer) = mpsc::channel();
     let dir = dir.to_owned();

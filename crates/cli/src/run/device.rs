@@ -1,5 +1,5 @@
-//! The device's URI in the programs' environment: it is good in any working directory, and for
-//! each of their processes.
+//! The device's URI in the environment of programs: valid in any working directory and in all of
+//! their processes.
 
 use std::ffi::OsStr;
 
@@ -8,7 +8,7 @@ use meantime_block::{Uri, UriError};
 use super::absolute;
 use crate::failure::Failure;
 
-/// Takes `uri` apart. Refuses what cannot have a file system.
+/// Parses `uri`. Refuses devices that cannot have a file system.
 pub(super) fn check(uri: &str) -> Result<Uri, Failure> {
     let parsed: Uri = uri.parse().map_err(|error: UriError| Failure::usage(error))?;
     match &parsed {
@@ -22,7 +22,7 @@ pub(super) fn check(uri: &str) -> Result<Uri, Failure> {
     }
 }
 
-/// `uri` with absolute paths, and for reading only if it is an image.
+/// Returns `uri` with absolute paths; read-only if it is an image.
 pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
     let parsed = check(uri)?;
     let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
@@ -43,7 +43,7 @@ pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
     }
     let is_image = matches!(parsed, Uri::File { .. });
     if is_image && !pairs.iter().any(|pair| pair.starts_with("ro=")) {
-        // What is only read needs no write cache.
+        // A read-only device needs no write cache.
         pairs.retain(|pair| !pair.starts_with("vwc="));
         pairs.push("ro=1".into());
     }

@@ -1,4 +1,4 @@
-//! `meantime run --private`: the program reads the files itself, by a library that is loaded into it.
+//! `meantime run --private`: the program reads the files itself, through a preloaded library.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,9 +13,9 @@ use super::{device, program};
 use crate::cli::RunArgs;
 use crate::failure::{Failure, warn};
 
-/// The library's file.
+/// The library's file name.
 const LIBRARY: &str = "libmeantime_preload.so";
-/// The variable that names another.
+/// The variable that names another library.
 const LIBRARY_VARIABLE: &str = "MEANTIME_PRELOAD";
 
 /// Becomes the program.
@@ -31,8 +31,7 @@ pub(super) fn run(args: &RunArgs, mount_point: MountPoint) -> Result<ExitCode, F
     if let Some(reason) = program::not_reached(&path) {
         warn(format_args!("{}: {reason}; it sees no files of {}", path.display(), args.device));
     }
-    // Errors of device and file system are reported here; in the program they could only be an
-    // errno.
+    // Reports errors of device and file system here; in the program they could only be an errno.
     drop(settings.mount().map_err(|error| {
         let text = error.to_string();
         if text.contains(&settings.device) || text.contains(&args.device) {
@@ -44,14 +43,14 @@ pub(super) fn run(args: &RunArgs, mount_point: MountPoint) -> Result<ExitCode, F
     let mut command = Command::new(&path);
     command.arg0(name).args(rest).envs(settings.to_environment());
     command.env("LD_PRELOAD", preloaded(&library));
-    // Only comes back if it fails.
+    // `exec` returns only if it fails.
     let error = command.exec();
     Err(Failure::new(format_args!("{}: {error}", path.display()))
         .with_code(program::CANNOT_EXECUTE))
 }
 
-/// What LD_PRELOAD is to say: our library first, since others may want to see what we have left of
-/// a call.
+/// Returns the value of LD_PRELOAD: our library first, since other ones may want to see the calls
+/// that ours passes on.
 fn preloaded(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -61,8 +60,7 @@ fn preloaded(library: &Path) -> OsString {
     all
 }
 
-/// Where the library is: where the variable says, else beside this command, or where it was
-/// installed with it.
+/// Returns the library's path: the variable's, else beside this command, or where it is installed.
 fn library() -> Result<PathBuf, Failure> {
     let found = match std::env::var_os(LIBRARY_VARIABLE) {
         Some(path) => {

@@ -1,4 +1,4 @@
-//! The process that becomes the program: in namespaces of its own, in which the file system is
+//! The process that becomes the program, in namespaces of its own, where the file system is
 //! mounted.
 
 use std::ffi::OsStr;
@@ -14,15 +14,15 @@ use super::program::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure};
 
-/// Becomes the program, when the mount answers. Standard input is the socket until then.
+/// Becomes the program when the mount answers. Standard input is the socket until then.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    // (This process has begun right now, and has one thread.)
+    // (This process has just started, and has one thread.)
     let options = words(args)?.options;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
     let Some(stdin) = entered.wait().map_err(failed)? else {
-        // The other process has said why.
+        // The other process has printed why.
         return Ok(ExitCode::from(FAILED));
     };
     dup2_stdin(&stdin).map_err(|error| failed(error.into()))?;
@@ -30,7 +30,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let Some((name, rest)) = args.program.split_first() else {
         return Err(Failure::usage("no program given"));
     };
-    // Only comes back if it fails.
+    // `exec` returns only if it fails.
     Err(cannot_start(name, &Command::new(name).args(rest).exec()))
 }
 

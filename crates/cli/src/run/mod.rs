@@ -1,4 +1,4 @@
-//! `meantime run`: a program that finds the file system of a device at a directory.
+//! `meantime run`: runs a program that finds the file system of a device at a directory.
 
 mod device;
 mod in_process;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// `name` as an absolute path, by the working directory of this command.
+/// Returns `name` as an absolute path, relative to this command's working directory.
 fn absolute(name: &OsStr) -> Result<PathBuf, Failure> {
     std::path::absolute(name)
         .map_err(|error| Failure::new(format_args!("{}: {error}", name.display())))

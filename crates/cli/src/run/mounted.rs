@@ -1,8 +1,8 @@
-//! `meantime run`: a program, those that it starts, and a mount that only they see.
+//! `meantime run`: a program, its children, and a mount that only they see.
 //!
-//! This process serves the mount, and is the program's parent. The program begins as this same
-//! command once more (`inside`), which goes into namespaces of its own, mounts there, and waits
-//! until the mount answers. When the last process in them has ended, the kernel unmounts.
+//! This process serves the mount, and is the program's parent. The program starts as this command
+//! again (`inside`), which enters namespaces of its own, mounts there, and waits until the mount
+//! answers. When the last process in the namespaces has ended, the kernel unmounts.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -19,16 +19,16 @@ use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure, warn};
 use crate::{mount, signal};
 
-/// How long what the program has started may go on after it before that is worth a message.
+/// How long children may outlive the program before a message says so.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
-/// The longest time between two looks for a signal.
+/// The longest time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What the options say of the mount.
+/// Parses the mount's options.
 pub(super) fn words(args: &RunArgs) -> Result<Words, Failure> {
     let mut words = Words::default();
     words.options.source.clone_from(&args.device);
-    // Nobody else sees it. What a program may do there, the kernel decides by owners and modes.
+    // Only the program sees the mount; the kernel checks access by owners and modes.
     words.options.allow_other = true;
     for options in &args.options {
         words.obey(options).map_err(Failure::usage)?;
@@ -53,13 +53,13 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
     let (ours, theirs) = namespace::sockets().map_err(failed)?;
     signal::catch_for_child();
-    // It begins while the device is being opened.
+    // The program's process starts while the device is being opened.
     let mut program = Program(inside(args, theirs).map_err(failed)?);
     signal::forward_to(program.pid());
     let fs = mount::open(&args.device, &words)?;
     let device = match namespace::entered(&ours) {
         Ok(Some(device)) => device,
-        // It has said why.
+        // The process has printed why.
         Ok(None) => return nothing_written(fs, program.wait()),
         Err(error) => return nothing_written(fs, Err(failed(error))),
     };
@@ -69,7 +69,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Err(error) => return nothing_written(fs, Err(Failure::new(error))),
     };
     drop(fs);
-    // If it has been killed in the meantime, that is seen at once.
+    // If the process was killed in the meantime, `wait` sees it at once.
     let _ = namespace::begin(&ours, std::io::stdin());
     drop(ours);
     let code = program.wait();
@@ -78,13 +78,13 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     code
 }
 
-/// No program has used it: what unmounting finds is of no use to anybody.
+/// Unmounts. No program has used the file system, so an error of unmounting does not matter.
 fn nothing_written(fs: FileSystem, end: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
     let _ = fs.unmount();
     end
 }
 
-/// This command once more, with `socket` as its standard input.
+/// Starts this command again, with `socket` as its standard input.
 fn inside(args: &RunArgs, socket: OwnedFd) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("meantime").args(["run", "--inside", "--device", &args.device, "--at"]);
@@ -95,7 +95,7 @@ fn inside(args: &RunArgs, socket: OwnedFd) -> std::io::Result<Child> {
     command.arg("--").args(&args.program).stdin(Stdio::from(socket)).spawn()
 }
 
-/// The program's process. Dropped before it has begun, it ends: its socket is closed.
+/// The program's process. Dropped before the program begins, it ends because its socket is closed.
 struct Program(Child);
 
 impl Program {
@@ -103,14 +103,15 @@ impl Program {
         Pid::from_child(&self.0)
     }
 
-    /// Its mount namespace, by which those that it starts are known.
+    /// Returns its mount namespace, which identifies its children.
     fn names(&self) -> Option<PathBuf> {
         std::fs::read_link(format!("/proc/{}/ns/mnt", self.0.id())).ok()
     }
 
-    /// Waits until it has ended: the exit code a shell has for that.
+    /// Waits until it has ended. Returns the exit code that a shell would return.
     fn wait(&mut self) -> Result<ExitCode, Failure> {
-        // Signals are passed on until it has ended, and not any more when its number is free.
+        // NOWAIT keeps the PID reserved: signals are forwarded until it has ended, and never after
+        // the PID is free.
         let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let waited = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid()), until_it_ends));
         signal::forward_to_none();
@@ -126,8 +127,8 @@ fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-/// Waits until nobody sees the mount any more: what the program has started may still write. A
-/// signal ends that, too.
+/// Waits until no process sees the mount any more: the program's children may still write. A signal
+/// sends them SIGTERM.
 fn wait_for_others(mount: &Mount, names: Option<&Path>) {
     if mount.wait(LEFT_BEHIND) {
         return;
@@ -148,7 +149,7 @@ fn wait_for_others(mount: &Mount, names: Option<&Path>) {
     }
 }
 
-/// The processes whose mount namespace is `names`.
+/// Returns the processes in the mount namespace `names`.
 fn with_names(names: &Path) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();

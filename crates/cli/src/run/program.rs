@@ -1,4 +1,4 @@
-//! The program: where it is, and whether a library can be loaded into it.
+//! The program: its path, and whether a library can be loaded into it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,12 +11,12 @@ use meantime_posix::MountPoint;
 
 use crate::failure::Failure;
 
-/// The shells' exit code for a program that is not there.
+/// The shells' exit code for a program that does not exist.
 pub(super) const NOT_FOUND: u8 = 127;
 /// The shells' exit code for a program that cannot be executed.
 pub(super) const CANNOT_EXECUTE: u8 = 126;
 
-/// The program's file: `name` if there is a slash in it, else found by PATH.
+/// Returns the program's file: `name` if it has a slash, else found in PATH.
 pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> {
     if mount_point.strip(name.as_bytes()).is_some() {
         let text =
@@ -50,7 +50,7 @@ pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Fa
     })
 }
 
-/// Why LD_PRELOAD does not reach the program at `path`, if that is known.
+/// Returns why LD_PRELOAD has no effect on the program at `path`, if known.
 pub(super) fn not_reached(path: &Path) -> Option<&'static str> {
     let mut file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;
@@ -61,7 +61,7 @@ pub(super) fn not_reached(path: &Path) -> Option<&'static str> {
     let read = file.read(&mut head).ok()?;
     let head = &head[..read];
     if let Some(line) = head.strip_prefix(b"#!") {
-        // A script is what its interpreter is; an interpreter that is a script is not looked into.
+        // For a script its interpreter counts; an interpreter that is a script is not examined.
         let line = line.trim_ascii_start();
         let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
         let interpreter = Path::new(OsStr::from_bytes(&line[..end]));
@@ -74,7 +74,7 @@ pub(super) fn not_reached(path: &Path) -> Option<&'static str> {
     not_reached_elf(&file, head)
 }
 
-/// By the program headers (elf(5)): what has no interpreter is not loaded by the loader.
+/// Checks the program headers (elf(5)): without an interpreter the dynamic loader is not used.
 fn not_reached_elf(file: &File, head: &[u8]) -> Option<&'static str> {
     const PT_INTERP: u32 = 3;
     const CLASS_64: u8 = 2;
@@ -102,7 +102,7 @@ fn not_reached_elf(file: &File, head: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// The least of an ELF file: a header, and the kinds of its program headers.
+    /// Returns a minimal ELF file: a header, and program headers of these kinds.
     fn elf(class: u8, kinds: &[u32]) -> Vec<u8> {
         let mut file = vec![0; 64];
         file[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);

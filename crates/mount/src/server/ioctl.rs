@@ -31,7 +31,7 @@ const FITRIM: u32 = 0xc018_5879;
 const XFLAGS: [(u32, u32); 6] = [
     (0x8, flags::IMMUTABLE),
     (0x10, flags::APPEND),
-    // 0x8 is FS_SYNC_FL, and 0x40 FS_NODUMP_FL.
+    // ext4's 0x8 is FS_SYNC_FL, its 0x40 FS_NODUMP_FL.
     (0x20, 0x8),
     (0x40, flags::NOATIME),
     (0x80, 0x40),
