@@ -8,8 +8,8 @@ use meantime_testkit::image::scratch;
 
 use crate::common::{run, succeed};
 
-/// A directory with an image in it, and an empty directory; `None`, with a message, where mounting
-/// may not be done.
+/// Makes a directory with an image and an empty directory; `None`, with a message, where mounting
+/// is not permitted.
 fn prepared() -> Option<tempfile::TempDir> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || std::fs::File::open("/dev/fuse").is_err() {
@@ -25,7 +25,7 @@ fn prepared() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// Runs `script` in `dir`, for a minute at most: a mount that does not answer fails the test.
+/// Runs `script` in `dir`, for at most a minute: a mount that does not answer fails the test.
 fn sh(dir: &Path, script: &str) -> String {
     let output = Command::new("timeout")
         .args(["-s", "KILL", "60", "sh", "-e", "-c", script])
@@ -51,7 +51,7 @@ fn a_mount_is_in_the_background_until_it_is_unmounted() {
     std::fs::create_dir(dir.join("other")).unwrap();
     let refused = run(dir, &["mount", "file:disk.img", "other"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("in use"), "{refused:?}");
-    // Everything is written when it returns.
+    // Everything is written when `umount` returns.
     succeed(dir, &["umount", "at"]);
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/file"]).stdout, "text\n");
@@ -73,7 +73,7 @@ fn a_signal_unmounts_and_a_killed_mount_is_recovered() {
     sh(dir, "echo text > at/file");
     server("TERM");
     sh(dir, "while grep -q \"$PWD/at\" /proc/mounts; do sleep 0.02; done");
-    // (It is unmounted, and the process writes what is left.)
+    // (It is unmounted, but its process still writes the rest.)
     let image = dir.join("disk.img");
     sh(dir, "while pgrep -f \"mount file:$PWD/disk.img\" > /dev/null; do sleep 0.02; done");
     e2fs::run("e2fsck", &["-fn", image.to_str().unwrap()]);
@@ -112,7 +112,7 @@ fn repair_removes_dead_mounts_and_no_others() {
     let Some(dir) = prepared() else { return };
     let dir = dir.path();
     let device = format!("file:{}?model=null", dir.join("disk.img").display());
-    // (The shell's own command line is not found, because `$PWD` stands in it.)
+    // (The shell itself does not match: its command line has `$PWD` unexpanded.)
     let kill = || {
         let server = "pgrep -f \"mount file:$PWD/disk.img.*--announce\"";
         sh(
@@ -120,7 +120,7 @@ fn repair_removes_dead_mounts_and_no_others() {
             &format!("kill -KILL $({server}); while {server} > /dev/null; do sleep 0.02; done"),
         );
     };
-    // (Nothing is there: then there is nothing to remove.)
+    // (Without a dead mount there is nothing to remove.)
     succeed(dir, &["mount", "--repair", &device, "at"]);
     sh(dir, "echo durable > at/file; sync at/file");
     let refused = run(dir, &["mount", "--repair", "at"]);
@@ -128,7 +128,7 @@ fn repair_removes_dead_mounts_and_no_others() {
     kill();
     succeed(dir, &["mount", "--repair", &device, "at", "-o", "noatime"]);
     assert_eq!(sh(dir, "cat at/file"), "durable\n");
-    // Also if somebody is in it.
+    // Also if a process has its working directory there.
     let mut inside = Command::new("sleep").arg("60").current_dir(dir.join("at")).spawn().unwrap();
     kill();
     succeed(dir, &["mount", "--repair", "at"]);
@@ -196,7 +196,7 @@ fn after_a_remount_for_reading_all_is_written_and_nothing_more() {
     let dir = dir.path();
     let helper = dir.join("mount.fuse.meantime");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_meantime"), &helper).unwrap();
-    // (Of the options that mount(8) finds by itself, some are the kernel's.)
+    // (Some of the options that mount(8) adds are the kernel's.)
     let remount = |words: &str| {
         let line = format!(
             "./mount.fuse.meantime file:disk.img at -o \
@@ -207,7 +207,7 @@ fn after_a_remount_for_reading_all_is_written_and_nothing_more() {
     succeed(dir, &["mount", "file:disk.img?model=null", "at", "-o", "noexec,commit=3600"]);
     sh(dir, "echo text > at/file; exec 3> at/open; ./mount.fuse.meantime x at -o remount,ro || :");
     assert_eq!(remount("ro"), "");
-    // What is on the device now has it all, and stays as it is.
+    // The device has everything now, and does not change any more.
     let image = std::fs::read(dir.join("disk.img")).unwrap();
     sh(dir, "cp disk.img copy.img; cat at/file > /dev/null; ls at > /dev/null; sleep 0.2");
     let journal = run(dir, &["fs", "cat", "file:copy.img?ro=1:/file"]);
@@ -222,7 +222,7 @@ fn after_a_remount_for_reading_all_is_written_and_nothing_more() {
     succeed(dir, &["umount", "at"]);
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/more"]).stdout, "more\n");
-    // What was mounted for reading cannot be written.
+    // A read-only mount cannot be made writable.
     succeed(dir, &["mount", "file:disk.img", "at", "-o", "ro"]);
     assert!(remount("rw").contains("for reading"));
     succeed(dir, &["umount", "at"]);

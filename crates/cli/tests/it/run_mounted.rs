@@ -10,11 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Ran, meantime, run, succeed};
 
-/// Nothing here takes longer: a mount that does not answer fails the test.
+/// Time limit for any command: a mount that does not answer fails the test.
 const LIMIT: [&str; 4] = ["timeout", "-s", "KILL", "60"];
 
-/// A directory with an image in it, and an empty directory `at`; `None`, with a message, where
-/// mounting may not be done.
+/// Makes a directory with an image and an empty directory `at`; `None`, with a message, where
+/// mounting is not permitted.
 fn prepared() -> Option<tempfile::TempDir> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || std::fs::File::open("/dev/fuse").is_err() {
@@ -30,7 +30,7 @@ fn prepared() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// `meantime run` of `program`, with the mount at `at`.
+/// Returns the command `meantime run` of `program`, with the mount at `at`.
 fn command(dir: &Path, program: &[&str]) -> Command {
     let at = dir.join("at");
     let args = ["run", "--device", "file:disk.img?model=null", "--at", at.to_str().unwrap(), "--"];
@@ -43,7 +43,7 @@ fn ran(dir: &Path, program: &[&str]) -> Ran {
     command(dir, &[&LIMIT, program].concat()).output().unwrap().into()
 }
 
-/// The standard output of a script that succeeds, in the mount's directory.
+/// Runs a script in the mount's directory, which must succeed. Returns its standard output.
 #[track_caller]
 fn sh(dir: &Path, script: &str) -> String {
     let script = format!("cd '{}'\n{script}", dir.join("at").display());
@@ -52,7 +52,7 @@ fn sh(dir: &Path, script: &str) -> String {
     ran.stdout
 }
 
-/// Nothing is wrong with the image, and it is free.
+/// Checks that the image is clean and free.
 fn check(dir: &Path) {
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
     let listed = std::fs::read_dir(dir.join("at")).unwrap().count();
@@ -67,7 +67,7 @@ fn what_programs_write_is_there_afterwards() {
     assert_eq!(sh(dir, made), format!("text\n{}\n", dir.join("at").display()));
     check(dir);
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/d/b"]).stdout, "text\n");
-    // A file that is mapped and written, by a program that calls neither msync nor fsync.
+    // A program writes a mapped file, and calls neither msync nor fsync.
     if has("python3") {
         let script = "import mmap,os\n\
                       f = os.open('mapped', os.O_RDWR | os.O_CREAT)\n\
@@ -114,7 +114,7 @@ fn a_program_ends_as_it_would_without_us() {
     assert!(missing.code == Some(127) && missing.stderr.contains("PATH"), "{missing:?}");
     assert_eq!(direct(&["/none"]).code, Some(127));
     assert_eq!(direct(&["/dev/null"]).code, Some(126));
-    // Its standard input is its own, and nothing of ours is open in it.
+    // The program gets its own standard input, and inherits no descriptor of ours.
     let mut cat = command(dir, &["sh", "-c", "cat; ls -l /proc/self/fd"]);
     let input = dir.join("input");
     std::fs::write(&input, "given\n").unwrap();
@@ -136,7 +136,7 @@ fn what_the_program_has_started_is_waited_for() {
     assert_eq!(first.code, Some(3), "{first:?}");
     assert!(first.stderr.contains("goes on") && first.stderr.contains("process "), "{first:?}");
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/late"]).stdout, "late\n");
-    // A signal ends what would go on for ever.
+    // A signal ends children that would go on for ever.
     let begun = Instant::now();
     let mut child = command(dir, &["sh", "-c", "sleep 600 > /dev/null 2>&1 & exit 4"]);
     let child = child.spawn().unwrap();
@@ -184,7 +184,7 @@ fn a_server_that_was_killed_leaves_nothing() {
     std::io::Read::read_exact(&mut out, &mut ready).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    // The program sees that it has gone.
+    // The program sees that the mount is gone.
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
     assert_eq!(rest, "gone\n");
@@ -210,7 +210,7 @@ fn a_directory_that_is_not_there_is_made_for_the_program_only() {
     assert_eq!(ran.stdout, seen, "{ran:?}");
     assert!(ran.stderr.contains("Read-only"), "what it would write there would be lost: {ran:?}");
     assert!(!dir.join("above/none").exists());
-    // What cannot be seen through is left alone.
+    // Where the directory cannot be made over its parent, nothing is changed.
     for at in ["none", "none/none", "disk.img"] {
         let ran = run_at(at);
         assert_eq!((ran.code, ran.stderr.lines().count()), (Some(1), 1), "{ran:?}");
@@ -245,7 +245,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
         assert_eq!((ran.code, ran.stderr.lines().count()), (Some(code), 1), "{ran:?}");
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
-    // Two at a time share an image for reading.
+    // Two commands share an image for reading.
     let both = "meantime=$1; shift; \"$meantime\" \"$@\"";
     let at = at.to_str().unwrap();
     let inner = ["run", "--device", "file:disk.img?ro=1", "-o", "ro", "--at", at, "--", "ls", at];
@@ -256,7 +256,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
     check(dir);
 }
 
-/// As a user who may open /dev/fuse, as users may on most systems, and may make namespaces.
+/// As a user that may open /dev/fuse, as on most systems, and may create namespaces.
 #[test]
 fn a_user_who_is_not_root_may_run_programs() {
     let Some(dir) = prepared() else { return };
@@ -270,7 +270,7 @@ fn a_user_who_is_not_root_may_run_programs() {
     for path in [dir, &image, &dir.join("at")] {
         std::os::unix::fs::chown(path, Some(12345), Some(12345)).unwrap();
     }
-    // A /dev/fuse with such a mode, which only this test sees.
+    // A /dev/fuse with this mode, which only this test sees.
     let with_fuse = |mode: &str, program: &str| {
         let script = format!(
             "mount -t tmpfs none /mnt && mknod -m {mode} /mnt/fuse c 10 229 && \
@@ -303,7 +303,7 @@ fn a_user_who_is_not_root_may_run_programs() {
     assert_eq!((ran.code, &*ran.stdout), (Some(0), "mine\n"), "{ran:?}");
     let ran = with_fuse("600", &format!("{run} true"));
     assert!(ran.code == Some(1) && ran.stderr.contains("chmod 666 /dev/fuse"), "{ran:?}");
-    // Where that is forbidden, the message names what forbids it.
+    // Where that is forbidden, the message names the cause.
     let none = format!(
         "unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces; \
          exec setpriv --bounding-set=-sys_admin {run} true'"
@@ -324,7 +324,7 @@ fn a_program_that_does_nothing_is_done_soon() {
         })
         .collect();
     println!("{times:?}");
-    // (A loaded machine, and a program that is not optimised.)
+    // (Allows for a loaded machine and an unoptimised program.)
     assert!(times.iter().min() < Some(&Duration::from_secs(2)), "{times:?}");
     check(dir);
 }

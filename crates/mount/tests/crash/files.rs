@@ -1,9 +1,8 @@
-//! Files of our own: a program that makes each of its steps durable, and what of them must be
-//! there.
+//! A program that makes each of its steps on files durable, and the check of what survives.
 //!
-//! Before a step it notes what it is about to do, and after the step that it is durable. The notes
-//! are not on the mount. Of the one step that was under way, all, nothing or a part may be there,
-//! as ext4 has it: a rename is whole or has not been.
+//! Before a step the program notes the step, and after it that it is durable. The notes are not on
+//! the mount. The one step that was under way may be there wholly, not at all or in part, as in
+//! ext4; a rename is atomic.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,12 +12,12 @@ use std::path::Path;
 
 use meantime_testkit::Rng;
 
-/// Names that a program uses.
+/// Number of names that a program uses.
 const NAMES: u64 = 12;
-/// What is being replaced is written here first: nobody counts on it.
+/// The name under which a replacement is written first; its content is not checked.
 const TEMPORARY: &str = "temporary";
 
-/// What a program does in one step.
+/// One step of a program.
 #[derive(Debug, Clone)]
 enum Step {
     /// Writes a new file.
@@ -32,7 +31,7 @@ enum Step {
         at: u64,
         seed: u64,
     },
-    /// Writes another file, which takes the name.
+    /// Writes a new file, and renames it over the name.
     Replace {
         name: String,
         seed: u64,
@@ -50,17 +49,17 @@ enum Step {
     },
 }
 
-/// What a step with `seed` writes.
+/// Returns the bytes that a step with `seed` writes.
 fn content(seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
-    // Mostly some pages, at times many.
+    // Usually some pages, sometimes many.
     let most = if rng.one_in(8) { 200_000 } else { 12_000 };
     let len = 1 + rng.below(most) as usize;
     (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).take(len).collect()
 }
 
 impl Step {
-    /// One that can be done where `names` are.
+    /// Returns a random step that is possible where `names` exist.
     fn random(rng: &mut Rng, names: &[String]) -> Self {
         let name = |rng: &mut Rng| format!("f{}", rng.below(NAMES));
         let (one, other) = (name(rng), name(rng));
@@ -89,7 +88,7 @@ impl Step {
         }
     }
 
-    /// What `line` says; `None` if it was not written to its end.
+    /// Parses `line`; `None` if it is incomplete.
     fn of(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
         let number = |word: &str| word.parse().ok();
@@ -107,7 +106,7 @@ impl Step {
         })
     }
 
-    /// Does it in `dir`. When this returns, it is durable.
+    /// Executes the step in `dir`. When this returns, it is durable.
     fn run(&self, dir: &Path) -> io::Result<()> {
         let path = |name: &str| dir.join(name);
         let write_new = |name: &str, seed: u64| {
@@ -119,7 +118,7 @@ impl Step {
             Self::Create { name, seed } => write_new(name, *seed)?,
             Self::Write { name, at, seed } => {
                 let file = File::options().write(true).open(path(name))?;
-                // (Not beyond the end: a hole is nobody's promise.)
+                // (Not beyond the end: it would leave a hole, whose durability is not promised.)
                 file.write_all_at(&content(*seed), (*at).min(file.metadata()?.len()))?;
                 return file.sync_data();
             }
@@ -135,7 +134,7 @@ impl Step {
     }
 }
 
-/// The program: works in `dir` until it is killed, or the mount is gone.
+/// The program: executes steps in `dir` until it is killed, or the mount is gone.
 pub(crate) fn work(dir: &Path, notes: &Path, seed: u64) -> io::Result<()> {
     let mut rng = Rng::new(seed);
     let mut notes = File::options().create(true).append(true).open(notes)?;
@@ -148,7 +147,7 @@ pub(crate) fn work(dir: &Path, notes: &Path, seed: u64) -> io::Result<()> {
     }
 }
 
-/// What a directory has: which file a name is of, and what is in the files.
+/// The content of a directory: the file of each name, and the bytes of each file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tree {
     names: BTreeMap<String, u64>,
@@ -174,9 +173,9 @@ impl Tree {
         Some(&self.files[self.names.get(name)?])
     }
 
-    /// `step` was done.
+    /// Applies `step`.
     fn apply(&mut self, step: &Step) {
-        // (A number that no inode has.)
+        // (An inode number that no file has.)
         let fresh = u64::MAX - self.files.len() as u64;
         match step {
             Step::Create { name, seed } | Step::Replace { name, seed } => {
@@ -193,7 +192,7 @@ impl Tree {
                 self.names.insert(new.clone(), self.names[name]);
             }
             Step::Rename { name, new } => {
-                // (Of two names of one file, `rename` keeps both.)
+                // (Between two names of one file, `rename` does nothing.)
                 if self.names.get(name) != self.names.get(new) {
                     let ino = self.names.remove(name).unwrap();
                     self.names.insert(new.clone(), ino);
@@ -205,7 +204,7 @@ impl Tree {
         }
     }
 
-    /// Whether the names and contents are those of `other`.
+    /// Checks that names and contents are those of `other`.
     fn is(&self, other: &Self) -> Result<(), String> {
         for name in self.names.keys().chain(other.names.keys()) {
             let (here, there) = (self.content(name), other.content(name));
@@ -226,7 +225,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether this may be what `step`, under way when it ended, has left of `before`.
+    /// Checks that this may be the result of applying `step` to `before` wholly, not at all or in
+    /// part.
     fn is_part_of(&self, step: &Step, before: &Self) -> Result<(), String> {
         let mut after = before.clone();
         after.apply(step);
@@ -234,7 +234,7 @@ impl Tree {
         let (Err(_), Step::Create { name, .. } | Step::Write { name, .. }) = (&whole, step) else {
             return whole;
         };
-        // Part of a write: each byte is the one before or the one after it.
+        // A partial write: each byte is the old or the new one.
         let (Some(here), new) = (self.content(name), after.content(name).unwrap()) else {
             return whole;
         };
@@ -248,7 +248,7 @@ impl Tree {
         if !is_mixed {
             return whole;
         }
-        // All others are as they were.
+        // All other files are unchanged.
         let mut rest = before.clone();
         let file = after.names[name];
         rest.names.insert(name.clone(), file);
@@ -257,8 +257,8 @@ impl Tree {
     }
 }
 
-/// Looks at `dir` after an end of the program: that everything of `before` and of the `notes` is
-/// there. What it has now, from which the next run begins.
+/// Checks, after the program was killed, that `dir` has everything of `before` and of the `notes`.
+/// Returns its content, from which the next run starts.
 pub(crate) fn check(dir: &Path, before: &Tree, notes: &Path) -> Result<Tree, String> {
     let mut expected = before.clone();
     let mut under_way = None;
@@ -316,7 +316,7 @@ mod tests {
         ] {
             assert!(check(lost).is_err(), "{lost}");
         }
-        // A rename of which only half was done; a file that was replaced in part.
+        // A rename that was done by half; a file that was replaced in part.
         fs::remove_file(dir.join("f1")).unwrap();
         assert!(check("rename f1 f3\n").is_err());
         fs::write(dir.join("f1"), &content(3)[..1]).unwrap();

@@ -1,9 +1,9 @@
 //! Crashes: the process that serves a mount, programs that make things durable on it, or both are
 //! killed (SIGKILL). Then the file system is recovered by us, by the kernel or by `e2fsck -p`, in
-//! turns; and all that a program was told is durable has to be there.
+//! turns. Everything that a program was told is durable has to be there.
 //!
-//! `MEANTIME_CRASH_ROUNDS=n` is how many rounds the long form takes, `MEANTIME_CRASH_SEED=n` begins
-//! elsewhere.
+//! `MEANTIME_CRASH_ROUNDS=n` sets the number of rounds of the long form, `MEANTIME_CRASH_SEED=n`
+//! the first seed.
 
 mod files;
 mod round;
@@ -11,7 +11,7 @@ mod server;
 
 use meantime_testkit::setting;
 
-/// Says which process of a test this is, if not the test's own.
+/// The variable that tells a child process its role in the test.
 const ROLE: &str = "MEANTIME_CRASH_ROLE";
 
 fn main_of_role(role: &str) {
@@ -20,14 +20,14 @@ fn main_of_role(role: &str) {
         "files" => {
             let at = |name: &str| std::env::var_os(name).unwrap().into();
             let (dir, notes): (std::path::PathBuf, std::path::PathBuf) = (at("DIR"), at("NOTES"));
-            // It ends when its mount has gone.
+            // An error means that the mount is gone.
             let _ = files::work(&dir, &notes, setting("SEED").unwrap());
         }
         _ => panic!("{ROLE}={role}"),
     }
 }
 
-/// Also what the other processes begin with.
+/// The short form; also the entry point of the child processes.
 #[test]
 fn what_is_durable_survives_some_crashes() {
     match std::env::var(ROLE) {

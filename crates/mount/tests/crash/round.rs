@@ -1,4 +1,4 @@
-//! One crash after the other, on one file system.
+//! Rounds of crashes on one file system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use meantime_testkit::{Rng, e2fs, image};
 use crate::files::{self, Tree};
 use crate::server::{self, PATIENCE, Server, wait};
 
-/// A new file system after so many rounds.
+/// Rounds after which a new file system is made.
 const ROUNDS_OF_ONE: u64 = 25;
-/// What it is made with.
+/// Options of mkfs for each file system.
 const MKFS: [&[&str]; 4] = [&[], &["-b", "1024"], &["-O", "fast_commit"], &["-O", "^orphan_file"]];
-/// What keeps numbers, as `writer.py` names it.
+/// The programs that keep numbers durably, as `writer.py` names them.
 const KEEPERS: [&str; 5] = ["delete", "wal", "rocksdb", "mapped", "truncate"];
-/// Directories in which a program makes steps.
+/// Directories in which a program executes steps.
 const DIRS: [&str; 2] = ["one", "two"];
 
 const WRITER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/crash/writer.py");
@@ -29,22 +29,22 @@ enum Killed {
     Both,
 }
 
-/// A file system, and what has to be on it.
+/// A file system, and its expected content.
 struct Place {
     scratch: tempfile::TempDir,
     image: PathBuf,
     trees: [Tree; 2],
     fast_commit: bool,
     keepers: Vec<&'static str>,
-    /// How many numbers the keeper at work had noted before.
+    /// How many numbers the current keeper had noted before.
     noted: usize,
-    /// Somebody made a mount name space while the kernel had mounted the image, and keeps a copy of
-    /// that mount.
+    /// A mount namespace was created elsewhere while the kernel had the image mounted, and keeps a
+    /// copy of that mount.
     is_taken: bool,
     rng: Rng,
 }
 
-/// What was done, to be told at the end.
+/// Counts of what was done, printed at the end.
 #[derive(Debug, Default)]
 struct Tally {
     steps: usize,
@@ -55,7 +55,7 @@ struct Tally {
     server_lived: usize,
 }
 
-/// Does so many rounds.
+/// Runs `rounds` rounds.
 pub(crate) fn run(rounds: u64, seed: u64) {
     if !e2fs::tools() {
         return;
@@ -67,7 +67,7 @@ pub(crate) fn run(rounds: u64, seed: u64) {
         let Some(mut place) = Place::new(seed + done, &keepers) else { return };
         for round in 0..ROUNDS_OF_ONE.min(rounds - done) {
             if place.is_taken {
-                // What another name space has mounted cannot be used any more.
+                // An image that another namespace still has mounted cannot be used any more.
                 break;
             }
             let number = done + round;
@@ -80,7 +80,7 @@ pub(crate) fn run(rounds: u64, seed: u64) {
     assert!(tally.steps + tally.numbers > 0, "nothing was durable before any crash");
 }
 
-/// Those that there are here.
+/// Returns the keepers that are available here.
 fn keepers() -> Vec<&'static str> {
     if !e2fs::has("python3") {
         return Vec::new();
@@ -125,7 +125,7 @@ impl Place {
         Server::start(&self.image, &self.dir(), self.fast_commit)
     }
 
-    /// Programs work, and something is killed; then everything is looked at.
+    /// Lets programs work, kills something, then checks everything.
     fn round(&mut self, number: u64, tally: &mut Tally) {
         let mut server = self.server().expect("there was a mount before");
         let keeper = match self.keepers.len() {
@@ -183,7 +183,7 @@ impl Place {
         if let Some(keeper) = keeper {
             let text = fs::read_to_string(self.notes(keeper)).unwrap_or_default();
             self.noted = text.lines().count();
-            // What it says of a mount that has gone is of no use.
+            // Its errors about the lost mount are of no use.
             let mut writer = self.writer("write", keeper, &self.dir());
             programs.push(writer.stderr(Stdio::null()).spawn().expect("python3"));
         }
@@ -197,7 +197,7 @@ impl Place {
             let text = fs::read_to_string(self.notes(name)).unwrap_or_default();
             text.lines().count() > before
         };
-        // (Of a step there are two lines.)
+        // (A step has two lines.)
         while !DIRS.iter().all(|dir| noted(dir, 1))
             || keeper.is_some_and(|keeper| !noted(keeper, self.noted))
         {
@@ -217,7 +217,7 @@ impl Place {
         command
     }
 
-    /// After a crash of the server.
+    /// Recovers the file system after a crash of the server.
     fn recover(&mut self, number: u64, keeper: Option<&str>, tally: &mut Tally) {
         let image = self.image.to_str().unwrap().to_owned();
         if number % 3 == 1
@@ -241,7 +241,7 @@ impl Place {
         self.is_taken = !server.end();
     }
 
-    /// A loop device stays for a moment when its mount has gone.
+    /// Waits until the loop device is free: it stays for a moment after its mount is gone.
     fn wait_for_loop(&mut self) {
         let begun = Instant::now();
         let options = MountOptions { write: true, ..MountOptions::default() };
@@ -260,8 +260,8 @@ impl Place {
         };
     }
 
-    /// That everything durable is at `at`. Only one database is looked at: it may be changed by
-    /// that, and each has its turn.
+    /// Checks that everything durable is at `at`. Checks one database only, in turns, because the
+    /// check may change it.
     fn check(&mut self, at: &Path, keeper: Option<&str>, tally: &mut Tally) {
         for (index, dir) in DIRS.into_iter().enumerate() {
             let notes = self.notes(dir);

@@ -13,11 +13,11 @@ use meantime_testkit::{e2fs, image};
 
 use crate::ROLE;
 
-/// What takes longer hangs.
+/// Time after which a process is taken to hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const READY: &str = "the mount answers";
 
-/// This test's program once more, as `role`.
+/// Returns a command that runs this test's program again as `role`.
 pub(crate) fn role(role: &str, settings: &[(&str, &OsStr)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "what_is_durable_survives_some_crashes", "--nocapture"]);
@@ -25,7 +25,7 @@ pub(crate) fn role(role: &str, settings: &[(&str, &OsStr)]) -> Command {
     command
 }
 
-/// Serves until somebody unmounts it, or the test's own process has gone.
+/// Serves until the mount is unmounted, or the test's own process is gone.
 pub(crate) fn serve() {
     let [image, dir] = ["IMAGE", "DIR"].map(|name| std::env::var_os(name).unwrap());
     let options = MountOptions {
@@ -55,17 +55,17 @@ pub(crate) fn serve() {
     mount.unmount().map_err(|(_, error)| error).unwrap();
 }
 
-/// A server, which is killed when it is dropped.
+/// A server process, killed when it is dropped.
 pub(crate) struct Server {
     process: Child,
-    /// Its standard output: a pipe that is read to the end.
+    /// Its standard output: a pipe.
     said: BufReader<ChildStdout>,
     dir: std::path::PathBuf,
     ended: bool,
 }
 
 impl Server {
-    /// `None`, with a message: there can be no mount here.
+    /// Starts a server. `None`, with a message, if mounting is not possible here.
     pub(crate) fn start(image: &Path, dir: &Path, fast_commit: bool) -> Option<Self> {
         let mut command = role("server", &[("IMAGE", image.as_os_str()), ("DIR", dir.as_os_str())]);
         if fast_commit {
@@ -93,15 +93,15 @@ impl Server {
         let _ = self.process.kill();
     }
 
-    /// Waits for the end of a server that was killed, and takes its mount away.
+    /// Waits for the end of a server that was killed, and removes its mount.
     pub(crate) fn bury(mut self) {
         self.ended = true;
         let _ = self.process.wait();
         e2fs::run("umount", &[self.dir.to_str().unwrap()]);
     }
 
-    /// Unmounts, as it should be. False: somebody made a mount name space, which keeps a copy of the
-    /// mount; so the server would not end, and was killed.
+    /// Unmounts cleanly. Returns false if the server did not end, because a mount namespace
+    /// elsewhere keeps a copy of the mount, and was killed.
     pub(crate) fn end(mut self) -> bool {
         self.ended = true;
         e2fs::run("umount", &[self.dir.to_str().unwrap()]);
@@ -132,7 +132,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a mount at `dir` is in the name space of any process.
+/// Returns whether a mount at `dir` is in any process's mount namespace.
 fn is_mounted_elsewhere(dir: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let tables = processes
@@ -140,7 +140,7 @@ fn is_mounted_elsewhere(dir: &Path) -> bool {
     tables.into_iter().any(|table| table.contains(&format!(" {} ", dir.display())))
 }
 
-/// How `process` ended, which it does soon.
+/// Returns how `process` ended, which it has to do soon.
 pub(crate) fn wait(process: &mut Child, who: &str) -> std::process::ExitStatus {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The content of files: written, read, cut off, set aside, mapped, copied.
+//! File content: write, read, truncate, preallocate, map, copy.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -37,7 +37,7 @@ fn what_is_written_is_read_also_past_the_caches_and_after_a_remount() {
         direct.read_exact_at(&mut read, 4096).unwrap();
         assert!(read == data);
         assert!(fs::read(dir.join("direct")).unwrap()[4096..] == data);
-        // What is cached and what is not see the same.
+        // Cached and direct accesses see the same data.
         let cached = File::options().write(true).open(dir.join("direct")).unwrap();
         cached.write_all_at(b"cached", 8192).unwrap();
         let mut read = [0; 6];
@@ -92,7 +92,7 @@ fn appends_go_to_the_end() {
                 .collect();
             assert_eq!(own, (0..200).collect::<Vec<_>>());
         }
-        // Appending is of the moment, not of the file.
+        // O_APPEND can be switched while the file is open.
         let mut file = File::options().append(true).read(true).open(&path).unwrap();
         let flags = rustix::fs::fcntl_getfl(&file).unwrap();
         rustix::fs::fcntl_setfl(&file, flags & !rustix::fs::OFlags::APPEND).unwrap();
@@ -119,7 +119,7 @@ fn files_are_cut_off_set_aside_and_full_of_holes() {
         let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(1 << 30));
         assert_eq!(end, Err(rustix::io::Errno::NXIO));
         assert_eq!(seek(SeekFrom::End(0)).unwrap(), (1 << 20) + 20_000);
-        // A hole in what the kernel has cached.
+        // Punches a hole into content that the kernel has cached.
         let mut read = vec![9; 8192];
         file.read_exact_at(&mut read, 1 << 20).unwrap();
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -137,7 +137,7 @@ fn files_are_cut_off_set_aside_and_full_of_holes() {
         assert_eq!(file.metadata().unwrap().len(), 9 << 20);
         let refused = fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
         assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
-        // What was cut off is zeroes when it is there again.
+        // After truncation and extension the bytes are zeroes.
         file.write_all_at(&[5; 10_000], 0).unwrap();
         file.set_len(5_000).unwrap();
         file.set_len(10_000).unwrap();
@@ -203,7 +203,7 @@ with open("mapped", "rb") as f:
 "#;
     fs::write(served.beside("mapped.py"), script).unwrap();
     served.sh("python3 ../mapped.py");
-    // A program that is on the mount.
+    // Executes a program on the mount.
     served.sh("cp /bin/true program; ./program");
     let mut served = served;
     served.unmount();
@@ -230,8 +230,7 @@ fn a_full_file_system_says_so_and_goes_on() {
         assert!(written > 4 << 20, "{written}");
         fs::remove_file(dir.join("fill")).unwrap();
         drop(file);
-        // The kernel says of a closed file that it is closed, and does not wait for the answer: it is
-        // deleted soon.
+        // The kernel does not wait for the answer to RELEASE: the file is deleted soon after close.
         let begun = Instant::now();
         while let Err(error) = fs::write(dir.join("small"), b"fits") {
             assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
@@ -241,13 +240,13 @@ fn a_full_file_system_says_so_and_goes_on() {
     served.end();
 }
 
-/// The library changes files in the process that serves them. The kernel keeps what it knows, for
-/// an hour here, until it is told.
+/// The serving process changes files through the library. The kernel keeps what it has cached, here
+/// for an hour, until it is notified.
 #[test]
 fn changes_past_the_kernel_are_seen_once_it_is_told() {
     let options = Options { timeout: Duration::from_secs(3600), ..Options::default() };
     let Some(served) = Served::new("64M", &options) else { return };
-    // The bytes that are not 0, the size, the mode, and whether `new` is there.
+    // Returns the number of bytes that are not 0, the size, the mode, and whether `new` exists.
     let seen = || {
         served.used(|dir| {
             let bytes = fs::read(dir.join("file")).unwrap();
@@ -277,7 +276,7 @@ fn changes_past_the_kernel_are_seen_once_it_is_told() {
     fs.set_permissions("file", 0o640).unwrap();
     mount.attributes_changed(ino).unwrap();
     assert_eq!(seen(), (3100, 20_100, 0o640, true));
-    // What the kernel does not know is no error.
+    // A notice for an inode that the kernel does not know is no error.
     mount.content_changed(4_000_000, 0..u64::MAX).unwrap();
     drop(file);
     served.end();

@@ -1,4 +1,4 @@
-//! Databases that know nothing of it: what they have written is there, in their next process too.
+//! Databases on the mount: the next process finds what they have written, too.
 
 use meantime_mount::Options;
 use meantime_testkit::e2fs;
@@ -16,7 +16,7 @@ fn rocksdb_finds_what_it_wrote() {
     served.sh(&format!("{db} --benchmarks=fillsync > /dev/null 2>&1"));
     let all = "(3000 of 3000 found)";
     let filled = served.sh(&format!("{db} --benchmarks=fillseq,readrandom 2>&1"));
-    // Numbers are drawn with repetition; of those that are there each is found.
+    // Numbers are drawn with repetition; each that was written is found.
     assert!(filled.contains(all), "{filled}");
     for how in ["--mmap_read=1", "--use_direct_reads --use_direct_io_for_flush_and_compaction"] {
         let text = served.sh(&format!(
@@ -46,7 +46,8 @@ fn lmdb_maps_what_it_wrote() {
         return;
     }
     let Some(served) = Served::new("128M", &Options::default()) else { return };
-    // Each key and each value is a line. Readers beside the writer share its lock file's mapping.
+    // Each key and each value is a line. Readers concurrent with the writer share its lock file's
+    // mapping.
     let text = served.sh(
         "for n in $(seq 10000 11499); do printf 'key%d\\nvalue %0200d\\n' $n $n; done > text
          mkdir db

@@ -1,4 +1,4 @@
-//! What the kernel keeps of attributes is what they are.
+//! The attributes that the kernel caches are the file system's.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
@@ -30,7 +30,7 @@ fn attributes(path: &Path, how: AtFlags) -> Attributes {
     )
 }
 
-/// A change, by its name.
+/// A change and its name.
 type Change = (&'static str, fn(&Path));
 
 const CHANGES: &[Change] = &[
@@ -100,7 +100,7 @@ fn attributes_that_the_kernel_keeps_are_those_of_the_file() {
                 let fresh = attributes(&path, AtFlags::STATX_FORCE_SYNC);
                 assert_eq!(kept, fresh, "{change}: {}", path.display());
             }
-            // Times differ from one change to the next.
+            // So that times differ from one change to the next.
             std::thread::sleep(Duration::from_millis(5));
         }
     });

@@ -1,4 +1,4 @@
-//! Mounts of ours in the kernel, as programs see them.
+//! Mounts in the kernel, as programs see them.
 
 mod content;
 mod databases;

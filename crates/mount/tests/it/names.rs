@@ -1,4 +1,4 @@
-//! Names: made, found, listed, changed, removed.
+//! Names: create, look up, list, rename, remove.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -53,7 +53,7 @@ fn large_directories_are_listed_whole_while_they_change() {
         let names: BTreeSet<_> =
             fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names.len(), 3000);
-        // What is there all the while comes once, with its own inode.
+        // An entry that is there all the time is listed once, with its own inode number.
         let mut seen = BTreeSet::new();
         for (at, entry) in fs::read_dir(&dir).unwrap().enumerate() {
             let entry = entry.unwrap();
@@ -123,7 +123,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"another");
         fs::remove_file(&path).unwrap();
-        // One that never had a name gets one.
+        // An O_TMPFILE file gets its first name.
         let mut nameless =
             File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(dir).unwrap();
         nameless.write_all(b"nameless").unwrap();
@@ -134,7 +134,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
         assert_eq!(fs::read(dir.join("named")).unwrap(), b"nameless");
         fs::remove_file(dir.join("named")).unwrap();
         drop(File::options().write(true).custom_flags(libc::O_TMPFILE).open(dir).unwrap());
-        // A directory that was removed is empty, and nothing can be made in it.
+        // A removed directory is empty, and nothing can be created in it.
         fs::create_dir(dir.join("d")).unwrap();
         let open = File::open(dir.join("d")).unwrap();
         fs::remove_dir(dir.join("d")).unwrap();
@@ -149,7 +149,7 @@ fn what_has_no_name_lives_as_long_as_it_is_open() {
 }
 
 impl Served {
-    /// Free inodes and blocks of the file system as `statfs` tells them.
+    /// Returns free inodes and blocks as `statfs` reports them.
     fn unmounted_usage(&self) -> (u64, u64) {
         self.used(|dir| {
             let usage = rustix::fs::statvfs(dir).unwrap();

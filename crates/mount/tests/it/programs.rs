@@ -1,4 +1,4 @@
-//! Programs that know nothing of it.
+//! Ordinary programs on the mount.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use meantime_testkit::e2fs;
 
 use crate::served::Served;
 
-/// Where a program of ours is.
+/// Returns the path of a program's source.
 pub(crate) fn source(name: &str) -> String {
     format!("{}/tests/it/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether this library is there; prints that it is not.
+/// Returns whether this library is installed; if not, prints that the test is skipped.
 pub(crate) fn is_library(name: &str, package: &str) -> bool {
     let is = Path::new("/usr/lib/x86_64-linux-gnu").join(name).exists();
     if !is {
@@ -171,7 +171,7 @@ fn go_programs_need_no_c_library() {
     if !e2fs::has("go") {
         return;
     }
-    // Compiled elsewhere: only the program is what this is about.
+    // Compiled outside the mount: only the program is tested.
     let (program, source) = (served.beside("program"), source("files.go"));
     let program = program.display();
     served.sh(&format!("CGO_ENABLED=0 go build -o {program} {source}"));

@@ -1,4 +1,4 @@
-//! Who may do what, and the attributes that say so.
+//! Permissions, and the attributes that define them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ fn for_all() -> Options {
     Options { allow_other: true, ..Options::default() }
 }
 
-/// Runs what follows as somebody who is nobody.
+/// Runs the following command as an unprivileged user.
 const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
@@ -24,7 +24,7 @@ fn the_kernel_checks_permissions_by_what_the_disk_says() {
     if !e2fs::has("setpriv") {
         return;
     }
-    // The directory of the mount has to be reached.
+    // Other users have to reach the mount's directory.
     served
         .sh("chmod 755 .. .; echo secret > secret; chmod 600 secret; mkdir open; chmod 1777 open");
     served.sh(&format!("! {NOBODY} cat secret 2> /dev/null"));
@@ -35,7 +35,7 @@ fn the_kernel_checks_permissions_by_what_the_disk_says() {
     served.sh("touch open/root");
     served.sh(&format!("! {NOBODY} rm -f open/root 2> /dev/null"));
     served.sh(&format!("! {NOBODY} chown 0 open/own 2> /dev/null"));
-    // A directory hands its group on.
+    // A set-group directory passes its group on.
     served.sh("mkdir group; chgrp 12 group; chmod 2777 group");
     served.sh(&format!("{NOBODY} mkdir group/sub; {NOBODY} touch group/file"));
     let owned = served.sh("stat -c '%g %a' group/sub group/file");
@@ -61,7 +61,7 @@ fn set_user_bits_go_when_somebody_else_writes() {
         served.sh(&format!("{NOBODY} {change}"));
         assert_eq!(served.sh("stat -c %a program"), left, "{change}");
     }
-    // (A group that cannot run it is no matter for a write: the kernel does not tell us then.)
+    // (The kernel sends no kill flag for a set-group bit without group execution.)
     served.sh(&format!("chmod 6666 program; {NOBODY} fallocate -l 200000 program"));
     assert_eq!(served.sh("stat -c %a program"), "666");
     served.sh("echo x > program; chmod 6777 program; echo y >> program");
@@ -69,7 +69,7 @@ fn set_user_bits_go_when_somebody_else_writes() {
     served.sh("chown 1 program");
     assert_eq!(served.sh("stat -c %a program"), "777");
     served.used(|dir| {
-        // (struct vfs_cap_data, of version 2: all bits clear but that it is one.)
+        // (struct vfs_cap_data, version 2: all bits clear except the version.)
         let mut capability = [0; 20];
         capability[..4].copy_from_slice(&0x0200_0000_u32.to_le_bytes());
         let name = "security.capability";
@@ -112,7 +112,7 @@ fn attributes_are_set_listed_and_removed() {
     served.end();
 }
 
-/// A list as `setxattr` has it: version 2, then tag, permissions and number of each entry.
+/// Returns an ACL as `setxattr` takes it: version 2, then tag, permissions and ID of each entry.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -148,7 +148,7 @@ fn access_lists_count_and_are_handed_on() {
     assert_eq!(served.sh("stat -c %a file"), "640", "the mask is the group's");
     assert_eq!(served.sh(&format!("{NOBODY} cat file")), "text");
     served.sh(&format!("! {NOBODY} sh -c 'echo x >> file' 2> /dev/null"));
-    // With a default list the umask does not count.
+    // With a default ACL the umask has no effect.
     served
         .sh(&format!("umask 077; touch dir/new; mkdir dir/sub; {NOBODY} sh -c 'echo y > dir/new'"));
     assert_eq!(served.sh("stat -c %a dir/new dir/sub"), "660\n770");
@@ -170,7 +170,7 @@ fn times_are_kept_and_set() {
         file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(early)).unwrap();
         let metadata = fs::metadata(dir.join("file")).unwrap();
         assert_eq!((metadata.modified().unwrap(), metadata.accessed().unwrap()), (time, early));
-        // A change of the mode leaves them, and is noted.
+        // A change of the mode keeps them, and updates ctime.
         let changed = metadata.ctime_nsec();
         fs::set_permissions(dir.join("file"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();
@@ -195,7 +195,7 @@ fn flags_of_inodes_are_seen_and_obeyed() {
         "chattr -a +i file; ! sh -c 'echo x >> file' 2> /dev/null; ! mv file other 2> /dev/null",
     );
     served.sh("chattr -i file; echo three >> file");
-    // Nor by what was opened before.
+    // An immutable file cannot be changed through earlier descriptors, either.
     let (open, from) = served.used(|dir| {
         let open = File::options().write(true).open(dir.join("file")).unwrap();
         (open, File::open(dir.join("file")).unwrap())
@@ -209,7 +209,7 @@ fn flags_of_inodes_are_seen_and_obeyed() {
     served.sh("chattr -i file");
     assert_eq!(served.sh("cat file"), "one\ntwo\nthree");
     served.sh("lsattr -v file > /dev/null; lsattr -p file > /dev/null");
-    // (chattr looks at the file first, so the kernel has what it was before.)
+    // (chattr reads the file's attributes first, so the kernel has the old ones cached.)
     let changed = "stat -c %z file";
     served.sh(&format!("a=$({changed}); chattr +A file; b=$({changed}); test \"$a\" != \"$b\""));
     if e2fs::has("fstrim") {

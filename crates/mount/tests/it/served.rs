@@ -1,7 +1,7 @@
-//! A mount of an image, which this process serves, and what uses it.
+//! A mount of an image that this process serves, and ways to use it.
 //!
-//! Nothing here uses the mount in a thread that could not be waited for: with a server that does
-//! not answer, that would wait for ever, and the test with it.
+//! Every use of the mount is in a thread or process with a time limit: with a server that does not
+//! answer, the test would otherwise hang.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use meantime_ext4::{FileSystem, MountOptions};
 use meantime_mount::{Mount, Options, ServeError, SessionError};
 use meantime_testkit::{e2fs, image};
 
-/// No use of a mount takes longer.
+/// Time limit for any use of a mount.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Served {
@@ -22,7 +22,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// A new file system of `size`, mounted; `None`, with a message, where that may not be done.
+    /// Makes and mounts a file system of `size`; `None`, with a message, where that is not
+    /// permitted.
     pub(crate) fn new(size: &str, options: &Options) -> Option<Self> {
         Self::with(size, &[], options, &MountOptions { write: true, ..MountOptions::default() })
     }
@@ -43,7 +44,7 @@ impl Served {
         served.mount(options, file_system).then_some(served)
     }
 
-    /// Mounts it, once more perhaps. False: this may not be done here.
+    /// Mounts it, possibly again. Returns false if that is not permitted here.
     pub(crate) fn mount(&mut self, options: &Options, file_system: &MountOptions) -> bool {
         let fs = image::mount(&self.image, file_system);
         match Mount::new(fs, &self.dir(), options) {
@@ -61,17 +62,17 @@ impl Served {
         }
     }
 
-    /// Where it is mounted.
+    /// Returns the mount's directory.
     pub(crate) fn dir(&self) -> PathBuf {
         self.scratch.path().join("at")
     }
 
-    /// A place beside it that is not of the mount.
+    /// Returns a path beside the mount, outside of it.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
-    /// Has `use_it` use the mount in a thread of its own.
+    /// Runs `use_it` on the mount in a thread of its own.
     pub(crate) fn used<T: Send + 'static>(
         &self,
         use_it: impl FnOnce(&Path) -> T + Send + 'static,
@@ -84,14 +85,14 @@ impl Served {
             used
         });
         if wait.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // What waits gets errors then.
+            // Blocked requests get errors then.
             let _ = Command::new("umount").arg("-f").arg(self.dir()).status();
             panic!("the mount did not answer");
         }
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs `script` in the mount's root: its standard output, without the last line's end.
+    /// Runs `script` in the mount's root. Returns its standard output without the last line end.
     pub(crate) fn sh(&self, script: &str) -> String {
         let script = format!("cd '{}'\n{script}", self.dir().display());
         run(PATIENCE.as_secs(), None, |command| {
@@ -99,23 +100,23 @@ impl Served {
         })
     }
 
-    /// Runs the program that `tell` names, for so many seconds at most, in the mount's root.
+    /// Runs the program that `tell` sets, for at most `seconds`, in the mount's root.
     pub(crate) fn run_for(&self, seconds: u64, tell: impl FnOnce(&mut Command)) -> String {
         run(seconds, Some(&self.dir()), tell)
     }
 
-    /// The mount, for what this process does beside it.
+    /// Returns the mount, for changes that this process makes through the library.
     pub(crate) fn mounted(&self) -> &Mount {
         self.mount.as_ref().unwrap()
     }
 
-    /// What the mount is served by.
+    /// Takes the mount out.
     pub(crate) fn take(&mut self) -> Mount {
         self.mount.take().unwrap()
     }
 
-    /// Unmounts it. A process that another thread is just starting has this one's files, for a
-    /// moment.
+    /// Unmounts it. Retries while it is busy: a process that another thread is just starting has
+    /// inherited this one's open files for a moment.
     pub(crate) fn unmount(&mut self) {
         let begun = Instant::now();
         let mut mount = self.take();
@@ -133,19 +134,19 @@ impl Served {
         }
     }
 
-    /// The file system, past the kernel: nothing else has it.
+    /// Mounts the file system through the library alone.
     pub(crate) fn unmounted(&self) -> FileSystem {
         image::mount(&self.image, &MountOptions::default())
     }
 
-    /// Unmounts it, and e2fsck finds nothing wrong with it.
+    /// Unmounts it, and checks it with e2fsck.
     pub(crate) fn end(mut self) {
         self.unmount();
         e2fs::run("e2fsck", &["-fn", self.image.to_str().unwrap()]);
     }
 }
 
-/// The standard output of a program, which must succeed.
+/// Returns the standard output of a program, which must succeed.
 fn run(seconds: u64, dir: Option<&Path>, tell: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", &seconds.to_string()]).stdin(Stdio::null());

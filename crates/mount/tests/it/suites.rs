@@ -1,4 +1,4 @@
-//! Other people's suites, where a variable says where they are.
+//! Suites of other projects, if an environment variable names them.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use meantime_testkit::e2fs;
 
 use crate::served::Served;
 
-/// `MEANTIME_PJDFSTEST`: the directory of a pjdfstest that was built. `MEANTIME_PJDFSTEST_PARTS`:
-/// which of its tests, separated by spaces; all, without it.
+/// `MEANTIME_PJDFSTEST`: the directory of a built pjdfstest. `MEANTIME_PJDFSTEST_PARTS`: its tests
+/// to run, separated by spaces; all by default.
 #[test]
 fn pjdfstest() {
     let Some(suite) = std::env::var_os("MEANTIME_PJDFSTEST").map(PathBuf::from) else {
@@ -17,7 +17,7 @@ fn pjdfstest() {
     if !e2fs::has("prove") {
         return;
     }
-    // Every test begins with a mount's root that others can reach.
+    // Every test needs a root directory that other users can reach.
     let options = Options { allow_other: true, ..Options::default() };
     let Some(served) = Served::new("512M", &options) else { return };
     served.sh("chmod 755 .. .");
