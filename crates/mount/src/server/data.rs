@@ -150,12 +150,17 @@ impl Server {
             self.fs.set_metadata(node, &dropped)?;
             // The kernel does not expect a write to change the mode.
             answer.stale = Some(nodeid(node.ino()));
-        } else if !open.is_unprivileged_at(epoch) && self.fs.attribute(node, CAPABILITY).is_ok() {
-            match self.fs.remove_attribute(node, CAPABILITY) {
-                // Another write removed it first.
-                Ok(()) | Err(Error::NoAttribute) => {}
-                Err(error) => return Err(error.into()),
+        } else if !open.is_unprivileged_at(epoch) {
+            // As in the kernel, an attribute that cannot be read counts as none.
+            if self.fs.attribute(node, CAPABILITY).is_ok() {
+                match self.fs.remove_attribute(node, CAPABILITY) {
+                    // Another write removed it first.
+                    Ok(()) | Err(Error::NoAttribute) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
+            // Only now: a write beside this one must not pass before they are gone.
+            open.note_unprivileged(epoch);
         }
         Ok(())
     }

@@ -23,9 +23,14 @@ impl OpenFile {
         Self { file, only_appended, unprivileged_at: AtomicU64::new(0) }
     }
 
-    /// Returns whether capabilities were already looked for at `epoch`, and records `epoch`.
+    /// Returns whether the file was found without capabilities at `epoch`.
     pub(crate) fn is_unprivileged_at(&self, epoch: u64) -> bool {
-        self.unprivileged_at.swap(epoch, Ordering::Relaxed) == epoch
+        self.unprivileged_at.load(Ordering::Acquire) == epoch
+    }
+
+    /// Records that the file has no capabilities at `epoch`.
+    pub(crate) fn note_unprivileged(&self, epoch: u64) {
+        self.unprivileged_at.store(epoch, Ordering::Release);
     }
 }
 

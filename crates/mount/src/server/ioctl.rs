@@ -68,7 +68,6 @@ impl Server {
                 // The kernel does not expect an ioctl to change ctime.
                 answer.stale = Some(request.header.nodeid);
                 self.changed()?;
-                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             GETVERSION | GETVERSION_32 => {
@@ -93,7 +92,6 @@ impl Server {
                 }
                 answer.stale = Some(request.header.nodeid);
                 self.changed()?;
-                answer.stale = Some(request.header.nodeid);
                 put_out(&[], &asked, answer)
             }
             FITRIM => self.trim(request, &node, given, &asked, answer),

@@ -13,7 +13,8 @@ use crate::fuse::{Opcode, Request};
 /// `FUSE_KERNEL_VERSION`, and the newest minor version whose structures we define.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
-/// The oldest minor version: Linux 5.4. (All structures have the same length there.)
+/// The oldest minor version whose structures have the same length: Linux 5.4. What is [`NEEDED`]
+/// came later.
 const MINOR_MIN: u32 = 31;
 
 /// The features that we use if the kernel offers them.
@@ -85,7 +86,7 @@ fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
     if asked.major < MAJOR || asked.minor < MINOR_MIN {
         return Err(format!(
             "the kernel speaks version {}.{} of FUSE, and {MAJOR}.{MINOR_MIN} or later is needed \
-             (Linux 5.4)",
+             (Linux 5.13)",
             asked.major, asked.minor
         ));
     }
@@ -95,7 +96,7 @@ fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
         flags |= u64::from(asked.flags) & init::AUTO_INVAL_DATA;
     }
     if flags & NEEDED != NEEDED {
-        return Err("the kernel is too old: Linux 5.12 or later is needed".to_owned());
+        return Err("the kernel is too old: Linux 5.13 or later is needed".to_owned());
     }
     let answer = InitOut {
         major: MAJOR,
@@ -141,7 +142,7 @@ mod tests {
         assert!(answer(&asked(7, 30), 0).is_err());
         assert!(answer(&asked(6, 40), 0).is_err());
         let old = InitIn { flags: 0, ..asked(7, 31) };
-        assert!(answer(&old, 0).unwrap_err().contains("5.12"));
+        assert!(answer(&old, 0).unwrap_err().contains("5.13"));
         let (told, is_agreed) = answer(&asked(8, 0), 0).unwrap();
         assert!(!is_agreed && told.major == 7);
     }
