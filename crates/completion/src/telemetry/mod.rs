@@ -228,6 +228,8 @@ impl Telemetry {
     /// Registers a channel to `device`, which waits by `policy`, at `now_ns`.
     pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        // A system call, once a thread: not on the path of an I/O.
+        this_thread();
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
         let policy_words = state::policy_words(&policy.to_string());
         let control = Arc::new(ChannelControl {
@@ -306,7 +308,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// The calling thread's number.
+/// The calling thread's number: asked of the kernel once.
 fn this_thread() -> u64 {
     thread_local! {
         static ID: u64 = rustix::thread::gettid().as_raw_nonzero().get() as u64;
