@@ -1,32 +1,33 @@
 //! The volatile write cache.
 //!
 //! The medium always holds the data that a read must return, so reads never look anything up. The
-//! cache keeps what a power cut would undo: for each block with unflushed data its content on the
-//! non-volatile medium (*base*), and, in order, the writes that are not there yet (*log*). A power
-//! cut restores every base and then replays a random subset of the log, each of its writes whole,
-//! as a real device may have written any of them back before it died. Seen from outside this is a
-//! cache in front of the medium; FLUSH drops the log, which is cheap.
+//! cache keeps what a power cut would undo: in order, the writes that are not on the non-volatile
+//! medium yet (*log*), each with the content that it replaced. A power cut undoes them from the last
+//! to the first and then repeats a random subset, each atomic unit whole, as a real device may have
+//! written any of them back before it died. Seen from outside this is a cache in front of the
+//! medium; FLUSH drops the log, which is cheap.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::Rng;
 use crate::medium::Medium;
 
-/// One write of at most the atomic unit, whole blocks.
+/// Buffers of dropped writes that are kept for the next ones, and the largest of them.
+const SPARES_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 256 << 10;
+
+/// One write, of whole blocks.
 struct Logged {
     offset: u64,
     block_bytes: u32,
-    data: Box<[u8]>,
+    /// The content that it replaced.
+    replaced: Vec<u8>,
+    /// The first bytes are on the non-volatile medium already: whole atomic units, or all.
+    written_back: usize,
     /// Written with FUA: a power cut never loses it.
     durable: bool,
-    /// Fault injection: a power cut may lose a part of it.
+    /// Fault injection: a power cut may lose a part of each atomic unit.
     torn: bool,
-}
-
-/// A block's content on the non-volatile medium, and the number of logged writes that cover it.
-struct Base {
-    data: Box<[u8]>,
-    writes: u32,
 }
 
 /// The range of a write: whole blocks of one namespace.
@@ -38,29 +39,25 @@ pub(crate) struct Extent {
 }
 
 pub(crate) struct WriteCache {
-    /// By byte offset on the medium. Never iterated in an order that matters.
-    base: HashMap<u64, Base>,
     log: VecDeque<Logged>,
+    /// Bytes of the log that are not written back, and those of them that a power cut may lose.
     log_bytes: u64,
+    unflushed_bytes: u64,
     capacity_bytes: u64,
     /// Power-fail atomic unit, in blocks.
     atomic_blocks: u32,
-}
-
-fn read(medium: &Medium, offset: u64, len: usize) -> Box<[u8]> {
-    let mut data = vec![0; len].into_boxed_slice();
-    medium.span(offset, len).read(&mut data);
-    data
+    spares: Vec<Vec<u8>>,
 }
 
 impl WriteCache {
     pub(crate) fn new(capacity_bytes: u64, atomic_blocks: u32) -> Self {
         Self {
-            base: HashMap::new(),
             log: VecDeque::new(),
             log_bytes: 0,
+            unflushed_bytes: 0,
             capacity_bytes,
             atomic_blocks,
+            spares: Vec::new(),
         }
     }
 
@@ -79,103 +76,100 @@ impl WriteCache {
         write: impl FnOnce(),
     ) {
         let Extent { offset, len, block_bytes } = extent;
-        let block = u64::from(block_bytes);
-        let mut blocks = (0..len / block).map(|i| offset + i * block);
-        if durable && !blocks.clone().any(|at| self.base.contains_key(&at)) {
+        if durable && self.log.is_empty() {
             // No unflushed data underneath: straight to the medium.
             write();
             return;
         }
-        blocks.by_ref().for_each(|at| {
-            let fresh = || Base { data: read(medium, at, block_bytes as usize), writes: 0 };
-            self.base.entry(at).or_insert_with(fresh);
-        });
+        let mut replaced = self.spares.pop().unwrap_or_default();
+        replaced.resize(len as usize, 0);
+        medium.span(offset, len as usize).read(&mut replaced);
         write();
-        let unit = block * u64::from(self.atomic_blocks);
-        let mut at = 0;
-        while at < len {
-            let part = unit.min(len - at);
-            let data = read(medium, offset + at, part as usize);
-            for covered in (0..part / block).map(|i| offset + at + i * block) {
-                if let Some(base) = self.base.get_mut(&covered) {
-                    base.writes += 1;
-                }
-            }
-            self.log_bytes += part;
-            self.log.push_back(Logged {
-                offset: offset + at,
-                block_bytes,
-                data,
-                durable,
-                torn: false,
-            });
-            at += part;
-        }
+        self.log_bytes += len;
+        self.unflushed_bytes += if durable { 0 } else { len };
+        let logged =
+            Logged { offset, block_bytes, replaced, written_back: 0, durable, torn: false };
+        self.log.push_back(logged);
         while self.log_bytes > self.capacity_bytes {
             self.evict();
         }
     }
 
-    /// Writes the oldest logged write back.
+    /// Writes the oldest atomic unit back.
     fn evict(&mut self) {
-        let Some(oldest) = self.log.pop_front() else { return };
-        self.log_bytes -= oldest.data.len() as u64;
-        for (i, data) in oldest.data.chunks_exact(oldest.block_bytes as usize).enumerate() {
-            let at = oldest.offset + i as u64 * u64::from(oldest.block_bytes);
-            let Some(base) = self.base.get_mut(&at) else { continue };
-            base.writes -= 1;
-            if base.writes == 0 {
-                self.base.remove(&at);
-            } else {
-                base.data.copy_from_slice(data);
-            }
+        let Some(oldest) = self.log.front_mut() else { return };
+        let unit = oldest.block_bytes as usize * self.atomic_blocks as usize;
+        let part = unit.min(oldest.replaced.len() - oldest.written_back);
+        oldest.written_back += part;
+        self.log_bytes -= part as u64;
+        self.unflushed_bytes -= if oldest.durable { 0 } else { part as u64 };
+        if oldest.written_back == oldest.replaced.len()
+            && let Some(oldest) = self.log.pop_front()
+        {
+            keep(&mut self.spares, oldest);
         }
     }
 
     /// Makes all completed writes non-volatile.
     pub(crate) fn flush(&mut self) {
-        self.base.clear();
-        self.log.clear();
-        self.log_bytes = 0;
+        self.log.drain(..).for_each(|logged| keep(&mut self.spares, logged));
+        (self.log_bytes, self.unflushed_bytes) = (0, 0);
     }
 
     /// Bytes that a power cut could lose.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.log_bytes
+        self.unflushed_bytes
     }
 
     /// Fault injection: a power cut may tear the last write, which is the `len` bytes at `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
-        let mut left = len;
-        for logged in self.log.iter_mut().rev() {
-            if left == 0 || logged.offset.wrapping_sub(offset) >= len {
-                break;
-            }
-            logged.torn = true;
-            left = left.saturating_sub(logged.data.len() as u64);
+        if let Some(last) = self.log.back_mut()
+            && last.offset == offset
+            && last.replaced.len() as u64 == len
+        {
+            last.torn = true;
         }
     }
 
-    /// Power fails: any subset of the unflushed writes is lost. Returns the numbers of writes lost,
-    /// and torn.
+    /// Power fails: any subset of the unflushed writes is lost. Returns the numbers of atomic units
+    /// lost, and torn.
     pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> (u64, u64) {
-        for (&at, base) in &self.base {
-            medium.span(at, base.data.len()).write(&base.data);
+        // Each write's buffer holds what it wrote afterwards.
+        let mut written = Vec::new();
+        for Logged { offset, replaced, written_back, .. } in self.log.iter_mut().rev() {
+            let undone = &mut replaced[*written_back..];
+            let span = || medium.span(*offset + *written_back as u64, undone.len());
+            written.resize(undone.len(), 0);
+            span().read(&mut written);
+            span().write(undone);
+            undone.copy_from_slice(&written);
         }
         let (mut lost, mut torn) = (0, 0);
         for logged in &self.log {
-            if logged.torn && !logged.durable {
-                let kept = 1 + rng.below(logged.data.len() as u64 - 1) as usize;
-                medium.span(logged.offset, kept).write(&logged.data[..kept]);
-                torn += 1;
-            } else if logged.durable || rng.next_u64() & 1 == 0 {
-                medium.span(logged.offset, logged.data.len()).write(&logged.data);
-            } else {
-                lost += 1;
+            let unit = logged.block_bytes as usize * self.atomic_blocks as usize;
+            let mut at = logged.offset + logged.written_back as u64;
+            for part in logged.replaced[logged.written_back..].chunks(unit) {
+                if logged.torn && !logged.durable {
+                    let kept = 1 + rng.below(part.len() as u64 - 1) as usize;
+                    medium.span(at, kept).write(&part[..kept]);
+                    torn += 1;
+                } else if logged.durable || rng.next_u64() & 1 == 0 {
+                    medium.span(at, part.len()).write(part);
+                } else {
+                    lost += 1;
+                }
+                at += part.len() as u64;
             }
         }
         self.flush();
         (lost, torn)
+    }
+}
+
+/// Keeps the buffer of a write that has left the log.
+fn keep(spares: &mut Vec<Vec<u8>>, logged: Logged) {
+    if spares.len() < SPARES_MAX && logged.replaced.capacity() <= SPARE_BYTES_MAX {
+        spares.push(logged.replaced);
     }
 }
 
@@ -200,7 +194,8 @@ mod tests {
     }
 
     fn byte(medium: &Medium, lba: u64) -> u8 {
-        let block = read(medium, lba * 512, 512);
+        let mut block = [0; 512];
+        medium.span(lba * 512, 512).read(&mut block);
         assert!(block.iter().all(|&b| b == block[0]), "a block is never torn");
         block[0]
     }
