@@ -21,7 +21,8 @@
 //!
 //! Making or removing a name makes the kernel fetch its directory's attributes again: it checks
 //! permissions, and treats any change of a directory as a possible change of its mode. `FLUSH` is
-//! answered, never with ENOSYS: it is how we see that a file is closed.
+//! answered although there is nothing to do: after ENOSYS the kernel would never again tell us that
+//! a file is closed.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -29,8 +30,8 @@
 //!   session/   a connection: /dev/fuse and the mount (kernel, fusermount, namespace), init (what
 //!                both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
-//!                directories, extended, ioctl; handles (what is open); answer;
-//!                kept (the kernel's cache beside direct writes)
+//!                directories, extended, ioctl; handles (what is open); answer; notice (what
+//!                the kernel is told unasked); kept (its cache beside direct writes)
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
 //!   options    the words after -o

@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use meantime_block::control::{self, ControlServer};
 use meantime_block::{Access, OpenError, OpenOptions};
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, ServeError, Words};
@@ -101,6 +102,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
         let _ = rustix::process::setsid();
     }
     signal::catch();
+    let _control = control();
     let fs = open(device, words)?;
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
@@ -124,6 +126,16 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     drop(fs);
     end(mount)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has `meantime top` find this process, while the result lives.
+pub(crate) fn control() -> Option<ControlServer> {
+    let served = control::own_path().and_then(|path| control::serve(&path));
+    served
+        .inspect_err(|error| {
+            warn(format_args!("`meantime top` cannot look at this mount: {error}"));
+        })
+        .ok()
 }
 
 /// Opens `device`, and mounts its file system in this process, not yet in the kernel.

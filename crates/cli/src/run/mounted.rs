@@ -56,6 +56,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     // The program's process starts while the device is being opened.
     let mut program = Program(inside(args, theirs).map_err(failed)?);
     signal::forward_to(program.pid());
+    let _control = mount::control();
     let fs = mount::open(&args.device, &words)?;
     let device = match namespace::entered(&ours) {
         Ok(Some(device)) => device,

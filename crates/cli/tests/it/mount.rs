@@ -6,7 +6,7 @@ use std::process::Command;
 use meantime_testkit::e2fs;
 use meantime_testkit::image::scratch;
 
-use crate::common::{run, succeed};
+use crate::common::{meantime, run, succeed};
 
 /// Makes a directory with an image and an empty directory; `None`, with a message, where mounting
 /// is not permitted.
@@ -57,6 +57,25 @@ fn a_mount_is_in_the_background_until_it_is_unmounted() {
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/file"]).stdout, "text\n");
     let refused = run(dir, &["umount", "at"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("nothing"), "{refused:?}");
+}
+
+#[test]
+fn top_looks_at_a_mount() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let run = |args: &[&str]| {
+        let output = meantime(dir, args).env("XDG_RUNTIME_DIR", dir).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let device = format!("file:{}?model=null", dir.join("disk.img").display());
+    run(&["mount", &device, "at"]);
+    sh(dir, "for n in 1 2 3; do echo $n > at/file; sync at/file; done");
+    let pid = sh(dir, "pgrep -f \"mount file:$PWD/disk.img.*--announce\"");
+    let seen = run(&["top", pid.trim(), "--once", "--json", "--interval", "0.2"]);
+    let seen: serde_json::Value = serde_json::from_str(&seen).unwrap();
+    assert!(!seen["queues"].as_array().unwrap().is_empty(), "{seen}");
+    run(&["umount", "at"]);
 }
 
 #[test]
