@@ -4,11 +4,12 @@
 //! number, until it ends. `meantime umount` connects to it before it unmounts. The process accepts
 //! no connection; when it ends, the kernel closes the socket, and `umount` sees that.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use meantime_hw::mountinfo::{self, MountEntry};
 
@@ -17,6 +18,8 @@ use crate::failure::Failure;
 
 /// The file system type of our mounts.
 pub(super) const KIND: &str = "fuse.meantime";
+/// How long a process that is about to end may keep the socket of a new mount.
+const OTHER_ENDS_TIME: Duration = Duration::from_secs(20);
 
 /// Finds the mount at `dir` in the text of mountinfo: the last entry is on top.
 fn mounted_at(dir: &Path, mountinfo: &str) -> Option<MountEntry> {
@@ -57,7 +60,28 @@ fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
 /// Creates the socket of the mount at `dir`, for whose end `meantime umount` waits. `None` if that
 /// fails; `umount` does not wait then.
 pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
-    UnixListener::bind_addr(&address(&find(dir)?).ok()?).ok()
+    listen(&address(&find(dir)?).ok()?).ok()
+}
+
+/// Listens at `address`. The kernel gives the number of a mount to the next one while the process of
+/// the first still writes: waits until that has ended, for [`OTHER_ENDS_TIME`] at most.
+fn listen(address: &SocketAddr) -> std::io::Result<UnixListener> {
+    let deadline = Instant::now() + OTHER_ENDS_TIME;
+    loop {
+        let error = match UnixListener::bind_addr(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => error,
+            bound => return bound,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(error);
+        }
+        // If it cannot be connected to, it has just ended.
+        if let Ok(mut other) = UnixStream::connect_addr(address) {
+            other.set_read_timeout(Some(left))?;
+            let _ = other.read(&mut [0]);
+        }
+    }
 }
 
 /// Runs `umount`.
@@ -102,6 +126,20 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_of_a_process_that_ends_is_waited_for() {
+        let name = format!("meantime-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let other = listen(&address).unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(other);
+        });
+        let ours = listen(&address).unwrap();
+        drop(ours);
+        ends.join().unwrap();
+    }
 
     #[test]
     fn mounts_are_found_by_their_place() {
