@@ -18,6 +18,7 @@
 //!   report          reads JSON of runs, and writes what the crate meantime-report makes of it
 //!   waits/          the grid of policies, live or simulated
 //!   anatomy/        single I/Os taken apart
+//!   reproduce/      the five documents' experiments; they are in the crate meantime-reproduce
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
 //!   mount/          a file system in the kernel; also as mount(8)'s helper
@@ -48,6 +49,7 @@ mod machine;
 mod mount;
 mod output;
 mod report;
+mod reproduce;
 mod run;
 mod signal;
 mod ssd;
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),
         Command::Waits(args) => waits::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Fs(args) => fs::run(args),
         Command::Bind(args) => bind::bind(args),

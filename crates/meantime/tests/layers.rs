@@ -30,6 +30,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "random", "spec", "ssd"]),
     // Results and pages: it makes no measurements.
     ("report", &[]),
+    // It runs the command, and uses nothing of what it measures.
+    ("reproduce", &["report"]),
     ("bench", &["block", "completion", "ext4", "hw", "lab", "nvme", "process", "random", "report"]),
     (
         "cli",
@@ -45,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "posix",
             "random",
             "report",
+            "reproduce",
             "spec",
             "ssd",
         ],

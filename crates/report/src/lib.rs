@@ -16,6 +16,7 @@
 //!   run/        the result of a run, and fio's forms of it: JSON, text, logs, a table
 //!   results/    a page, or a table, of the JSON of one run or several, ours or fio's
 //!   waits/      ways to wait over a grid of devices: tables, JSON and a page
+//!   reproduction/    the documents' figures, measured again: a page, Markdown
 //!   plot/       all plots, on pages and in pictures
 //!   view, escape, figures    templates, their escaper, how numbers are written
 //! ```
@@ -25,6 +26,7 @@
 mod escape;
 pub mod figures;
 pub mod plot;
+pub mod reproduction;
 pub mod results;
 pub mod run;
 mod view;

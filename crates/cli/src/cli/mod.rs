@@ -10,6 +10,7 @@ mod help;
 mod job_keys;
 mod mount;
 mod pci;
+mod reproduce;
 mod run;
 mod ssd;
 mod top;
@@ -35,6 +36,7 @@ pub(crate) use fs_write::{
 };
 pub(crate) use mount::{KernelMountArgs, MountHelperArgs, UmountArgs, UmountHelperArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
 pub(crate) use top::TopArgs;
@@ -100,6 +102,10 @@ pub(crate) enum Command {
     /// Compare ways to wait over a grid of device times and shapes
     #[command(long_about = help!("waits", "about"), after_long_help = help!("waits", "after"))]
     Waits(WaitsArgs),
+    /// Measure the tables and figures of five documents again, and judge their claims
+    #[command(long_about = help!("reproduce", "about"))]
+    #[command(after_long_help = help!("reproduce", "after"))]
+    Reproduce(ReproduceArgs),
     /// Look at the queues of a running process, and change how they wait
     #[command(long_about = help!("top", "about"), after_long_help = help!("top", "after"))]
     Top(TopArgs),
@@ -194,7 +200,8 @@ pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given: bench, report, info, copy, compare-and-write, fs, run, \
-                mount, umount, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; see `meantime --help`"
+                mount, umount, calibrate, anatomy, waits, reproduce, top, devices, bind, unbind or ssd; \
+                see `meantime --help`"
             .to_owned();
     }
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
@@ -270,6 +277,7 @@ mod tests {
             "calibrate",
             "anatomy",
             "waits",
+            "reproduce",
             "top",
             "devices",
             "bind",

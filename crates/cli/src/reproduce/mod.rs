@@ -1,0 +1,149 @@
+//! `meantime reproduce`: the documents' tables and figures, measured again.
+
+mod text;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use meantime_report::reproduction::{markdown, page};
+use meantime_reproduce::{
+    self as reproduce, Commands, Document, Documents, Experiment, Leg, Options, Outcome, Store,
+};
+use serde_json::json;
+
+use crate::cli::ReproduceArgs;
+use crate::failure::{FAILED, Failure};
+use crate::machine::{Machine, PROGRAM, REVISION};
+use crate::output::{self, Target, progress_bar};
+use crate::signal;
+
+/// Repetitions, and the time for each cell in seconds: quick and full.
+const LENGTHS: [(usize, f64); 2] = [(3, 0.25), (9, 0.5)];
+
+/// Runs the command.
+pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
+    let experiments = chosen(args)?;
+    if args.list {
+        output::print(&text::list(&experiments))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.html.parent() == Some(Path::new("out")) {
+        let _ = std::fs::create_dir_all("out");
+    }
+    let html = Target::prepare(&args.html, "the page", "--html")?;
+    let files =
+        [(&args.json, "the JSON", "--json"), (&args.markdown, "the Markdown", "--markdown")];
+    let prepared = files.map(|(path, what, option)| {
+        path.as_deref().map(|path| Target::prepare(path, what, option)).transpose()
+    });
+    let [json, markdown_file] = prepared;
+    let (json, markdown_file) = (json?, markdown_file?);
+    let (repetitions, cell_s) = LENGTHS[usize::from(!args.quick)];
+    let machine = Machine::probe();
+    let device = args.device.as_deref().unwrap_or("none");
+    let setting = format!(
+        "revision {REVISION}\nrepetitions {repetitions}\ncell {cell_s} s\ndevice {device}\n{}\n",
+        machine.line()
+    );
+    let failed = |error| Failure::new(format_args!("cannot keep results: {error}"));
+    if args.anew {
+        let _ = std::fs::remove_file(args.results.join("setting"));
+    }
+    let store = Store::open(&args.results, &setting).map_err(failed)?;
+    let scratch = args.results.join("scratch");
+    std::fs::create_dir_all(&scratch).map_err(|error| {
+        Failure::new(format_args!("cannot make {}: {error}", scratch.display()))
+    })?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format_args!("cannot find this program: {error}")))?;
+    signal::catch();
+    let options = Options {
+        repetitions,
+        cell_s,
+        device: args.device.clone(),
+        scratch: scratch.display().to_string(),
+    };
+    let mut commands = Commands::new(program, &signal::STOP);
+    let mut progress = Shown::new(experiments.len());
+    let outcomes =
+        reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
+    progress.bar.finish_and_clear();
+    let outcomes = outcomes.map_err(failed)?;
+    let _ = std::fs::remove_dir_all(&scratch);
+
+    let about = text::about(&machine, repetitions, cell_s, &outcomes);
+    let reproduction = reproduce::reproduction(&outcomes, &Documents::read(), PROGRAM, about);
+    if html.file.is_some() {
+        output::print(&text::claims(&reproduction))?;
+    }
+    html.write(&page(&reproduction))?;
+    if let Some(target) = &markdown_file {
+        target.write(&markdown(&reproduction))?;
+    }
+    if let Some(target) = &json {
+        let value = text::json(&outcomes, &reproduction);
+        target
+            .write(&output::json_text(&json!({"machine": machine.json(), "experiments": value})))?;
+    }
+    if let Some(path) = &html.file {
+        eprintln!("meantime: the page is {}", path.display());
+    }
+    signal::check(Some("ended by a signal; the same command goes on from here"))?;
+    let all = outcomes.iter().all(|outcome| outcome.kept.failure.is_empty());
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// Returns the experiments that the command line names.
+fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
+    let mut all = reproduce::experiments();
+    if args.device.is_none() && !args.list {
+        all.retain(|experiment| experiment.leg != Leg::Device);
+    }
+    for name in &args.names {
+        let known = all.iter().any(|one| one.id == name)
+            || Document::ALL.iter().any(|document| document.name() == name);
+        if !known {
+            return Err(Failure::usage(format_args!(
+                "there is no experiment or document {name}; `meantime reproduce --list` shows all"
+            )));
+        }
+    }
+    if !args.names.is_empty() {
+        let named = |name: &str| args.names.iter().any(|one| one == name);
+        all.retain(|one| named(one.id) || named(one.document.name()));
+    }
+    Ok(all)
+}
+
+/// The progress on a terminal.
+struct Shown {
+    bar: ProgressBar,
+}
+
+impl Shown {
+    fn new(count: usize) -> Self {
+        let template = "{bar:25} {pos} of {len}  {elapsed}  {wide_msg}";
+        Self { bar: progress_bar(Some(count as u64), template) }
+    }
+}
+
+impl reproduce::Progress for Shown {
+    fn begins(&mut self, one: &Experiment, at: usize, _: usize, left: Option<Duration>) {
+        let left = left.map_or_else(String::new, |left| match left.as_secs() {
+            secs if secs < 90 => format!(" · {secs} s left"),
+            secs => format!(" · {} min left", secs.div_ceil(60)),
+        });
+        self.bar.set_position(at as u64 - 1);
+        self.bar.set_message(format!("{} ({}){left}", one.id, one.leg.name()));
+        self.bar.tick();
+    }
+
+    fn ended(&mut self, outcome: &Outcome) {
+        if !outcome.kept.failure.is_empty() {
+            let (id, failure) = (outcome.experiment.id, &outcome.kept.failure);
+            self.bar.suspend(|| eprintln!("meantime: {id}: {failure}"));
+        }
+    }
+}

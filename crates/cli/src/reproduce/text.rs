@@ -1,0 +1,131 @@
+//! The list, the claims and the JSON of `meantime reproduce`.
+
+use std::fmt::Write as _;
+
+use meantime_report::figures::wrapped;
+use meantime_report::reproduction::{Reproduction, Tone};
+use meantime_reproduce::{Document, Experiment, Outcome};
+use serde_json::{Value, json};
+
+use crate::machine::{Machine, PROGRAM};
+use crate::output;
+
+/// Returns the experiments by document, with their questions.
+pub(super) fn list(experiments: &[Experiment]) -> String {
+    let mut out = String::new();
+    for document in Document::ALL {
+        let of = || experiments.iter().filter(|one| one.document == document);
+        if of().next().is_none() {
+            continue;
+        }
+        let _ = writeln!(out, "{}: {}", document.name(), document.title());
+        for one in of() {
+            let _ = writeln!(out, "  {:<26} {:<10} {}", one.id, one.leg.name(), one.question);
+        }
+    }
+    out
+}
+
+/// Says when, where, with what and for how long.
+pub(super) fn about(
+    machine: &Machine,
+    repetitions: usize,
+    cell_s: f64,
+    outcomes: &[Outcome],
+) -> Vec<String> {
+    let (mut first, mut last) = (u64::MAX, 0);
+    for outcome in outcomes {
+        first = first.min(outcome.kept.ended_s);
+        last = last.max(outcome.kept.ended_s);
+    }
+    let mut lines = vec![format!(
+        "{PROGRAM} · {repetitions} repetitions of each experiment, {cell_s} s for each cell; \
+         figures are medians, with the range of the repetitions"
+    )];
+    if last > 0 {
+        lines.push(format!("Measured from {} to {} (UTC)", date(first), date(last)));
+    }
+    lines.push(machine.line());
+    lines
+}
+
+/// Formats a time since 1970 as a date with hours and minutes.
+fn date(seconds: u64) -> String {
+    // Days since 0000-03-01, by eras of 400 years.
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let minute = seconds % 86_400 / 60;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}", minute / 60, minute % 60)
+}
+
+/// Returns a line for each claim.
+pub(super) fn claims(reproduction: &Reproduction) -> String {
+    let columns = output::columns();
+    let mut out = String::new();
+    for part in &reproduction.documents {
+        let _ = writeln!(out, "{}", part.title);
+        for entry in &part.entries {
+            if !entry.failure.is_empty() {
+                let _ = writeln!(out, "  – {}: not measured: {}", entry.id, entry.failure);
+            }
+            for claim in &entry.claims {
+                let sign = match claim.tone {
+                    Tone::As => "✓",
+                    Tone::Unlike => "✗",
+                    Tone::Open => "?",
+                };
+                let line =
+                    format!("{} ({}): {}; {}", claim.text, entry.leg, claim.verdict, claim.figures);
+                let text = wrapped(line.trim_end_matches("; "), columns.saturating_sub(4));
+                let _ = writeln!(out, "  {sign} {}", text.replace('\n', "\n    "));
+            }
+        }
+    }
+    out
+}
+
+/// Returns all figures and verdicts.
+pub(super) fn json(outcomes: &[Outcome], reproduction: &Reproduction) -> Value {
+    let entries = reproduction.documents.iter().flat_map(|part| &part.entries);
+    let all = entries.map(|entry| {
+        let kept = outcomes.iter().find(|outcome| outcome.experiment.id == entry.id);
+        let claims: Vec<Value> = entry
+            .claims
+            .iter()
+            .map(|claim| {
+                json!({
+                    "claim": claim.text,
+                    "verdict": claim.verdict,
+                    "figures": claim.figures,
+                    "reason": claim.reason,
+                })
+            })
+            .collect();
+        json!({
+            "id": entry.id,
+            "place": entry.place,
+            "leg": entry.leg,
+            "claims": claims,
+            "results": kept.map(|outcome| json!(outcome.kept)),
+        })
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "1970-01-01 00:00");
+        assert_eq!(date(951_868_740), "2000-02-29 23:59");
+        assert_eq!(date(1_795_651_200), "2026-11-26 00:00");
+    }
+}

@@ -1,0 +1,60 @@
+//! The results as a part of the documentation: claims with their verdicts, no pictures.
+
+use std::fmt::Write as _;
+
+use super::{Entry, Reproduction};
+
+/// Returns the results as Markdown.
+pub fn markdown(reproduction: &Reproduction) -> String {
+    let [as_there, unlike, open] = reproduction.counts();
+    let mut out = String::new();
+    for line in &reproduction.about {
+        let _ = writeln!(out, "{line}  ");
+    }
+    let _ = writeln!(
+        out,
+        "\nOf {} claims {as_there} are as in the documents, {unlike} are not, {open} are open.",
+        as_there + unlike + open
+    );
+    for part in &reproduction.documents {
+        let _ = writeln!(out, "\n## {}\n", part.title);
+        out.push_str("| | where | leg | claim | here | verdict |\n|---|---|---|---|---|---|\n");
+        for entry in &part.entries {
+            rows(&mut out, entry);
+        }
+    }
+    if !reproduction.not_measurable.is_empty() {
+        out.push_str("\n## Not measurable here\n\n");
+        for (what, needs) in &reproduction.not_measurable {
+            let _ = writeln!(out, "- {}: {}", cell(what), cell(needs));
+        }
+    }
+    out
+}
+
+fn rows(out: &mut String, entry: &Entry) {
+    let lead = format!("`{}` | {} | {}", entry.id, cell(&entry.place), entry.leg);
+    if !entry.failure.is_empty() {
+        let _ = writeln!(out, "| {lead} | | | not measured: {} |", cell(&entry.failure));
+        return;
+    }
+    for (at, claim) in entry.claims.iter().enumerate() {
+        let lead = if at == 0 { lead.as_str() } else { " | | " };
+        let reason = match claim.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {}", cell(reason)),
+        };
+        let _ = writeln!(
+            out,
+            "| {lead} | {} | {} | {}{reason} |",
+            cell(&claim.text),
+            cell(&claim.figures),
+            claim.verdict
+        );
+    }
+}
+
+/// Escapes a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}

@@ -1,0 +1,227 @@
+//! The five documents' figures, measured again: a page, and a part of the documentation.
+
+mod drawing;
+mod markdown;
+mod page;
+
+pub use markdown::markdown;
+pub use page::page;
+
+use crate::figures;
+
+/// All results.
+#[derive(Debug, Clone, Default)]
+pub struct Reproduction {
+    /// The program that made it.
+    pub generator: String,
+    /// When, with which revision, on which machine, how long.
+    pub about: Vec<String>,
+    /// The documents.
+    pub documents: Vec<Part>,
+    /// What cannot be measured here, and what it would need.
+    pub not_measurable: Vec<(String, String)>,
+}
+
+/// A document.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// Its title.
+    pub title: String,
+    /// Its experiments.
+    pub entries: Vec<Entry>,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    /// Its name.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Where it stands in the document.
+    pub place: String,
+    /// Where it was measured.
+    pub leg: String,
+    /// The question.
+    pub question: String,
+    /// What the document measured.
+    pub there: String,
+    /// How it is measured here.
+    pub here: String,
+    /// The claims.
+    pub claims: Vec<Claim>,
+    /// The plot.
+    pub picture: Picture,
+    /// What was not measured, and other remarks.
+    pub notes: Vec<String>,
+    /// The inputs of a simulation.
+    pub inputs: Vec<String>,
+    /// The commands.
+    pub commands: Vec<String>,
+    /// Why there are no figures; empty if there are.
+    pub failure: String,
+}
+
+/// A claim with its verdict.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    /// The claim.
+    pub text: String,
+    /// The verdict in words.
+    pub verdict: String,
+    /// Whether it is as in the document.
+    pub tone: Tone,
+    /// The figures: ours, the document's.
+    pub figures: String,
+    /// Why it does not hold; empty if it does.
+    pub reason: String,
+}
+
+/// How a verdict is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// As in the document.
+    As,
+    /// Not as in the document.
+    Unlike,
+    /// Unknown.
+    #[default]
+    Open,
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Self::As => "as",
+            Self::Unlike => "unlike",
+            Self::Open => "open",
+        }
+    }
+
+    fn sign(self) -> &'static str {
+        match self {
+            Self::As => "✓",
+            Self::Unlike => "✗",
+            Self::Open => "?",
+        }
+    }
+}
+
+/// The unit of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// Times in ns.
+    #[default]
+    Time,
+    /// I/Os or operations per second.
+    Rate,
+    /// Percent.
+    Percent,
+    /// A ratio.
+    Ratio,
+    /// Bytes.
+    Bytes,
+    /// A number of things.
+    Count,
+}
+
+impl Unit {
+    /// Formats a figure with its unit.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::Time if value < 0.0 => format!("−{}", figures::time(-value)),
+            Self::Time => figures::time(value),
+            Self::Rate => format!("{}/s", figures::iops(value)),
+            Self::Percent => format!("{value:.0} %"),
+            Self::Ratio => format!("{value:.2}"),
+            Self::Bytes => figures::bytes(value.max(0.0) as u64),
+            Self::Count if value >= 100.0 || value.fract() == 0.0 => figures::grouped(value),
+            Self::Count => format!("{value:.2}"),
+        }
+    }
+
+    /// The title of an axis.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Rate => "per second",
+            Self::Percent => "%",
+            Self::Ratio => "ratio",
+            Self::Bytes => "bytes",
+            Self::Count => "number",
+        }
+    }
+}
+
+/// A figure: ours, its range, and the document's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figure {
+    /// Its name, or its place on the axis.
+    pub name: String,
+    /// The median of the repetitions.
+    pub here: Option<f64>,
+    /// The least and the most; or one standard deviation on either side.
+    pub range: Option<(f64, f64)>,
+    /// The document's.
+    pub there: Option<f64>,
+}
+
+/// Figures that belong together.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Their name.
+    pub name: String,
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+/// A curve: its name and its points.
+pub type Curve = (String, Vec<(f64, f64)>);
+
+/// A plot.
+#[derive(Debug, Clone)]
+pub enum Picture {
+    /// Groups of bars.
+    Bars(Unit, Vec<Series>),
+    /// Bars made of parts.
+    Stacks(Unit, Vec<Series>),
+    /// Lines over numbers: the axis' title, and whether it is logarithmic.
+    Lines(Unit, String, bool, Vec<Series>),
+    /// Shares of I/Os that take longer than a time; or, if not, no longer.
+    Curves(bool, Vec<Curve>),
+}
+
+impl Default for Picture {
+    fn default() -> Self {
+        Self::Bars(Unit::Time, Vec::new())
+    }
+}
+
+impl Picture {
+    fn series(&self) -> &[Series] {
+        match self {
+            Self::Bars(_, series) | Self::Stacks(_, series) | Self::Lines(_, _, _, series) => {
+                series
+            }
+            Self::Curves(..) => &[],
+        }
+    }
+
+    fn unit(&self) -> Unit {
+        match self {
+            Self::Bars(unit, _) | Self::Stacks(unit, _) | Self::Lines(unit, ..) => *unit,
+            Self::Curves(..) => Unit::Time,
+        }
+    }
+}
+
+impl Reproduction {
+    /// Counts the claims by tone: as in the document, unlike it, open.
+    fn counts(&self) -> [usize; 3] {
+        let claims = || self.documents.iter().flat_map(|part| &part.entries);
+        let count = |tone| {
+            claims().flat_map(|entry| &entry.claims).filter(|claim| claim.tone == tone).count()
+        };
+        [Tone::As, Tone::Unlike, Tone::Open].map(count)
+    }
+}

@@ -1,0 +1,75 @@
+//! What the documents contain, and which experiments cover it.
+
+/// A table, figure or claim of a document.
+#[derive(Debug, Clone, Copy)]
+pub struct Item {
+    /// What it is.
+    pub what: &'static str,
+    /// The experiments that cover it; empty if it is in [`NOT_MEASURABLE`].
+    pub covered_by: &'static [&'static str],
+}
+
+/// What cannot be measured on a machine of this kind.
+#[derive(Debug, Clone, Copy)]
+pub struct NotMeasurable {
+    /// What it is: the item's own words.
+    pub what: &'static str,
+    /// What it would need.
+    pub needs: &'static str,
+}
+
+const fn item(what: &'static str, covered_by: &'static [&'static str]) -> Item {
+    Item { what, covered_by }
+}
+
+/// Everything that the documents' tables and figures show.
+pub const INVENTORY: &[Item] = &[
+    item("FAST'12, table 1: device time without software", &["fast12-table1"]),
+    item("FAST'12, table 1: the projections for an 8 Gb/s bus", &["fast12-projection"]),
+    item("FAST'12, figure 1: six bars with deviations", &["fast12-figure1"]),
+    item("FAST'12, figure 2: Ta, Tb, Td, Tu beside a competing process", &["fast12-figure2"]),
+    item("FAST'12, figure 2: a faster bus against the unchanged software", &["fast12-projection"]),
+    item(
+        "FAST'12, figure 2: 8,000 cycles of Tu with refills of TLB and caches",
+        &["fast12-refill"],
+    ),
+    item("FAST'12, figure 3: IOPS by CPUs, live", &["fast12-figure3"]),
+    item("FAST'12, figure 3: IOPS by CPUs, 1 to 8", &["fast12-figure3-cpus"]),
+    item("FAST'12: interrupt saturation", &["fast12-saturation"]),
+    item("FAST'12: the latency of coalescing", &["fast12-coalescing"]),
+    item("FAST'12: the C-state question", &["fast12-c-state"]),
+    item("FAST'12: break-even of interrupt and polling", &["fast12-break-even"]),
+];
+
+/// What is not measurable here: at most six items.
+pub const NOT_MEASURABLE: &[NotMeasurable] = &[];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::registry::experiments;
+
+    #[test]
+    fn every_item_has_its_experiment() {
+        let experiments = experiments();
+        let ids: BTreeSet<&str> = experiments.iter().map(|one| one.id).collect();
+        assert_eq!(ids.len(), experiments.len(), "a name is used twice");
+        let mut covering = BTreeSet::new();
+        for item in INVENTORY {
+            let excused = NOT_MEASURABLE.iter().any(|one| one.what == item.what);
+            assert_eq!(item.covered_by.is_empty(), excused, "{}", item.what);
+            for id in item.covered_by {
+                assert!(ids.contains(id), "{}: {id}", item.what);
+                covering.insert(*id);
+            }
+        }
+        let beyond: Vec<_> = ids.difference(&covering).collect();
+        assert!(beyond.is_empty(), "{beyond:?} cover no item");
+        assert!(NOT_MEASURABLE.len() <= 6);
+        for one in NOT_MEASURABLE {
+            assert!(INVENTORY.iter().any(|item| item.what == one.what), "{}", one.what);
+        }
+    }
+}

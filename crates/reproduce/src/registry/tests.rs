@@ -1,0 +1,235 @@
+//! Every experiment, measured by a runner that makes its figures up.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::experiments;
+use crate::document::Documents;
+use crate::experiment::Leg;
+use crate::measured::Measured;
+use crate::runner::{Bench, RunError, Runner, Target};
+use crate::verdict::judge;
+
+/// Answers commands with figures that depend on nothing but its state.
+struct MadeUp(u64);
+
+impl MadeUp {
+    fn next(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        1_000.0 + (self.0 >> 40) as f64 / 1_000.0
+    }
+
+    fn of<'a>(args: &'a [String], name: &str) -> Vec<&'a str> {
+        let at = args.iter().position(|arg| arg == name);
+        let list = at.and_then(|at| args.get(at + 1)).map_or("", String::as_str);
+        list.split(',').filter(|part| !part.is_empty()).collect()
+    }
+
+    fn bench(&mut self, args: &[String]) -> Value {
+        let completions = Self::of(args, "--completion");
+        let rw = Self::of(args, "--rw").join("");
+        let jobs = completions.iter().map(|completion| {
+            let bins: Value = [9_000, 900, 100]
+                .map(|count| (format!("{:.0}", self.next()), json!(count)))
+                .into_iter()
+                .collect();
+            let stats = json!({
+                "total_ios": 10_000, "iops": self.next(), "slowest_1_in_6000_ns": self.next(),
+                "lat_ns": {"mean": self.next(), "stddev": self.next(), "min": self.next(),
+                    "max": self.next(), "bins": bins},
+            });
+            let none = json!({"total_ios": 0, "iops": 0.0, "lat_ns": {"mean": 0.0}});
+            let (read, write) = match rw.as_str() {
+                "randrw" | "rw" => (stats.clone(), stats),
+                "randwrite" | "write" => (none, stats),
+                _ => (stats, none),
+            };
+            json!({
+                "jobname": "job", "job options": {"completion": completion}, "read": read,
+                "write": write, "usr_cpu": self.next() / 100.0, "sys_cpu": 1.0, "ctx": 5,
+                "competitor_percent": self.next() / 100.0, "sync": {"lat_ns": {"mean": self.next()}},
+            })
+        });
+        json!({"jobs": jobs.collect::<Vec<_>>()})
+    }
+
+    fn anatomy(&mut self, args: &[String]) -> Value {
+        let mut bars = Vec::new();
+        for size in Self::of(args, "--bs") {
+            let bytes = size.strip_suffix('k').map_or_else(
+                || size.parse::<u64>().unwrap(),
+                |kib| kib.parse::<u64>().unwrap() << 10,
+            );
+            for completion in Self::of(args, "--completion") {
+                let mut times = || {
+                    json!({"mean_ns": self.next(), "stddev_ns": self.next(),
+                        "p50_ns": self.next(), "p99_ns": self.next(), "max_ns": self.next()})
+                };
+                let (total, host, device) = (times(), times(), times());
+                let mut named = |names: &[&str]| -> Value {
+                    names.iter().map(|name| ((*name).to_owned(), json!(self.next()))).collect()
+                };
+                let typical = named(&[
+                    "submit_ns",
+                    "doorbell_ns",
+                    "queue_ns",
+                    "service_ns",
+                    "wake_ns",
+                    "cqe_seen_ns",
+                    "complete_ns",
+                    "total_ns",
+                ]);
+                let fast12 = named(&[
+                    "ta_ns",
+                    "ta_before_ns",
+                    "ta_after_ns",
+                    "td_ns",
+                    "tb_ns",
+                    "tu_ns",
+                    "ta_tb_ns",
+                    "total_ns",
+                    "share_percent",
+                    "speed_percent",
+                ]);
+                bars.push(json!({"completion": completion, "bs_bytes": bytes, "fast12": fast12,
+                    "alone": {"total": total, "host": host, "device": device, "typical": typical,
+                        "submit_percentile_ns": {"50.000000": 100, "99.000000": 200}}}));
+            }
+        }
+        json!({"bars": bars})
+    }
+
+    fn waits(&mut self, args: &[String]) -> Value {
+        let mut cells = Vec::new();
+        for time in Self::of(args, "--times") {
+            let time = format!("{time}us");
+            for shape in Self::of(args, "--shapes") {
+                let ways: Vec<Value> = Self::of(args, "--policies")
+                    .iter()
+                    .map(|completion| {
+                        json!({"completion": completion, "mean_ns": self.next(),
+                            "p50_ns": self.next(), "p99_ns": self.next(),
+                            "slowest_1_in_6000_ns": self.next(), "iops": self.next(),
+                            "cpu_percent": self.next() / 100.0})
+                    })
+                    .collect();
+                cells.push(json!({"name": format!("{time}-{shape}"), "ways": ways}));
+            }
+        }
+        json!({"cells": cells})
+    }
+
+    fn calibrate(&mut self) -> Value {
+        let mut rows = || -> Value {
+            [20, 100, 1000].map(|us| json!({"idle_us": us, "mean_ns": self.next()})).into()
+        };
+        let (free, held) = (rows(), rows());
+        json!({"eventfd_wake": free, "pm_qos": {"held": true, "eventfd_wake": held}})
+    }
+}
+
+impl Runner for MadeUp {
+    fn json(&mut self, args: &[String]) -> Result<Value, RunError> {
+        Ok(match args[0].as_str() {
+            "bench" => self.bench(args),
+            "anatomy" => self.anatomy(args),
+            "waits" => self.waits(args),
+            "calibrate" => self.calibrate(),
+            other => panic!("no such command: {other}"),
+        })
+    }
+
+    fn text(&mut self, args: &[String]) -> Result<String, RunError> {
+        panic!("no such command: {args:?}")
+    }
+
+    fn program(&mut self, name: &str, _: &[String]) -> Result<String, RunError> {
+        panic!("no such program: {name}")
+    }
+}
+
+fn measure(seed: u64) -> Vec<(&'static str, Measured)> {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut runner = MadeUp(seed);
+    let measure = |experiment: &crate::experiment::Experiment| {
+        let target = Target {
+            leg: experiment.leg,
+            device: None,
+            scratch: scratch.path().to_str().unwrap().to_owned(),
+            cell_s: 0.1,
+        };
+        let mut bench = Bench::new(&mut runner, &target);
+        (experiment.measure)(&mut bench).unwrap();
+        (experiment.id, bench.finish())
+    };
+    experiments().iter().map(measure).collect()
+}
+
+/// Every figure of claims and plots is measured, and every number of a document is in its CSV.
+#[test]
+fn every_figure_and_number_is_there() {
+    let documents = Documents::read();
+    for (experiment, (id, measured)) in experiments().iter().zip(measure(1)) {
+        let mut here = BTreeSet::new();
+        let mut there = BTreeSet::new();
+        for claim in &experiment.claims {
+            here.extend(claim.here.names());
+            there.extend(claim.there.iter().flat_map(|quantity| quantity.names()));
+        }
+        for mark in experiment.plot.series().iter().flat_map(|series| &series.marks) {
+            here.insert(mark.here.as_str());
+            here.extend(mark.deviation.as_deref());
+            there.extend(mark.there.as_deref());
+        }
+        for name in here {
+            assert!(!measured.samples(name).is_empty(), "{id}: {name} is not measured");
+        }
+        for key in there {
+            assert!(documents.get(experiment.document, key).is_some(), "{id}: {key}");
+        }
+        for (_, curve) in experiment.plot.curves() {
+            assert!(measured.curves.contains_key(curve), "{id}: {curve}");
+        }
+        let begins = format!("{}-", experiment.document.name());
+        assert!(id.starts_with(&begins), "{id}");
+        assert!(!experiment.claims.is_empty(), "{id}: no claim");
+    }
+}
+
+/// Code that measures does not know the documents' numbers: with twice the numbers it measures the
+/// same.
+#[test]
+fn measuring_does_not_read_the_documents() {
+    let doubled = Documents::read().scaled(2.0);
+    for (experiment, ((id, one), (_, other))) in
+        experiments().iter().zip(measure(7).into_iter().zip(measure(7)))
+    {
+        assert_eq!(one, other, "{id}");
+        for claim in &experiment.claims {
+            let of = |documents| judge(claim, experiment.document, experiment.leg, &one, documents);
+            assert_eq!(of(&Documents::read()).here, of(&doubled).here, "{id}: {}", claim.text);
+        }
+    }
+}
+
+/// An experiment that answers constants does not follow what the commands say.
+#[test]
+fn no_experiment_answers_a_constant() {
+    for ((id, one), (_, other)) in measure(1).into_iter().zip(measure(2)) {
+        for (name, values) in &one.values {
+            let counted = name.ends_with("_count");
+            assert!(counted || values != other.samples(name), "{id}: {name} is {values:?}");
+        }
+    }
+}
+
+#[test]
+fn legs_are_told_apart() {
+    for experiment in experiments() {
+        if experiment.leg == Leg::Simulated {
+            assert!(experiment.here.contains("imulated"), "{}", experiment.id);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A run: which experiments, how often, and whether the machine was quiet.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::experiment::{Experiment, Leg};
+use crate::runner::{Bench, Commands, RunError, Target};
+use crate::store::{Kept, Store, StoreError};
+
+/// Other programs may use this much of one CPU; more, and a repetition does not count.
+const OTHERS_MAX_PERCENT: f64 = 15.0;
+/// How often a repetition is done again for other programs.
+const REPEATED_MAX: u32 = 2;
+
+/// How a run is done.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Repetitions of each experiment.
+    pub repetitions: usize,
+    /// Time for each cell of a repetition, in seconds.
+    pub cell_s: f64,
+    /// The user's device; experiments of the machine's leg use it instead of a software SSD.
+    pub device: Option<String>,
+    /// A directory for experiments' files.
+    pub scratch: String,
+}
+
+/// An experiment with what it came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// What it came to.
+    pub kept: Kept,
+    /// Whether it is of an earlier run.
+    pub earlier: bool,
+}
+
+/// What a run tells while it goes on.
+pub trait Progress {
+    /// An experiment begins: the `at`th of `all`, with the time that is left, if it is known.
+    fn begins(&mut self, experiment: &Experiment, at: usize, all: usize, left: Option<Duration>);
+    /// An experiment has ended.
+    fn ended(&mut self, outcome: &Outcome);
+}
+
+/// Runs `experiments`, but those that `store` has. Stops between commands when `stop` is set; what
+/// was measured until then is returned.
+///
+/// # Errors
+/// Returns an error if results cannot be kept.
+pub fn run(
+    experiments: &[Experiment],
+    options: &Options,
+    commands: &mut Commands<'_>,
+    store: &Store,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Outcome>, StoreError> {
+    let mut outcomes = Vec::new();
+    let (mut spent, mut done) = (Duration::ZERO, 0u32);
+    let to_do =
+        |from: usize| experiments[from..].iter().filter(|one| store.get(one.id).is_none()).count();
+    for (at, experiment) in experiments.iter().enumerate() {
+        if let Some(kept) = store.get(experiment.id) {
+            outcomes.push(Outcome { experiment: experiment.clone(), kept, earlier: true });
+            continue;
+        }
+        let left = (done > 0).then(|| spent / done * to_do(at) as u32);
+        progress.begins(experiment, at + 1, experiments.len(), left);
+        let begun = Instant::now();
+        let kept = measure(experiment, options, commands);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        (spent, done) = (spent + begun.elapsed(), done + 1);
+        store.put(experiment.id, &kept)?;
+        let outcome = Outcome { experiment: experiment.clone(), kept, earlier: false };
+        progress.ended(&outcome);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'_>) -> Kept {
+    let target = Target {
+        leg: experiment.leg,
+        device: options.device.clone().filter(|_| experiment.leg == Leg::Device),
+        scratch: options.scratch.clone(),
+        cell_s: options.cell_s,
+    };
+    // The simulator's results are the same each time.
+    let repetitions = if experiment.leg == Leg::Simulated { 1 } else { options.repetitions };
+    let mut kept = Kept::default();
+    let mut repetition = 0;
+    commands.take_lines();
+    while repetition < repetitions {
+        let load = Load::now();
+        let mut bench = Bench::new(commands, &target);
+        let done = (experiment.measure)(&mut bench);
+        let measured = bench.finish();
+        let others_percent = load.others_percent();
+        if let Err(error) = done {
+            kept.failure = error.to_string();
+            if matches!(error, RunError::Interrupted) {
+                break;
+            }
+            kept.measured.extend(measured);
+            break;
+        }
+        let busy = others_percent > OTHERS_MAX_PERCENT && experiment.leg != Leg::Simulated;
+        if busy && kept.repeated < REPEATED_MAX {
+            kept.repeated += 1;
+            continue;
+        }
+        kept.others_percent = kept.others_percent.max(others_percent);
+        kept.measured.extend(measured);
+        repetition += 1;
+    }
+    kept.commands = commands.take_lines();
+    kept.ended_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    kept
+}
+
+/// The CPU time of this process with its children, and of the machine, at an instant.
+struct Load {
+    at: Instant,
+    own_ticks: u64,
+    all_ticks: u64,
+}
+
+/// Ticks of /proc are hundredths of a second on every Linux.
+const TICKS_PER_S: f64 = 100.0;
+
+impl Load {
+    fn now() -> Self {
+        Self { at: Instant::now(), own_ticks: own_ticks(), all_ticks: all_ticks() }
+    }
+
+    /// Returns how much others have used since, in percent of one CPU.
+    fn others_percent(&self) -> f64 {
+        let now = Self::now();
+        let own = now.own_ticks.saturating_sub(self.own_ticks);
+        let all = now.all_ticks.saturating_sub(self.all_ticks);
+        let ticks = (now.at - self.at).as_secs_f64() * TICKS_PER_S;
+        if ticks > 0.0 { all.saturating_sub(own) as f64 / ticks * 100.0 } else { 0.0 }
+    }
+}
+
+/// Returns the CPU time of this process and of its children that have ended.
+fn own_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have spaces in it: utime, stime, cutime, cstime are 14 to 17.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    fields.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Returns the CPU time that was not idle, of all CPUs, with what the hypervisor took.
+fn all_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    // user nice system idle iowait irq softirq steal
+    let fields: Vec<u64> =
+        line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    fields
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| ![3, 4].contains(at) && *at < 8)
+        .map(|(_, t)| t)
+        .sum()
+}

@@ -1,0 +1,125 @@
+//! Commands as processes.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{RunError, Runner};
+
+/// No command of an experiment takes so long: it hangs.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Time between two looks at a command.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Starts commands, and remembers their command lines.
+#[derive(Debug)]
+pub struct Commands<'a> {
+    program: PathBuf,
+    stop: &'a AtomicBool,
+    lines: Vec<String>,
+}
+
+impl<'a> Commands<'a> {
+    /// Creates one that starts `program`, the `meantime` command, until `stop` is set.
+    pub fn new(program: PathBuf, stop: &'a AtomicBool) -> Self {
+        Self { program, stop, lines: Vec::new() }
+    }
+
+    /// Returns the command lines since the last call, each once.
+    pub fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.lines)
+    }
+
+    fn output(&mut self, mut command: Command, line: String) -> Result<String, RunError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let failed = |message: String| RunError::Failed { command: line.clone(), message };
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                RunError::Missing(format!("there is no {:?} here", command.get_program()))
+            }
+            _ => failed(error.to_string()),
+        })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (out, message, status) = std::thread::scope(|scope| {
+            let out = scope.spawn(|| text(stdout));
+            let message = scope.spawn(|| text(stderr));
+            let status = self.wait(&mut child);
+            (out.join().unwrap_or_default(), message.join().unwrap_or_default(), status)
+        });
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        match status {
+            Err(message) => Err(failed(message)),
+            Ok(true) => {
+                if !self.lines.contains(&line) {
+                    self.lines.push(line);
+                }
+                Ok(out)
+            }
+            Ok(false) => Err(failed(message.trim().to_owned())),
+        }
+    }
+
+    /// Waits until `child` has ended; ends it after a limit, or when the run is to stop.
+    fn wait(&self, child: &mut Child) -> Result<bool, String> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+                return Ok(status.success());
+            }
+            if start.elapsed() > LIMIT || self.stop.load(Ordering::Relaxed) {
+                // Its pipes end with it.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it did not end within {} s", LIMIT.as_secs()));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn text(from: Option<impl std::io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        let _ = from.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Runner for Commands<'_> {
+    fn json(&mut self, args: &[String]) -> Result<Value, RunError> {
+        let line = format!("meantime {}", args.join(" "));
+        let mut command = Command::new(&self.program);
+        command.args(args).arg("--json");
+        // These two have JSON instead of text; the others have it beside.
+        if !["calibrate", "info"].contains(&args[0].as_str()) {
+            command.arg("-");
+        }
+        let out = self.output(command, line.clone())?;
+        serde_json::from_str(&out).map_err(|error| RunError::Failed {
+            command: line,
+            message: format!("its output is no JSON: {error}"),
+        })
+    }
+
+    fn text(&mut self, args: &[String]) -> Result<String, RunError> {
+        let line = format!("meantime {}", args.join(" "));
+        let mut command = Command::new(&self.program);
+        command.args(args);
+        self.output(command, line)
+    }
+
+    fn program(&mut self, name: &str, args: &[String]) -> Result<String, RunError> {
+        let line = format!("{name} {}", args.join(" "));
+        let mut command = Command::new(name);
+        command.args(args);
+        self.output(command, line)
+    }
+}

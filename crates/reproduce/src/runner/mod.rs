@@ -1,0 +1,247 @@
+//! Runs the `meantime` command, and gives what it measured names.
+
+mod commands;
+mod values;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::experiment::Leg;
+use crate::measured::Measured;
+
+pub use commands::Commands;
+
+/// Why an experiment could not be measured.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// A command failed; its message.
+    #[error("`{command}` failed: {message}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// What it wrote to standard error, or how it ended.
+        message: String,
+    },
+    /// The machine does not have what the experiment needs.
+    #[error("{0}")]
+    Missing(String),
+    /// A signal ended the run.
+    #[error("ended by a signal")]
+    Interrupted,
+}
+
+/// Runs commands. Tests have one of their own, so measuring code cannot tell where figures are
+/// from.
+pub trait Runner {
+    /// Runs `meantime` with `args` and `--json -`, and returns the JSON.
+    ///
+    /// # Errors
+    /// Returns an error if the command fails, or its output is no JSON.
+    fn json(&mut self, args: &[String]) -> Result<Value, RunError>;
+
+    /// Runs `meantime` with `args`, and returns its standard output.
+    ///
+    /// # Errors
+    /// Returns an error if the command fails.
+    fn text(&mut self, args: &[String]) -> Result<String, RunError>;
+
+    /// Runs another program of this machine with `args`, and returns its standard output.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Missing`] if there is no such program, and an error if it fails.
+    fn program(&mut self, name: &str, args: &[String]) -> Result<String, RunError>;
+}
+
+/// The device and the time that experiments have.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The leg.
+    pub leg: Leg,
+    /// The user's device, of [`Leg::Device`].
+    pub device: Option<String>,
+    /// A directory for files that experiments make.
+    pub scratch: String,
+    /// Time to measure each cell of a repetition, in seconds.
+    pub cell_s: f64,
+}
+
+/// One repetition of an experiment.
+pub struct Bench<'a> {
+    runner: &'a mut dyn Runner,
+    target: &'a Target,
+    measured: Measured,
+}
+
+impl<'a> Bench<'a> {
+    /// Creates one.
+    pub fn new(runner: &'a mut dyn Runner, target: &'a Target) -> Self {
+        Self { runner, target, measured: Measured::default() }
+    }
+
+    /// Returns what was measured.
+    pub fn finish(self) -> Measured {
+        self.measured
+    }
+
+    /// Returns the leg's device: a software SSD of this model, or the user's device.
+    pub fn device(&self, model: &str) -> String {
+        match &self.target.device {
+            Some(device) => device.clone(),
+            None => format!("mem:256M?model={model}"),
+        }
+    }
+
+    /// Returns the path of a file for experiments.
+    pub fn scratch(&self, name: &str) -> String {
+        format!("{}/{name}", self.target.scratch)
+    }
+
+    /// Writes a file for the experiment, and returns its path.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Missing`] if it cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> Result<String, RunError> {
+        let path = self.scratch(name);
+        std::fs::write(&path, text)
+            .map_err(|error| RunError::Missing(format!("cannot write {path}: {error}")))?;
+        Ok(path)
+    }
+
+    /// Returns the time for a cell, in seconds.
+    pub fn cell_s(&self) -> f64 {
+        self.target.cell_s
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.measured.add(name, value);
+    }
+
+    /// Adds the quotient of two samples of this repetition, if both were measured.
+    pub fn add_ratio(&mut self, name: impl Into<String>, one: &str, other: &str) {
+        let last = |name: &str| self.measured.samples(name).last().copied();
+        if let (Some(one), Some(other)) = (last(one), last(other).filter(|other| *other != 0.0)) {
+            self.add(name, one / other);
+        }
+    }
+
+    /// Returns a sample of this repetition.
+    pub fn last(&self, name: &str) -> Option<f64> {
+        self.measured.samples(name).last().copied()
+    }
+
+    /// Says what is not measured here, and why.
+    pub fn leave_out(&mut self, what: impl Into<String>) {
+        self.measured.left_out.push(what.into());
+    }
+
+    /// Says an input of a simulation, or a fact of the machine.
+    pub fn input(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        if !self.measured.inputs.contains(&line) {
+            self.measured.inputs.push(line);
+        }
+    }
+
+    /// Runs a command with `--json -` and returns its JSON.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn json(&mut self, args: &[&str]) -> Result<Value, RunError> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.runner.json(&args)
+    }
+
+    /// Runs a command and returns its standard output.
+    ///
+    /// # Errors
+    /// As [`Runner::text`].
+    pub fn text(&mut self, args: &[&str]) -> Result<String, RunError> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.runner.text(&args)
+    }
+
+    /// Runs another program of this machine.
+    ///
+    /// # Errors
+    /// As [`Runner::program`].
+    pub fn program(&mut self, name: &str, args: &[&str]) -> Result<String, RunError> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.runner.program(name, &args)
+    }
+
+    /// Runs `meantime bench` on `device` with the policies of `completion` for a cell's time.
+    /// Figures are named `LABEL/POLICY/…`: `mean_ns`, `sd_ns`, `p50_ns`, `p99_ns`, `p999_ns`,
+    /// `tail_ns` (the slowest 1 in 6,000), `max_ns`, `rate_iops`, `cpu_percent`, `rival_percent`;
+    /// curves `LABEL/POLICY`. Of mixed jobs also `read_…` and `write_…`.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn bench(
+        &mut self,
+        label: &str,
+        device: &str,
+        completion: &str,
+        args: &[&str],
+    ) -> Result<(), RunError> {
+        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
+        let mut all = vec!["bench", "--no-control", "--device", device, "--completion", completion];
+        all.extend(args);
+        all.extend(["--runtime", &runtime, "--time-based"]);
+        let report = self.json(&all)?;
+        values::bench(&mut self.measured, label, &report);
+        Ok(())
+    }
+
+    /// Runs `meantime anatomy` on `device`. Figures are named `LABEL/POLICY/BYTES/…`: `total_ns`,
+    /// `device_ns`, `host_ns` with `_sd`, each part, and beside a second program `ta_ns`, `td_ns`,
+    /// `tb_ns`, `tu_ns`, `share_percent`, `speed_percent`.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn anatomy(
+        &mut self,
+        label: &str,
+        device: &str,
+        completion: &str,
+        args: &[&str],
+    ) -> Result<(), RunError> {
+        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
+        let mut all = vec!["anatomy", "--device", device, "--completion", completion];
+        all.extend(args);
+        all.extend(["--runtime", &runtime]);
+        let report = self.json(&all)?;
+        values::anatomy(&mut self.measured, label, &report);
+        Ok(())
+    }
+
+    /// Runs `meantime waits --simulate`, with a server's costs of waking up (bare metal). Figures
+    /// are named `LABEL/CELL/POLICY/…`: `mean_ns`, `cpu_percent`.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn simulate(
+        &mut self,
+        label: &str,
+        policies: &str,
+        times: &str,
+        shapes: &str,
+    ) -> Result<(), RunError> {
+        let report = self.json(&[
+            "waits",
+            "--simulate=bare-metal",
+            "--policies",
+            policies,
+            "--times",
+            times,
+            "--shapes",
+            shapes,
+        ])?;
+        self.input(
+            "A server without a hypervisor: a sleeper runs 1.5 to 3 µs after its time, a sleep \
+             costs 1.2 µs of CPU, a switch between threads 0.6 µs",
+        );
+        values::waits(&mut self.measured, label, &report);
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The directory of a run: a file for each experiment, so that a run that was cut off goes on.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::measured::Measured;
+
+/// What an experiment came to, as it is kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What was measured.
+    pub measured: Measured,
+    /// The commands.
+    pub commands: Vec<String>,
+    /// Repetitions that were thrown away since something else used the CPUs.
+    pub repeated: u32,
+    /// The most that other programs used of the CPUs in a repetition that counts, in percent of
+    /// one CPU.
+    pub others_percent: f64,
+    /// Why it was not measured; empty if it was.
+    pub failure: String,
+    /// When it ended, in seconds since 1970.
+    pub ended_s: u64,
+}
+
+/// Why results could not be kept or read.
+#[derive(Debug, Error)]
+#[error("{}: {error}", path.display())]
+pub struct StoreError {
+    /// The file.
+    pub path: PathBuf,
+    /// The error.
+    pub error: std::io::Error,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// Opens the directory, and creates it if it is not there. Results of another `setting` (its
+    /// revision, lengths, devices) are removed: they cannot be mixed with new ones.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be read or written.
+    pub fn open(directory: &Path, setting: &str) -> Result<Self, StoreError> {
+        let store = Self { directory: directory.to_owned() };
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| StoreError { path, error }
+        };
+        std::fs::create_dir_all(directory).map_err(failed(directory))?;
+        let path = directory.join("setting");
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(setting) {
+            for entry in std::fs::read_dir(directory).map_err(failed(directory))?.flatten() {
+                let path = entry.path();
+                if path.extension().is_some_and(|end| end == "json") {
+                    std::fs::remove_file(&path).map_err(failed(&path))?;
+                }
+            }
+            std::fs::write(&path, setting).map_err(failed(&path))?;
+        }
+        Ok(store)
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+
+    /// Returns what was kept of an experiment. A file that cannot be read is none: the experiment
+    /// runs again.
+    pub fn get(&self, id: &str) -> Option<Kept> {
+        serde_json::from_slice(&std::fs::read(self.path(id)).ok()?).ok()
+    }
+
+    /// Keeps the results of an experiment.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn put(&self, id: &str, kept: &Kept) -> Result<(), StoreError> {
+        let path = self.path(id);
+        let text = serde_json::to_vec_pretty(kept).unwrap_or_default();
+        // Whole or not at all.
+        let beside = self.directory.join(format!(".{id}.new"));
+        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
+        written.map_err(|error| StoreError { path, error })
+    }
+}

@@ -1,0 +1,138 @@
+//! Claims against samples.
+
+use crate::document::{Document, Documents};
+use crate::experiment::{Claim, Expect, Leg};
+use crate::measured::Measured;
+
+/// The share of repetitions that must agree with the median.
+const AGREE: f64 = 0.75;
+
+/// What became of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It holds here.
+    Holds,
+    /// A simulation agrees with it.
+    Consistent,
+    /// A simulation does not agree with it.
+    Inconsistent,
+    /// It does not hold here.
+    Fails,
+    /// The repetitions disagree.
+    Unclear,
+    /// A figure is missing.
+    NotMeasured,
+    /// A figure is the same in each repetition.
+    Constant,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Consistent => "consistent",
+            Self::Inconsistent => "not consistent",
+            Self::Fails => "does not hold here",
+            Self::Unclear => "not clear",
+            Self::NotMeasured => "not measured",
+            Self::Constant => "not trusted",
+        }
+    }
+}
+
+/// A claim's verdict, with the quantity here and there.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The samples of the quantity here.
+    pub here: Vec<f64>,
+    /// The document's own.
+    pub there: Option<f64>,
+}
+
+/// Judges a claim of `document` by samples of `leg`.
+pub fn judge(
+    claim: &Claim,
+    document: Document,
+    leg: Leg,
+    measured: &Measured,
+    documents: &Documents,
+) -> Judged {
+    let number = |key: &str| documents.get(document, key).map(|number| number.value);
+    let there = claim.there.as_ref().and_then(|quantity| quantity.of(number));
+    let here = claim.here.samples(measured);
+    let constants = measured.constants();
+    let verdict = if claim.here.names().iter().any(|name| constants.contains(name)) {
+        Verdict::Constant
+    } else {
+        match decide(claim.expect, &here, there) {
+            None => Verdict::NotMeasured,
+            Some(verdict) if leg != Leg::Simulated => verdict,
+            Some(Verdict::Holds) => Verdict::Consistent,
+            Some(Verdict::Fails) => Verdict::Inconsistent,
+            Some(other) => other,
+        }
+    };
+    Judged { verdict, here, there }
+}
+
+fn decide(expect: Expect, here: &[f64], there: Option<f64>) -> Option<Verdict> {
+    let (low, high) = match expect {
+        Expect::AtMost(most) => (f64::MIN, most),
+        Expect::AtLeast(least) => (least, f64::MAX),
+        Expect::Within(low, high) => (low, high),
+        Expect::AtMostThere => (f64::MIN, there?),
+        Expect::AtLeastThere => (there?, f64::MAX),
+    };
+    let holds = |sample: f64| (low..=high).contains(&sample);
+    let median = meantime_report::figures::median(here)?;
+    let agree = here.iter().filter(|sample| holds(**sample) == holds(median)).count();
+    Some(match holds(median) {
+        _ if (agree as f64) < AGREE * here.len() as f64 => Verdict::Unclear,
+        true => Verdict::Holds,
+        false => Verdict::Fails,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::ratio;
+
+    fn judged(poll: &[f64], leg: Leg, expect: Expect) -> Verdict {
+        let mut measured = Measured::default();
+        for (at, value) in poll.iter().enumerate() {
+            measured.add("poll/mean_ns", *value);
+            measured.add("interrupt/mean_ns", 100.0 + at as f64 * 1e-9);
+        }
+        let claim = Claim::new("", ratio("poll/mean_ns", "interrupt/mean_ns"), expect)
+            .there(ratio("figure1/poll/4096", "figure1/interrupt/4096"));
+        judge(&claim, Document::Fast12, leg, &measured, &Documents::read()).verdict
+    }
+
+    #[test]
+    fn most_repetitions_decide() {
+        let less = Expect::AtMost(1.0);
+        assert_eq!(judged(&[60.0, 61.0, 62.0], Leg::Machine, less), Verdict::Holds);
+        assert_eq!(judged(&[160.0, 161.0, 162.0], Leg::Machine, less), Verdict::Fails);
+        assert_eq!(judged(&[60.0, 90.0, 120.0], Leg::Machine, less), Verdict::Unclear);
+        assert_eq!(judged(&[], Leg::Machine, less), Verdict::NotMeasured);
+        // The document's ratio is 0.58.
+        assert_eq!(judged(&[60.0, 61.0], Leg::Machine, Expect::AtMostThere), Verdict::Fails);
+        assert_eq!(judged(&[50.0, 51.0], Leg::Machine, Expect::AtMostThere), Verdict::Holds);
+    }
+
+    #[test]
+    fn a_simulation_never_holds() {
+        let less = Expect::AtMost(1.0);
+        assert_eq!(judged(&[60.0, 61.0], Leg::Simulated, less), Verdict::Consistent);
+        assert_eq!(judged(&[160.0, 161.0], Leg::Simulated, less), Verdict::Inconsistent);
+    }
+
+    #[test]
+    fn a_constant_is_not_trusted() {
+        assert_eq!(judged(&[60.0, 60.0], Leg::Machine, Expect::AtMost(1.0)), Verdict::Constant);
+    }
+}
