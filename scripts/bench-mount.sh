@@ -48,16 +48,26 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 mkdir "$place"
-tar cf "$work/tree.tar" crates docs scripts
-members=$(tar tf "$work/tree.tar" | wc -l)
+# Files of 1 KiB, 100 in a directory.
+files=50000
+[ "$rounds" -ge 9 ] || files=5000
+python3 - "$work/tree.tar" "$files" <<'PYTHON'
+import io, sys, tarfile
+
+with tarfile.open(sys.argv[1], "w") as tar:
+    for number in range(int(sys.argv[2])):
+        member = tarfile.TarInfo(f"{number // 100}/file{number}")
+        member.size = 1024
+        tar.addfile(member, io.BytesIO(number.to_bytes(4, "big") * 256))
+PYTHON
 
 # The work of one round, at $place: a JSON object, times in µs of one operation.
 work_there() {
     "${on[@]}" "$driver" "$place" >"$work/driver.json" || return 1
-    "${on[@]}" python3 - "$place" "$work" "$members" <<'PYTHON'
-import json, os, sqlite3, subprocess, sys, time
+    "${on[@]}" python3 - "$place" "$work" "$files" <<'PYTHON'
+import json, os, re, shutil, sqlite3, subprocess, sys, time
 
-place, work, members = sys.argv[1], sys.argv[2], int(sys.argv[3])
+place, work, files = sys.argv[1], sys.argv[2], int(sys.argv[3])
 results = json.load(open(f"{work}/driver.json"))
 rows = 500
 database = sqlite3.connect(f"{place}/db", isolation_level=None)
@@ -68,13 +78,20 @@ for row in range(rows):
     database.execute("insert into t (text) values (?)", (f"the text of row {row}",))
 results["sqlite insert"] = (time.monotonic() - began) / rows * 1e6
 database.close()
+if shutil.which("db_bench"):
+    command = ["db_bench", "--benchmarks=fillsync,readrandom", "--num=20000", "--reads=20000",
+               f"--db={place}/rocksdb", "--disable_wal=0", "--compression_type=none"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for name, micros in re.findall(r"^(fillsync|readrandom) +: +([0-9.]+) micros/op", said, re.M):
+        results[f"rocksdb {name}"] = float(micros)
+    shutil.rmtree(f"{place}/rocksdb")
 os.mkdir(f"{place}/tree")
 began = time.monotonic()
 subprocess.run(["tar", "xf", f"{work}/tree.tar", "-C", f"{place}/tree"], check=True)
-results["untar, a file"] = (time.monotonic() - began) / members * 1e6
+results["untar, a file"] = (time.monotonic() - began) / files * 1e6
 began = time.monotonic()
 subprocess.run(["rm", "-r", f"{place}/tree"], check=True)
-results["rm -r, a file"] = (time.monotonic() - began) / members * 1e6
+results["rm -r, a file"] = (time.monotonic() - began) / files * 1e6
 print(json.dumps(results))
 PYTHON
 }
@@ -83,8 +100,8 @@ PYTHON
 measure() {
     local who=$1
     rm -f "$image"
-    truncate -s 512M "$image"
-    [ "$who" = tmpfs ] || mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$image"
+    truncate -s 1G "$image"
+    [ "$who" = tmpfs ] || mkfs.ext4 -q -F -N 120000 -E lazy_itable_init=0,lazy_journal_init=0 "$image"
     case $who in
     tmpfs) mount -t tmpfs tmpfs "$place" ;;
     kernel) mount -o loop "$image" "$place" ;;
@@ -112,6 +129,56 @@ own_read() {
         --rw randread --bs 4k --runtime 500ms --json "$work/own.json" >/dev/null
     python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["jobs"][0]["read"]["clat_ns"]["mean"] / 1000)' \
         "$work/own.json" >>"$work/own"
+}
+
+# What the server itself takes: threads, memory, CPU while nothing is asked of it, and how long a
+# program waits for a mount of its own.
+server_costs() {
+    rm -f "$image"
+    truncate -s 1G "$image"
+    mkfs.ext4 -q -F "$image"
+    "$meantime" mount "file:$image?model=null" "$place" >"$work/mount.log"
+    python3 - "$image" "$place" <<'PYTHON'
+import os, subprocess, sys, time
+
+image, place = sys.argv[1:]
+pid = subprocess.run(["fuser", image], capture_output=True, text=True).stdout.split()[0]
+
+
+def status(key):
+    lines = open(f"/proc/{pid}/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith(key + ":")).split()[1])
+
+
+def cpu_s():
+    fields = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+print(f"\nThe server: {status('Threads')} threads, {status('RssAnon') / 1024:.0f} MiB of its own", end="")
+pages = 40_000
+with open(f"{place}/file", "wb") as file:
+    for _ in range(pages // 250):
+        file.write(b"x" * 250 * 4096)
+os.sync()
+before = status("RssAnon")
+time.sleep(1)
+began, used = time.monotonic(), cpu_s()
+time.sleep(5)
+idle = (cpu_s() - used) / (time.monotonic() - began) * 100
+print(f", {status('RssAnon') / 1024:.0f} MiB after {pages} pages were written; idle: {idle:.1f} % of a CPU")
+PYTHON
+    "$meantime" umount "$place"
+    python3 - "$meantime" "$image" <<'PYTHON'
+import statistics, subprocess, sys, time
+
+times = []
+for _ in range(11):
+    began = time.monotonic()
+    subprocess.run([sys.argv[1], "run", "--device", f"file:{sys.argv[2]}?model=null", "--", "true"], check=True)
+    times.append((time.monotonic() - began) * 1e3)
+print(f"`meantime run -- true`: {statistics.median(times):.0f} ms ({min(times):.0f} to {max(times):.0f})")
+PYTHON
 }
 
 # With a device that takes no time, and with one that takes as long as a real one.
@@ -160,3 +227,4 @@ print(f"\nA direct read by the mount takes {statistics.median(over):.1f} µs mor
 print("Times of one operation; the median of the rounds. Ratios: under 1 is faster; the median of the rounds,"
       " and their least and most. tmpfs: what the system calls alone take.")
 PYTHON
+server_costs
