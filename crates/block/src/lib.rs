@@ -168,4 +168,4 @@ pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
-pub use uri::{KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};
+pub use uri::{Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
-use super::uri::{Uri, UriError};
+use super::uri::{Coalescing, Uri, UriError};
 use meantime_hw::pci::Sysfs;
-use meantime_nvme::{ControllerOptions, Error};
+use meantime_nvme::{Controller, ControllerOptions, Error};
 
 /// The intended access to a `file:` or `kernel:` device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -191,6 +191,14 @@ impl Drop for Created {
     }
 }
 
+/// Sets the interrupt coalescing that a URI asks for; the last URI that names a shared controller
+/// decides. Nothing is undone when the device is closed: it is not saved in the device, and a
+/// driver that takes the controller next, the kernel's too, resets it.
+fn coalesce(controller: &Controller, coalescing: Option<Coalescing>) -> Result<(), Error> {
+    let Some(Coalescing { completions, time_100us }) = coalescing else { return Ok(()) };
+    controller.set_interrupt_coalescing(completions, time_100us)
+}
+
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
         Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
@@ -222,7 +230,7 @@ mod soft {
     use super::super::device::NvmeDevice;
     use super::super::stamps::{DeviceStamp, StampSource};
     use super::super::uri::{SoftUri, Uri};
-    use super::{Access, Created, OpenError, OpenOptions, in_use, may_not_write};
+    use super::{Access, Created, OpenError, OpenOptions, coalesce, in_use, may_not_write};
     use meantime_hw::Clock;
     use meantime_hw::soft::SoftTransport;
     use meantime_nvme::Controller;
@@ -285,6 +293,7 @@ mod soft {
         let transport = unsafe { SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))) }
             .lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
+        coalesce(&controller, soft.coalesce)?;
         let medium = format!("software SSD, model {}", soft.model);
         let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
             .with_medium(medium)

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use meantime_hw::clock::parse_time_ns;
 use meantime_hw::pci::{PciAddress, PciAddressError};
 use meantime_nvme::ControllerOptions;
 
@@ -86,6 +87,16 @@ impl Default for KernelUri {
     }
 }
 
+/// Interrupt coalescing (NVMe Base 1.4 §5.21.1.8): of all I/O queues of the controller, not of the
+/// admin queue. It is set when the device is opened, and not saved in the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coalescing {
+    /// An interrupt comes after this many completions (1 to 256). 1: for each, at once.
+    pub completions: u16,
+    /// It comes after this time at the latest, in units of 100 µs (1 to 255).
+    pub time_100us: u8,
+}
+
 /// The parameters that `vfio:` and `vfio-user:` share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NvmeUri {
@@ -98,11 +109,13 @@ pub struct NvmeUri {
     /// Continue without an IOMMU (`vfio:` only): the device can then write anywhere in this
     /// machine's memory.
     pub no_iommu: bool,
+    /// Interrupt coalescing. `None`: as the device has it.
+    pub coalesce: Option<Coalescing>,
 }
 
 impl Default for NvmeUri {
     fn default() -> Self {
-        Self { nsid: 1, sgl: false, shadow: None, no_iommu: false }
+        Self { nsid: 1, sgl: false, shadow: None, no_iommu: false, coalesce: None }
     }
 }
 
@@ -148,6 +161,8 @@ pub struct SoftUri {
     pub create_bytes: Option<u64>,
     /// Open the file read-only, and share it with other readers (`file:` only).
     pub read_only: bool,
+    /// Interrupt coalescing, which the driver sets.
+    pub coalesce: Option<Coalescing>,
 }
 
 impl Default for SoftUri {
@@ -168,6 +183,7 @@ impl Default for SoftUri {
             faults: None,
             create_bytes: None,
             read_only: false,
+            coalesce: None,
         }
     }
 }
@@ -186,9 +202,9 @@ const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. 
     file:disk.img?model=zssd), vfio:ADDRESS (e.g. vfio:0000:01:00.0), vfio-user:SOCKET (e.g. \
     vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, \
-    strict, lock, faults, create, ro";
-const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
-const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
+    strict, lock, faults, create, ro, coalesce";
+const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, coalesce, no-iommu";
+const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow, coalesce";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
@@ -293,6 +309,23 @@ impl Parameter<'_> {
         self.bytes("512 or 4096", |bytes| matches!(bytes, 512 | 4096)).map(|bytes| bytes as u32)
     }
 
+    fn coalescing(&self) -> Result<Option<Coalescing>, String> {
+        const UNIT_NS: u64 = 100_000;
+        let wanted = "a number of completions and a time, e.g. 4/100us";
+        let (completions, time) = self.value.split_once('/').ok_or_else(|| self.wrong(wanted))?;
+        let completions = completions.parse().ok().filter(|number| (1..=256).contains(number));
+        let completions = completions.ok_or_else(|| self.wrong("1 to 256 completions"))?;
+        // parse_time_ns takes a bare number for µs; a unit avoids doubts.
+        let has_unit = time.ends_with('s');
+        let ns = parse_time_ns(time).filter(|_| has_unit).ok_or_else(|| self.wrong(wanted))?;
+        if ns % UNIT_NS != 0 {
+            return Err(self.wrong("times are multiples of 100us"));
+        }
+        let time_100us = u8::try_from(ns / UNIT_NS).ok().filter(|units| *units > 0);
+        let time_100us = time_100us.ok_or_else(|| self.wrong("times are 100us to 25.5ms"))?;
+        Ok(Some(Coalescing { completions, time_100us }))
+    }
+
     fn create_bytes(&self) -> Result<Option<u64>, String> {
         let right = |&bytes: &u64| bytes > 0 && bytes % 4096 == 0 && bytes <= i64::MAX as u64;
         self.bytes("a size, a multiple of 4k", right).map(Some)
@@ -350,6 +383,7 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
             }
             "sgl" => nvme.sgl = parameter.flag()?,
             "shadow" => nvme.shadow = Some(parameter.flag()?),
+            "coalesce" => nvme.coalesce = parameter.coalescing()?,
             "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = parameter.flag()?,
             _ => return Err(parameter.unknown(known)),
         }
@@ -414,6 +448,7 @@ fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
                 soft.faults = Some(parameter.text("a TOML file; docs/faults.md")?.into());
             }
             "create" => soft.create_bytes = parameter.create_bytes()?,
+            "coalesce" => soft.coalesce = parameter.coalescing()?,
             _ => return Err(parameter.unknown(PARAMETERS)),
         }
     }
@@ -490,6 +525,24 @@ mod tests {
     }
 
     #[test]
+    fn coalescing_is_for_each_kind_of_ours() {
+        let coalescing = |text: &str| match text.parse().unwrap() {
+            Uri::Mem { soft, .. } | Uri::File { soft, .. } => soft.coalesce,
+            Uri::Vfio { nvme, .. } | Uri::VfioUser { nvme, .. } => nvme.coalesce,
+            Uri::Kernel { .. } => None,
+        };
+        for device in ["mem:1G", "file:x", "vfio:0000:01:00.0", "vfio-user:/run/ssd.sock"] {
+            assert_eq!(coalescing(device), None);
+            for (text, completions, time_100us) in
+                [("4/100us", 4, 1), ("256/25.5ms", 256, 255), ("1/0.2ms", 1, 2)]
+            {
+                let wanted = Some(Coalescing { completions, time_100us });
+                assert_eq!(coalescing(&format!("{device}?coalesce={text}")), wanted);
+            }
+        }
+    }
+
+    #[test]
     fn errors_say_what_would_be_right() {
         for (uri, word) in [
             ("", "no scheme"),
@@ -524,6 +577,15 @@ mod tests {
             ("file:x?ro=1&create=1G", "writes nothing"),
             ("file:x?ro=1&vwc=1", "writes nothing"),
             ("mem:1G?faults=", "a TOML file"),
+            ("mem:1G?coalesce=4", "e.g. 4/100us"),
+            ("mem:1G?coalesce=4/100", "e.g. 4/100us"),
+            ("mem:1G?coalesce=4/soon", "e.g. 4/100us"),
+            ("mem:1G?coalesce=0/100us", "1 to 256 completions"),
+            ("mem:1G?coalesce=257/100us", "1 to 256 completions"),
+            ("mem:1G?coalesce=4/150us", "coalesce=4/150us: times are multiples of 100us"),
+            ("mem:1G?coalesce=4/0us", "100us to 25.5ms"),
+            ("mem:1G?coalesce=4/25.6ms", "100us to 25.5ms"),
+            ("vfio-user:/run/ssd.sock?coalesce=4/1s", "100us to 25.5ms"),
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),
             ("file:x?namespaces=2", "one namespace"),
@@ -531,6 +593,7 @@ mod tests {
             ("kernel:/dev/x?model=optane", "engine, direct"),
             ("kernel:/dev/x?engine=libaio", "io_uring or preadv2"),
             ("kernel:/dev/x?lba=1024", "512 or 4096"),
+            ("kernel:/dev/x?coalesce=4/100us", "unknown parameter"),
             ("kernel:/dev/x?direct=1&direct=0", "twice"),
             ("kernel:/dev/x?engine=preadv2&fixed=1", "io_uring's"),
         ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::device::NvmeDevice;
 use super::super::uri::NvmeUri;
-use super::{OpenError, OpenOptions, shared};
+use super::{OpenError, OpenOptions, coalesce, shared};
 use meantime_hw::{UserOptions, UserTransport};
 use meantime_nvme::Controller;
 
@@ -22,5 +22,6 @@ pub(super) fn open(
         let transport = UserTransport::connect(path, &user)?;
         Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
+    coalesce(&controller, nvme.coalesce)?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::device::NvmeDevice;
 use super::super::uri::NvmeUri;
-use super::{OpenError, OpenOptions, shared};
+use super::{OpenError, OpenOptions, coalesce, shared};
 use meantime_hw::pci::{self, PciAddress, Sysfs, TakeOptions};
 use meantime_hw::vfio::{VfioOptions, VfioTransport};
 use meantime_nvme::Controller;
@@ -31,5 +31,6 @@ pub(super) fn open(
         let transport = VfioTransport::open(address, &wanted)?.keeping(Box::new(taken));
         Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
+    coalesce(&controller, nvme.coalesce)?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }

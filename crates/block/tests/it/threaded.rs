@@ -511,3 +511,37 @@ fn a_parked_ssd_with_shadow_doorbells_is_woken() {
     let counters = channel.counters().polled;
     assert_eq!((counters.aborts, counters.late), (0, 0), "nothing had to be overdue");
 }
+
+/// NVMe Base 1.4 §5.21.1.8: an interrupt after so many completions, or after the time.
+#[test]
+fn coalescing_by_uri_delays_interrupts_only() {
+    let _alone = alone();
+    const TIME: Duration = Duration::from_micros(25_500);
+    let uri = "mem:16M?model=nand&coalesce=4/25.5ms";
+    let device = open(uri, &OpenOptions::default()).expect("a software SSD");
+    let mut channel = device.channel(&both_ways(4)).expect("a channel");
+    // The median of five: a thread that is held up may find the completion before it sleeps, and
+    // whatever is quick may be held up.
+    let mut median = |policy: Policy, depth: u64| {
+        let mut times: Vec<Duration> = (0..5)
+            .map(|_| {
+                let start = Instant::now();
+                let tickets: Vec<_> = (0..depth)
+                    .map(|lba| {
+                        let request = read_of(&channel, lba..lba + 1).policy(policy);
+                        channel.submit(request).expect("room")
+                    })
+                    .collect();
+                for ticket in tickets {
+                    channel.wait(ticket).result.expect("read");
+                }
+                start.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[2]
+    };
+    assert!(median(Policy::Interrupt, 1) >= TIME);
+    assert!(median(Policy::Interrupt, 4) < TIME);
+    assert!(median(Policy::Poll, 1) < TIME);
+}

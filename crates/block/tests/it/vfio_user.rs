@@ -120,6 +120,29 @@ fn several_threads_share_a_connection() {
     });
 }
 
+/// The last URI that names a shared controller decides.
+#[test]
+fn coalescing_is_the_controllers() {
+    const INTERRUPT_COALESCING: u8 = 0x08;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ssd");
+    let (_server, _ssd) = serve(&path, "null");
+    let open = |query: &str| {
+        let uri = format!("vfio-user:{}{query}", path.display());
+        open_nvme(&uri, &OpenOptions::default()).unwrap()
+    };
+    let coalescing =
+        |device: &NvmeDevice| device.controller().get_feature(INTERRUPT_COALESCING, 0).unwrap();
+    let plain = open("");
+    assert_eq!(coalescing(&plain), 0);
+    let coalesced = open("?coalesce=4/200us");
+    assert_eq!((coalescing(&coalesced), coalescing(&plain)), (0x0203, 0x0203));
+    plain.controller().reset_now();
+    assert_eq!(coalescing(&plain), 0x0203, "set again after a reset");
+    drop((plain, coalesced));
+    assert_eq!(coalescing(&open("")), 0, "a controller that is taken anew is reset");
+}
+
 #[test]
 fn a_server_that_sleeps_is_woken() {
     let dir = tempfile::tempdir().unwrap();

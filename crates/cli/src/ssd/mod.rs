@@ -116,8 +116,9 @@ fn check(uri: &str) -> Result<Access, Failure> {
             "{uri}: only a software SSD can be served: mem:SIZE or file:PATH"
         )));
     };
-    if soft.nsid != 1 || soft.lock {
-        let what = if soft.lock { "lock" } else { "nsid" };
+    let of_the_driver =
+        [("nsid", soft.nsid != 1), ("lock", soft.lock), ("coalesce", soft.coalesce.is_some())];
+    if let Some((what, _)) = of_the_driver.into_iter().find(|(_, given)| *given) {
         return Err(Failure::usage(format_args!(
             "{uri}: {what} says how a device is used, not what it is: leave it to the driver that \
              connects"

@@ -32,6 +32,14 @@ fn info_shows_the_device() {
 }
 
 #[test]
+fn info_shows_coalescing_of_the_uri() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = |uri: &str| succeed(dir.path(), &["info", "--device", uri]).stdout;
+    assert!(shown("mem:8M?coalesce=4/200us").contains("4 completions or 200 µs"));
+    assert!(shown("mem:8M").contains("an interrupt per completion"));
+}
+
+#[test]
 fn calibrate_has_the_agreed_keys() {
     let dir = tempfile::tempdir().unwrap();
     let ran = succeed(dir.path(), &["calibrate", "--quick", "--json"]);

@@ -233,6 +233,7 @@ fn what_cannot_be_served_is_said() {
         (&["--socket", "s", "kernel:/dev/null"][..], 2, "only a software SSD"),
         (&["--socket", "s", "vfio-user:other"], 2, "only a software SSD"),
         (&["--socket", "s", "mem:1M?lock=1"], 2, "lock"),
+        (&["--socket", "s", "mem:1M?coalesce=4/100us"], 2, "coalesce"),
         (&["--socket", "s", "mem:1M?namespaces=2&nsid=2"], 2, "nsid"),
         (&["--socket", "s", "mem"], 2, "no scheme"),
         (&["--socket", "s", "mem:1M?model=none"], 1, "none"),
