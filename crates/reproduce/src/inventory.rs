@@ -39,6 +39,35 @@ pub const INVENTORY: &[Item] = &[
     item("FAST'12: the latency of coalescing", &["fast12-coalescing"]),
     item("FAST'12: the C-state question", &["fast12-c-state"]),
     item("FAST'12: break-even of interrupt and polling", &["fast12-break-even"]),
+    item("Le Moal: table of latencies by way to wait", &["vault17-latency"]),
+    item("Le Moal: gain by device time, none for disks", &["vault17-device-time"]),
+    item("Le Moal: distributions of the latencies", &["vault17-distribution"]),
+    item(
+        "Le Moal: fixed sleeps of 1 to 4 µs, and half the mean",
+        &["vault17-fixed-sleeps", "vault17-fixed-sleeps-simulated"],
+    ),
+    item("Le Moal: CPU load by way to wait", &["vault17-cpu"]),
+    item(
+        "Le Moal: sleep time by I/O size, small I/Os overslept",
+        &["vault17-sizes", "vault17-sizes-simulated"],
+    ),
+    item("Le Moal: a switch costs 0.5 to 2 µs", &["vault17-switch"]),
+    item("Le Moal: exceedance on an idle machine, 1 in 6,000", &["vault17-tail-idle"]),
+    item("Le Moal: exceedance on a loaded machine, 1 in 5,000", &["vault17-tail-loaded"]),
+    item("Le Moal: exceedance with SCHED_RR", &["vault17-tail-sched"]),
+    item("Le Moal: the short path of Linux 4.10", &["vault17-short-path"]),
+    item("Le Moal: a user-level driver beside the kernel", &["vault17-user"]),
+    item("Le Moal: the user-level driver's tail under load", &["vault17-user-tail"]),
+    item("Le Moal: user-level polling, hybrid for each I/O", &["vault17-user-hybrid"]),
+    item("Le Moal: RWF_HIPRI for each I/O", &["vault17-hipri"]),
+    item("Le Moal: polling that reaps others' completions", &["vault17-reaping"]),
+    item("Le Moal, left open: priorities and arbitration", &["vault17-priority"]),
+    item("Le Moal, left open: the scheduler knowing about polling", &["vault17-tail-sched"]),
+    item("Le Moal, left open: interrupts made useless by polling", &["vault17-interrupts"]),
+    item(
+        "Le Moal, left open: a better estimate for mixed sizes",
+        &["vault17-estimate", "vault17-estimate-simulated"],
+    ),
 ];
 
 /// What is not measurable here: at most six items.

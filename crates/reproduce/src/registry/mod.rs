@@ -1,12 +1,13 @@
 //! The experiments, by document.
 
 mod fast12;
+mod vault17;
 
 use crate::experiment::Experiment;
 
 /// Returns all experiments, in the order in which they run.
 pub fn experiments() -> Vec<Experiment> {
-    [fast12::experiments()].concat()
+    [fast12::experiments(), vault17::experiments()].concat()
 }
 
 #[cfg(test)]

@@ -27,10 +27,50 @@ impl MadeUp {
         list.split(',').filter(|part| !part.is_empty()).collect()
     }
 
+    /// The jobs of a job file, or the one of the command line: name, direction, ways to wait.
+    fn jobs(args: &[String]) -> Vec<(String, String, Vec<String>)> {
+        let ways: Vec<String> =
+            Self::of(args, "--completion").iter().map(|&way| way.into()).collect();
+        let Some(file) = args.iter().find(|arg| arg.ends_with(".fio")) else {
+            return vec![("job".to_owned(), Self::of(args, "--rw").join(""), ways)];
+        };
+        let mut jobs: Vec<(String, String, Vec<String>)> = Vec::new();
+        let mut global = (String::new(), ways);
+        for line in std::fs::read_to_string(file).unwrap().lines() {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                if name != "global" {
+                    jobs.push((name.to_owned(), global.0.clone(), global.1.clone()));
+                }
+                continue;
+            }
+            let (rw, ways) = match jobs.last_mut() {
+                Some((_, rw, ways)) => (rw, ways),
+                None => (&mut global.0, &mut global.1),
+            };
+            match line.split_once('=') {
+                Some(("rw", direction)) => direction.clone_into(rw),
+                Some(("completion", list)) => *ways = list.split(',').map(str::to_owned).collect(),
+                Some(("hipri", "1")) => *ways = vec!["poll".to_owned()],
+                _ => {}
+            }
+        }
+        jobs
+    }
+
     fn bench(&mut self, args: &[String]) -> Value {
-        let completions = Self::of(args, "--completion");
-        let rw = Self::of(args, "--rw").join("");
-        let jobs = completions.iter().map(|completion| {
+        let limits = args.iter().find_map(|arg| arg.strip_prefix("--pm-qos="));
+        let limits: Vec<Option<&str>> =
+            limits.map_or(vec![None], |list| list.split(',').map(Some).collect());
+        let mut rows = Vec::new();
+        for (name, rw, ways) in Self::jobs(args) {
+            for completion in ways {
+                let row =
+                    |limit: &Option<_>| (name.clone(), rw.clone(), completion.clone(), *limit);
+                rows.extend(limits.iter().map(row));
+            }
+        }
+        let given = ["sched", "hog"].map(|key| (key, Self::of(args, &format!("--{key}")).join("")));
+        let jobs = rows.into_iter().map(|(name, rw, completion, limit)| {
             let bins: Value = [9_000, 900, 100]
                 .map(|count| (format!("{:.0}", self.next()), json!(count)))
                 .into_iter()
@@ -46,9 +86,16 @@ impl MadeUp {
                 "randwrite" | "write" => (none, stats),
                 _ => (stats, none),
             };
+            let mut options = json!({"completion": completion});
+            if let Some(limit) = limit {
+                options["pm_qos"] = json!(limit);
+            }
+            for (key, value) in given.iter().filter(|(_, value)| !value.is_empty()) {
+                options[*key] = json!(value);
+            }
             json!({
-                "jobname": "job", "job options": {"completion": completion}, "read": read,
-                "write": write, "usr_cpu": self.next() / 100.0, "sys_cpu": 1.0, "ctx": 5,
+                "jobname": name, "job options": options, "read": read,
+                "write": write, "usr_cpu": self.next() / 100.0, "sys_cpu": 1.0, "ctx": self.next().round(),
                 "competitor_percent": self.next() / 100.0, "sync": {"lat_ns": {"mean": self.next()}},
             })
         });
@@ -95,10 +142,14 @@ impl MadeUp {
                 ]);
                 bars.push(json!({"completion": completion, "bs_bytes": bytes, "fast12": fast12,
                     "alone": {"total": total, "host": host, "device": device, "typical": typical,
-                        "submit_percentile_ns": {"50.000000": 100, "99.000000": 200}}}));
+                        "slowest": {"host_excess_percent": self.next() / 100.0},
+                        "submit_percentile_ns": {"50.000000": 100, "99.000000": 200},
+                        "host_percentile_ns": {"50.000000": 100, "99.000000": 200},
+                        "device_percentile_ns": {"50.000000": 100, "99.000000": 200}}}));
             }
         }
-        json!({"bars": bars})
+        let alone = json!({"ran_ns": self.next(), "wall_ns": self.next()});
+        json!({"bars": bars, "competitor": {"alone": alone}})
     }
 
     fn waits(&mut self, args: &[String]) -> Value {
@@ -123,10 +174,15 @@ impl MadeUp {
 
     fn calibrate(&mut self) -> Value {
         let mut rows = || -> Value {
-            [20, 100, 1000].map(|us| json!({"idle_us": us, "mean_ns": self.next()})).into()
+            let mut row = |us| {
+                let (mean, median) = (self.next(), self.next());
+                json!({"idle_us": us, "mean_ns": mean, "median_ns": median})
+            };
+            [20, 100, 1000].map(&mut row).into()
         };
-        let (free, held) = (rows(), rows());
-        json!({"eventfd_wake": free, "pm_qos": {"held": true, "eventfd_wake": held}})
+        let (free, held, futex) = (rows(), rows(), rows());
+        json!({"eventfd_wake": free, "futex_wake": futex,
+            "pm_qos": {"held": true, "eventfd_wake": held}})
     }
 }
 
@@ -142,7 +198,10 @@ impl Runner for MadeUp {
     }
 
     fn text(&mut self, args: &[String]) -> Result<String, RunError> {
-        panic!("no such command: {args:?}")
+        match args[0].as_str() {
+            "fs" => Ok(String::new()),
+            other => panic!("no such command: {other}"),
+        }
     }
 
     fn program(&mut self, name: &str, _: &[String]) -> Result<String, RunError> {

@@ -130,6 +130,11 @@ impl<'a> Bench<'a> {
         self.measured.samples(name).last().copied()
     }
 
+    /// Returns a curve of this repetition.
+    pub fn curve(&self, name: &str) -> Option<&[(f64, f64)]> {
+        self.measured.curves.get(name).map(Vec::as_slice)
+    }
+
     /// Says what is not measured here, and why.
     pub fn leave_out(&mut self, what: impl Into<String>) {
         self.measured.left_out.push(what.into());
@@ -193,6 +198,22 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    /// Runs `meantime bench` with a job file, in which each job has its device and its way to wait,
+    /// for a cell's time. Figures are named as those of [`Self::bench`], with the job's name behind
+    /// the label if there are several.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn jobs(&mut self, label: &str, file: &str, args: &[&str]) -> Result<(), RunError> {
+        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
+        let mut all = vec!["bench", file, "--no-control"];
+        all.extend(args);
+        all.extend(["--runtime", &runtime, "--time-based"]);
+        let report = self.json(&all)?;
+        values::bench(&mut self.measured, label, &report);
+        Ok(())
+    }
+
     /// Runs `meantime anatomy` on `device`. Figures are named `LABEL/POLICY/BYTES/…`: `total_ns`,
     /// `device_ns`, `host_ns` with `_sd`, each part, and beside a second program `ta_ns`, `td_ns`,
     /// `tb_ns`, `tu_ns`, `share_percent`, `speed_percent`.
@@ -227,16 +248,33 @@ impl<'a> Bench<'a> {
         times: &str,
         shapes: &str,
     ) -> Result<(), RunError> {
-        let report = self.json(&[
-            "waits",
-            "--simulate=bare-metal",
-            "--policies",
-            policies,
-            "--times",
-            times,
-            "--shapes",
-            shapes,
-        ])?;
+        self.simulated(label, &["--policies", policies, "--times", times, "--shapes", shapes])
+    }
+
+    /// As [`Self::simulate`], of one cell, with the I/Os of `trace` instead of the cell's own: for
+    /// what needs more I/Os than those.
+    ///
+    /// # Errors
+    /// As [`Runner::json`].
+    pub fn replay(
+        &mut self,
+        label: &str,
+        policies: &str,
+        (time_us, shape): (&str, &str),
+        trace: &[(u32, u64)],
+    ) -> Result<(), RunError> {
+        let mut text = String::new();
+        for (bytes, ns) in trace {
+            text += &format!("read {bytes} {ns}\n");
+        }
+        self.file(&format!("{time_us}us-{shape}.trace"), &text)?;
+        let directory = self.target.scratch.clone();
+        let args = ["--policies", policies, "--times", time_us, "--shapes", shape];
+        self.simulated(label, &[&args[..], &["--replay", &directory]].concat())
+    }
+
+    fn simulated(&mut self, label: &str, args: &[&str]) -> Result<(), RunError> {
+        let report = self.json(&[&["waits", "--simulate=bare-metal"], args].concat())?;
         self.input(
             "A server without a hypervisor: a sleeper runs 1.5 to 3 µs after its time, a sleep \
              costs 1.2 µs of CPU, a switch between threads 0.6 µs",
