@@ -34,13 +34,12 @@ pub const PALETTE: [[&str; COLOURS]; 2] = [
 /// added (`hybrid=2us`, `poll, sched rr:1`) has the policy's colour, as long as there are looks of
 /// that colour.
 pub fn looks(names: &[String]) -> Vec<usize> {
-    let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
     let mut used: Vec<usize> = KNOWN.iter().map(|(_, look)| *look).collect();
     let look = |name: &String| {
         if let Some(look) = known(name) {
             return look;
         }
-        let base = name.split([':', '=', ',', ' ']).next().and_then(known);
+        let base = base_of(name);
         let related =
             base.into_iter().flat_map(|base| (1..5).map(move |nth| (base + COLOURS * nth) % LOOKS));
         let free = related.chain(OTHERS).chain(0..LOOKS).find(|look| !used.contains(look));
@@ -49,6 +48,33 @@ pub fn looks(names: &[String]) -> Vec<usize> {
         look
     };
     names.iter().map(look).collect()
+}
+
+fn known(name: &str) -> Option<usize> {
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look)
+}
+
+/// Returns the look of the policy that `name` is, or is made from.
+fn base_of(name: &str) -> Option<usize> {
+    name.split([':', '=', ',', ' ']).next().and_then(known)
+}
+
+/// Returns looks for a picture that has no more than `names`: what is no policy has a colour of its
+/// own, as long as there are any.
+fn looks_of_picture(names: &[String]) -> Vec<usize> {
+    /// Colours for what is no policy: first those that are not a common policy's.
+    const FREE: [usize; COLOURS] = [4, 7, 6, 2, 3, 0, 5, 1];
+    let mut looks = looks(names);
+    let is_policy = |at: usize| names.get(at).is_some_and(|name| base_of(name).is_some());
+    let mut used: Vec<usize> =
+        (0..looks.len()).filter(|at| is_policy(*at)).map(|at| looks[at] % COLOURS).collect();
+    for at in (0..looks.len()).filter(|at| !is_policy(*at)) {
+        if let Some(colour) = FREE.into_iter().find(|colour| !used.contains(colour)) {
+            looks[at] = colour;
+            used.push(colour);
+        }
+    }
+    looks
 }
 
 /// The style of a result: its policy decides colour, dashes and marker, its file weight and marks
@@ -70,6 +96,12 @@ impl Style {
     pub(crate) fn of(names: &[String], name: &str) -> Self {
         let at = names.iter().position(|other| other == name).unwrap_or(0);
         Self { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
+    }
+
+    /// Returns the look of `name` in a picture that has no more than `names`.
+    pub(crate) fn in_picture(names: &[String], name: &str) -> Self {
+        let at = names.iter().position(|other| other == name).unwrap_or(0);
+        Self { way: looks_of_picture(names).get(at).copied().unwrap_or(0), source: 0 }
     }
 
     /// Returns the class that sets its colour.
@@ -191,6 +223,15 @@ mod tests {
         // More names than looks.
         let many: Vec<String> = (0..60).map(|nth| format!("way {nth}")).collect();
         assert!(looks(&many).iter().all(|look| *look < LOOKS));
+    }
+
+    #[test]
+    fn parts_of_a_picture_have_colours_of_their_own() {
+        let names = owned(&["host: submits", "device", "poll", "host: wakes up", "completes"]);
+        let looks = looks_of_picture(&names);
+        let colours: std::collections::BTreeSet<_> =
+            looks.iter().map(|look| look % COLOURS).collect();
+        assert_eq!((colours.len(), looks[2]), (5, 1));
     }
 
     /// The style sheet has the same colours.

@@ -120,7 +120,7 @@ fn swatch(style: Style) -> Element {
 
 fn legend(names: &[String], series: &[Series], sample: impl Fn(Style) -> Element) -> Legend {
     let mut entries: Vec<(Element, String)> =
-        names.iter().map(|name| (sample(Style::of(names, name)), name.clone())).collect();
+        names.iter().map(|name| (sample(Style::in_picture(names, name)), name.clone())).collect();
     if series.iter().flat_map(|one| &one.figures).any(|figure| figure.there.is_some()) {
         entries.push((mark_of_document(), "the document".to_owned()));
     }
@@ -138,7 +138,7 @@ fn bars(title: &str, unit: Unit, series: &[Series]) -> Option<(Legend, Element)>
         for (nth, figure) in one.figures.iter().enumerate() {
             let left = at as f64 + GAP / 2.0 + width * nth as f64;
             let (left, right) = (x.place(left), x.place(left + width * 0.9));
-            let style = Style::of(&names, &figure.name);
+            let style = Style::in_picture(&names, &figure.name);
             let tip = tip(unit, &one.name, figure);
             if let Some(here) = figure.here {
                 let class = format!("block {}", style.colour());
@@ -184,7 +184,7 @@ fn stacks(title: &str, unit: Unit, series: &[Series]) -> Option<(Legend, Element
             let mut below = 0.0;
             for figure in &one.figures {
                 let Some(part) = of(figure).filter(|part| *part > 0.0) else { continue };
-                let style = Style::of(&names, &figure.name);
+                let style = Style::in_picture(&names, &figure.name);
                 let class = format!("{class} {}", style.colour());
                 let ends = (y.place(below), y.place(below + part));
                 let tip = tip(unit, &one.name, figure);
@@ -229,7 +229,7 @@ fn lines(
     let (y, y_ticks) = vertical(unit, series);
     let mut inside = Vec::new();
     for one in series {
-        let style = Style::of(&names, &one.name);
+        let style = Style::in_picture(&names, &one.name);
         let places = |of: fn(&Figure) -> Option<f64>| -> Vec<(f64, f64)> {
             let place = |figure: &Figure| Some((x.place(number(figure)?), y.place(of(figure)?)));
             one.figures.iter().filter_map(place).collect()
@@ -290,7 +290,7 @@ fn distributions(title: &str, beyond: bool, curves: &[Curve]) -> Option<(Legend,
     };
     let mut inside = Vec::new();
     for (name, points) in curves {
-        let style = Style::of(&names, name);
+        let style = Style::in_picture(&names, name);
         let share = |share: f64| if beyond { share.max(rarest) } else { 1.0 - share };
         let places: Vec<(f64, f64)> =
             points.iter().map(|(ns, at)| (x.place(*ns), y.place(share(*at)))).collect();

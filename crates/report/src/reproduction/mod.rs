@@ -132,7 +132,8 @@ impl Unit {
             Self::Time if value < 0.0 => format!("−{}", figures::time(-value)),
             Self::Time => figures::time(value),
             Self::Rate => format!("{}/s", figures::iops(value)),
-            Self::Percent => format!("{value:.0} %"),
+            // There is no −0.
+            Self::Percent => format!("{:.0} %", value.round() + 0.0).replace('-', "−"),
             Self::Ratio => format!("{value:.2}"),
             Self::Bytes => figures::bytes(value.max(0.0) as u64),
             Self::Count if value >= 100.0 || value.fract() == 0.0 => figures::grouped(value),
