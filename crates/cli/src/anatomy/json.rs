@@ -52,10 +52,12 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
             (part.key.to_owned(), if there(at) { times(stats) } else { Value::Null })
         })
         .collect();
-    let cdf: Map<String, Value> = CDF_PERCENTILES
-        .iter()
-        .map(|at| (format!("{at:.6}"), json!(tally.parts[0].percentile_ns(*at))))
-        .collect();
+    let cdf = |stats: &LatencyStats| -> Map<String, Value> {
+        CDF_PERCENTILES
+            .iter()
+            .map(|at| (format!("{at:.6}"), json!(stats.percentile_ns(*at))))
+            .collect()
+    };
     json!({
         "ios": tally.ios(),
         "wall_ns": tally.wall_ns,
@@ -64,7 +66,9 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
         "total": times(&tally.total),
         "host": times(&tally.host),
         "device": times(&tally.device),
-        "submit_percentile_ns": cdf,
+        "submit_percentile_ns": cdf(&tally.parts[0]),
+        "host_percentile_ns": cdf(&tally.host),
+        "device_percentile_ns": cdf(&tally.device),
         "slowest": tally.worst(),
         "overlapped_ios": tally.overlapped,
         "contradicted_ios": tally.contradicted,
