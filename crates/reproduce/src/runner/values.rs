@@ -12,6 +12,7 @@ pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
         jobs.iter().any(|job| Some(of(job)) != first)
     };
     let named = distinct(&|job| job["jobname"].to_string());
+    let limited = distinct(&|job| job["job options"]["pm_qos"].to_string());
     for job in jobs {
         let options = &job["job options"];
         let mut name = label.to_owned();
@@ -20,6 +21,7 @@ pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
             (true, &options["completion"]),
             (true, &options["sched"]),
             (true, &options["hog"]),
+            (limited, &options["pm_qos"]),
         ] {
             if let Some(part) = part.as_str().filter(|_| wanted) {
                 name = format!("{name}/{part}");
@@ -164,10 +166,23 @@ pub(super) fn anatomy(measured: &mut Measured, label: &str, report: &Value) {
                 measured.add(format!("{name}/rival_{figure}"), value);
             }
         }
-        let cdf = alone["submit_percentile_ns"].as_object().into_iter().flatten();
-        let points =
-            cdf.filter_map(|(at, ns)| Some((number(ns)?, 1.0 - at.parse::<f64>().ok()? / 100.0)));
-        measured.curves.insert(format!("{name}/submit"), points.collect());
+        if let Some(percent) = number(&alone["slowest"]["host_excess_percent"]) {
+            measured.add(format!("{name}/slowest_host_percent"), percent);
+        }
+        for (curve, key) in [
+            ("submit", "submit_percentile_ns"),
+            ("host", "host_percentile_ns"),
+            ("device", "device_percentile_ns"),
+        ] {
+            let cdf = alone[key].as_object().into_iter().flatten();
+            let points = cdf
+                .filter_map(|(at, ns)| Some((number(ns)?, 1.0 - at.parse::<f64>().ok()? / 100.0)));
+            measured.curves.insert(format!("{name}/{curve}"), points.collect());
+        }
+    }
+    let rival = &report["competitor"]["alone"];
+    if let Some((ran, wall)) = number(&rival["ran_ns"]).zip(number(&rival["wall_ns"])) {
+        measured.add(format!("{label}/rival_alone_percent"), ran / wall * 100.0);
     }
 }
 
