@@ -1,13 +1,16 @@
 //! The experiments, by document.
 
+mod bates15;
 mod fast12;
+mod lkml13;
 mod vault17;
 
 use crate::experiment::Experiment;
 
 /// Returns all experiments, in the order in which they run.
 pub fn experiments() -> Vec<Experiment> {
-    [fast12::experiments(), vault17::experiments()].concat()
+    [fast12::experiments(), lkml13::experiments(), bates15::experiments(), vault17::experiments()]
+        .concat()
 }
 
 #[cfg(test)]
