@@ -15,7 +15,7 @@ const THERE: &str = "An NVMe SSD with DRAM as its medium (PCIe Gen2 x4), a Core 
                      4.10. One process, bound to a CPU, reads 512 B at random, one read at a time.";
 /// Why a rule with a short sleep cannot win on a virtual machine.
 const WAKES_LATE: &str = "A sleep pays only if the thread runs again in time. On a virtual machine \
-                          a wake-up takes 13 to 20 µs, on the talk's machine one or two.";
+                          a wake-up takes 13 to 20 µs; in the talk a switch takes 0.5 to 2.";
 
 /// What most experiments do: 512 B random reads, one at a time.
 const READS: [&str; 4] = ["--rw", "randread", "--bs", "512"];

@@ -167,8 +167,8 @@ fn priority() -> Experiment {
         place: "open questions",
         title: "Priorities in the controller, and polling",
         question: "Does a polled read gain if the controller serves its queue first?",
-        there: "Left open: NVMe controllers can serve queues by class (weighted round robin). \
-                Nobody had tried that together with polling.",
+        there: "Left open: NVMe controllers can serve queues by class (weighted round robin); how \
+                that and polling go together was not measured.",
         here: "Polled 512 B reads, 2,000 a second, beside four threads that have eight 32 KiB \
                reads each in flight, on a software SSD that works on four commands at a time. \
                First all queues have the same class and take turns; then the single reads' queue \

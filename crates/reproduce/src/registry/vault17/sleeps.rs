@@ -21,8 +21,8 @@ const LATE_HERE: &str = "A sleep ends up to 20 µs late on a virtual machine, an
                          hypervisor has something else to do.";
 /// Why half the mean may be late in the simulator.
 const SIMULATED_LATE: &str = "A sleeper runs 1.5 to 3 µs after its time in the simulator, so that a \
-                              sleep of half the mean, 2.2 µs, often ends after the completion. The \
-                              talk's machine woke up sooner.";
+                              sleep of half the mean, 2.2 µs, often ends after the completion. On \
+                              the talk's machine a sleep of half the mean was not late.";
 
 /// The claims about sleeps of 2, 3 and 4 µs, which are the ways `at`; `late` says why a sleep may
 /// end late.
