@@ -62,6 +62,16 @@ pub struct Experiment {
     pub plot: Plot,
 }
 
+impl Experiment {
+    /// Returns its name among results: with the leg, on a device of the user's.
+    pub fn key(&self) -> String {
+        match self.leg {
+            Leg::Device => format!("{}.device", self.id),
+            _ => self.id.to_owned(),
+        }
+    }
+}
+
 /// A quantity that a claim is about, by names of samples, or by keys of the document's numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantity {

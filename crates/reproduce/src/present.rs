@@ -50,21 +50,21 @@ fn entry(outcome: &Outcome, documents: &Documents) -> page::Entry {
             kept.repeated
         ));
     }
-    if kept.others_percent > 5.0 {
+    if kept.disturbed > 0 {
         notes.push(format!(
-            "Other programs used up to {:.0} % of a CPU in a repetition that counts.",
-            kept.others_percent
+            "Beside {} of the repetitions that count, other programs used up to {:.0} % of a CPU.",
+            kept.disturbed, kept.others_percent
         ));
     }
     page::Entry {
-        id: experiment.id.to_owned(),
+        id: experiment.key(),
         title: experiment.title.to_owned(),
         place: experiment.place.to_owned(),
         leg: experiment.leg.name().to_owned(),
         question: experiment.question.to_owned(),
         there: experiment.there.to_owned(),
         here: experiment.here.to_owned(),
-        claims: claims(experiment, &kept.measured, documents),
+        claims: claims(outcome, documents),
         picture: picture(experiment, &kept.measured, documents),
         notes,
         inputs: kept.measured.inputs.clone(),
@@ -73,9 +73,14 @@ fn entry(outcome: &Outcome, documents: &Documents) -> page::Entry {
     }
 }
 
-fn claims(experiment: &Experiment, measured: &Measured, documents: &Documents) -> Vec<page::Claim> {
+fn claims(outcome: &Outcome, documents: &Documents) -> Vec<page::Claim> {
+    let (experiment, kept) = (&outcome.experiment, &outcome.kept);
     let shown = |claim: &Claim| {
-        let judged = judge(claim, experiment.document, experiment.leg, measured, documents);
+        let (document, leg) = (experiment.document, experiment.leg);
+        let mut judged = judge(claim, document, leg, &kept.measured, documents);
+        if kept.is_disturbed() && judged.verdict != Verdict::NotMeasured {
+            judged.verdict = Verdict::Disturbed;
+        }
         let tone = match judged.verdict {
             Verdict::Holds | Verdict::Consistent => Tone::As,
             Verdict::Fails | Verdict::Inconsistent => Tone::Unlike,

@@ -59,10 +59,11 @@ pub fn run(
 ) -> Result<Vec<Outcome>, StoreError> {
     let mut outcomes = Vec::new();
     let (mut spent, mut done) = (Duration::ZERO, 0u32);
-    let to_do =
-        |from: usize| experiments[from..].iter().filter(|one| store.get(one.id).is_none()).count();
+    let to_do = |from: usize| {
+        experiments[from..].iter().filter(|one| store.get(&one.key()).is_none()).count()
+    };
     for (at, experiment) in experiments.iter().enumerate() {
-        if let Some(kept) = store.get(experiment.id) {
+        if let Some(kept) = store.get(&experiment.key()) {
             outcomes.push(Outcome { experiment: experiment.clone(), kept, earlier: true });
             continue;
         }
@@ -74,7 +75,7 @@ pub fn run(
             break;
         }
         (spent, done) = (spent + begun.elapsed(), done + 1);
-        store.put(experiment.id, &kept)?;
+        store.put(&experiment.key(), &kept)?;
         let outcome = Outcome { experiment: experiment.clone(), kept, earlier: false };
         progress.ended(&outcome);
         outcomes.push(outcome);
@@ -114,6 +115,8 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
             continue;
         }
         kept.others_percent = kept.others_percent.max(others_percent);
+        kept.disturbed += u32::from(busy);
+        kept.repetitions += 1;
         kept.measured.extend(measured);
         repetition += 1;
     }

@@ -14,8 +14,12 @@ pub struct Kept {
     pub measured: Measured,
     /// The commands.
     pub commands: Vec<String>,
+    /// Repetitions that count.
+    pub repetitions: u32,
     /// Repetitions that were thrown away since something else used the CPUs.
     pub repeated: u32,
+    /// Repetitions that count although something else used the CPUs.
+    pub disturbed: u32,
     /// The most that other programs used of the CPUs in a repetition that counts, in percent of
     /// one CPU.
     pub others_percent: f64,
@@ -23,6 +27,13 @@ pub struct Kept {
     pub failure: String,
     /// When it ended, in seconds since 1970.
     pub ended_s: u64,
+}
+
+impl Kept {
+    /// Whether something else used the CPUs in most repetitions, so that no verdict can be trusted.
+    pub fn is_disturbed(&self) -> bool {
+        self.disturbed * 2 > self.repetitions
+    }
 }
 
 /// Why results could not be kept or read.

@@ -24,6 +24,8 @@ pub enum Verdict {
     NotMeasured,
     /// A figure is the same in each repetition.
     Constant,
+    /// Other programs used the CPUs.
+    Disturbed,
 }
 
 impl Verdict {
@@ -36,7 +38,8 @@ impl Verdict {
             Self::Fails => "does not hold here",
             Self::Unclear => "not clear",
             Self::NotMeasured => "not measured",
-            Self::Constant => "not trusted",
+            Self::Constant => "not trusted: a figure is the same each time",
+            Self::Disturbed => "not trusted: other programs used the CPUs",
         }
     }
 }

@@ -71,7 +71,6 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
     progress.bar.finish_and_clear();
     let outcomes = outcomes.map_err(failed)?;
-    let _ = std::fs::remove_dir_all(&scratch);
 
     let about = text::about(&machine, repetitions, cell_s, &outcomes);
     let reproduction = reproduce::reproduction(&outcomes, &Documents::read(), PROGRAM, about);
@@ -142,7 +141,7 @@ impl reproduce::Progress for Shown {
 
     fn ended(&mut self, outcome: &Outcome) {
         if !outcome.kept.failure.is_empty() {
-            let (id, failure) = (outcome.experiment.id, &outcome.kept.failure);
+            let (id, failure) = (outcome.experiment.key(), &outcome.kept.failure);
             self.bar.suspend(|| eprintln!("meantime: {id}: {failure}"));
         }
     }

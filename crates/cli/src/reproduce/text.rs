@@ -94,7 +94,7 @@ pub(super) fn claims(reproduction: &Reproduction) -> String {
 pub(super) fn json(outcomes: &[Outcome], reproduction: &Reproduction) -> Value {
     let entries = reproduction.documents.iter().flat_map(|part| &part.entries);
     let all = entries.map(|entry| {
-        let kept = outcomes.iter().find(|outcome| outcome.experiment.id == entry.id);
+        let kept = outcomes.iter().find(|outcome| outcome.experiment.key() == entry.id);
         let claims: Vec<Value> = entry
             .claims
             .iter()
