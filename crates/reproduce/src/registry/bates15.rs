@@ -265,16 +265,6 @@ fn drivers() -> Experiment {
 }
 
 fn load() -> Experiment {
-    fn measure(bench: &mut Bench<'_>) -> Result<(), RunError> {
-        three(bench)?;
-        for way in DRIVERS {
-            let of = |key: &str| bench.last(&format!("d/{way}/{key}"));
-            if let Some((rate, cpu)) = of("rate_iops").zip(of("cpu_percent")) {
-                bench.add(format!("{way}/cost_mean_ns"), cpu / 100.0 * 1e9 / rate);
-            }
-        }
-        Ok(())
-    }
     let cpu = |way: &str| format!("d/{way}/cpu_percent");
     Experiment {
         id: "bates15-load",
@@ -287,7 +277,7 @@ fn load() -> Experiment {
                thread, over the time that passed. The kernel does not charge a sleeper for all of \
                what its sleep costs.",
         leg: Leg::Machine,
-        measure,
+        measure: three,
         claims: vec![
             Claim::new(
                 "Polling has the higher CPU load",
@@ -299,12 +289,6 @@ fn load() -> Experiment {
                 ratio(cpu("adaptive"), cpu("poll")),
                 Expect::AtMost(1.02),
             ),
-            Claim::new(
-                "A single read, too, costs more CPU by polling",
-                ratio("poll/cost_mean_ns", "interrupt/cost_mean_ns"),
-                Expect::AtLeast(1.0),
-            )
-            .unless("A sleep and a wake-up may cost as much CPU as polling for 8 µs."),
         ],
         plot: Plot::Bars(
             Unit::Percent,
