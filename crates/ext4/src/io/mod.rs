@@ -24,7 +24,7 @@ mod source;
 pub(crate) mod target;
 
 pub(crate) use context::IoContext;
-pub(crate) use contexts::IoContexts;
+pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;
 pub use newest::{Blocks, Newest};

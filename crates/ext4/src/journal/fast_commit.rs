@@ -43,7 +43,7 @@ pub(super) struct FastArea {
 }
 
 /// Whether a fast commit is possible.
-pub(crate) enum Fast {
+pub(super) enum Fast {
     /// Yes. `needs_data`: the caller's own data have to be on the device before.
     Can { needs_data: bool },
     /// No: the transaction has to commit.
@@ -103,7 +103,7 @@ impl FastArea {
 
 /// A fast commit in flight.
 #[must_use = "it is in flight"]
-pub(crate) struct FastCommit {
+pub(super) struct FastCommit {
     said: Said,
     sent: Result<(), Error>,
 }
@@ -125,7 +125,7 @@ fn used(bytes: &[u8]) -> usize {
 
 impl Lead<'_> {
     /// Returns whether a fast commit can reach `goal`.
-    pub(crate) fn can_commit_fast(&self, goal: &Goal) -> Fast {
+    pub(super) fn can_commit_fast(&self, goal: &Goal) -> Fast {
         if goal.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
             return Fast::Cannot;
         }
@@ -144,7 +144,7 @@ impl Lead<'_> {
 
     /// Sends a fast commit of the running transaction as it is. Returns `None` if the transaction
     /// has to commit instead.
-    pub(crate) fn send_fast(
+    pub(super) fn send_fast(
         &mut self,
         goal: &Goal,
         needs_data: bool,
@@ -168,7 +168,7 @@ impl Lead<'_> {
     }
 
     /// Prepares what the next commit needs, while the device writes this one.
-    pub(crate) fn prepare_next(&mut self, io: &mut IoContext) {
+    pub(super) fn prepare_next(&mut self, io: &mut IoContext) {
         if self.journal.overlap.prepare {
             self.journal.make_spares();
             self.writer.warm(io);
@@ -177,7 +177,7 @@ impl Lead<'_> {
 
     /// Waits for a fast commit. Returns false if it failed and the transaction has to commit. The
     /// caller's own data have completed.
-    pub(crate) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
+    pub(super) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
         let journal = self.journal;
         let changes = fast.said.changes;
         if let Err(error) = self.try_finish_fast(fast, io) {

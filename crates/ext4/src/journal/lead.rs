@@ -54,7 +54,7 @@ pub(crate) struct Goal {
 }
 
 /// Which thread has to commit.
-pub(crate) enum Turn<'a> {
+pub(super) enum Turn<'a> {
     /// None: the goal is reached.
     Reached,
     /// Another thread leads; wait for it.
@@ -64,13 +64,13 @@ pub(crate) enum Turn<'a> {
 }
 
 /// The lead of the log. Waiters check again when it ends.
-pub(crate) struct Lead<'a> {
+pub(super) struct Lead<'a> {
     committer: Option<MutexGuard<'a, Committer>>,
     pub(super) journal: &'a Journal,
 }
 
 /// Another thread's lead.
-pub(crate) struct Leader<'a> {
+pub(super) struct Leader<'a> {
     journal: &'a Journal,
     goal: &'a Goal,
     /// The value of `Commits::ended` while it led.
@@ -171,7 +171,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails if the journal has failed earlier: nothing is committed any more.
-    pub(crate) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
+    pub(super) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
         loop {
             if self.is_reached(goal) {
                 return Ok(Turn::Reached);
@@ -226,14 +226,14 @@ impl Lead<'_> {
 
 impl Leader<'_> {
     /// Returns whether it still leads and the goal is not reached.
-    pub(crate) fn leads(&self) -> bool {
+    pub(super) fn leads(&self) -> bool {
         !self.journal.is_reached(self.goal)
             && self.journal.commits.ended.load(Ordering::Acquire) == self.ended
     }
 
     /// Polls once. Returns whether it still leads and the caller should poll again before it
     /// sleeps; false if the caller waits by interrupts.
-    pub(crate) fn is_looked_at(&mut self, io: &IoContext) -> bool {
+    pub(super) fn is_looked_at(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             wait_for(Rank::Committer);
             io.group.wait();
@@ -246,7 +246,7 @@ impl Leader<'_> {
 
     /// Sleeps until the lead ends, or at most `NAP_NS`; may return early. The caller has nothing in
     /// flight that the leader may wait for.
-    pub(crate) fn sleep(self) {
+    pub(super) fn sleep(self) {
         let commits = &self.journal.commits;
         commits.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -49,14 +49,12 @@ pub(crate) use block_writer::BlockWriter;
 use broken as device;
 #[cfg(feature = "broken-rules")]
 pub use broken::{Rule, break_rule};
-pub(crate) use commit::Begun;
+pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, finish_data, first_not_reusable, flush, may_say_blocks};
-pub(crate) use fast_commit::Fast;
+pub(crate) use device::{Before, first_not_reusable, flush, may_say_blocks};
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
-pub(crate) use lead::Turn;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
 pub(crate) use mount::{Recovery, check};

@@ -351,18 +351,9 @@ impl Mount {
         // Each page is written once, so that a busy writer cannot prolong this.
         while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
             next = self.after(&batch);
-            let mut sending = self.sending(batch);
-            let mut io = match self.contexts.take_leaf() {
-                Ok(io) => io,
-                Err(error) => {
-                    sending.give_up(&error, |_, _| ());
-                    return Err(error);
-                }
-            };
-            sending.send(&mut io);
-            sending.wait(&mut io);
-            drop(io);
-            sending.finish()?;
+            let mut written = Ok(());
+            self.send_batch(batch, |_, error| written = Err(error), |_, _| ());
+            written?;
         }
         Ok(())
     }
