@@ -82,7 +82,7 @@ impl FileSystem {
     /// # Errors
     /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
-        self.mount.sync_all()
+        self.mount.sync_everything()
     }
 
     /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
@@ -476,7 +476,7 @@ impl FileSystem {
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
         let options = OpenOptions { write: options.write || options.append, ..*options };
         if options.write || options.truncate {
-            self.mount.writer()?;
+            self.mount.for_writing()?;
             let metadata = node.metadata();
             if metadata.file_type == FileType::Directory {
                 return Err(Error::IsDirectory);

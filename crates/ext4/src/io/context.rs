@@ -7,7 +7,7 @@ use super::direct::Buffers;
 use super::fill::FillMemory;
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
-use super::requests::{InFlight, RequestSet, log};
+use super::requests::{InFlight, RequestSet, log_set};
 use crate::cache::PageCache;
 use crate::error::Error;
 use meantime_block::{
@@ -220,10 +220,10 @@ impl IoContext {
     /// # Errors
     /// Fails if the device fails.
     pub(crate) fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Error> {
-        let sent = self.submit(log, Request::read(lba, buf), ());
+        let sent = self.submit(log_set, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
         let place = self.in_flight.log.len() - 1;
-        let (done, ()) = self.next_at(log, place).ok_or(Error::Invalid("no read was sent"))?;
+        let (done, ()) = self.next_at(log_set, place).ok_or(Error::Invalid("no read was sent"))?;
         done.result.map_err(Error::from_io)?;
         done.buf.ok_or_else(|| RequestError::Quarantined.into())
     }

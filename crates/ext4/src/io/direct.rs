@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 
 use super::context::IoContext;
 use super::contexts::IoContexts;
-use super::requests::{copies, lent};
+use super::requests::{copy_set, lent_set};
 use super::target::{Piece, Place, Target};
 use crate::error::Error;
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
@@ -169,7 +169,7 @@ impl IoContext {
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
         // Leaves nothing in flight, even after an error.
-        while let Some(ended) = self.next(copies) {
+        while let Some(ended) = self.next(copy_set) {
             let _ = self.complete_copy(ended, None);
         }
         result
@@ -217,7 +217,7 @@ impl IoContext {
     /// Waits for the requests before byte `end` of the target.
     fn complete_until(&mut self, end: usize, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
         while self.in_flight().copies.front().is_some_and(|front| front.at < end)
-            && let Some(ended) = self.next(copies)
+            && let Some(ended) = self.next(copy_set)
         {
             let at = ended.1.at;
             self.complete_copy(ended, Some(target)).map_err(|error| Stopped { done: at, error })?;
@@ -278,7 +278,7 @@ impl IoContext {
         // Without a mapping, or without room in the queue, the rest is copied, in order, so that an
         // error stops the read at the right place.
         while self.in_flight().copies.back().is_some_and(|last| last.at >= at + part.end)
-            && let Some(ended) = self.next_at(copies, self.in_flight().copies.len() - 1)
+            && let Some(ended) = self.next_at(copy_set, self.in_flight().copies.len() - 1)
         {
             let _ = self.complete_copy(ended, None);
         }
@@ -304,7 +304,7 @@ impl IoContext {
             let len = step.min(bytes - sent);
             let mut request = Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
             request.policy = policy;
-            match self.submit(lent, request, len) {
+            match self.submit(lent_set, request, len) {
                 Ok(()) => sent += len,
                 // Nothing is in flight in this context, and there is still no room.
                 Err((Rejected { error: SubmitError::Full { .. }, .. }, _)) => break,
@@ -312,7 +312,7 @@ impl IoContext {
             }
         }
         gap();
-        while let Some((ended, len)) = self.next(lent) {
+        while let Some((ended, len)) = self.next(lent_set) {
             match ended.result.map_err(Error::from_io) {
                 _ if error.is_some() => {}
                 Ok(()) if ended.buf.is_none() => error = Some(RequestError::Quarantined.into()),
@@ -347,7 +347,7 @@ impl IoContext {
                 buf.set_len((lead + len).next_multiple_of(block_bytes));
                 let mut request = Request::read(offset / block_bytes as u64, buf);
                 request.policy = policy;
-                return match self.submit(copies, request, Copied { at, lead, len }) {
+                return match self.submit(copy_set, request, Copied { at, lead, len }) {
                     Ok(()) => Ok(len),
                     Err((rejected, _)) => {
                         self.give_buffer(rejected.request.buf);
@@ -356,7 +356,7 @@ impl IoContext {
                 };
             }
             // A completed request returns a buffer.
-            let Some(ended) = self.next(copies) else {
+            let Some(ended) = self.next(copy_set) else {
                 return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
             };
             let at = ended.1.at;

@@ -28,5 +28,5 @@ pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;
 pub use newest::{Blocks, Newest};
-pub(crate) use requests::{commit, log, writes};
+pub(crate) use requests::{commit_set, log_set, write_set};
 pub use source::DeviceSource;

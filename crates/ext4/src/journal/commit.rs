@@ -100,7 +100,7 @@ impl Lead<'_> {
         }
         let sent = self.write_log(io, &transaction, journal.overlap.prepare);
         // Yields: a thread whose data this commit waits for may share this CPU.
-        if io.group.is_there() && !transaction.ordered.is_done() {
+        if io.group.callers_overlap() && !transaction.ordered.is_done() {
             std::thread::yield_now();
         }
         Ok(Begun::Commit(Commit { transaction, supersede, sent }))
@@ -229,7 +229,7 @@ impl Journal {
                     if !overlap.data || self.fast {
                         own.wait(io);
                     }
-                    while leader.is_looked_at(io) {
+                    while leader.poll_again(io) {
                         own.poll(io);
                     }
                     if leader.leads() {

@@ -58,7 +58,7 @@ pub(super) enum Turn<'a> {
     /// None: the goal is reached.
     Reached,
     /// Another thread leads; wait for it.
-    Others(Leader<'a>),
+    Others(OtherLead<'a>),
     /// The caller leads.
     Ours(Lead<'a>),
 }
@@ -70,7 +70,7 @@ pub(super) struct Lead<'a> {
 }
 
 /// Another thread's lead.
-pub(super) struct Leader<'a> {
+pub(super) struct OtherLead<'a> {
     journal: &'a Journal,
     goal: &'a Goal,
     /// The value of `Commits::ended` while it led.
@@ -181,12 +181,13 @@ impl Journal {
             }
             let ended = self.commits.ended.load(Ordering::Acquire);
             let Some(lead) = self.try_lead() else {
-                return Ok(Turn::Others(Leader { journal: self, goal, ended, looks: 0 }));
+                return Ok(Turn::Others(OtherLead { journal: self, goal, ended, looks: 0 }));
             };
             // Yield: threads that the last commit released and that share this CPU make their next
             // changes, which then belong to this commit.
             let group = self.contexts.group();
-            let gathers = |turn: &u32| if *turn == 0 { group.is_there() } else { group.is_busy() };
+            let gathers =
+                |turn: &u32| if *turn == 0 { group.callers_overlap() } else { group.is_busy() };
             (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
@@ -224,7 +225,7 @@ impl Lead<'_> {
     }
 }
 
-impl Leader<'_> {
+impl OtherLead<'_> {
     /// Returns whether it still leads and the goal is not reached.
     pub(super) fn leads(&self) -> bool {
         !self.journal.is_reached(self.goal)
@@ -233,7 +234,7 @@ impl Leader<'_> {
 
     /// Polls once. Returns whether it still leads and the caller should poll again before it
     /// sleeps; false if the caller waits by interrupts.
-    pub(super) fn is_looked_at(&mut self, io: &IoContext) -> bool {
+    pub(super) fn poll_again(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             wait_for(Rank::Committer);
             io.group.wait();

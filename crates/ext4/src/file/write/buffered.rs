@@ -50,7 +50,7 @@ impl File {
     /// Nothing was written.
     pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
         let node = self.node();
-        let writer = node.mount.writer()?;
+        let writer = node.mount.for_writing()?;
         self.zero_end(offset)?;
         let mut done = 0;
         while done < data.len() {
@@ -113,7 +113,7 @@ impl File {
     fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
         let node = self.node();
         let (mount, inode) = (&*node.mount, &node.inode);
-        let (writer, units) = (mount.writer()?, mount.units());
+        let (writer, units) = (mount.for_writing()?, mount.units());
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
@@ -235,7 +235,7 @@ impl File {
                 format!("giving blocks to a file with a block map (inode {})", self.node().ino());
             return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
         }
-        Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
+        Ok(Some(self.node().mount.for_writing()?.allocator.reserve(missing)?))
     }
 
     /// Waits for another reader of a page. If it takes long, it may be a task that this very thread

@@ -10,7 +10,7 @@ use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Writable;
-use crate::io::{IoContext, writes};
+use crate::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
 use meantime_process::lock::RwLockReadGuard;
@@ -29,7 +29,7 @@ impl File {
     ) -> Result<usize, Error> {
         let node = self.node();
         let (mount, inode) = (&*node.mount, &node.inode);
-        let writer = mount.writer()?;
+        let writer = mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
@@ -50,7 +50,7 @@ impl File {
                 };
                 // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
-                writable.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
+                writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
                 writer.keep(inode);
                 return written.map(|()| data.len());
@@ -73,7 +73,7 @@ impl File {
         let mut tries = 0;
         loop {
             // On the last attempt no thread can make a page dirty.
-            let _writer = (tries >= TRIES).then(|| writable.write());
+            let _writer = (tries >= TRIES).then(|| writable.lock_content());
             match tries >= TRIES {
                 true => node.mount.settle_all(&node.inode, pages.clone())?,
                 false => node.mount.settle(&node.inode, pages.clone())?,
@@ -155,7 +155,7 @@ fn write_some(
     buf.copy_from_slice(&data[..len]);
     let mut request = Request::write(lba, buf);
     request.policy = policy;
-    io.submit(writes, request, 0..len as u64).map_err(|(rejected, _)| {
+    io.submit(write_set, request, 0..len as u64).map_err(|(rejected, _)| {
         io.give_buffer(rejected.request.buf);
         Error::from(RequestError::from(rejected.error))
     })?;
@@ -164,7 +164,7 @@ fn write_some(
 
 /// Waits for the oldest request; `None`: there is none.
 fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
-    let (done, _) = io.next(writes)?;
+    let (done, _) = io.next(write_set)?;
     io.give_buffer(done.buf);
     Some(done.result.map_err(Error::from_io))
 }

@@ -29,7 +29,7 @@ impl Mount {
     /// # Errors
     /// A write that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
-        let writer = self.writer()?;
+        let writer = self.for_writing()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         // Pages in flight in other threads that were written again have to be written once more, as
@@ -93,7 +93,7 @@ impl Mount {
         io: &mut IoContext,
         sending: &mut Sending<'_>,
     ) -> Result<(), Error> {
-        let journal = &self.writer()?.journal;
+        let journal = &self.for_writing()?.journal;
         journal.reach(journal.goal(upto), io, sending)
     }
 
@@ -169,7 +169,7 @@ impl Mount {
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
-        let writer = self.writer()?;
+        let writer = self.for_writing()?;
         self.write_back(inode, ALL)?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
@@ -178,11 +178,11 @@ impl Mount {
     /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        self.commit_whole(self.writer()?.last_sequence())
+        self.commit_whole(self.for_writing()?.last_sequence())
     }
 
     /// Makes everything durable.
-    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+    pub(crate) fn sync_everything(&self) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
         self.commit_whole(writer.last_sequence())?;

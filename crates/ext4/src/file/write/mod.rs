@@ -23,7 +23,7 @@ impl File {
     /// # Errors
     /// The reason if it may not.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        self.node().mount.writer()?;
+        self.node().mount.for_writing()?;
         if !self.options.write {
             return Err(Error::Invalid("the file is not open for writing"));
         }
@@ -77,7 +77,7 @@ impl File {
         let how = self.options;
         let direct = options.direct || how.direct;
         let (written, at) = {
-            let _writer = writable.write();
+            let _writer = writable.lock_content();
             let at = if options.append || how.append { self.size() } else { offset };
             let room = self.most_bytes().saturating_sub(at);
             let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];

@@ -36,7 +36,7 @@ impl File {
         self.check_writable()?;
         let node = self.node();
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let _writer = writable.lock_content();
         if bytes > self.most_bytes() {
             return Err(Error::FileTooBig);
         }
@@ -46,7 +46,7 @@ impl File {
     /// Grows the file to `bytes` by a hole, unless it is as large.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
         let writable = self.node().inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let _writer = writable.lock_content();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
@@ -139,7 +139,7 @@ impl File {
         self.check_writable()?;
         let node = self.node();
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let _writer = writable.lock_content();
         let end = offset.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(Error::Invalid("a range of no bytes, or beyond what there can be"))?;
         if end > self.most_bytes() {
@@ -205,7 +205,7 @@ impl File {
             if range.start < size {
                 // No block changes, but the times have to be stored, as for a write.
                 inode.note_modified(&mut writable.pages());
-                mount.writer()?.keep(inode);
+                mount.for_writing()?.keep(inode);
             }
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
@@ -300,8 +300,8 @@ impl Mount {
     /// Deletes `inode`, to which no name leads and which has no node.
     pub(crate) fn delete(&self, inode: &Inode) {
         let Some(writable) = &inode.writable else { return };
-        let Ok(writer) = self.writer() else { return };
-        let _writer = writable.write();
+        let Ok(writer) = self.for_writing() else { return };
+        let _writer = writable.lock_content();
         // By one thread, once: afterwards the number, and cached pages under it, are another
         // file's.
         if !writable.end() {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
-use crate::io::{IoContext, OwnedContext, writes};
+use crate::io::{IoContext, OwnedContext, write_set};
 use crate::journal::{OrderedToken, OwnData};
 use crate::ops::{extents, orphans};
 use meantime_block::{Request, RequestError};
@@ -195,7 +195,7 @@ impl<'a> Sending<'a> {
             // No transaction covers data written in place: `flush_data` flushes them (rule 18).
             if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
             {
-                writable.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
+                writable.landed.fetch_max(flushes.note_write(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
@@ -238,7 +238,7 @@ impl<'a> Sending<'a> {
 impl OwnData for Sending<'_> {
     fn poll(&mut self, io: &mut IoContext) {
         self.use_gap(io);
-        while let Some((done, stream)) = io.next_ended(writes) {
+        while let Some((done, stream)) = io.next_ended(write_set) {
             io.give_buffer(done.buf);
             note(&mut self.failed, stream, done.result.map_err(Error::from_io));
         }
@@ -385,7 +385,7 @@ impl Gathered {
         }
         self.buf.set_len(len as usize);
         let request = Request::write(self.place / u64::from(io.block_bytes), self.buf);
-        if let Err((rejected, stream)) = io.submit(writes, request, stream) {
+        if let Err((rejected, stream)) = io.submit(write_set, request, stream) {
             io.give_buffer(rejected.request.buf);
             failed.push((stream, RequestError::from(rejected.error).into()));
         }
@@ -406,7 +406,7 @@ fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf, Erro
 
 /// Waits for the oldest request; false: there is none.
 fn wait_for_oldest(io: &mut IoContext, failed: &mut Failures) -> bool {
-    let Some((done, stream)) = io.next_in_group(writes) else { return false };
+    let Some((done, stream)) = io.next_in_group(write_set) else { return false };
     io.give_buffer(done.buf);
     note(failed, stream, done.result.map_err(Error::from_io));
     true

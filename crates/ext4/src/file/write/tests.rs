@@ -114,7 +114,7 @@ fn what_was_read_too_early_is_not_entered() {
     let dir = new_image();
     let fs = mounted(&dir);
     let (gone, new) = successor(&fs);
-    let registry = fs.mount.writer().unwrap().registry();
+    let registry = fs.mount.for_writing().unwrap().registry();
     let changes = registry.changes(gone.ino);
     fs.mount.forget_inode(&new.inode);
     let late = || -> Arc<Inode> { unreachable!("it is read anew") };
@@ -132,7 +132,7 @@ fn what_is_seen_can_be_made_durable() {
     let root = fs.root().unwrap();
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
     fs.sync().unwrap();
-    let writer = fs.mount.writer().unwrap();
+    let writer = fs.mount.for_writing().unwrap();
     let allocator = &writer.allocator;
     // Stop here: the thread has not yet done what follows the change.
     let made = writer.journal.change(|handle| {
@@ -185,7 +185,7 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     let (ino, inode) = (node.ino(), Arc::clone(&node.inode));
     drop(node);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
-    let writer = fs.mount.writer().unwrap();
+    let writer = fs.mount.for_writing().unwrap();
     writer
         .journal
         .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
