@@ -9,14 +9,15 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use super::cache::{Claim, LookUp, PAGE_BYTES, PageCache};
+use super::cache::{Claim, LookUp, PAGE, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::file::read::cached::{CachedRead, PAGE, Part, Step, copy_hits, part};
+use super::file::read::cached::{CachedRead, Part, Step, copy_hits, part};
 use super::fs::FileSystem;
 use super::inode::Mount;
-use super::io::direct::{CHUNK_BYTES, Stopped};
+use super::io::CHUNK_BYTES;
+use super::io::direct::Stopped;
 use super::io::fill::{Fill, FillMemory, NotSent};
 use super::io::target::{Piece, Place, Target};
 use super::options::{Advice, MountOptions, ReadOptions};

@@ -41,6 +41,9 @@ pub use write::Written;
 /// The size of a page of the cache in bytes, independent of the file system's block size.
 pub const PAGE_BYTES: usize = DMA_PAGE;
 
+/// The same, for offsets in files.
+pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
+
 /// The minimum memory of a cache, in bytes.
 pub const LEAST_BYTES: usize = 1 << 20;
 

@@ -10,7 +10,7 @@ use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::read::ahead::Ahead;
 use crate::inode::Node;
@@ -213,12 +213,8 @@ impl File {
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
                 // Partly covered pages stay, as in Linux; but the file's last page counts as whole.
-                let last = if end == self.size() {
-                    end.div_ceil(PAGE_BYTES as u64)
-                } else {
-                    end / PAGE_BYTES as u64
-                };
-                let first = offset.div_ceil(PAGE_BYTES as u64);
+                let last = if end == self.size() { end.div_ceil(PAGE) } else { end / PAGE };
+                let first = offset.div_ceil(PAGE);
                 if first < last {
                     self.node
                         .mount

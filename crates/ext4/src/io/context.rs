@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::direct::Buffers;
+use super::buffers::Buffers;
 use super::fill::FillMemory;
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
@@ -30,7 +30,7 @@ pub(crate) struct IoContext {
     pub(crate) block_bytes: u32,
     /// Memory of requests for pages of the cache.
     pub(crate) fills: FillMemory,
-    /// Buffers of reads and writes past the cache.
+    /// Buffers of requests past the cache, and of writeback.
     pub(super) buffers: Buffers,
     /// Memory of callers lent for direct reads; `None`: the transport accepts none, or a read is
     /// using it.

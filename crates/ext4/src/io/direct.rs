@@ -15,15 +15,7 @@ use super::target::{Piece, Place, Target};
 use crate::error::Error;
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
-use meantime_hw::DmaBuf;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
-
-/// The most bytes of one request: a read is several requests, so that the first is copied while the
-/// others are in flight.
-pub(crate) const CHUNK_BYTES: usize = 32 << 10;
-
-/// The most requests of a read in flight.
-const WINDOW: usize = 8;
 
 /// The most bytes of one request into lent memory: the device works on several at once, and what
 /// precedes a failed one counts as read.
@@ -61,55 +53,10 @@ pub(crate) struct Copied {
     len: usize,
 }
 
-/// Buffers of requests past the cache.
-#[derive(Default)]
-pub(super) struct Buffers {
-    free: Vec<DmaBuf>,
-    /// A buffer that is in the CPU's cache, used first.
-    warm: Option<DmaBuf>,
-    made: usize,
-    /// Requests into lent memory, not yet counted.
-    lent: u64,
-}
-
 impl IoContext {
     /// Returns the number of requests into lent memory since the last call.
     pub(crate) fn take_lent(&mut self) -> u64 {
         std::mem::take(&mut self.buffers.lent)
-    }
-
-    /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
-    /// complete first.
-    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
-        let buffers = &mut self.buffers;
-        if let Some(buf) = buffers.warm.take().or_else(|| buffers.free.pop()) {
-            return Ok(Some(buf));
-        }
-        if buffers.made == WINDOW {
-            return Ok(None);
-        }
-        let buf = self.alloc(CHUNK_BYTES)?;
-        self.buffers.made += 1;
-        Ok(Some(buf))
-    }
-
-    /// Brings the memory that the next write is copied to into the CPU's cache, in a buffer that is
-    /// not in flight. Runs while the device works.
-    pub(crate) fn warm_buffer(&mut self) {
-        if self.buffers.warm.is_none()
-            && let Ok(Some(mut buf)) = self.take_buffer()
-        {
-            buf.warm(crate::cache::PAGE_BYTES);
-            self.buffers.warm = Some(buf);
-        }
-    }
-
-    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it is lost.
-    pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
-        match buf {
-            Some(buf) => self.buffers.free.push(buf),
-            None => self.buffers.made -= 1,
-        }
     }
 
     /// Copies the wanted bytes of a completed request to `target`, if there is one.

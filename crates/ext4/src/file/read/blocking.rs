@@ -4,8 +4,8 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::cached::{CachedRead, PAGE, Part, Step, part};
-use crate::cache::{Claim, LookUp, PAGE_BYTES};
+use super::cached::{CachedRead, Part, Step, part};
+use crate::cache::{Claim, LookUp, PAGE, PAGE_BYTES};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;

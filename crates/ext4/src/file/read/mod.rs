@@ -5,8 +5,10 @@ mod blocking;
 pub(crate) mod cached;
 mod window;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cache::PAGE;
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -36,6 +38,15 @@ impl File {
             node.mount
                 .consistent(|| Extents::of_range(volume, &snapshot.on_disk, blocks.clone()))?,
         ))
+    }
+
+    /// Returns the extents of `pages`.
+    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
+        let end = pages.end.saturating_mul(PAGE).min(self.size());
+        if pages.start.saturating_mul(PAGE) >= end {
+            return Ok(Arc::default());
+        }
+        self.extents_of(pages.start * PAGE, end)
     }
 
     /// Returns a finder for this file's bytes by `extents`.

@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, Reservation, Want};
+use crate::cache::PAGE;
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};

@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use crate::alloc::Reservation;
-use crate::cache::{Claiming, Filling, PAGE_BYTES, Written};
+use crate::cache::{Claiming, Filling, PAGE, PAGE_BYTES, Written};
 use crate::error::{Error, Unsupported};
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
 use crate::io::direct::Stopped;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::alloc::Allocator;
+use crate::cache::PAGE;
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::journal::Handle;

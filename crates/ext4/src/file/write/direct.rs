@@ -4,10 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Writable;
 use crate::io::{IoContext, write_set};
@@ -32,7 +31,7 @@ impl File {
         let writer = mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let end = offset + data.len() as u64;
-        let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
+        let pages = offset / PAGE..end.div_ceil(PAGE);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);
         if offset.is_multiple_of(block_bytes)
             && end.is_multiple_of(block_bytes)

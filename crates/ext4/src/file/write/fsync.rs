@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::sending::Sending;
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Writable;
@@ -228,9 +227,7 @@ impl File {
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
-        let settled = node
-            .mount
-            .settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        let settled = node.mount.settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE));
         settled.and(writable.failed_since(&self.failures_seen))
     }
 }

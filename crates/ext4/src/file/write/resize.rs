@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::setattr::SetMetadata;
 use crate::inode::shared::Inode;

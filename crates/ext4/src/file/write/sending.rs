@@ -9,9 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::back::{Batch, Part};
-use crate::cache::{Hit, LookUp, PAGE_BYTES, PageCache};
+use crate::cache::{Hit, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::io::{IoContext, OwnedContext, write_set};
