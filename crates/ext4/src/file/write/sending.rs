@@ -116,7 +116,7 @@ impl<'a> Sending<'a> {
     /// Has all of the batch fail with `error`: it cannot be sent.
     fn give_up(&mut self, error: &Error) {
         if let Some(token) = self.token.take() {
-            token.end(Err(error.clone()), false);
+            token.end(Err(error.clone()));
         }
         for sent in self.parts_mut() {
             let all = 0..u64::MAX;
@@ -201,7 +201,7 @@ impl<'a> Sending<'a> {
             // A failure in place does not concern the transaction.
             let mut ordered = self.parts().filter(|sent| !sent.part.in_place);
             let error = ordered.find_map(|sent| sent.error.clone());
-            token.end(error.map_or(Ok(()), Err), false);
+            token.end(error.map_or(Ok(()), Err));
         }
     }
 
