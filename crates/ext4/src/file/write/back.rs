@@ -532,14 +532,8 @@ impl CollectedPages {
                         goal = (run.state != RunState::Hole).then_some(run.physical + 1);
                     }
                     let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
-                    let want = Want {
-                        ino: inode.ino(),
-                        goal,
-                        blocks: wanted,
-                        reservation: self.promised.as_mut(),
-                        metadata: false,
-                        node: false,
-                    };
+                    let reservation = self.promised.as_mut();
+                    let want = Want { reservation, ..Want::data(inode.ino(), goal, wanted) };
                     let found = allocator.blocks(handle, want)?;
                     (blocks, physical) = (found.end - found.start, found.start);
                     let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
