@@ -10,11 +10,9 @@ use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
 use crate::io::direct::Stopped;
 use crate::io::target::Target;
+use meantime_ext4_format::inode::flags;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
-
-/// `EXT4_EXTENTS_FL`.
-const EXTENTS: u32 = 0x8_0000;
 
 /// Interval of the checks while another reader fills a page, in ns.
 const LOOK_NS: u64 = 100_000;
@@ -229,7 +227,7 @@ impl File {
         if missing == 0 {
             return Ok(None);
         }
-        if self.node().inode.last_snapshot().metadata.flags & EXTENTS == 0 {
+        if self.node().inode.last_snapshot().metadata.flags & flags::EXTENTS == 0 {
             let what =
                 format!("giving blocks to a file with a block map (inode {})", self.node().ino());
             return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
