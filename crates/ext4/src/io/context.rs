@@ -215,17 +215,20 @@ impl IoContext {
         if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// Reads `buf` from block `lba` of the device on, and waits for it.
+    /// Reads `bytes` bytes from byte `at` of the device on, and waits for them.
     ///
     /// # Errors
-    /// Fails if the device fails.
-    pub(crate) fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Error> {
+    /// Fails if the device fails, or there is no memory.
+    pub(crate) fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut buf = self.alloc(bytes)?;
+        buf.set_len(bytes);
+        let lba = at / u64::from(self.block_bytes);
         let sent = self.submit(log_set, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
         let place = self.in_flight.log.len() - 1;
         let (done, ()) = self.next_at(log_set, place).ok_or(Error::Invalid("no read was sent"))?;
         done.result.map_err(Error::from_io)?;
-        done.buf.ok_or_else(|| RequestError::Quarantined.into())
+        done.buf.map(|buf| buf.to_vec()).ok_or_else(|| RequestError::Quarantined.into())
     }
 
     /// Sends a FLUSH, and waits for it.

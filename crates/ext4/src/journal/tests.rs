@@ -91,9 +91,8 @@ impl Disk {
         let mut bytes = Vec::new();
         let device_bytes = self.contexts.info().bytes() as usize;
         while bytes.len() < device_bytes {
-            let buf = io.heap.alloc((1 << 20).min(device_bytes - bytes.len())).unwrap();
-            let lba = bytes.len() as u64 / u64::from(io.block_bytes);
-            bytes.extend_from_slice(&io.read(lba, buf).unwrap());
+            let count = (1 << 20).min(device_bytes - bytes.len());
+            bytes.extend(io.read(bytes.len() as u64, count).unwrap());
         }
         std::fs::write(&path, &bytes).unwrap();
         path
