@@ -71,7 +71,7 @@ impl Mount {
                 break;
             }
             count += 1;
-            if let Some(some) = self.try_take(inode) {
+            if let Ok(Some(some)) = self.take_dirty(inode, ALL, false) {
                 pages += some.part.pages.len();
                 runs += some.blocks.len();
                 taken.push(some);
