@@ -137,20 +137,15 @@ impl IoContext {
         for piece in pieces {
             let at = end;
             end += piece.len;
-            match piece.place {
-                Place::Zero => target.zero(at, piece.len),
-                Place::Memory(bytes, from) => target.put(at, &bytes[from..from + piece.len]),
-                Place::Device(offset) => {
-                    let mut sent = 0;
-                    while sent < piece.len {
-                        let (from, to) = (offset + sent as u64, at + sent);
-                        let left = piece.len - sent;
-                        sent += match &mut memory {
-                            Some(memory) => self.lend(memory, from, left, to, target, policy)?,
-                            None => self.send_copy(from, left, to, target, policy)?,
-                        };
-                    }
-                }
+            let Some(offset) = target.put_piece(at, &piece) else { continue };
+            let mut sent = 0;
+            while sent < piece.len {
+                let (from, to) = (offset + sent as u64, at + sent);
+                let left = piece.len - sent;
+                sent += match &mut memory {
+                    Some(memory) => self.lend(memory, from, left, to, target, policy)?,
+                    None => self.send_copy(from, left, to, target, policy)?,
+                };
             }
         }
         // While the device works, if anything is in flight.
