@@ -206,7 +206,7 @@ impl IoContext {
         self.channel.policy() != Policy::Interrupt
     }
 
-    /// Checks that writes are still allowed; called before each write.
+    /// Checks that writes are still allowed (rule 19); called before each write.
     ///
     /// # Errors
     /// Fails with [`Error::Aborted`] if the contexts have been [fenced](super::IoContexts::fence).

@@ -176,7 +176,7 @@ impl IoContexts {
         &self.shared.flushes
     }
 
-    /// Forbids further writes, except those in flight: another host has the device.
+    /// Forbids further writes, except those in flight: another host has the device (rule 19).
     pub(crate) fn fence(&self) {
         self.shared.fenced.store(true, Ordering::Release);
     }

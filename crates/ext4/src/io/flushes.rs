@@ -1,4 +1,5 @@
-//! Which FLUSH has made which writes durable, on a device with a volatile cache.
+//! Which FLUSH has made which writes durable, on a device with a volatile cache (rule 18 of
+//! `docs/ordering.md`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,8 +51,8 @@ impl Flushes {
         self.newest_channel.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `note_write`: if a thread
-    /// does not see the number, its write completed before the FLUSH is sent.)
+    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `note_write`: if a
+    /// thread does not see the number, its write completed before the FLUSH is sent.)
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }

@@ -153,8 +153,8 @@ impl Lead<'_> {
         Ok(())
     }
 
-    /// Fails the journal if `result` is an error. This happens before the lead ends, so no thread
-    /// begins another commit.
+    /// Fails the journal if `result` is an error (rule 14). This happens before the lead ends, so
+    /// no thread begins another commit.
     fn checked<T>(&mut self, result: Result<T, Error>, io: &mut IoContext) -> Result<T, Error> {
         if let Err(error) = &result {
             let journal = self.journal;

@@ -203,6 +203,7 @@ impl Lead<'_> {
         let written = self.writer.finish(io);
         sent?;
         written?;
+        // Rule 15: after it, not before.
         if journal.volatile && !said.reaches_blocks {
             io.flush()?;
         }
@@ -232,10 +233,10 @@ impl Journal {
         let superblock = self.volume.superblock();
         let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
         let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
-        // The first fast commit of a transaction must not tear: e2fsck and the kernel report half
-        // of one as an error, not as the log's end. The rest of its block is zeroes, as before. If
-        // it is longer than a logical sector, which cannot tear, an empty one precedes it: the
-        // longer one does not count without that, and half of it is the end.
+        // Rule 15: the first fast commit of a transaction must not tear: e2fsck and the kernel
+        // report half of one as an error, not as the log's end. The rest of its block is zeroes, as
+        // before. If it is longer than a logical sector, which cannot tear, an empty one precedes
+        // it: the longer one does not count without that, and half of it is the end.
         if first && used(&bytes) > self.contexts.info().block_bytes as usize {
             bytes =
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
@@ -250,10 +251,11 @@ impl Journal {
         Some(Said { bytes, at, changes, reaches_blocks })
     }
 
-    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log. It uses what it
-    /// read before the replay: the superblock, of which it writes only the words that it changes
-    /// itself; the group descriptors, whose directory counts it writes as they were; and the inode
-    /// table block with the journal's inode, all of which it writes again with any inode in it.
+    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log (rule 17). It
+    /// uses what it read before the replay: the superblock, of which it writes only the words that
+    /// it changes itself; the group descriptors, whose directory counts it writes as they were; and
+    /// the inode table block with the journal's inode, all of which it writes again with any inode
+    /// in it.
     fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();

@@ -78,6 +78,8 @@ pub(super) struct OtherLead<'a> {
     looks: u32,
 }
 
+/// A lead is used as the [`Committer`]: what is called on it is in this file, `commit.rs`,
+/// `fast_commit.rs` or `committer.rs`.
 impl std::ops::Deref for Lead<'_> {
     type Target = Committer;
 

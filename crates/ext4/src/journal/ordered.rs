@@ -1,5 +1,5 @@
 //! Data that have to be on the device before a transaction commits: the blocks that it makes
-//! reachable must not expose their old content.
+//! reachable must not expose their old content (rule 2 of `docs/ordering.md`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};

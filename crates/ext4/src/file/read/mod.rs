@@ -1,4 +1,12 @@
 //! Reads files, through the page cache or past it.
+//!
+//! ```text
+//!   cached     read_cached copies hits; from the first miss on, CachedRead::step decides
+//!   blocking   read_missing: a thread takes these steps with its I/O context, and waits
+//!   ahead      when a sequential reader is read ahead of, and how far
+//!   window     sends that
+//! ```
+//! Past the cache: `read_direct`, below. A task takes the steps in [`AsyncFile`](crate::AsyncFile).
 
 pub(crate) mod ahead;
 mod blocking;

@@ -175,7 +175,7 @@ impl Mount {
     }
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
-    /// cache has zeroes behind that end, which must reach the disk first.
+    /// cache has zeroes behind that end, which must reach the disk first (rule 2).
     fn waits_for_end(inode: &Inode, snapshot: &Snapshot, pages: &Pages, units: &Units) -> bool {
         let disk_size = snapshot.metadata.size;
         inode.size() > disk_size

@@ -55,6 +55,7 @@ impl File {
                 };
                 // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
+                // Rule 18: the next `fsync` flushes them.
                 writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
                 writer.keep(inode);

@@ -1,4 +1,15 @@
 //! Writes files.
+//!
+//! ```text
+//!   buffered   write_cached, write_page: into the cache, where a page without a block promises one
+//!   fsync      fsync, write_and_commit, commit_with: writeback with a commit in its gap
+//!   back       begin_batch: takes dirty pages (take_dirty), and places them (place_all)
+//!   sending    send_batch: sends them, waits, and finishes (clean pages, written extents)
+//!   many       writeback of many files in one batch
+//!   direct     writes past the cache
+//!   resize     sizes, preallocation, holes; deletes files that were in use
+//!   deleting   deletes the others, by the change that takes the last name
+//! ```
 
 pub(crate) mod back;
 mod buffered;

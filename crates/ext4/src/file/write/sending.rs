@@ -198,7 +198,8 @@ impl<'a> Sending<'a> {
             }
         }
         if let Some(token) = self.token.take() {
-            // A failure in place does not concern the transaction.
+            // Rule 2: from here on the transaction may commit, or it fails. A failure in place does
+            // not concern it.
             let mut ordered = self.parts().filter(|sent| !sent.part.in_place);
             let error = ordered.find_map(|sent| sent.error.clone());
             token.end(error.map_or(Ok(()), Err));
