@@ -108,10 +108,8 @@ impl File {
 
     /// Writes to one page.
     fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
+        let (mount, inode, writable) = self.to_change()?;
         let (writer, units) = (mount.for_writing()?, mount.units());
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);

@@ -27,10 +27,8 @@ impl File {
         offset: u64,
         policy: Option<Policy>,
     ) -> Result<usize, Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
+        let (mount, inode, writable) = self.to_change()?;
         let writer = mount.for_writing()?;
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);

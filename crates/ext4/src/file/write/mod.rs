@@ -23,9 +23,13 @@ mod sending;
 mod tests;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::shared::Inode;
+use crate::inode::writable::Writable;
+use crate::inode::{Mount, Node};
 use crate::options::WriteOptions;
 
 impl File {
@@ -39,6 +43,15 @@ impl File {
             return Err(Error::Invalid("the file is not open for writing"));
         }
         Ok(())
+    }
+
+    /// Returns what a change of the file needs.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] on a mount for reading.
+    fn to_change(&self) -> Result<(&Mount, &Arc<Inode>, &Writable), Error> {
+        let Node { mount, inode } = self.node();
+        Ok((mount, inode, inode.writable.as_ref().ok_or(Error::ReadOnly)?))
     }
 
     /// Writes `data` from byte `offset` on (to the end, if it was opened for appending). Returns
@@ -83,8 +96,7 @@ impl File {
         options: &WriteOptions,
     ) -> Result<(usize, u64), Error> {
         self.check_writable()?;
-        let node = self.node();
-        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (_, _, writable) = self.to_change()?;
         let how = self.options;
         let direct = options.direct || how.direct;
         let (written, at) = {
