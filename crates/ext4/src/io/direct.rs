@@ -91,6 +91,23 @@ impl IoContext {
         self.read_pieces_with(None, start, pieces, target, policy)
     }
 
+    /// Fills `buf` with `pieces`, as [`read_pieces`](Self::read_pieces) reads them.
+    ///
+    /// # Errors
+    /// Fails if the device fails, or there is no buffer.
+    pub(crate) fn fill(
+        &mut self,
+        buf: &mut [u8],
+        pieces: impl Iterator<Item = Piece>,
+        policy: Option<Policy>,
+    ) -> Result<(), Error> {
+        let mut bufs = [IoSliceMut::new(buf)];
+        match self.read_pieces(0, pieces, &mut Target::new(&mut bufs), policy) {
+            Ok(_) => Ok(()),
+            Err(Stopped { error, .. }) => Err(error),
+        }
+    }
+
     /// Reads pieces that may be large: lends the memory of `target` to the device where that pays.
     /// After an error, more may have been written than counts as read.
     pub(crate) fn read_pieces_lending(
@@ -318,12 +335,7 @@ pub(crate) fn read_bytes(
     policy: Option<Policy>,
 ) -> Result<(), Error> {
     let piece = Piece { place: Place::Device(offset), len: buf.len() };
-    let mut bufs = [IoSliceMut::new(buf)];
-    let mut io = contexts.take_leaf()?;
-    match io.read_pieces(0, std::iter::once(piece), &mut Target::new(&mut bufs), policy) {
-        Ok(_) => Ok(()),
-        Err(stopped) => Err(stopped.error),
-    }
+    contexts.take_leaf()?.fill(buf, std::iter::once(piece), policy)
 }
 
 #[cfg(all(test, not(loom)))]

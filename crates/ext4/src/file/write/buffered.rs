@@ -8,8 +8,6 @@ use crate::error::{Error, Unsupported};
 use crate::file::File;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
-use crate::io::direct::Stopped;
-use crate::io::target::Target;
 use meantime_ext4_format::inode::flags;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
@@ -293,12 +291,7 @@ impl File {
         let extents = self.extents_of(start, end)?;
         let finder = self.finder(&extents);
         let mut io = mount.contexts.take_leaf()?;
-        let mut bufs = [std::io::IoSliceMut::new(to)];
-        let pieces = finder.pieces(start..end);
-        match io.read_pieces(0, pieces, &mut Target::new(&mut bufs), mount.options.policy) {
-            Ok(_) => Ok(()),
-            Err(Stopped { error, .. }) => Err(error),
-        }
+        io.fill(to, finder.pieces(start..end), mount.options.policy)
     }
 }
 
