@@ -9,16 +9,17 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use super::cache::{Claim, LookUp, PAGE_BYTES, PageCache};
+use super::cache::{Claim, LookUp, PAGE, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::file::read::cached::{CachedRead, PAGE, Part, Step, copy_hits, part};
+use super::file::read::cached::{CachedRead, Part, Step, copy_hits, part};
 use super::fs::FileSystem;
 use super::inode::Mount;
-use super::io::direct::{CHUNK_BYTES, Stopped};
+use super::io::CHUNK_BYTES;
+use super::io::direct::Stopped;
 use super::io::fill::{Fill, FillMemory, NotSent};
-use super::io::target::{Piece, Place, Target};
+use super::io::target::{Piece, Target};
 use super::options::{Advice, MountOptions, ReadOptions};
 use meantime_block::{
     AsyncChannel, BlockDevice, Channel, ChannelOptions, Device, Done, Io, Local, Rejected, Request,
@@ -602,21 +603,10 @@ impl<S: Sharing> AsyncFile<S> {
         let counts = &self.mount().counts;
         let block_bytes = channel.info().block_bytes as usize;
         let mut flying: VecDeque<(Sent<'_, S>, usize, usize, usize)> = VecDeque::new();
-        for Piece { place, len } in pieces {
-            let begin = at;
-            at += len;
-            let mut place = match place {
-                Place::Zero => {
-                    target.zero(begin, len);
-                    continue;
-                }
-                Place::Memory(bytes, from) => {
-                    target.put(begin, &bytes[from..from + len]);
-                    continue;
-                }
-                Place::Device(place) => place,
-            };
-            let mut to = begin;
+        for piece in pieces {
+            let mut to = at;
+            at += piece.len;
+            let Some(mut place) = target.put_piece(to, &piece) else { continue };
             while to < at {
                 if flying.len() == WINDOW
                     && let Some(oldest) = flying.pop_front()

@@ -22,14 +22,8 @@ use super::ops::{attributes, orphans};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::path::LINKS_MAX;
-
-/// Inode flags: EXT4_IMMUTABLE_FL and others.
-const IMMUTABLE: u32 = 0x10;
-const APPEND_ONLY: u32 = 0x20;
-const ENCRYPTED: u32 = 0x800;
-const VERITY: u32 = 0x10_0000;
-const INLINE_DATA: u32 = 0x1000_0000;
 
 /// The inode that lost its last name, if any.
 enum LostName {
@@ -82,7 +76,7 @@ impl FileSystem {
     /// # Errors
     /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
-        self.mount.sync_all()
+        self.mount.sync_everything()
     }
 
     /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
@@ -219,7 +213,7 @@ impl FileSystem {
     ) -> Result<(), Error> {
         self.mount.change(|handle, allocator| {
             let mut inode = handle.load_inode(node.ino())?;
-            if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 {
+            if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
                 return Err(Error::NotPermitted);
             }
             work(handle, allocator, &mut inode)?;
@@ -476,17 +470,17 @@ impl FileSystem {
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
         let options = OpenOptions { write: options.write || options.append, ..*options };
         if options.write || options.truncate {
-            self.mount.writer()?;
+            self.mount.for_writing()?;
             let metadata = node.metadata();
             if metadata.file_type == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
-            if metadata.flags & IMMUTABLE != 0
-                || (metadata.flags & APPEND_ONLY != 0 && !options.append)
+            if metadata.flags & flags::IMMUTABLE != 0
+                || (metadata.flags & flags::APPEND != 0 && !options.append)
             {
                 return Err(Error::NotPermitted);
             }
-            if metadata.flags & (INLINE_DATA | ENCRYPTED | VERITY) != 0 {
+            if metadata.flags & (flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY) != 0 {
                 let what = format!(
                     "writing to a file with inline data, encryption or verity (inode {})",
                     metadata.ino

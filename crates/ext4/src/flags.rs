@@ -67,7 +67,7 @@ impl FileSystem {
     /// [`Error::NotPermitted`] for any other change of an inode that stays immutable.
     pub fn set_flags(&self, node: &Node, new: u32) -> Result<Metadata, Error> {
         let mount = &node.mount;
-        mount.writer()?;
+        mount.for_writing()?;
         if new & !VISIBLE != 0 {
             return Err(unsupported("a flag that is none of ext4's"));
         }
@@ -83,7 +83,7 @@ impl FileSystem {
         // Writers are excluded meanwhile, so all earlier writes are on the disk before the inode
         // becomes immutable.
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let _writer = writable.lock_content();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
             mount.settle_all(&node.inode, 0..u64::MAX)?;
         }
@@ -112,7 +112,7 @@ impl FileSystem {
     /// feature, only project 0 can be set. [`Error::NotPermitted`] for an immutable inode.
     pub fn set_project(&self, node: &Node, project: u32) -> Result<Metadata, Error> {
         let mount = &node.mount;
-        mount.writer()?;
+        mount.for_writing()?;
         if !mount.volume.superblock().features().has_ro_compat(ro_compat::PROJECT) {
             return match project {
                 0 => Ok(node.metadata()),

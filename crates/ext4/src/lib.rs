@@ -16,8 +16,8 @@
 //! - A metadata change takes effect as a whole or not at all, also across a power cut. What
 //!   `sync_all` returned for survives. No reachable block holds another file's old data.
 //! - What cannot be kept consistent is refused by name before the first write.
-//! - One reader reads a page from the device at a time; a hit takes no lock and writes nothing
-//!   shared.
+//! - One reader reads a page from the device at a time; a hit takes no lock and, but for a page's
+//!   first three visits, writes nothing shared.
 //! - This crate does its own work while the device works.
 //!
 //! # Parts
@@ -27,16 +27,18 @@
 //!   cache/      table (the protocol), queues (S3-FIFO), parking (waits for another reader's page)
 //!   space/      free space, and what is reserved of it for changes
 //!   io/         context, requests (everything in flight), contexts (their owners), fill (pages of
-//!                 the cache), direct (past it), source (metadata), flushes, group_commit
-//!   journal/    handle, running (changes); transaction, ordered (data before a commit); lead,
-//!                 commit, committer, log, block_writer; checkpoint; fast_commit; recover and mount
+//!                 the cache), direct (past it), buffers, source (metadata), flushes, group_commit
+//!   journal/    handle, running (changes); transaction, ordered (data before a commit), held
+//!                 (freed blocks); lead, commit, committer, log, log_device, block_writer; pending,
+//!                 checkpoint; fast_commit; recover and mount
 //!   mmp         other hosts
 //!   alloc/      free blocks and inodes
 //!   ops/        operations on metadata: names, directories, extents, attributes
 //!   inode/      mount (shared state), shared (an inode in memory), writable (its writable state),
 //!                 extents (block mapping), times, node (for programs)
-//!   file/       read/: cached (through the cache), ahead and window (read-ahead)
-//!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
+//!   file/       read/: cached and blocking (through the cache), ahead and window (read-ahead)
+//!               write/: buffered (to the cache), back, sending and many (writeback), fsync,
+//!                 direct, resize, deleting
 //!   fs, by_name, walk    FileSystem: the interface for programs; by_inode, by_path, path_content
 //!   setattr, flags       attributes of an inode; fiemap, copy: ranges of a file; trim: free blocks
 //!   background  the mount's own thread

@@ -1,6 +1,7 @@
 //! Multiple mount protection (feature `mmp`): a host that has the file system mounted for writing
 //! keeps updating a block, so that another host with access to the same device does not mount it.
-//! The format is in [`format::mmp`](meantime_ext4_format::mmp).
+//! This is rule 19 of `docs/ordering.md`. The format is in
+//! [`format::mmp`](meantime_ext4_format::mmp).
 //!
 //! Before each update, the block is read past every cache. If it is not what this host wrote,
 //! another host wrote it. This host then writes nothing more, not even the error, because the

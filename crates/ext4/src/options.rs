@@ -13,8 +13,8 @@ pub struct Overlap {
     /// Takes pages from a pool of mapped ones, refilled in the gap (`pool`). Otherwise each comes
     /// from the heap when it is needed.
     pub pool: bool,
-    /// Makes pages visible in the cache, and updates queues and counters, in the gap
-    /// (`lazy-insert`). Otherwise before the request is sent.
+    /// Maintains the cache's queues, and evicts, in the gap (`lazy-insert`). Otherwise before the
+    /// request is sent.
     pub lazy_insert: bool,
     /// Unmaps a user's buffer that was lent to the device for a direct read in the gap of a later
     /// read (`lazy-unmap`). Otherwise before the read returns, for a device that is not trusted to
@@ -44,7 +44,7 @@ pub struct CommitOverlap {
     /// first.
     pub data: bool,
     /// Prepares the commit block while the log is in flight (`prepare`). Otherwise after the log
-    /// has completed.
+    /// has completed, and the gap of the commit block is not used.
     pub prepare: bool,
     /// The thread that wants a commit leads it, unless there is a leader (`direct`). Otherwise a
     /// thread of the journal does.

@@ -17,7 +17,7 @@ impl FileSystem {
     /// changed, unless freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
         let Node { mount, inode } = node;
-        mount.writer()?;
+        mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };

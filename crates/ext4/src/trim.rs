@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{Error, Unsupported};
 use super::fs::FileSystem;
 use super::inode::Mount;
-use super::io::{IoContext, writes};
+use super::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError, SubmitError};
 
 /// The most bytes, and the most runs of blocks, trimmed while metadata changes are excluded.
@@ -28,7 +28,7 @@ impl FileSystem {
     /// then have been trimmed.
     pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64, Error> {
         let mount = &*self.mount;
-        mount.writer()?;
+        mount.for_writing()?;
         let superblock = mount.volume.superblock();
         let shift = mount.block_shift;
         let first = range.start.div_ceil(1 << shift).max(superblock.group_start(0));
@@ -93,7 +93,7 @@ impl Mount {
                 let done = self.discard(&mut io, &runs);
                 // Wait for all requests, even if one failed.
                 let mut failed = done.err();
-                while let Some((done, _)) = io.next(writes) {
+                while let Some((done, _)) = io.next(write_set) {
                     failed = failed.or(done.result.err().map(Error::from_io));
                 }
                 failed.map_or(Ok(()), Err)?;
@@ -108,7 +108,7 @@ impl Mount {
         for run in runs {
             let (lba, count) = (run.start * per_block, (run.end - run.start) * per_block);
             let request = Request::deallocate(lba, count);
-            io.submit(writes, request, 0..0).map_err(|(rejected, _)| match rejected.error {
+            io.submit(write_set, request, 0..0).map_err(|(rejected, _)| match rejected.error {
                 SubmitError::Unsupported(what) => Unsupported {
                     what: format!("the device does not have {what}"),
                     advice: "it needs no trim, or has no way to be told",

@@ -192,9 +192,4 @@ impl Allocator {
         }
         Ok(())
     }
-
-    /// Gives up the window behind file `ino`, which does not grow for now.
-    pub fn stop_growing(&self, ino: u32) {
-        self.windows().remove(ino);
-    }
 }

@@ -49,6 +49,18 @@ pub struct Want<'r> {
     pub node: bool,
 }
 
+impl Want<'_> {
+    /// Returns a request for up to `blocks` blocks of data of inode `ino`.
+    pub fn data(ino: u32, goal: Option<u64>, blocks: u32) -> Self {
+        Self { ino, goal, blocks, reservation: None, metadata: false, node: false }
+    }
+
+    /// Returns a request for a block of metadata of inode `ino`.
+    pub fn metadata(ino: u32, goal: Option<u64>) -> Self {
+        Self { metadata: true, ..Self::data(ino, goal, 1) }
+    }
+}
+
 /// Hints about a group. Its descriptor and bitmaps are authoritative.
 #[derive(Debug, Clone, Copy)]
 struct Hint {

@@ -36,7 +36,6 @@ pub(super) struct Search<'s, 'h> {
 }
 
 /// What a search of one group found.
-#[derive(Default)]
 struct Looked {
     /// A run with room for all blocks.
     found: Option<Range<u32>>,
@@ -75,10 +74,13 @@ impl Search<'_, '_> {
         Ok(Some(bits))
     }
 
-    fn order(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
+    /// Returns all groups, `first` first, each with the bit at which to begin: `from` in `first`.
+    fn order(&self, first: u32, from: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let groups = self.allocator.superblock().groups();
-        (0..groups)
-            .map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
+        (0..groups).map(move |step| {
+            let number = (u64::from(first) + u64::from(step)) % u64::from(groups);
+            (number as u32, if step == 0 { from } else { 0 })
+        })
     }
 
     /// Returns the first blocks in `run` of group `number` that may not be taken now.
@@ -146,6 +148,18 @@ impl Search<'_, '_> {
         Looked { found: None, longest, left_out }
     }
 
+    /// As [`look`](Self::look), from bit `begin` on, and then in the whole group.
+    fn look_around(&mut self, bits: &[u8], number: u32, begin: u32) -> Looked {
+        let end = blocks_in(self.allocator.superblock(), number);
+        if begin > 0 {
+            let looked = self.look(bits, number, begin..end);
+            if looked.found.is_some() {
+                return looked;
+            }
+        }
+        self.look(bits, number, 0..end)
+    }
+
     /// Places all blocks within `run`, which has room for them.
     fn place(&self, number: u32, run: Range<u32>) -> Range<u32> {
         let mut start = run.start;
@@ -165,7 +179,7 @@ impl Search<'_, '_> {
     fn long(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
         let mut longest: Option<(u32, Range<u32>)> = None;
         let mut looked_at = 0;
-        for number in self.order(first) {
+        for (number, begin) in self.order(first, from) {
             if looked_at == GROUPS {
                 break;
             }
@@ -175,17 +189,10 @@ impl Search<'_, '_> {
             }
             let Some(bits) = self.free_bits(number)? else { continue };
             looked_at += 1;
-            let end = blocks_in(self.allocator.superblock(), number);
-            let mut looked = Looked::default();
-            if number == first && from > 0 {
-                looked = self.look(&bits, number, from..end);
-            }
-            if looked.found.is_none() {
-                looked = self.look(&bits, number, 0..end);
-                // What was left out comes back without a sign: it counts as a longer run.
-                if looked.found.is_none() && !looked.left_out {
-                    self.allocator.learn_longest(number, looked.longest.len() as u32);
-                }
+            let looked = self.look_around(&bits, number, begin);
+            // What was left out comes back without a sign: it counts as a longer run.
+            if looked.found.is_none() && !looked.left_out {
+                self.allocator.learn_longest(number, looked.longest.len() as u32);
             }
             if let Some(found) = looked.found {
                 return Ok(Some((number, found)));
@@ -199,16 +206,9 @@ impl Search<'_, '_> {
 
     /// Finds any blocks: the longest run of the first group that has some.
     fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
-        for number in self.order(first) {
+        for (number, begin) in self.order(first, from) {
             let Some(bits) = self.free_bits(number)? else { continue };
-            let end = blocks_in(self.allocator.superblock(), number);
-            let mut looked = Looked::default();
-            if number == first && from > 0 {
-                looked = self.look(&bits, number, from..end);
-            }
-            if looked.found.is_none() {
-                looked = self.look(&bits, number, 0..end);
-            }
+            let looked = self.look_around(&bits, number, begin);
             if let Some(found) = looked.found.or(Some(looked.longest)).filter(|run| !run.is_empty())
             {
                 return Ok(Some((number, found)));

@@ -10,7 +10,7 @@ use meantime_ext4_format::Volume;
 use meantime_ext4_format::edit::bitmap;
 
 fn want(blocks: u32) -> Want<'static> {
-    Want { ino: 12, goal: None, blocks, reservation: None, metadata: false, node: false }
+    Want::data(12, None, blocks)
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The page cache of a mount: pages of 4 KiB in DMA memory, by file and index.
 //!
-//! A hit takes no lock and writes to nothing that another core uses: [`PageCache::read`]. A miss is
-//! claimed ([`PageCache::claim`]) by exactly one reader, which supplies a page
-//! ([`PageCache::take_pages`]) that the device reads into, and then [publishes](PageCache::publish)
-//! or [abandons](PageCache::abandon) it. Other readers of the page [wait](PageCache::wait) for a
-//! time of their choice, or read past the cache. A page that is
+//! A hit takes no lock and, but for a page's first three visits, writes nothing:
+//! [`PageCache::look_up`], [`PageCache::copy`]. A miss is claimed ([`PageCache::claim`]) by exactly
+//! one reader, which supplies a page ([`PageCache::take_pages`]) that the device reads into, and
+//! then [publishes](PageCache::publish) or [abandons](PageCache::abandon) it. Other readers of the
+//! page [wait](PageCache::wait) for a time of their choice, or read past the cache. A page that is
 //! [invalidated](PageCache::invalidate) while it is being read does not enter the cache.
 //!
 //! ```text
@@ -40,6 +40,9 @@ pub use write::Written;
 
 /// The size of a page of the cache in bytes, independent of the file system's block size.
 pub const PAGE_BYTES: usize = DMA_PAGE;
+
+/// The same, for offsets in files.
+pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The minimum memory of a cache, in bytes.
 pub const LEAST_BYTES: usize = 1 << 20;

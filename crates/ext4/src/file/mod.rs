@@ -10,7 +10,7 @@ use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::read::ahead::Ahead;
 use crate::inode::Node;
@@ -18,11 +18,9 @@ use crate::inode::extents::Extents;
 use crate::io::target::Target;
 use crate::options::{Advice, OpenOptions, ReadOptions};
 use meantime_block::Device;
+use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{FileType, Metadata};
 use meantime_process::lock::RwLockReadGuard;
-
-/// `EXT4_INLINE_DATA_FL`.
-const INLINE_DATA: u32 = 0x1000_0000;
 
 /// An open file. It has a position for [`std::io::Read`]; [`read_at`](Self::read_at) does not use
 /// it, and any thread may call it.
@@ -59,9 +57,9 @@ impl std::fmt::Debug for File {
 impl File {
     pub(crate) fn open(node: Node, options: OpenOptions) -> Result<Self, Error> {
         let file_type = node.file_type();
-        let flags = node.inode.last_snapshot().metadata.flags;
+        let is_inline = node.inode.last_snapshot().metadata.flags & flags::INLINE_DATA != 0;
         let kind = match file_type {
-            FileType::Regular if flags & INLINE_DATA != 0 => Kind::Inline,
+            FileType::Regular if is_inline => Kind::Inline,
             FileType::Regular => Kind::Blocks,
             FileType::Directory => Kind::Directory,
             // As `open` with O_NOFOLLOW.
@@ -213,12 +211,8 @@ impl File {
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
                 // Partly covered pages stay, as in Linux; but the file's last page counts as whole.
-                let last = if end == self.size() {
-                    end.div_ceil(PAGE_BYTES as u64)
-                } else {
-                    end / PAGE_BYTES as u64
-                };
-                let first = offset.div_ceil(PAGE_BYTES as u64);
+                let last = if end == self.size() { end.div_ceil(PAGE) } else { end / PAGE };
+                let first = offset.div_ceil(PAGE);
                 if first < last {
                     self.node
                         .mount

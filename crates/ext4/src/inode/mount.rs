@@ -83,7 +83,7 @@ impl Mount {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]: mounted for reading, or the mount has ended. The journal's failure.
-    pub(crate) fn writer(&self) -> Result<&WritableMount, Error> {
+    pub(crate) fn for_writing(&self) -> Result<&WritableMount, Error> {
         let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
         writer.usable()?;
         Ok(writer)
@@ -131,7 +131,7 @@ impl Mount {
         &self,
         mut change: impl FnMut(&WritableMount) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let writer = self.writer()?;
+        let writer = self.for_writing()?;
         match change(writer) {
             Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
                 self.commit_whole(writer.last_sequence())?;

@@ -145,7 +145,7 @@ impl Inode {
     /// # Errors
     /// Damage, or a failed read of the device.
     pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
-        let writer = mount.writer()?;
+        let writer = mount.for_writing()?;
         let volume = handle.volume();
         let on_disk = volume.inode(ino)?;
         let metadata = volume.metadata(&on_disk);

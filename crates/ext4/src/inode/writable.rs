@@ -173,7 +173,7 @@ impl Writable {
     }
 
     /// Locks content and size for a change.
-    pub(crate) fn write(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_content(&self) -> MutexGuard<'_, ()> {
         lock(&self.writer)
     }
 

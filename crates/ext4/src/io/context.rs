@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::direct::Buffers;
+use super::buffers::Buffers;
 use super::fill::FillMemory;
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
-use super::requests::{InFlight, RequestSet, log};
+use super::requests::{InFlight, RequestSet, log_set};
 use crate::cache::PageCache;
 use crate::error::Error;
 use meantime_block::{
@@ -30,7 +30,7 @@ pub(crate) struct IoContext {
     pub(crate) block_bytes: u32,
     /// Memory of requests for pages of the cache.
     pub(crate) fills: FillMemory,
-    /// Buffers of reads and writes past the cache.
+    /// Buffers of requests past the cache, and of writeback.
     pub(super) buffers: Buffers,
     /// Memory of callers lent for direct reads; `None`: the transport accepts none, or a read is
     /// using it.
@@ -206,7 +206,7 @@ impl IoContext {
         self.channel.policy() != Policy::Interrupt
     }
 
-    /// Checks that writes are still allowed; called before each write.
+    /// Checks that writes are still allowed (rule 19); called before each write.
     ///
     /// # Errors
     /// Fails with [`Error::Aborted`] if the contexts have been [fenced](super::IoContexts::fence).
@@ -215,17 +215,20 @@ impl IoContext {
         if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// Reads `buf` from block `lba` of the device on, and waits for it.
+    /// Reads `bytes` bytes from byte `at` of the device on, and waits for them.
     ///
     /// # Errors
-    /// Fails if the device fails.
-    pub(crate) fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Error> {
-        let sent = self.submit(log, Request::read(lba, buf), ());
+    /// Fails if the device fails, or there is no memory.
+    pub(crate) fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut buf = self.alloc(bytes)?;
+        buf.set_len(bytes);
+        let lba = at / u64::from(self.block_bytes);
+        let sent = self.submit(log_set, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
         let place = self.in_flight.log.len() - 1;
-        let (done, ()) = self.next_at(log, place).ok_or(Error::Invalid("no read was sent"))?;
+        let (done, ()) = self.next_at(log_set, place).ok_or(Error::Invalid("no read was sent"))?;
         done.result.map_err(Error::from_io)?;
-        done.buf.ok_or_else(|| RequestError::Quarantined.into())
+        done.buf.map(|buf| buf.to_vec()).ok_or_else(|| RequestError::Quarantined.into())
     }
 
     /// Sends a FLUSH, and waits for it.

@@ -59,7 +59,11 @@ pub(crate) struct OwnedContext<'a> {
     spare: bool,
 }
 
-impl OwnedContext<'_> {
+impl<'a> OwnedContext<'a> {
+    fn of(io: MutexGuard<'a, IoContext>, slot: &'a Slot) -> Self {
+        Self { io, left: &slot.left, spare: false }
+    }
+
     /// Returns whether it is the [spare](IoContexts::take_leaf) one.
     pub(crate) fn is_spare(&self) -> bool {
         self.spare
@@ -172,7 +176,7 @@ impl IoContexts {
         &self.shared.flushes
     }
 
-    /// Forbids further writes, except those in flight: another host has the device.
+    /// Forbids further writes, except those in flight: another host has the device (rule 19).
     pub(crate) fn fence(&self) {
         self.shared.fenced.store(true, Ordering::Release);
     }
@@ -203,7 +207,7 @@ impl IoContexts {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(io)) = slot.io.get().map(Mutex::try_lock) {
-            return Ok(OwnedContext { io, left: &slot.left, spare: false });
+            return Ok(OwnedContext::of(io, slot));
         }
         self.take_other()
     }
@@ -211,40 +215,32 @@ impl IoContexts {
     #[cold]
     #[inline(never)]
     fn take_other(&self) -> Result<OwnedContext<'_>, Error> {
-        let own = thread_number();
-        let limit = self.limit.load(Ordering::Relaxed);
-        let around = || (0..limit).map(|n| &self.slots[(own + n) % limit]);
-        for slot in around() {
-            match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => return Ok(OwnedContext { io, left: &slot.left, spare: false }),
-                Some(Err(_)) => {}
-                None => {
-                    if let Some(io) = self.make_in(slot) {
-                        return Ok(OwnedContext { io, left: &slot.left, spare: false });
-                    }
-                }
-            }
+        if let Some(free) = self.try_take() {
+            return Ok(free);
         }
-        for slot in around() {
+        for slot in self.own_first() {
             if let Some(Ok(io)) = slot.io.get().map(Mutex::lock) {
-                return Ok(OwnedContext { io, left: &slot.left, spare: false });
+                return Ok(OwnedContext::of(io, slot));
             }
         }
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
     }
 
-    /// Takes an I/O context for the calling thread, if one is free.
-    pub(crate) fn try_take(&self) -> Option<OwnedContext<'_>> {
+    /// Returns the slots, that of the calling thread's number first.
+    fn own_first(&self) -> impl Iterator<Item = &Slot> {
         let own = thread_number();
         let limit = self.limit.load(Ordering::Relaxed);
-        (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
-            match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => Some(OwnedContext { io, left: &slot.left, spare: false }),
-                Some(Err(_)) => None,
-                None => {
-                    self.make_in(slot).map(|io| OwnedContext { io, left: &slot.left, spare: false })
-                }
-            }
+        (0..limit).map(move |n| &self.slots[(own + n) % limit])
+    }
+
+    /// Takes an I/O context for the calling thread, if one is free.
+    pub(crate) fn try_take(&self) -> Option<OwnedContext<'_>> {
+        self.own_first().find_map(|slot| {
+            let io = match slot.io.get().map(Mutex::try_lock) {
+                Some(taken) => taken.ok(),
+                None => self.make_in(slot),
+            };
+            io.map(|io| OwnedContext::of(io, slot))
         })
     }
 
@@ -306,7 +302,7 @@ impl IoContexts {
                 continue;
             }
             match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => reap(&mut OwnedContext { io, left: &slot.left, spare: false }),
+                Some(Ok(io)) => reap(&mut OwnedContext::of(io, slot)),
                 // The thread that has it completes them.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }

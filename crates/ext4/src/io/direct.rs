@@ -10,20 +10,12 @@ use std::io::IoSliceMut;
 
 use super::context::IoContext;
 use super::contexts::IoContexts;
-use super::requests::{copies, lent};
+use super::requests::{copy_set, lent_set};
 use super::target::{Piece, Place, Target};
 use crate::error::Error;
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
-use meantime_hw::DmaBuf;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
-
-/// The most bytes of one request: a read is several requests, so that the first is copied while the
-/// others are in flight.
-pub(crate) const CHUNK_BYTES: usize = 32 << 10;
-
-/// The most requests of a read in flight.
-const WINDOW: usize = 8;
 
 /// The most bytes of one request into lent memory: the device works on several at once, and what
 /// precedes a failed one counts as read.
@@ -61,55 +53,10 @@ pub(crate) struct Copied {
     len: usize,
 }
 
-/// Buffers of requests past the cache.
-#[derive(Default)]
-pub(super) struct Buffers {
-    free: Vec<DmaBuf>,
-    /// A buffer that is in the CPU's cache, used first.
-    warm: Option<DmaBuf>,
-    made: usize,
-    /// Requests into lent memory, not yet counted.
-    lent: u64,
-}
-
 impl IoContext {
     /// Returns the number of requests into lent memory since the last call.
     pub(crate) fn take_lent(&mut self) -> u64 {
         std::mem::take(&mut self.buffers.lent)
-    }
-
-    /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
-    /// complete first.
-    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
-        let buffers = &mut self.buffers;
-        if let Some(buf) = buffers.warm.take().or_else(|| buffers.free.pop()) {
-            return Ok(Some(buf));
-        }
-        if buffers.made == WINDOW {
-            return Ok(None);
-        }
-        let buf = self.alloc(CHUNK_BYTES)?;
-        self.buffers.made += 1;
-        Ok(Some(buf))
-    }
-
-    /// Brings the memory that the next write is copied to into the CPU's cache, in a buffer that is
-    /// not in flight. Runs while the device works.
-    pub(crate) fn warm_buffer(&mut self) {
-        if self.buffers.warm.is_none()
-            && let Ok(Some(mut buf)) = self.take_buffer()
-        {
-            buf.warm(crate::cache::PAGE_BYTES);
-            self.buffers.warm = Some(buf);
-        }
-    }
-
-    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it is lost.
-    pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
-        match buf {
-            Some(buf) => self.buffers.free.push(buf),
-            None => self.buffers.made -= 1,
-        }
     }
 
     /// Copies the wanted bytes of a completed request to `target`, if there is one.
@@ -144,6 +91,23 @@ impl IoContext {
         self.read_pieces_with(None, start, pieces, target, policy)
     }
 
+    /// Fills `buf` with `pieces`, as [`read_pieces`](Self::read_pieces) reads them.
+    ///
+    /// # Errors
+    /// Fails if the device fails, or there is no buffer.
+    pub(crate) fn fill(
+        &mut self,
+        buf: &mut [u8],
+        pieces: impl Iterator<Item = Piece>,
+        policy: Option<Policy>,
+    ) -> Result<(), Error> {
+        let mut bufs = [IoSliceMut::new(buf)];
+        match self.read_pieces(0, pieces, &mut Target::new(&mut bufs), policy) {
+            Ok(_) => Ok(()),
+            Err(Stopped { error, .. }) => Err(error),
+        }
+    }
+
     /// Reads pieces that may be large: lends the memory of `target` to the device where that pays.
     /// After an error, more may have been written than counts as read.
     pub(crate) fn read_pieces_lending(
@@ -169,7 +133,7 @@ impl IoContext {
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
         // Leaves nothing in flight, even after an error.
-        while let Some(ended) = self.next(copies) {
+        while let Some(ended) = self.next(copy_set) {
             let _ = self.complete_copy(ended, None);
         }
         result
@@ -190,20 +154,15 @@ impl IoContext {
         for piece in pieces {
             let at = end;
             end += piece.len;
-            match piece.place {
-                Place::Zero => target.zero(at, piece.len),
-                Place::Memory(bytes, from) => target.put(at, &bytes[from..from + piece.len]),
-                Place::Device(offset) => {
-                    let mut sent = 0;
-                    while sent < piece.len {
-                        let (from, to) = (offset + sent as u64, at + sent);
-                        let left = piece.len - sent;
-                        sent += match &mut memory {
-                            Some(memory) => self.lend(memory, from, left, to, target, policy)?,
-                            None => self.send_copy(from, left, to, target, policy)?,
-                        };
-                    }
-                }
+            let Some(offset) = target.put_piece(at, &piece) else { continue };
+            let mut sent = 0;
+            while sent < piece.len {
+                let (from, to) = (offset + sent as u64, at + sent);
+                let left = piece.len - sent;
+                sent += match &mut memory {
+                    Some(memory) => self.lend(memory, from, left, to, target, policy)?,
+                    None => self.send_copy(from, left, to, target, policy)?,
+                };
             }
         }
         // While the device works, if anything is in flight.
@@ -217,7 +176,7 @@ impl IoContext {
     /// Waits for the requests before byte `end` of the target.
     fn complete_until(&mut self, end: usize, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
         while self.in_flight().copies.front().is_some_and(|front| front.at < end)
-            && let Some(ended) = self.next(copies)
+            && let Some(ended) = self.next(copy_set)
         {
             let at = ended.1.at;
             self.complete_copy(ended, Some(target)).map_err(|error| Stopped { done: at, error })?;
@@ -278,7 +237,7 @@ impl IoContext {
         // Without a mapping, or without room in the queue, the rest is copied, in order, so that an
         // error stops the read at the right place.
         while self.in_flight().copies.back().is_some_and(|last| last.at >= at + part.end)
-            && let Some(ended) = self.next_at(copies, self.in_flight().copies.len() - 1)
+            && let Some(ended) = self.next_at(copy_set, self.in_flight().copies.len() - 1)
         {
             let _ = self.complete_copy(ended, None);
         }
@@ -304,7 +263,7 @@ impl IoContext {
             let len = step.min(bytes - sent);
             let mut request = Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
             request.policy = policy;
-            match self.submit(lent, request, len) {
+            match self.submit(lent_set, request, len) {
                 Ok(()) => sent += len,
                 // Nothing is in flight in this context, and there is still no room.
                 Err((Rejected { error: SubmitError::Full { .. }, .. }, _)) => break,
@@ -312,7 +271,7 @@ impl IoContext {
             }
         }
         gap();
-        while let Some((ended, len)) = self.next(lent) {
+        while let Some((ended, len)) = self.next(lent_set) {
             match ended.result.map_err(Error::from_io) {
                 _ if error.is_some() => {}
                 Ok(()) if ended.buf.is_none() => error = Some(RequestError::Quarantined.into()),
@@ -347,7 +306,7 @@ impl IoContext {
                 buf.set_len((lead + len).next_multiple_of(block_bytes));
                 let mut request = Request::read(offset / block_bytes as u64, buf);
                 request.policy = policy;
-                return match self.submit(copies, request, Copied { at, lead, len }) {
+                return match self.submit(copy_set, request, Copied { at, lead, len }) {
                     Ok(()) => Ok(len),
                     Err((rejected, _)) => {
                         self.give_buffer(rejected.request.buf);
@@ -356,7 +315,7 @@ impl IoContext {
                 };
             }
             // A completed request returns a buffer.
-            let Some(ended) = self.next(copies) else {
+            let Some(ended) = self.next(copy_set) else {
                 return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
             };
             let at = ended.1.at;
@@ -376,12 +335,7 @@ pub(crate) fn read_bytes(
     policy: Option<Policy>,
 ) -> Result<(), Error> {
     let piece = Piece { place: Place::Device(offset), len: buf.len() };
-    let mut bufs = [IoSliceMut::new(buf)];
-    let mut io = contexts.take_leaf()?;
-    match io.read_pieces(0, std::iter::once(piece), &mut Target::new(&mut bufs), policy) {
-        Ok(_) => Ok(()),
-        Err(stopped) => Err(stopped.error),
-    }
+    contexts.take_leaf()?.fill(buf, std::iter::once(piece), policy)
 }
 
 #[cfg(all(test, not(loom)))]

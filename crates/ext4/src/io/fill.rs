@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::context::IoContext;
-use super::requests::{ahead, reads};
+use super::requests::{ahead_set, read_set};
 use crate::cache::{Claim, PAGE_BYTES, PageCache};
 use crate::counters::{Count, Counts};
 use crate::error::Error;
@@ -375,8 +375,8 @@ impl IoContext {
     ) -> Result<(), NotSent> {
         let (request, fill) = self.fills.request(cache, stretch, policy)?;
         let sent = match whom {
-            For::Reader => self.submit(reads, request, fill),
-            For::Ahead => self.try_submit(ahead, request, fill),
+            For::Reader => self.submit(read_set, request, fill),
+            For::Ahead => self.try_submit(ahead_set, request, fill),
         };
         sent.map_err(|(rejected, fill)| self.fills.take_rejected(cache, rejected, fill))?;
         counts.add(Count::Requests, 1);
@@ -392,7 +392,7 @@ impl IoContext {
         cache: &PageCache,
         seen: impl FnMut(u64, &[u8]),
     ) -> Option<(u64, Result<(), Error>)> {
-        let (done, fill) = self.next(reads)?;
+        let (done, fill) = self.next(read_set)?;
         let first = fill.first;
         // (The file's blocks are not freed while its reader waits: what was read is right, even if
         // it did not go into the cache.)
@@ -406,7 +406,7 @@ impl IoContext {
         self.poll();
         let mut place = 0;
         while place < self.in_flight().ahead.len() {
-            match self.ended_at(ahead, place) {
+            match self.ended_at(ahead_set, place) {
                 Some((done, fill)) => self.complete_ahead(cache, counts, done, fill),
                 None => place += 1,
             }
@@ -425,7 +425,7 @@ impl IoContext {
             page.is_none_or(|(file, index)| fill.file == file && fill.pages().contains(&index))
         };
         let Some(place) = self.in_flight().ahead.position(holds) else { return false };
-        if let Some((done, fill)) = self.next_at(ahead, place) {
+        if let Some((done, fill)) = self.next_at(ahead_set, place) {
             self.complete_ahead(cache, counts, done, fill);
         }
         true

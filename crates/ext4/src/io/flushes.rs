@@ -1,4 +1,5 @@
-//! Which FLUSH has made which writes durable, on a device with a volatile cache.
+//! Which FLUSH has made which writes durable, on a device with a volatile cache (rule 18 of
+//! `docs/ordering.md`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ pub(crate) struct Flushes {
     /// The highest number of a successful FLUSH, and of a failed one.
     done: AtomicU64,
     failed: AtomicU64,
-    /// The highest result of [`Flushes::landed`].
+    /// The highest result of [`Flushes::note_write`].
     landed: AtomicU64,
 }
 
@@ -32,7 +33,7 @@ pub(crate) enum Durability {
 impl Flushes {
     /// Records a completed write. Returns the first FLUSH that makes it durable, which has not
     /// begun.
-    pub(crate) fn landed(&self) -> u64 {
+    pub(crate) fn note_write(&self) -> u64 {
         let number = self.begun.load(Ordering::SeqCst) + 1;
         self.landed.fetch_max(number, Ordering::SeqCst);
         number
@@ -50,8 +51,8 @@ impl Flushes {
         self.newest_channel.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `landed`: if a thread
-    /// does not see the number, its write completed before the FLUSH is sent.)
+    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `note_write`: if a
+    /// thread does not see the number, its write completed before the FLUSH is sent.)
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -87,10 +88,10 @@ mod tests {
     fn only_what_began_afterwards_counts() {
         let flushes = Flushes::default();
         assert_eq!((flushes.all_landed(), flushes.durability(0)), (0, Durability::Durable));
-        let early = flushes.landed();
+        let early = flushes.note_write();
         let first = flushes.begin();
         // Completed while a FLUSH was in flight.
-        let late = flushes.landed();
+        let late = flushes.note_write();
         assert_eq!(flushes.durability(early), Durability::Open);
         flushes.end(first, true);
         assert_eq!(
@@ -105,9 +106,9 @@ mod tests {
     #[test]
     fn a_channel_made_later_says_nothing_of_what_was_before() {
         let flushes = Flushes::default();
-        let early = flushes.landed();
+        let early = flushes.note_write();
         flushes.channel_made();
-        let late = flushes.landed();
+        let late = flushes.note_write();
         flushes.end(flushes.begin(), true);
         assert_eq!(
             (flushes.durability(early), flushes.durability(late)),
@@ -118,12 +119,12 @@ mod tests {
     #[test]
     fn what_a_failed_one_was_for_is_not_known_any_more() {
         let flushes = Flushes::default();
-        let lost = flushes.landed();
+        let lost = flushes.note_write();
         let (failing, other) = (flushes.begin(), flushes.begin());
         flushes.end(other, true);
         flushes.end(failing, false);
         assert_eq!(flushes.durability(lost), Durability::Unknown);
-        let next = flushes.landed();
+        let next = flushes.note_write();
         flushes.end(flushes.begin(), true);
         assert_eq!(
             (flushes.durability(lost), flushes.durability(next)),

@@ -44,7 +44,7 @@ impl GroupCommit {
     }
 
     /// Returns whether callers overlap.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn callers_overlap(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 0
     }
 
@@ -72,13 +72,14 @@ impl GroupCommit {
     /// many wait for this commit as for the last.
     pub(crate) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
-        self.is_there() && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited
+        self.callers_overlap()
+            && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited
     }
 
     /// Pauses after poll number `look` that found nothing, while it waits for another thread.
     pub(crate) fn pause(&self, look: u32) {
         // The other thread may need this CPU.
-        if self.is_there() || look.is_multiple_of(LOOKS_ALONE) {
+        if self.callers_overlap() || look.is_multiple_of(LOOKS_ALONE) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();
@@ -116,15 +117,15 @@ mod tests {
         let group = GroupCommit::default();
         for _ in 0..3 {
             group.arrive();
-            assert!(!group.is_there());
+            assert!(!group.callers_overlap());
         }
         std::thread::scope(|scope| scope.spawn(|| group.arrive()).join().unwrap());
-        assert!(group.is_there());
+        assert!(group.callers_overlap());
         group.arrive();
         for _ in 0..ALONE {
-            assert!(group.is_there());
+            assert!(group.callers_overlap());
             group.arrive();
         }
-        assert!(!group.is_there());
+        assert!(!group.callers_overlap());
     }
 }

@@ -5,13 +5,15 @@
 //!   context        IoContext: a channel and all that is in flight on it; submit, next, flush
 //!   fill           requests that fill pages of the cache, for a reader or ahead of one
 //!   target         where a read's bytes go
-//!   direct         reads past the cache: buffers, or the caller's memory lent to the device
+//!   direct         reads past the cache: by buffers, or the caller's memory lent to the device
+//!   buffers        those buffers, and writeback's
 //!   contexts       IoContexts: those of a mount; each thread takes one
 //!   source         metadata from the device, or newer ones from completed changes (newest)
 //!   group_commit   whether fsync callers overlap
 //!   flushes        which FLUSH has made which writes durable
 //! ```
 
+mod buffers;
 mod context;
 mod contexts;
 pub(crate) mod direct;
@@ -23,10 +25,11 @@ mod requests;
 mod source;
 pub(crate) mod target;
 
+pub(crate) use buffers::CHUNK_BYTES;
 pub(crate) use context::IoContext;
-pub(crate) use contexts::IoContexts;
+pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;
 pub use newest::{Blocks, Newest};
-pub(crate) use requests::{commit, log, writes};
+pub(crate) use requests::{commit_set, log_set, write_set};
 pub use source::DeviceSource;

@@ -19,7 +19,8 @@ pub(crate) struct InFlight {
     pub(crate) copies: RequestSet<Copied>,
     /// Reads past the cache into memory of the caller; the tag is the number of bytes.
     pub(crate) lent: RequestSet<usize>,
-    /// Writes of data; the tag is the range of bytes of the file.
+    /// Writes of data; the tag of a writeback is its bytes of the batch's stream
+    /// (`file/write/sending.rs`). Trims, too.
     pub(crate) writes: RequestSet<Range<u64>>,
     /// Writes of the journal, and writes home of metadata.
     pub(crate) log: RequestSet<()>,
@@ -39,37 +40,37 @@ enum State {
 }
 
 /// Selects a set, for [`IoContext`](super::IoContext).
-pub(crate) fn reads(all: &mut InFlight) -> &mut RequestSet<Fill> {
+pub(crate) fn read_set(all: &mut InFlight) -> &mut RequestSet<Fill> {
     &mut all.reads
 }
 
-/// As [`reads`].
-pub(crate) fn ahead(all: &mut InFlight) -> &mut RequestSet<Fill> {
+/// As [`read_set`].
+pub(crate) fn ahead_set(all: &mut InFlight) -> &mut RequestSet<Fill> {
     &mut all.ahead
 }
 
-/// As [`reads`].
-pub(crate) fn copies(all: &mut InFlight) -> &mut RequestSet<Copied> {
+/// As [`read_set`].
+pub(crate) fn copy_set(all: &mut InFlight) -> &mut RequestSet<Copied> {
     &mut all.copies
 }
 
-/// As [`reads`].
-pub(crate) fn lent(all: &mut InFlight) -> &mut RequestSet<usize> {
+/// As [`read_set`].
+pub(crate) fn lent_set(all: &mut InFlight) -> &mut RequestSet<usize> {
     &mut all.lent
 }
 
-/// As [`reads`].
-pub(crate) fn writes(all: &mut InFlight) -> &mut RequestSet<Range<u64>> {
+/// As [`read_set`].
+pub(crate) fn write_set(all: &mut InFlight) -> &mut RequestSet<Range<u64>> {
     &mut all.writes
 }
 
-/// As [`reads`].
-pub(crate) fn log(all: &mut InFlight) -> &mut RequestSet<()> {
+/// As [`read_set`].
+pub(crate) fn log_set(all: &mut InFlight) -> &mut RequestSet<()> {
     &mut all.log
 }
 
-/// As [`reads`].
-pub(crate) fn commit(all: &mut InFlight) -> &mut RequestSet<()> {
+/// As [`read_set`].
+pub(crate) fn commit_set(all: &mut InFlight) -> &mut RequestSet<()> {
     &mut all.commit
 }
 

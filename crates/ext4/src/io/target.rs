@@ -75,6 +75,17 @@ impl<'a, 'b> Target<'a, 'b> {
         &mut []
     }
 
+    /// Puts `piece` at `at`, unless it is on the device: then returns its first byte there.
+    #[inline]
+    pub(crate) fn put_piece(&mut self, at: usize, piece: &Piece) -> Option<u64> {
+        match &piece.place {
+            Place::Zero => self.zero(at, piece.len),
+            Place::Memory(block, from) => self.put(at, &block[*from..from + piece.len]),
+            Place::Device(place) => return Some(*place),
+        }
+        None
+    }
+
     /// Copies `data` to `at`.
     #[inline]
     pub(crate) fn put(&mut self, at: usize, data: &[u8]) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::Error;
-use crate::io::{IoContext, log};
+use crate::io::{IoContext, log_set};
 use meantime_block::{Done, Request, RequestError};
 use meantime_hw::DmaBuf;
 
@@ -106,7 +106,7 @@ impl BlockWriter {
         let lba = (block << self.block_bits) / u64::from(io.block_bytes);
         let mut request = Request::write(lba, buf);
         request.fua = fua;
-        io.submit(log, request, ()).map_err(|(rejected, ())| {
+        io.submit(log_set, request, ()).map_err(|(rejected, ())| {
             self.free.extend(rejected.request.buf);
             RequestError::from(rejected.error).into()
         })
@@ -114,7 +114,7 @@ impl BlockWriter {
 
     /// Waits for the oldest request. Returns false if there is none.
     fn complete_oldest(&mut self, io: &mut IoContext) -> bool {
-        let Some((Done { result, buf, .. }, ())) = io.next_in_group(log) else { return false };
+        let Some((Done { result, buf, .. }, ())) = io.next_in_group(log_set) else { return false };
         match (result, buf) {
             (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {

@@ -78,7 +78,7 @@ pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result
 }
 
 /// Does not wait.
-pub(crate) fn finish_data(finish: impl FnOnce()) {
+pub(super) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
         log_device::finish_data(finish);
     }

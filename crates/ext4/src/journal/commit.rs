@@ -1,9 +1,10 @@
-//! Commits: the steps of a commit, which the `fsync` of a file interleaves with its own, and a
-//! whole commit for callers that have no data in flight. The rules are those of `docs/ordering.md`.
+//! Commits: the steps of one ([`Lead::begin`], [`Lead::finish`]), and their order among what the
+//! caller has in flight itself (`Journal::reach`). The rules are those of `docs/ordering.md`.
 
 use super::Sequence;
 use super::committer::InLog;
 use super::counters::JournalCounters;
+use super::device;
 use super::fast_commit::{Fast, Supersede};
 use super::lead::{Goal, Lead, Turn};
 use super::running::Journal;
@@ -11,9 +12,30 @@ use super::transaction::Transaction;
 use crate::Error;
 use crate::io::IoContext;
 
+/// The data that a thread has in flight while it commits; `()`: none.
+pub(crate) trait OwnData {
+    /// Collects what has completed, without waiting.
+    fn poll(&mut self, io: &mut IoContext);
+
+    /// Waits until all are on the device or have failed, and tells the transaction.
+    fn wait(&mut self, io: &mut IoContext);
+
+    /// Makes the pages clean whose data are on the device, unless a change of metadata has to
+    /// follow. Runs while the commit block is in flight.
+    fn finish_pages(&mut self);
+}
+
+impl OwnData for () {
+    fn poll(&mut self, _: &mut IoContext) {}
+
+    fn wait(&mut self, _: &mut IoContext) {}
+
+    fn finish_pages(&mut self) {}
+}
+
 /// A transaction whose log blocks are in flight.
 #[must_use = "its log is in flight"]
-pub(crate) struct Commit {
+pub(super) struct Commit {
     transaction: Transaction,
     supersede: Supersede,
     sent: InLog,
@@ -21,7 +43,7 @@ pub(crate) struct Commit {
 
 /// The result of beginning a commit.
 #[allow(clippy::large_enum_variant)] // It is taken apart at once, and the path must not allocate.
-pub(crate) enum Begun {
+pub(super) enum Begun {
     /// The commit was begun and has to be finished.
     Commit(Commit),
     /// There is nothing to commit.
@@ -37,7 +59,7 @@ impl Lead<'_> {
     ///
     /// # Errors
     /// Fails if the device fails; the journal has failed then.
-    pub(crate) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
+    pub(super) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
         let begun = self.try_begin(goal.upto, io);
         self.checked(begun, io)
     }
@@ -78,7 +100,7 @@ impl Lead<'_> {
         }
         let sent = self.write_log(io, &transaction, journal.overlap.prepare);
         // Yields: a thread whose data this commit waits for may share this CPU.
-        if io.group.is_there() && !transaction.ordered.is_done() {
+        if io.group.callers_overlap() && !transaction.ordered.is_done() {
             std::thread::yield_now();
         }
         Ok(Begun::Commit(Commit { transaction, supersede, sent }))
@@ -90,7 +112,7 @@ impl Lead<'_> {
     ///
     /// # Errors
     /// Fails if the device fails; the journal has failed then.
-    pub(crate) fn finish(
+    pub(super) fn finish(
         &mut self,
         commit: Commit,
         io: &mut IoContext,
@@ -131,8 +153,8 @@ impl Lead<'_> {
         Ok(())
     }
 
-    /// Fails the journal if `result` is an error. This happens before the lead ends, so no thread
-    /// begins another commit.
+    /// Fails the journal if `result` is an error (rule 14). This happens before the lead ends, so
+    /// no thread begins another commit.
     fn checked<T>(&mut self, result: Result<T, Error>, io: &mut IoContext) -> Result<T, Error> {
         if let Err(error) = &result {
             let journal = self.journal;
@@ -149,23 +171,6 @@ impl Journal {
         self.commits.counts.read()
     }
 
-    /// Returns whether the next step is prepared while the device works.
-    pub(crate) fn prepares(&self) -> bool {
-        self.overlap.prepare
-    }
-
-    /// Returns whether data and log are in flight together.
-    pub(crate) fn overlaps_data(&self) -> bool {
-        self.overlap.data
-    }
-
-    /// Returns whether a thread must complete its data before it waits for another leader's commit:
-    /// if data have to be complete before a commit begins. (A fast commit is also begun only when
-    /// all data have completed.)
-    pub(crate) fn waits_for_data_first(&self) -> bool {
-        !self.overlap.data || self.fast
-    }
-
     /// Makes all changes up to transaction `upto` durable that were made so far. Uses a fast commit
     /// if they are enabled and one can describe the changes; the transaction then goes on.
     ///
@@ -175,7 +180,7 @@ impl Journal {
     /// Fails if the device fails, or the journal has failed earlier. Changes that were not durable
     /// before may or may not be then, and no more changes are possible.
     pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
-        self.reach(self.goal(upto), io)
+        self.reach(self.goal(upto), io, &mut ())
     }
 
     /// Does the same with whole transactions: those up to `upto` have ended then, and the blocks
@@ -184,7 +189,7 @@ impl Journal {
     /// # Errors
     /// Fails as `commit` does.
     pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
-        self.reach(Self::whole_goal(upto), io)
+        self.reach(Self::whole_goal(upto), io, &mut ())
     }
 
     /// Commits everything that was changed so far.
@@ -203,14 +208,33 @@ impl Journal {
         self.commit_whole(newest, io)
     }
 
-    /// Commits until `goal` is reached.
-    fn reach(&self, mut goal: Goal, io: &mut IoContext) -> Result<(), Error> {
+    /// Commits until `goal` is reached, while the caller's `own` data are in flight. Whatever the
+    /// result, the caller waits for them then.
+    ///
+    /// # Errors
+    /// Fails as `commit` does.
+    pub(crate) fn reach(
+        &self,
+        mut goal: Goal,
+        io: &mut IoContext,
+        own: &mut impl OwnData,
+    ) -> Result<(), Error> {
+        let overlap = self.overlap;
         loop {
+            // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
             let mut lead = match self.turn(&goal)? {
                 Turn::Reached => return Ok(()),
                 Turn::Others(mut leader) => {
-                    while leader.is_looked_at(io) {}
+                    // A commit, or a fast one, may begin only when all data have completed.
+                    if !overlap.data || self.fast {
+                        own.wait(io);
+                    }
+                    while leader.poll_again(io) {
+                        own.poll(io);
+                    }
                     if leader.leads() {
+                        // It may be waiting for this thread's data.
+                        own.wait(io);
                         leader.sleep();
                     }
                     continue;
@@ -219,8 +243,22 @@ impl Journal {
             };
             match lead.can_commit_fast(&goal) {
                 Fast::Can { needs_data } => {
+                    // Rules 2 and 15: data that it makes reachable come first.
+                    if needs_data {
+                        device::finish_data(|| own.wait(io));
+                    }
+                    // Rule 3: it flushes what came first, and is forced; if it makes no data
+                    // reachable, `finish_fast` flushes after it instead.
                     if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
-                        lead.prepare_next(io);
+                        if overlap.prepare {
+                            own.finish_pages();
+                            lead.prepare_next(io);
+                        }
+                        // Data that remain only overwrite old data, and need no order.
+                        own.wait(io);
+                        if overlap.prepare {
+                            own.finish_pages();
+                        }
                         if lead.finish_fast(fast, io) {
                             continue;
                         }
@@ -228,29 +266,33 @@ impl Journal {
                 }
                 Fast::WhenHome => {
                     drop(lead);
-                    self.bring_home(&mut goal, io)?;
+                    own.wait(io);
+                    goal.is_home = true;
+                    self.checkpoint(io)?;
                     continue;
                 }
                 Fast::Cannot => {}
             }
+            if !overlap.data {
+                own.wait(io);
+            }
+            // Write the log: it and the data are in flight together.
             match lead.begin(&goal, io)? {
-                Begun::Commit(commit) => lead.finish(commit, io, || ())?,
+                Begun::Commit(commit) => {
+                    // Rule 2: this thread's data before the commit block; no other thread completes
+                    // what this context has sent. (`finish` waits for the log, rule 1, and for
+                    // other threads' data; flushes, rule 3; writes the commit block.)
+                    device::finish_data(|| own.wait(io));
+                    lead.finish(commit, io, || own.finish_pages())?;
+                }
                 Begun::Nothing => {}
                 Begun::NoRoom => {
                     drop(lead);
+                    own.wait(io);
                     self.checkpoint(io)?;
                 }
             }
         }
-    }
-
-    /// Writes home everything that has committed, so that a fast commit becomes possible.
-    ///
-    /// # Errors
-    /// Fails as `checkpoint` does.
-    pub(crate) fn bring_home(&self, goal: &mut Goal, io: &mut IoContext) -> Result<(), Error> {
-        goal.is_home = true;
-        self.checkpoint(io)
     }
 
     /// After each change: commits closed transactions if no thread leads and their data are

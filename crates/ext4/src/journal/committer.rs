@@ -9,7 +9,7 @@ use super::log::{Log, Logged, Plan};
 use super::running::time_now;
 use super::transaction::Transaction;
 use crate::Error;
-use crate::io::{IoContext, commit};
+use crate::io::{IoContext, commit_set};
 use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
@@ -170,7 +170,7 @@ impl Committer {
             return Err(error);
         }
         let request = device::commit_block(lba, buf, volatile);
-        if let Err((rejected, ())) = io.submit(commit, request, ()) {
+        if let Err((rejected, ())) = io.submit(commit_set, request, ()) {
             self.commit_block = rejected.request.buf;
             return Err(RequestError::from(rejected.error).into());
         }
@@ -179,7 +179,7 @@ impl Committer {
             self.writer.warm(io);
         }
         let (done, ()) =
-            io.next_in_group(commit).ok_or(Error::Invalid("no commit block was sent"))?;
+            io.next_in_group(commit_set).ok_or(Error::Invalid("no commit block was sent"))?;
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
     }

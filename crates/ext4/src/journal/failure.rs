@@ -53,7 +53,8 @@ impl Journal {
     ) -> Result<(), Error> {
         let superblock = self.volume.superblock();
         let (number, at) = superblock_place(superblock);
-        let mut block = read(io, number, self.volume.block_bytes())?;
+        let bytes = self.volume.block_bytes();
+        let mut block = io.read(number * bytes as u64, bytes)?;
         let mut edit = SuperblockEdit::of(superblock, &block)?;
         let (ino, place) = match error {
             Error::Corrupt(corruption) => {
@@ -70,12 +71,4 @@ impl Journal {
             .copy_from_slice(bytes);
         writer.write_all(io, std::iter::once((number, &*block)), self.volatile)
     }
-}
-
-/// Reads block `number` from the device.
-fn read(io: &mut IoContext, number: u64, bytes: usize) -> Result<Vec<u8>, Error> {
-    let mut buf = io.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?;
-    buf.set_len(bytes);
-    let lba = number * bytes as u64 / u64::from(io.block_bytes);
-    io.read(lba, buf).map(|buf| buf.to_vec())
 }

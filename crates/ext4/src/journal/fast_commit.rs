@@ -43,7 +43,7 @@ pub(super) struct FastArea {
 }
 
 /// Whether a fast commit is possible.
-pub(crate) enum Fast {
+pub(super) enum Fast {
     /// Yes. `needs_data`: the caller's own data have to be on the device before.
     Can { needs_data: bool },
     /// No: the transaction has to commit.
@@ -103,7 +103,7 @@ impl FastArea {
 
 /// A fast commit in flight.
 #[must_use = "it is in flight"]
-pub(crate) struct FastCommit {
+pub(super) struct FastCommit {
     said: Said,
     sent: Result<(), Error>,
 }
@@ -125,7 +125,7 @@ fn used(bytes: &[u8]) -> usize {
 
 impl Lead<'_> {
     /// Returns whether a fast commit can reach `goal`.
-    pub(crate) fn can_commit_fast(&self, goal: &Goal) -> Fast {
+    pub(super) fn can_commit_fast(&self, goal: &Goal) -> Fast {
         if goal.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
             return Fast::Cannot;
         }
@@ -144,7 +144,7 @@ impl Lead<'_> {
 
     /// Sends a fast commit of the running transaction as it is. Returns `None` if the transaction
     /// has to commit instead.
-    pub(crate) fn send_fast(
+    pub(super) fn send_fast(
         &mut self,
         goal: &Goal,
         needs_data: bool,
@@ -168,7 +168,7 @@ impl Lead<'_> {
     }
 
     /// Prepares what the next commit needs, while the device writes this one.
-    pub(crate) fn prepare_next(&mut self, io: &mut IoContext) {
+    pub(super) fn prepare_next(&mut self, io: &mut IoContext) {
         if self.journal.overlap.prepare {
             self.journal.make_spares();
             self.writer.warm(io);
@@ -177,7 +177,7 @@ impl Lead<'_> {
 
     /// Waits for a fast commit. Returns false if it failed and the transaction has to commit. The
     /// caller's own data have completed.
-    pub(crate) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
+    pub(super) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
         let journal = self.journal;
         let changes = fast.said.changes;
         if let Err(error) = self.try_finish_fast(fast, io) {
@@ -203,6 +203,7 @@ impl Lead<'_> {
         let written = self.writer.finish(io);
         sent?;
         written?;
+        // Rule 15: after it, not before.
         if journal.volatile && !said.reaches_blocks {
             io.flush()?;
         }
@@ -232,10 +233,10 @@ impl Journal {
         let superblock = self.volume.superblock();
         let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
         let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
-        // The first fast commit of a transaction must not tear: e2fsck and the kernel report half
-        // of one as an error, not as the log's end. The rest of its block is zeroes, as before. If
-        // it is longer than a logical sector, which cannot tear, an empty one precedes it: the
-        // longer one does not count without that, and half of it is the end.
+        // Rule 15: the first fast commit of a transaction must not tear: e2fsck and the kernel
+        // report half of one as an error, not as the log's end. The rest of its block is zeroes, as
+        // before. If it is longer than a logical sector, which cannot tear, an empty one precedes
+        // it: the longer one does not count without that, and half of it is the end.
         if first && used(&bytes) > self.contexts.info().block_bytes as usize {
             bytes =
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
@@ -250,10 +251,11 @@ impl Journal {
         Some(Said { bytes, at, changes, reaches_blocks })
     }
 
-    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log. It uses what it
-    /// read before the replay: the superblock, of which it writes only the words that it changes
-    /// itself; the group descriptors, whose directory counts it writes as they were; and the inode
-    /// table block with the journal's inode, all of which it writes again with any inode in it.
+    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log (rule 17). It
+    /// uses what it read before the replay: the superblock, of which it writes only the words that
+    /// it changes itself; the group descriptors, whose directory counts it writes as they were; and
+    /// the inode table block with the journal's inode, all of which it writes again with any inode
+    /// in it.
     fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();

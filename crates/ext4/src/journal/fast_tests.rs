@@ -338,9 +338,7 @@ impl Scene {
             let mut inode = handle.load_inode(ino)?;
             // Frees blocks preallocated there.
             let _ = extents::remove(handle, allocator, &mut inode, end..end + blocks, 100)?;
-            let want =
-                Want { ino, goal: None, blocks, reservation: None, metadata: false, node: false };
-            let found = allocator.blocks(handle, want)?;
+            let found = allocator.blocks(handle, Want::data(ino, None, blocks))?;
             let blocks = (found.end - found.start) as u32;
             let extent =
                 MappedExtent { logical: end, blocks, physical: found.start, unwritten: false };

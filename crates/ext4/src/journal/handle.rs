@@ -142,7 +142,8 @@ impl<'a> Handle<'a> {
         Ok(Arc::make_mut(content))
     }
 
-    /// Records that block `block` is no longer metadata. (It still has to be [freed](Self::hold).)
+    /// Records that block `block` is no longer metadata: it is revoked (rule 9). (It still has to
+    /// be [freed](Self::hold).)
     pub fn forget(&mut self, block: u64) {
         self.changes.blocks.remove(&block);
         self.changes.forgotten.insert(block);

@@ -1,5 +1,5 @@
 //! Blocks freed by transactions that have not committed: a crash would return them to their owners,
-//! so they must not be reused yet.
+//! so they must not be reused yet (rule 8 of `docs/ordering.md`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

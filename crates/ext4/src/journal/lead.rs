@@ -54,23 +54,23 @@ pub(crate) struct Goal {
 }
 
 /// Which thread has to commit.
-pub(crate) enum Turn<'a> {
+pub(super) enum Turn<'a> {
     /// None: the goal is reached.
     Reached,
     /// Another thread leads; wait for it.
-    Others(Leader<'a>),
+    Others(OtherLead<'a>),
     /// The caller leads.
     Ours(Lead<'a>),
 }
 
 /// The lead of the log. Waiters check again when it ends.
-pub(crate) struct Lead<'a> {
+pub(super) struct Lead<'a> {
     committer: Option<MutexGuard<'a, Committer>>,
     pub(super) journal: &'a Journal,
 }
 
 /// Another thread's lead.
-pub(crate) struct Leader<'a> {
+pub(super) struct OtherLead<'a> {
     journal: &'a Journal,
     goal: &'a Goal,
     /// The value of `Commits::ended` while it led.
@@ -78,6 +78,8 @@ pub(crate) struct Leader<'a> {
     looks: u32,
 }
 
+/// A lead is used as the [`Committer`]: what is called on it is in this file, `commit.rs`,
+/// `fast_commit.rs` or `committer.rs`.
 impl std::ops::Deref for Lead<'_> {
     type Target = Committer;
 
@@ -171,7 +173,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails if the journal has failed earlier: nothing is committed any more.
-    pub(crate) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
+    pub(super) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
         loop {
             if self.is_reached(goal) {
                 return Ok(Turn::Reached);
@@ -181,12 +183,13 @@ impl Journal {
             }
             let ended = self.commits.ended.load(Ordering::Acquire);
             let Some(lead) = self.try_lead() else {
-                return Ok(Turn::Others(Leader { journal: self, goal, ended, looks: 0 }));
+                return Ok(Turn::Others(OtherLead { journal: self, goal, ended, looks: 0 }));
             };
             // Yield: threads that the last commit released and that share this CPU make their next
             // changes, which then belong to this commit.
             let group = self.contexts.group();
-            let gathers = |turn: &u32| if *turn == 0 { group.is_there() } else { group.is_busy() };
+            let gathers =
+                |turn: &u32| if *turn == 0 { group.callers_overlap() } else { group.is_busy() };
             (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
@@ -224,16 +227,16 @@ impl Lead<'_> {
     }
 }
 
-impl Leader<'_> {
+impl OtherLead<'_> {
     /// Returns whether it still leads and the goal is not reached.
-    pub(crate) fn leads(&self) -> bool {
+    pub(super) fn leads(&self) -> bool {
         !self.journal.is_reached(self.goal)
             && self.journal.commits.ended.load(Ordering::Acquire) == self.ended
     }
 
     /// Polls once. Returns whether it still leads and the caller should poll again before it
     /// sleeps; false if the caller waits by interrupts.
-    pub(crate) fn is_looked_at(&mut self, io: &IoContext) -> bool {
+    pub(super) fn poll_again(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             wait_for(Rank::Committer);
             io.group.wait();
@@ -246,7 +249,7 @@ impl Leader<'_> {
 
     /// Sleeps until the lead ends, or at most `NAP_NS`; may return early. The caller has nothing in
     /// flight that the leader may wait for.
-    pub(crate) fn sleep(self) {
+    pub(super) fn sleep(self) {
         let commits = &self.journal.commits;
         commits.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

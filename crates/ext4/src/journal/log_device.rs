@@ -48,7 +48,7 @@ pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result
 
 /// Waits with `finish` for the caller's own data, before a commit that makes them reachable (rule
 /// 2).
-pub(crate) fn finish_data(finish: impl FnOnce()) {
+pub(super) fn finish_data(finish: impl FnOnce()) {
     finish();
 }
 

@@ -9,6 +9,24 @@
 //!   checkpoint  committed blocks are written home and flushed; then the log's tail moves past them
 //! ```
 //!
+//! Files, from a change to the log's tail:
+//!
+//! ```text
+//!   handle        a change; spares: copies of blocks for the next one
+//!   running       Journal: the running transaction, which a change joins
+//!   transaction   its blocks; ordered: data that it waits for; held: blocks that it freed
+//!   lead          who commits, and who waits
+//!   commit        the steps of a commit, and their order (reach)
+//!   committer     writes the log (block_writer, log) and the commit block
+//!   fast_commit   describes changes (fast) behind the log instead
+//!   pending       what is committed and not home
+//!   checkpoint    writes it home, and moves the tail
+//!   log_device    each of these operations that has a switch (broken): here `device`, elsewhere
+//!                 `journal::flush` and the like
+//!   failure       what is noted of a failure
+//!   mount         begins and ends; recover, orphans
+//! ```
+//!
 //! The journal has no thread of its own (`thread` exists for measurements): a caller that needs
 //! something durable commits, for all callers that wait at that time.
 
@@ -49,14 +67,12 @@ pub(crate) use block_writer::BlockWriter;
 use broken as device;
 #[cfg(feature = "broken-rules")]
 pub use broken::{Rule, break_rule};
-pub(crate) use commit::Begun;
+pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, finish_data, first_not_reusable, flush, may_say_blocks};
-pub(crate) use fast_commit::Fast;
+pub(crate) use device::{Before, first_not_reusable, flush, may_say_blocks};
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
-pub(crate) use lead::Turn;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
 pub(crate) use mount::{Recovery, check};

@@ -1,5 +1,5 @@
 //! Data that have to be on the device before a transaction commits: the blocks that it makes
-//! reachable must not expose their old content.
+//! reachable must not expose their old content (rule 2 of `docs/ordering.md`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -28,7 +28,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug)]
 pub(super) struct Ordered {
     under_way: AtomicU32,
-    /// Whether any of them are only in the device's volatile cache.
+    /// Whether there were any: a volatile cache may have them.
     unflushed: AtomicBool,
     failed: Mutex<Option<Error>>,
     /// Advances when no data are in flight any more.
@@ -71,8 +71,8 @@ impl Ordered {
         self.under_way.load(Ordering::Acquire) == 0
     }
 
-    /// Returns whether any data are only in the device's volatile cache. Meaningful when none are
-    /// in flight.
+    /// Returns whether there were any data, which a volatile cache may have. Meaningful when none
+    /// are in flight.
     pub(super) fn is_unflushed(&self) -> bool {
         self.unflushed.load(Ordering::Relaxed)
     }
@@ -128,13 +128,11 @@ impl Ordered {
         failed.clone().map_or(Ok(()), Err)
     }
 
-    fn end(&self, result: Result<(), Error>, durable: bool) {
+    fn end(&self, result: Result<(), Error>) {
         if let Err(error) = result {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
-        if !durable {
-            self.unflushed.store(true, Ordering::Relaxed);
-        }
+        self.unflushed.store(true, Ordering::Relaxed);
         // Release: a thread that sees the count also sees the result stored above.
         if self.under_way.fetch_sub(1, Ordering::Release) == 1 {
             self.none_left.advance();
@@ -143,19 +141,18 @@ impl Ordered {
 }
 
 impl OrderedToken {
-    /// Ends the data: they are on the device (`durable`: written with FUA, not only in its volatile
-    /// cache), or their write failed and the transaction does not commit.
-    pub fn end(mut self, result: Result<(), Error>, durable: bool) {
+    /// Ends the data: they are on the device, or their write failed and the transaction does not
+    /// commit.
+    pub fn end(mut self, result: Result<(), Error>) {
         self.ended = true;
-        self.ordered.end(result, durable);
+        self.ordered.end(result);
     }
 }
 
 impl Drop for OrderedToken {
     fn drop(&mut self) {
         if !self.ended {
-            self.ordered
-                .end(Err(Error::Invalid("data of a transaction were never written")), false);
+            self.ordered.end(Err(Error::Invalid("data of a transaction were never written")));
         }
     }
 }
@@ -167,12 +164,13 @@ mod tests {
     #[test]
     fn a_transaction_waits_for_all_its_data() {
         let ordered = Arc::new(Ordered::default());
+        assert!(ordered.is_done() && !ordered.is_unflushed());
         let (first, second) = (ordered.token(), ordered.token());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| ordered.wait(&GroupCommit::default()));
-            first.end(Ok(()), true);
-            assert!(!ordered.is_done() && !ordered.is_unflushed());
-            scope.spawn(|| second.end(Ok(()), false));
+            first.end(Ok(()));
+            assert!(!ordered.is_done());
+            scope.spawn(|| second.end(Ok(())));
             assert_eq!(waiter.join().unwrap(), Ok(()));
         });
         assert!(ordered.is_unflushed());
@@ -207,8 +205,8 @@ mod tests {
         drop(ordered.token());
         assert!(matches!(ordered.wait(&GroupCommit::default()), Err(Error::Invalid(_))));
         let ordered = Arc::new(Ordered::default());
-        ordered.token().end(Err(Error::NoAttribute), true);
-        ordered.token().end(Err(Error::NotFound), true);
+        ordered.token().end(Err(Error::NoAttribute));
+        ordered.token().end(Err(Error::NotFound));
         assert_eq!(ordered.wait(&GroupCommit::default()), Err(Error::NoAttribute));
     }
 }

@@ -68,6 +68,7 @@ impl Pending {
                 }
             }
         }
+        // Rule 10: writes home of these blocks are under way.
         let late = transaction.revoked.iter().any(|block| self.under_way.contains(block));
         if late || self.release.is_some() {
             self.release = Some(sequence);
@@ -91,7 +92,7 @@ impl Pending {
     }
 
     /// Ends the writes home of `batch`, which is home if `written`. Returns what may be released
-    /// now.
+    /// now (rule 10).
     pub(super) fn home(&mut self, batch: &[(u64, Arc<[u8]>)], written: bool) -> Option<Sequence> {
         for (block, content) in batch {
             self.under_way.remove(block);

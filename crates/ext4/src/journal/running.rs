@@ -170,6 +170,7 @@ impl Journal {
         }
         open.spares.changed(changes.blocks);
         open.spares.give_back(left, replaced);
+        // Rule 2: before the lock is released, so no transaction closes in between.
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();
         drop(open);
@@ -216,8 +217,8 @@ impl Journal {
         }
     }
 
-    /// Aborts the journal: what is in memory can never become durable, or metadata cannot be
-    /// trusted.
+    /// Aborts the journal (rule 14): what is in memory can never become durable, or metadata cannot
+    /// be trusted.
     pub fn fail(&self, error: &Error) {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal is aborted: the file system is read only from now on");

@@ -91,9 +91,8 @@ impl Disk {
         let mut bytes = Vec::new();
         let device_bytes = self.contexts.info().bytes() as usize;
         while bytes.len() < device_bytes {
-            let buf = io.heap.alloc((1 << 20).min(device_bytes - bytes.len())).unwrap();
-            let lba = bytes.len() as u64 / u64::from(io.block_bytes);
-            bytes.extend_from_slice(&io.read(lba, buf).unwrap());
+            let count = (1 << 20).min(device_bytes - bytes.len());
+            bytes.extend(io.read(bytes.len() as u64, count).unwrap());
         }
         std::fs::write(&path, &bytes).unwrap();
         path
@@ -315,7 +314,7 @@ fn several_threads_share_commits_and_all_is_there() {
                         Ok(())
                     };
                     let (_, sequence, token) = journal.change_with_data(work).unwrap();
-                    token.end(Ok(()), round % 2 == 0);
+                    token.end(Ok(()));
                     journal.commit(sequence, &mut disk.contexts.take().unwrap()).unwrap();
                     assert!(journal.commits.durable() >= sequence);
                     if round % 50 == 0 {
@@ -369,7 +368,7 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     journal.commit(first, &mut disk.contexts.take().unwrap()).unwrap();
     let work = |handle: &mut Handle<'_>| scribble(handle, 16_000, 1, false);
     let (_, sequence, token) = journal.change_with_data(work).unwrap();
-    token.end(Err(Error::NoAttribute), false);
+    token.end(Err(Error::NoAttribute));
     let result = journal.commit(sequence, &mut disk.contexts.take().unwrap());
     assert_eq!((result, journal.failure()), (Err(Error::NoAttribute), Some(Error::NoAttribute)));
     assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));

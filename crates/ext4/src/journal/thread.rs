@@ -2,31 +2,23 @@
 //! the hand-over costs: otherwise a caller that wants a commit leads it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{Journal, Sequence};
 use crate::Error;
+use crate::worker::Worker;
 use meantime_hw::futex::Futex;
 
-/// The longest sleep between two polls, in ns.
+/// The longest sleep before a caller asks again, in ns.
 const NAP_NS: u64 = 50_000_000;
 
 /// The thread; dropping this ends it.
 pub(crate) struct JournalThread {
-    asked: Arc<Asked>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Asked {
-    /// The newest transaction asked for.
-    upto: AtomicU64,
-    stopping: AtomicBool,
-    /// Advances when there is work.
-    more: Futex,
+    /// Dropped first: the thread then ends.
+    asked: Sender<Sequence>,
     /// Advances when a commit has ended.
-    done: Futex,
+    done: Arc<Futex>,
+    _worker: Worker,
 }
 
 impl JournalThread {
@@ -36,10 +28,11 @@ impl JournalThread {
     pub(crate) fn start(
         commit: impl Fn(Sequence) -> Option<bool> + Send + 'static,
     ) -> Option<Self> {
-        let asked = Arc::new(Asked::default());
-        let told = Arc::clone(&asked);
-        match meantime_process::thread::spawn("meantime-jbd2", move || run(&told, &commit)) {
-            Ok(thread) => Some(Self { asked, thread: Some(thread) }),
+        let (asked, wanted) = channel();
+        let done = Arc::new(Futex::default());
+        let told = Arc::clone(&done);
+        match Worker::start("meantime-jbd2", move |_| run(&wanted, &told, &commit)) {
+            Ok(worker) => Some(Self { asked, done, _worker: worker }),
             Err(error) => {
                 tracing::warn!(%error, "no thread for the journal");
                 None
@@ -52,54 +45,33 @@ impl JournalThread {
     /// # Errors
     /// Fails if the journal has failed.
     pub(crate) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<(), Error> {
-        if journal.is_durable(upto) {
-            return Ok(());
-        }
-        let asked = &self.asked;
-        asked.upto.fetch_max(upto.0, Ordering::AcqRel);
-        asked.more.advance();
         loop {
-            let seen = asked.done.get();
+            let seen = self.done.get();
             if journal.is_durable(upto) {
                 return Ok(());
             }
             if let Some(error) = journal.failure() {
                 return Err(error);
             }
-            asked.done.wait(seen, NAP_NS);
+            // (The thread ends only with the mount.)
+            let _ = self.asked.send(upto);
+            self.done.wait(seen, NAP_NS);
         }
     }
 }
 
-impl Drop for JournalThread {
-    fn drop(&mut self) {
-        self.asked.stopping.store(true, Ordering::Release);
-        self.asked.more.advance();
-        if let Some(thread) = self.thread.take()
-            // The mount may end in the thread itself.
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
+fn run(wanted: &Receiver<Sequence>, told: &Futex, commit: &dyn Fn(Sequence) -> Option<bool>) {
+    let mut done = Sequence(0);
+    while let Ok(first) = wanted.recv() {
+        let upto = wanted.try_iter().fold(first, Sequence::max);
+        if upto > done {
+            // Callers see a failure in the journal.
+            match commit(upto) {
+                Some(true) => done = upto,
+                Some(false) => {}
+                None => return,
+            }
         }
-    }
-}
-
-fn run(asked: &Asked, commit: &dyn Fn(Sequence) -> Option<bool>) {
-    let mut done = 0;
-    while !asked.stopping.load(Ordering::Acquire) {
-        let seen = asked.more.get();
-        let upto = asked.upto.load(Ordering::Acquire);
-        if upto <= done {
-            asked.more.wait(seen, NAP_NS);
-            continue;
-        }
-        // Callers see a failure in the journal.
-        let Some(committed) = commit(Sequence(upto)) else { return };
-        if committed {
-            done = upto;
-        } else {
-            asked.more.wait(seen, NAP_NS);
-        }
-        asked.done.advance();
+        told.advance();
     }
 }

@@ -56,6 +56,7 @@ impl Transaction {
         self.unsaid.merge(changes);
         for block in &changes.forgotten {
             self.blocks.remove(block);
+            // Rule 9: replay must not put an older copy over what comes next.
             self.revoked.insert(*block);
         }
         for (block, content) in &changes.blocks {

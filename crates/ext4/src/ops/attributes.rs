@@ -9,6 +9,7 @@ use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::{AttributeList, Full, InodeEdit, set_references};
 use meantime_ext4_format::features::compat;
+use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::xattr::Value;
 
 /// The longest name, in bytes (`XATTR_NAME_MAX`).
@@ -56,15 +57,10 @@ impl<'a> Name<'a> {
     }
 }
 
-/// `i_flags`: the inode must not be changed.
-const IMMUTABLE: u32 = 0x10;
-/// `i_flags`: the file may only be appended to.
-const APPEND_ONLY: u32 = 0x20;
-
 /// Checks that Linux would let a fully privileged caller change attribute `name` of `inode`.
 fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
     let plain = matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory));
-    if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 || (name.index == USER && !plain) {
+    if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 || (name.index == USER && !plain) {
         return Err(Error::NotPermitted);
     }
     Ok(())
@@ -267,15 +263,7 @@ fn write_block(
         .list
         .write_to_block(handle.superblock(), 0, 1, &mut content)
         .map_err(|Full| Error::NoSpace)?;
-    let want = Want {
-        ino: inode.ino(),
-        goal: None,
-        blocks: 1,
-        reservation: None,
-        metadata: true,
-        node: false,
-    };
-    let number = allocator.blocks(handle, want)?.start;
+    let number = allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
     let written = block.list.write_to_block(handle.superblock(), number, 1, &mut content);
     written.map_err(|Full| Error::NoSpace)?;
     handle.create(number)?.copy_from_slice(&content);

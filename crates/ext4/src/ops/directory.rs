@@ -190,9 +190,7 @@ fn append(
             (run.physical != 0).then_some(run.physical + 1)
         }
     };
-    let want =
-        Want { ino: dir.ino(), goal, blocks: 1, reservation: None, metadata: true, node: false };
-    let number = allocator.blocks(handle, want)?.start;
+    let number = allocator.blocks(handle, Want::metadata(dir.ino(), goal))?.start;
     if dir.flags() & flags::EXTENTS == 0 && logical < DIRECT_BLOCKS {
         let pointer = u32::try_from(number).map_err(|_| Error::NoSpace)?;
         let at = logical as usize * 4;

@@ -81,9 +81,7 @@ fn fill(
         match (run.state, there) {
             (RunState::Hole, _) => {
                 let blocks = blocks.min(max_blocks(true));
-                let want =
-                    Want { ino, goal, blocks, reservation: None, metadata: false, node: false };
-                let found = allocator.blocks(handle, want)?;
+                let found = allocator.blocks(handle, Want::data(ino, goal, blocks))?;
                 let blocks = (found.end - found.start) as u32;
                 let extent =
                     MappedExtent { logical: from, blocks, physical: found.start, unwritten: true };

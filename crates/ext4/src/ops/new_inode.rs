@@ -143,15 +143,7 @@ pub(super) fn set_target(
         area[..target.len()].copy_from_slice(target);
         return Ok(());
     }
-    let want = Want {
-        ino: inode.ino(),
-        goal: None,
-        blocks: 1,
-        reservation: None,
-        metadata: true,
-        node: false,
-    };
-    let block = allocator.blocks(handle, want)?.start;
+    let block = allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
     if inode.flags() & flags::EXTENTS == 0 {
         let pointer = u32::try_from(block).map_err(|_| Error::NoSpace)?;
         inode.block_area_mut()[..4].copy_from_slice(&pointer.to_le_bytes());

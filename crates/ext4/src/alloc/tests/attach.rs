@@ -8,9 +8,9 @@ use crate::journal::Handle;
 use crate::journal::testing::Image;
 use meantime_ext4_format::checksum::{crc32c, inode_seed};
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::inode::flags;
 
 const LOST_AND_FOUND: u32 = 11;
-const EXTENTS_FLAG: u32 = 0x8_0000;
 
 /// A file or directory of the model.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ fn put_extents(bytes: &mut [u8], runs: &[Range<u64>], mut first: u32) -> u32 {
 
 /// Maps `runs` in `inode`, with one level of nodes if the inode cannot hold them.
 fn map(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit, runs: &[Range<u64>]) {
-    inode.set_flags(EXTENTS_FLAG);
+    inode.set_flags(flags::EXTENTS);
     let mut blocks: u64 = runs.iter().map(|run| run.end - run.start).sum();
     if runs.len() <= 4 {
         put_header(inode.block_area_mut(), runs.len(), 4, 0);

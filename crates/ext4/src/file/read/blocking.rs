@@ -1,11 +1,10 @@
 //! Cached reads of a thread, which waits with its I/O context.
 
-use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::cached::{CachedRead, PAGE, Part, Step, part};
-use crate::cache::{Claim, LookUp, PAGE_BYTES};
+use super::cached::{CachedRead, Part, Step, part};
+use crate::cache::{Claim, LookUp, PAGE, PAGE_BYTES};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -212,10 +211,8 @@ impl CachedRead<'_, '_, '_> {
         page.set_len(PAGE_BYTES);
         let stop = ((index + 1) * PAGE).min(self.file.size());
         let bytes = (stop - index * PAGE) as usize;
-        let mut bufs = [IoSliceMut::new(&mut page[..bytes])];
         let pieces = self.finder.pieces(index * PAGE..stop);
-        let read = io.read_pieces(0, pieces, &mut Target::new(&mut bufs), self.policy);
-        if let Err(Stopped { error, .. }) = read {
+        if let Err(error) = io.fill(&mut page[..bytes], pieces, self.policy) {
             self.cache.abandon(claim);
             self.cache.give_pages([page]);
             return self.fail(index, error);

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::cache::{Claim, Claiming, LookUp, PAGE_BYTES, PageCache};
+use crate::cache::{Claim, Claiming, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -23,8 +23,6 @@ use crate::io::fill::{CHUNK_PAGES, FillRange};
 use crate::io::target::{Piece, Place, Target};
 use crate::options::ReadOptions;
 use meantime_completion::Policy;
-
-pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Maximum number of pages that one step finds to be zeroes.
 const ZERO_PAGES: u64 = 256;

@@ -1,12 +1,22 @@
 //! Reads files, through the page cache or past it.
+//!
+//! ```text
+//!   cached     read_cached copies hits; from the first miss on, CachedRead::step decides
+//!   blocking   read_missing: a thread takes these steps with its I/O context, and waits
+//!   ahead      when a sequential reader is read ahead of, and how far
+//!   window     sends that
+//! ```
+//! Past the cache: `read_direct`, below. A task takes the steps in [`AsyncFile`](crate::AsyncFile).
 
 pub(crate) mod ahead;
 mod blocking;
 pub(crate) mod cached;
 mod window;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cache::PAGE;
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -36,6 +46,15 @@ impl File {
             node.mount
                 .consistent(|| Extents::of_range(volume, &snapshot.on_disk, blocks.clone()))?,
         ))
+    }
+
+    /// Returns the extents of `pages`.
+    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
+        let end = pages.end.saturating_mul(PAGE).min(self.size());
+        if pages.start.saturating_mul(PAGE) >= end {
+            return Ok(Arc::default());
+        }
+        self.extents_of(pages.start * PAGE, end)
     }
 
     /// Returns a finder for this file's bytes by `extents`.

@@ -1,14 +1,13 @@
 //! Sends read-ahead, and the reads of [`Advice::WillNeed`](crate::options::Advice::WillNeed).
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::cached::{PAGE, whole_pages};
-use crate::cache::PAGE_BYTES;
+use super::cached::whole_pages;
+use crate::cache::{PAGE, PAGE_BYTES};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
-use crate::inode::extents::{Extents, Finder};
+use crate::inode::extents::Finder;
 use crate::io::IoContext;
 use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, FillRange, For};
 use crate::options::ReadOptions;
@@ -57,15 +56,6 @@ impl File {
         if next < end {
             self.ahead.stopped_at(next);
         }
-    }
-
-    /// Returns the extents of `pages`.
-    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
-        let end = pages.end.saturating_mul(PAGE).min(self.size());
-        if pages.start.saturating_mul(PAGE) >= end {
-            return Ok(Arc::default());
-        }
-        self.extents_of(pages.start * PAGE, end)
     }
 
     /// Sends requests for the missing pages of `window`, as far as there is room for requests.

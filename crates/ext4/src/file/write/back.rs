@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, Reservation, Want};
+use crate::cache::PAGE;
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};
@@ -152,30 +152,20 @@ impl Mount {
         range: Range<u64>,
         with_times: bool,
     ) -> Result<Option<Batch>, Error> {
-        let Some(writable) = &inode.writable else { return Ok(None) };
-        let units = self.units();
-        // One thread at a time has all dirty pages of a block, because a thread that finds the
-        // block without data writes all of it.
-        let range = units.whole_blocks(range);
-        if writable.pages().dirty.is_empty() {
-            return Ok(None);
-        }
-        wait_for(Rank::PagesInFlight);
-        let (snapshot, pages) = loop {
-            let version = inode.version();
-            let snapshot = inode.snapshot(self)?;
-            let mut pages = writable.pages();
-            while Self::waits_for_end(inode, &snapshot, &pages, &units) {
-                pages = writable.wait(pages);
+        let Some(mut taken) = self.take_dirty(inode, range, true)? else { return Ok(None) };
+        taken.find_in_place(self);
+        let placed = match (&inode.writable, taken.part.in_place) {
+            (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
+            // No other metadata change.
+            (Some(writable), true) if with_times => {
+                self.store_times(inode, writable).map(|times| {
+                    taken.part.changed = times;
+                    None
+                })
             }
-            // Otherwise blocks may have been taken away since, and their pages dirtied again: these
-            // would be written to the old blocks. Blocks of pages in flight are not taken away.
-            if inode.version() == version {
-                break (snapshot, pages);
-            }
+            _ => Ok(None),
         };
-        let Some(mut taken) = self.take(inode, snapshot, pages, range) else { return Ok(None) };
-        match self.place(&mut taken, writable, with_times) {
+        match placed {
             Ok(token) => Ok(Some(Batch { first: taken.part, others: Vec::new(), token })),
             Err(error) => {
                 taken.put_back();
@@ -185,29 +175,53 @@ impl Mount {
     }
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
-    /// cache has zeroes behind that end, which must reach the disk first.
+    /// cache has zeroes behind that end, which must reach the disk first (rule 2).
     fn waits_for_end(inode: &Inode, snapshot: &Snapshot, pages: &Pages, units: &Units) -> bool {
         let disk_size = snapshot.metadata.size;
         inode.size() > disk_size
             && pages.in_flight.range(end_pages(disk_size, units)).next().is_some()
     }
 
-    /// As [`take`](Self::take), for a whole file, and without waiting. `None` also if it would have
-    /// to wait, or if the inode cannot be read.
-    pub(super) fn try_take(&self, inode: &Arc<Inode>) -> Option<CollectedPages> {
-        let writable = inode.writable.as_ref()?;
+    /// Takes dirty pages in `range` of `inode`. `None`: there are none, or only ones whose block
+    /// another thread has in flight; without `may_wait` also if it would have to wait.
+    ///
+    /// # Errors
+    /// The inode cannot be read.
+    pub(super) fn take_dirty(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+        may_wait: bool,
+    ) -> Result<Option<CollectedPages>, Error> {
+        let Some(writable) = &inode.writable else { return Ok(None) };
+        let units = self.units();
+        // One thread at a time has all dirty pages of a block, because a thread that finds the
+        // block without data writes all of it.
+        let range = units.whole_blocks(range);
         if writable.pages().dirty.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let version = inode.version();
-        let snapshot = inode.snapshot(self).ok()?;
-        let pages = writable.pages();
-        let waits = Self::waits_for_end(inode, &snapshot, &pages, &self.units());
-        // As in `begin_batch`.
-        if waits || inode.version() != version {
-            return None;
+        if may_wait {
+            wait_for(Rank::PagesInFlight);
         }
-        self.take(inode, snapshot, pages, 0..u64::MAX)
+        loop {
+            let version = inode.version();
+            let snapshot = inode.snapshot(self)?;
+            let mut pages = writable.pages();
+            while Self::waits_for_end(inode, &snapshot, &pages, &units) {
+                if !may_wait {
+                    return Ok(None);
+                }
+                pages = writable.wait(pages);
+            }
+            // Otherwise blocks may have been taken away since, and their pages dirtied again: these
+            // would be written to the old blocks. Blocks of pages in flight are not taken away.
+            if inode.version() == version {
+                return Ok(self.take(inode, snapshot, pages, range));
+            } else if !may_wait {
+                return Ok(None);
+            }
+        }
     }
 
     /// Takes as many of the dirty `pages` of `inode` in `range`, which is whole blocks, as a batch
@@ -289,26 +303,6 @@ impl Mount {
         Some(CollectedPages { part, snapshot, blocks, delayed, promised, times: Times::default() })
     }
 
-    /// Finds the blocks of the `taken` pages of a file, and allocates those that are missing. With
-    /// `with_times`, the inode's times are stored even if nothing else changes.
-    #[inline]
-    fn place(
-        &self,
-        taken: &mut CollectedPages,
-        writable: &Writable,
-        with_times: bool,
-    ) -> Result<Option<OrderedToken>, Error> {
-        taken.find_in_place(self);
-        if !taken.part.in_place {
-            return self.place_all(std::slice::from_mut(taken));
-        }
-        // No other metadata change.
-        if with_times {
-            taken.part.changed = self.store_times(&taken.part.inode, writable)?;
-        }
-        Ok(None)
-    }
-
     /// Places all taken pages by one change, which stores the inodes' times, too. Returns the token
     /// of the pages that are not in place, if there are any.
     ///
@@ -351,18 +345,9 @@ impl Mount {
         // Each page is written once, so that a busy writer cannot prolong this.
         while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
             next = self.after(&batch);
-            let mut sending = self.sending(batch);
-            let mut io = match self.contexts.take_leaf() {
-                Ok(io) => io,
-                Err(error) => {
-                    sending.give_up(&error, |_, _| ());
-                    return Err(error);
-                }
-            };
-            sending.send(&mut io);
-            sending.wait(&mut io);
-            drop(io);
-            sending.finish()?;
+            let mut written = Ok(());
+            self.send_batch(batch, |_, error| written = Err(error), |_, _| ());
+            written?;
         }
         Ok(())
     }
@@ -541,14 +526,8 @@ impl CollectedPages {
                         goal = (run.state != RunState::Hole).then_some(run.physical + 1);
                     }
                     let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
-                    let want = Want {
-                        ino: inode.ino(),
-                        goal,
-                        blocks: wanted,
-                        reservation: self.promised.as_mut(),
-                        metadata: false,
-                        node: false,
-                    };
+                    let reservation = self.promised.as_mut();
+                    let want = Want { reservation, ..Want::data(inode.ino(), goal, wanted) };
                     let found = allocator.blocks(handle, want)?;
                     (blocks, physical) = (found.end - found.start, found.start);
                     let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;

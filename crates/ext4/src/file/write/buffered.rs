@@ -3,19 +3,14 @@
 use std::ops::Range;
 
 use crate::alloc::Reservation;
-use crate::cache::{Claiming, Filling, PAGE_BYTES, Written};
+use crate::cache::{Claiming, Filling, PAGE, PAGE_BYTES, Written};
 use crate::error::{Error, Unsupported};
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
-use crate::io::direct::Stopped;
-use crate::io::target::Target;
+use meantime_ext4_format::inode::flags;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
-
-/// `EXT4_EXTENTS_FL`.
-const EXTENTS: u32 = 0x8_0000;
 
 /// Interval of the checks while another reader fills a page, in ns.
 const LOOK_NS: u64 = 100_000;
@@ -50,7 +45,7 @@ impl File {
     /// Nothing was written.
     pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
         let node = self.node();
-        let writer = node.mount.writer()?;
+        let writer = node.mount.for_writing()?;
         self.zero_end(offset)?;
         let mut done = 0;
         while done < data.len() {
@@ -111,10 +106,8 @@ impl File {
 
     /// Writes to one page.
     fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
-        let (writer, units) = (mount.writer()?, mount.units());
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode, writable) = self.to_change()?;
+        let (writer, units) = (mount.for_writing()?, mount.units());
         let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);
@@ -230,12 +223,12 @@ impl File {
         if missing == 0 {
             return Ok(None);
         }
-        if self.node().inode.last_snapshot().metadata.flags & EXTENTS == 0 {
+        if self.node().inode.last_snapshot().metadata.flags & flags::EXTENTS == 0 {
             let what =
                 format!("giving blocks to a file with a block map (inode {})", self.node().ino());
             return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
         }
-        Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
+        Ok(Some(self.node().mount.for_writing()?.allocator.reserve(missing)?))
     }
 
     /// Waits for another reader of a page. If it takes long, it may be a task that this very thread
@@ -298,12 +291,7 @@ impl File {
         let extents = self.extents_of(start, end)?;
         let finder = self.finder(&extents);
         let mut io = mount.contexts.take_leaf()?;
-        let mut bufs = [std::io::IoSliceMut::new(to)];
-        let pieces = finder.pieces(start..end);
-        match io.read_pieces(0, pieces, &mut Target::new(&mut bufs), mount.options.policy) {
-            Ok(_) => Ok(()),
-            Err(Stopped { error, .. }) => Err(error),
-        }
+        io.fill(to, finder.pieces(start..end), mount.options.policy)
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::alloc::Allocator;
+use crate::cache::PAGE;
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::journal::Handle;
@@ -25,7 +25,7 @@ impl Mount {
     ///
     /// The caller [ends](Self::end_deletion) the deletion, whether the change succeeds or fails.
     pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Inode>> {
-        let writer = self.writer().ok()?;
+        let writer = self.for_writing().ok()?;
         let inode = Inode::load(self, ino, false).ok()?;
         let writable = inode.writable.as_ref()?;
         let pages = inode.size().div_ceil(PAGE) + self.units().per_block;

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
-use crate::inode::extents::{Blocks, Extents};
+use crate::inode::extents::Extents;
 use crate::inode::writable::Writable;
-use crate::io::{IoContext, writes};
+use crate::io::target::{Piece, Place};
+use crate::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
 use meantime_process::lock::RwLockReadGuard;
@@ -27,12 +27,10 @@ impl File {
         offset: u64,
         policy: Option<Policy>,
     ) -> Result<usize, Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
-        let writer = mount.writer()?;
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode, writable) = self.to_change()?;
+        let writer = mount.for_writing()?;
         let end = offset + data.len() as u64;
-        let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
+        let pages = offset / PAGE..end.div_ceil(PAGE);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);
         if offset.is_multiple_of(block_bytes)
             && end.is_multiple_of(block_bytes)
@@ -41,7 +39,12 @@ impl File {
             // No page of the range is dirty afterwards, and only the writer could dirty one.
             mount.settle_all(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
-            if let Some(places) = places(&extents, offset..end, mount.block_shift) {
+            let place = |piece: Piece| match piece.place {
+                Place::Device(place) => Some((place, piece.len)),
+                Place::Zero | Place::Memory(..) => None,
+            };
+            let places = self.finder(&extents).pieces(offset..end).map(place);
+            if let Some(places) = places.collect::<Option<Vec<_>>>() {
                 let (cache, file) = (mount.contexts.cache(), self.file_number());
                 cache.invalidate(file, pages.clone());
                 let written = {
@@ -50,7 +53,8 @@ impl File {
                 };
                 // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
-                writable.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
+                // Rule 18: the next `fsync` flushes them.
+                writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
                 writer.keep(inode);
                 return written.map(|()| data.len());
@@ -73,7 +77,7 @@ impl File {
         let mut tries = 0;
         loop {
             // On the last attempt no thread can make a page dirty.
-            let _writer = (tries >= TRIES).then(|| writable.write());
+            let _writer = (tries >= TRIES).then(|| writable.lock_content());
             match tries >= TRIES {
                 true => node.mount.settle_all(&node.inode, pages.clone())?,
                 false => node.mount.settle(&node.inode, pages.clone())?,
@@ -91,80 +95,62 @@ impl File {
     }
 }
 
-/// Returns where the bytes `range` are on the device, as runs (first byte, length in bytes);
-/// `None`: some have no written block.
-fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, usize)>> {
-    let mut places = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let (Blocks::Written(physical), count) = extents.at(at >> shift) else { return None };
-        let inside = at & ((1 << shift) - 1);
-        let bytes = ((count << shift) - inside).min(range.end - at);
-        places.push(((physical << shift) + inside, bytes as usize));
-        at += bytes;
-    }
-    Some(places)
-}
-
-/// Writes `data` to `places`, in order, and waits for the writes.
+/// Writes `data` to `places`, runs of bytes of the device, in order, and waits for the writes.
 fn write_places(
     io: &mut IoContext,
     data: &[u8],
     places: &[(u64, usize)],
     policy: Option<Policy>,
 ) -> Result<(), Error> {
-    let block_bytes = u64::from(io.block_bytes);
-    let mut failed = None;
-    let mut rest = data;
+    let (mut rest, mut result) = (data, Ok(()));
     for (place, bytes) in places {
         let mut sent = 0;
-        while sent < *bytes && failed.is_none() {
-            match write_some(io, &rest[..bytes - sent], (place + sent as u64) / block_bytes, policy)
-            {
-                Ok(Some(len)) => {
-                    sent += len;
-                    rest = &rest[len..];
-                }
-                // A completed request frees a buffer.
-                Ok(None) => match complete_oldest(io) {
-                    Some(result) => failed = result.err(),
-                    None => failed = Some(Error::Resources("no buffer came back".to_owned())),
-                },
-                Err(error) => failed = Some(error),
-            }
+        while sent < *bytes && result.is_ok() {
+            let part = &rest[..bytes - sent];
+            result = write_some(io, part, place + sent as u64, policy).map(|len| {
+                sent += len;
+                rest = &rest[len..];
+            });
         }
     }
-    while let Some(result) = complete_oldest(io) {
-        failed = failed.or(result.err());
+    while let Some(oldest) = complete_oldest(io) {
+        result = result.and(oldest);
     }
-    failed.map_or(Ok(()), Err)
+    result
 }
 
-/// Sends a request that writes the first part of `data` to block `lba` of the device. Returns the
-/// length of the part in bytes; `None`: no buffer is free.
+/// Sends a request that writes the first part of `data` to byte `place` of the device, when a
+/// buffer is free. Returns the length of the part in bytes.
 fn write_some(
     io: &mut IoContext,
     data: &[u8],
-    lba: u64,
+    place: u64,
     policy: Option<Policy>,
-) -> Result<Option<usize>, Error> {
-    io.may_write()?;
-    let Some(mut buf) = io.take_buffer()? else { return Ok(None) };
+) -> Result<usize, Error> {
+    let mut buf = loop {
+        io.may_write()?;
+        match io.take_buffer()? {
+            Some(buf) => break buf,
+            // A completed request frees a buffer.
+            None => complete_oldest(io)
+                .unwrap_or_else(|| Err(Error::Resources("no buffer came back".to_owned())))?,
+        }
+    };
     let len = buf.capacity().min(data.len());
     buf.set_len(len);
     buf.copy_from_slice(&data[..len]);
-    let mut request = Request::write(lba, buf);
+    let mut request = Request::write(place / u64::from(io.block_bytes), buf);
     request.policy = policy;
-    io.submit(writes, request, 0..len as u64).map_err(|(rejected, _)| {
+    io.submit(write_set, request, 0..len as u64).map_err(|(rejected, _)| {
         io.give_buffer(rejected.request.buf);
         Error::from(RequestError::from(rejected.error))
     })?;
-    Ok(Some(len))
+    Ok(len)
 }
 
 /// Waits for the oldest request; `None`: there is none.
 fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
-    let (done, _) = io.next(writes)?;
+    let (done, _) = io.next(write_set)?;
     io.give_buffer(done.buf);
     Some(done.result.map_err(Error::from_io))
 }

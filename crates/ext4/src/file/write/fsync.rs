@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::sending::Sending;
-use crate::cache::PAGE_BYTES;
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Writable;
 use crate::io::{Durability, IoContext};
-use crate::journal::{self, Before, Begun, Fast, Sequence, Turn};
+use crate::journal::{self, Before, Sequence};
 use meantime_block::IoError;
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
@@ -29,7 +28,7 @@ impl Mount {
     /// # Errors
     /// A write that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
-        let writer = self.writer()?;
+        let writer = self.for_writing()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         // Pages in flight in other threads that were written again have to be written once more, as
@@ -69,114 +68,32 @@ impl Mount {
         while let Some(batch) = self.begin_batch(inode, next..u64::MAX, !data_only)? {
             next = self.after(&batch);
             let more = writable.pages().dirty.range(next..).next().is_some();
-            let mut sending = self.sending(batch);
-            let mut io = match self.contexts.take_leaf() {
-                Ok(io) => io,
-                Err(error) => {
-                    sending.give_up(&error, |_, _| ());
-                    return Err(error);
+            let (mut written, mut result) = (Ok(()), Ok(()));
+            let failed = |_: &Inode, error| written = Err(error);
+            self.send_batch(batch, failed, |io, sending| {
+                let upto = writable.sequence(data_only);
+                let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
+                if overlaps && !sending.converts() && !io.is_spare() {
+                    committed = upto;
+                    result = self.commit_with(upto, io, sending);
                 }
-            };
-            // Send the data.
-            sending.send(&mut io);
-            let upto = writable.sequence(data_only);
-            let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
-            let result = if overlaps && !sending.converts() && !io.is_spare() {
-                committed = upto;
-                self.commit_with(upto, &mut io, &mut sending)
-            } else {
-                Ok(())
-            };
-            // Whatever the result, no data stay in flight.
-            sending.wait(&mut io);
-            drop(io);
-            sending.finish()?;
+            });
+            written?;
             result?;
         }
         Ok(committed)
     }
 
     /// Commits everything up to transaction `upto`, while the data that the same context is
-    /// `sending` are in flight. The rules are those of docs/ordering.md.
+    /// `sending` are in flight.
     fn commit_with(
         &self,
         upto: Sequence,
         io: &mut IoContext,
         sending: &mut Sending<'_>,
     ) -> Result<(), Error> {
-        let journal = &self.writer()?.journal;
-        let mut goal = journal.goal(upto);
-        loop {
-            // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
-            let mut lead = match journal.turn(&goal)? {
-                Turn::Reached => return Ok(()),
-                Turn::Others(mut leader) => {
-                    if journal.waits_for_data_first() {
-                        sending.wait(io);
-                    }
-                    while leader.is_looked_at(io) {
-                        sending.poll(io);
-                    }
-                    if leader.leads() {
-                        // It may be waiting for this thread's data.
-                        sending.wait(io);
-                        leader.sleep();
-                    }
-                    continue;
-                }
-                Turn::Ours(lead) => lead,
-            };
-            match lead.can_commit_fast(&goal) {
-                Fast::Can { needs_data } => {
-                    // Rules 2 and 15: data that it makes reachable come first.
-                    if needs_data {
-                        journal::finish_data(|| sending.wait(io));
-                    }
-                    // Rule 3: it flushes what came first, and is forced; if it makes no data
-                    // reachable, `finish_fast` flushes after it instead.
-                    if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
-                        if journal.prepares() {
-                            sending.finish_pages();
-                            lead.prepare_next(io);
-                        }
-                        // Data that remain only overwrite old data, and need no order.
-                        sending.wait(io);
-                        if journal.prepares() {
-                            sending.finish_pages();
-                        }
-                        if lead.finish_fast(fast, io) {
-                            continue;
-                        }
-                    }
-                }
-                Fast::WhenHome => {
-                    drop(lead);
-                    sending.wait(io);
-                    journal.bring_home(&mut goal, io)?;
-                    continue;
-                }
-                Fast::Cannot => {}
-            }
-            if !journal.overlaps_data() {
-                sending.wait(io);
-            }
-            // Write the log: it and the data are in flight together.
-            match lead.begin(&goal, io)? {
-                Begun::Commit(commit) => {
-                    // Rule 2: this thread's data before the commit block; no other thread completes
-                    // what this context has sent. (`finish` waits for the log, rule 1, and for
-                    // other threads' data; flushes, rule 3; writes the commit block.)
-                    journal::finish_data(|| sending.wait(io));
-                    lead.finish(commit, io, || sending.finish_pages())?;
-                }
-                Begun::Nothing => {}
-                Begun::NoRoom => {
-                    drop(lead);
-                    sending.wait(io);
-                    journal.checkpoint(io)?;
-                }
-            }
-        }
+        let journal = &self.for_writing()?.journal;
+        journal.reach(journal.goal(upto), io, sending)
     }
 
     /// Rule 18: flushes data that were written in place from the device's cache, unless a commit
@@ -251,7 +168,7 @@ impl Mount {
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
-        let writer = self.writer()?;
+        let writer = self.for_writing()?;
         self.write_back(inode, ALL)?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
@@ -260,11 +177,11 @@ impl Mount {
     /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        self.commit_whole(self.writer()?.last_sequence())
+        self.commit_whole(self.for_writing()?.last_sequence())
     }
 
     /// Makes everything durable.
-    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+    pub(crate) fn sync_everything(&self) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
         self.commit_whole(writer.last_sequence())?;
@@ -310,9 +227,7 @@ impl File {
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
-        let settled = node
-            .mount
-            .settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        let settled = node.mount.settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE));
         settled.and(writable.failed_since(&self.failures_seen))
     }
 }

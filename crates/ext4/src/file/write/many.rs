@@ -71,7 +71,7 @@ impl Mount {
                 break;
             }
             count += 1;
-            if let Some(some) = self.try_take(inode) {
+            if let Ok(Some(some)) = self.take_dirty(inode, ALL, false) {
                 pages += some.part.pages.len();
                 runs += some.blocks.len();
                 taken.push(some);
@@ -92,16 +92,7 @@ impl Mount {
         };
         let Some(batch) = Batch::of(taken, token) else { return failed };
         let note = |inode: &Inode, error| failed.push((std::ptr::from_ref(inode), error));
-        let mut sending = self.sending(batch);
-        match self.contexts.take_leaf() {
-            Ok(mut io) => {
-                sending.send(&mut io);
-                sending.wait(&mut io);
-                drop(io);
-                sending.finish_each(note);
-            }
-            Err(error) => sending.give_up(&error, note),
-        }
+        self.send_batch(batch, note, |_, _| ());
         failed
     }
 

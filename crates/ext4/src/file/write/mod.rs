@@ -1,4 +1,15 @@
 //! Writes files.
+//!
+//! ```text
+//!   buffered   write_cached, write_page: into the cache, where a page without a block promises one
+//!   fsync      fsync, write_and_commit, commit_with: writeback with a commit in its gap
+//!   back       begin_batch: takes dirty pages (take_dirty), and places them (place_all)
+//!   sending    send_batch: sends them, waits, and finishes (clean pages, written extents)
+//!   many       writeback of many files in one batch
+//!   direct     writes past the cache
+//!   resize     sizes, preallocation, holes; deletes files that were in use
+//!   deleting   deletes the others, by the change that takes the last name
+//! ```
 
 pub(crate) mod back;
 mod buffered;
@@ -12,9 +23,13 @@ mod sending;
 mod tests;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::shared::Inode;
+use crate::inode::writable::Writable;
+use crate::inode::{Mount, Node};
 use crate::options::WriteOptions;
 
 impl File {
@@ -23,11 +38,20 @@ impl File {
     /// # Errors
     /// The reason if it may not.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        self.node().mount.writer()?;
+        self.node().mount.for_writing()?;
         if !self.options.write {
             return Err(Error::Invalid("the file is not open for writing"));
         }
         Ok(())
+    }
+
+    /// Returns what a change of the file needs.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] on a mount for reading.
+    fn to_change(&self) -> Result<(&Mount, &Arc<Inode>, &Writable), Error> {
+        let Node { mount, inode } = self.node();
+        Ok((mount, inode, inode.writable.as_ref().ok_or(Error::ReadOnly)?))
     }
 
     /// Writes `data` from byte `offset` on (to the end, if it was opened for appending). Returns
@@ -72,12 +96,11 @@ impl File {
         options: &WriteOptions,
     ) -> Result<(usize, u64), Error> {
         self.check_writable()?;
-        let node = self.node();
-        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (_, _, writable) = self.to_change()?;
         let how = self.options;
         let direct = options.direct || how.direct;
         let (written, at) = {
-            let _writer = writable.write();
+            let _writer = writable.lock_content();
             let at = if options.append || how.append { self.size() } else { offset };
             let room = self.most_bytes().saturating_sub(at);
             let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];

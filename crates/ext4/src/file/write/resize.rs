@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::setattr::SetMetadata;
 use crate::inode::shared::Inode;
 use crate::inode::times::Times;
+use crate::inode::writable::Writable;
 use crate::journal::Handle;
 use crate::ops::{Progress, fallocate, orphans, truncate};
 use crate::options::Allocate;
@@ -34,9 +35,8 @@ impl File {
     /// As [`set_len`](Self::set_len), with the attributes of `set` in the same change.
     pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
-        let node = self.node();
-        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let (_, _, writable) = self.to_change()?;
+        let _writer = writable.lock_content();
         if bytes > self.most_bytes() {
             return Err(Error::FileTooBig);
         }
@@ -45,19 +45,17 @@ impl File {
 
     /// Grows the file to `bytes` by a hole, unless it is as large.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
-        let writable = self.node().inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let (_, _, writable) = self.to_change()?;
+        let _writer = writable.lock_content();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
     /// Changes, in one change, the size and the attributes of `set`.
     fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode, writable) = self.to_change()?;
         let (progress, times) = mount.change(|handle, allocator| {
             let progress = truncate::set_size(handle, allocator, inode.ino, bytes, STEP_BLOCKS)?;
-            self.renew_times(handle);
+            renew_times(writable, handle);
             let times = match set {
                 None => Times::default(),
                 Some(set) => mount.set_in(handle, allocator, inode, writable, set)?,
@@ -86,34 +84,16 @@ impl File {
     }
 
     fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
+        let (mount, inode, writable) = self.to_change()?;
         self.prepare_end(bytes)?;
         let progress = self.change_size(bytes, set)?;
         inode.set_size(bytes);
-        self.forget_times();
+        forget_times(writable);
         mount.finish(inode, progress)
     }
 
-    /// Renews the modification time to be stored: the change of `handle` sets a newer one.
-    fn renew_times(&self, handle: &Handle<'_>) {
-        if let Some(writable) = &self.node().inode.writable {
-            let times = &mut writable.pages().times;
-            times.modified = times.modified.map(|_| handle.now());
-        }
-    }
-
-    /// Drops the modification time to be stored: the inode has a newer one.
-    fn forget_times(&self) {
-        if let Some(writable) = &self.node().inode.writable {
-            writable.pages().times.modified = None;
-        }
-    }
-
     fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode, writable) = self.to_change()?;
         let (old, unit) = (self.size(), mount.units().unit());
         let rest = bytes..old.min(bytes.next_multiple_of(unit));
         self.zero_cached(rest)?;
@@ -123,7 +103,7 @@ impl File {
         mount.drop_pages(inode, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
         let changed = self.change_size(bytes, set);
         match &changed {
-            Ok(_) => self.forget_times(),
+            Ok(_) => forget_times(writable),
             Err(_) => inode.set_size(old),
         }
         let finished = changed.and_then(|progress| mount.finish(inode, progress));
@@ -137,9 +117,8 @@ impl File {
     /// As `fallocate(2)`.
     pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
         self.check_writable()?;
-        let node = self.node();
-        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.write();
+        let (_, _, writable) = self.to_change()?;
+        let _writer = writable.lock_content();
         let end = offset.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(Error::Invalid("a range of no bytes, or beyond what there can be"))?;
         if end > self.most_bytes() {
@@ -157,8 +136,7 @@ impl File {
     }
 
     fn set_aside(&self, range: Range<u64>, grow: bool) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
+        let (mount, inode, writable) = self.to_change()?;
         let size = (grow && range.end > self.size()).then_some(range.end);
         if let Some(size) = size {
             self.prepare_end(size)?;
@@ -177,7 +155,7 @@ impl File {
                     STEP_BLOCKS,
                 )?;
                 if size.is_some() {
-                    self.renew_times(handle);
+                    renew_times(writable, handle);
                 }
                 Ok(next)
             })?;
@@ -185,16 +163,14 @@ impl File {
         // Without a new size, the modification time stays.
         if let Some(size) = size {
             inode.set_size(size);
-            self.forget_times();
+            forget_times(writable);
         }
         Ok(())
     }
 
     /// Makes the bytes `range` zeroes: with preallocated blocks (`aside`), or as a hole.
     fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
-        let node = self.node();
-        let (mount, inode) = (&*node.mount, &node.inode);
-        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode, writable) = self.to_change()?;
         let unit = mount.units().unit();
         let size = self.size();
         // Behind the end the cache has zeroes, which need not be kept.
@@ -205,7 +181,7 @@ impl File {
             if range.start < size {
                 // No block changes, but the times have to be stored, as for a write.
                 inode.note_modified(&mut writable.pages());
-                mount.writer()?.keep(inode);
+                mount.for_writing()?.keep(inode);
             }
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
@@ -228,7 +204,7 @@ impl File {
                             fallocate::punch(handle, allocator, inode.ino, next..end, STEP_BLOCKS)?;
                         if progress == Progress::Done { end } else { next }
                     };
-                    self.renew_times(handle);
+                    renew_times(writable, handle);
                     Ok(next)
                 });
                 match step {
@@ -239,10 +215,21 @@ impl File {
             };
             drop(blocks);
             changed?;
-            self.forget_times();
+            forget_times(writable);
         }
         if aside { self.set_aside(range, grow) } else { Ok(()) }
     }
+}
+
+/// Renews the modification time to be stored: the change of `handle` sets a newer one.
+fn renew_times(writable: &Writable, handle: &Handle<'_>) {
+    let times = &mut writable.pages().times;
+    times.modified = times.modified.map(|_| handle.now());
+}
+
+/// Drops the modification time to be stored: the inode has a newer one.
+fn forget_times(writable: &Writable) {
+    writable.pages().times.modified = None;
 }
 
 impl Mount {
@@ -300,8 +287,8 @@ impl Mount {
     /// Deletes `inode`, to which no name leads and which has no node.
     pub(crate) fn delete(&self, inode: &Inode) {
         let Some(writable) = &inode.writable else { return };
-        let Ok(writer) = self.writer() else { return };
-        let _writer = writable.write();
+        let Ok(writer) = self.for_writing() else { return };
+        let _writer = writable.lock_content();
         // By one thread, once: afterwards the number, and cached pages under it, are another
         // file's.
         if !writable.end() {

@@ -9,19 +9,17 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::back::{Batch, Part};
-use crate::cache::{Hit, LookUp, PAGE_BYTES, PageCache};
+use crate::cache::{Hit, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::error::Error;
-use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
-use crate::io::{IoContext, writes};
-use crate::journal::OrderedToken;
+use crate::io::{IoContext, OwnedContext, write_set};
+use crate::journal::{OrderedToken, OwnData};
 use crate::ops::{extents, orphans};
 use meantime_block::{Request, RequestError};
 use meantime_hw::DmaBuf;
 
-/// A batch in flight by one I/O context, as requests in its set of writes. [`wait`](Self::wait) for
-/// it, and [`finish`](Self::finish) it.
+/// A batch in flight by one I/O context, as requests in its set of writes.
 #[must_use = "its pages are in flight"]
 pub(crate) struct Sending<'a> {
     mount: &'a Mount,
@@ -61,14 +59,30 @@ struct Gathered {
 }
 
 impl Mount {
-    /// Prepares `batch` to be [sent](Sending::send). This takes locks of the files, so it comes
-    /// before the I/O context is taken.
-    pub(crate) fn sending(&self, batch: Batch) -> Sending<'_> {
+    /// Sends `batch`, runs `beside` while it is in flight, waits for it, and finishes it. Calls
+    /// `failed` for each file of which a write failed; its pages are dirty again. (If there is no
+    /// I/O context, that is each file, and `beside` does not run.)
+    pub(super) fn send_batch(
+        &self,
+        batch: Batch,
+        failed: impl FnMut(&Inode, Error),
+        beside: impl FnOnce(&mut OwnedContext<'_>, &mut Sending<'_>),
+    ) {
         let mut sending = Sending::new(self, batch);
+        // This takes locks of the files, so it comes before the I/O context is taken.
         for sent in sending.parts_mut() {
             sent.begin_writeback(self.contexts.cache());
         }
-        sending
+        match self.contexts.take_leaf() {
+            Ok(mut io) => {
+                sending.send(&mut io);
+                beside(&mut io, &mut sending);
+                // Whatever came of that, no data stay in flight.
+                sending.wait(&mut io);
+            }
+            Err(error) => sending.give_up(&error),
+        }
+        sending.finish(failed);
     }
 }
 
@@ -99,22 +113,20 @@ impl<'a> Sending<'a> {
         self.parts().any(|sent| sent.part.converts())
     }
 
-    /// Gives up a batch that cannot be sent because of `error`, with which `failed` is called for
-    /// each file. The pages are dirty again.
-    pub(super) fn give_up(mut self, error: &Error, failed: impl FnMut(&Inode, Error)) {
+    /// Has all of the batch fail with `error`: it cannot be sent.
+    fn give_up(&mut self, error: &Error) {
         if let Some(token) = self.token.take() {
-            token.end(Err(error.clone()), false);
+            token.end(Err(error.clone()));
         }
         for sent in self.parts_mut() {
             let all = 0..u64::MAX;
             sent.failed.push(all);
             sent.error = Some(error.clone());
         }
-        self.finish_each(failed);
     }
 
     /// Sends the requests.
-    pub(crate) fn send(&mut self, io: &mut IoContext) {
+    fn send(&mut self, io: &mut IoContext) {
         let Self { mount, first, others, failed, .. } = self;
         let cache = mount.contexts.cache();
         let mut gathered = None;
@@ -123,19 +135,6 @@ impl<'a> Sending<'a> {
         }
         if let Some(last) = gathered {
             last.submit(io, failed);
-        }
-    }
-
-    /// Collects completed requests without waiting.
-    pub(crate) fn poll(&mut self, io: &mut IoContext) {
-        self.use_gap(io);
-        while let Some((done, stream)) = io.next_ended(writes) {
-            io.give_buffer(done.buf);
-            note(&mut self.failed, stream, done.result.map_err(Error::from_io));
-        }
-        // (Failures are left to `wait`, which the caller calls in any case.)
-        if io.in_flight().writes.is_empty() && self.failed.is_empty() {
-            self.end_data();
         }
     }
 
@@ -154,16 +153,6 @@ impl<'a> Sending<'a> {
         if !self.first.part.in_place {
             mount.contexts.cache().warm_page();
         }
-    }
-
-    /// Waits until all requests have completed or failed.
-    pub(crate) fn wait(&mut self, io: &mut IoContext) {
-        self.use_gap(io);
-        while wait_for_oldest(io, &mut self.failed) {}
-        if !self.failed.is_empty() && !self.others.is_empty() {
-            self.send_apart(io);
-        }
-        self.end_data();
     }
 
     /// Sends failed requests of several files again, in requests of one file each, and waits for
@@ -205,14 +194,15 @@ impl<'a> Sending<'a> {
             // No transaction covers data written in place: `flush_data` flushes them (rule 18).
             if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
             {
-                writable.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
+                writable.landed.fetch_max(flushes.note_write(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
-            // A failure in place does not concern the transaction.
+            // Rule 2: from here on the transaction may commit, or it fails. A failure in place does
+            // not concern it.
             let mut ordered = self.parts().filter(|sent| !sent.part.in_place);
             let error = ordered.find_map(|sent| sent.error.clone());
-            token.end(error.map_or(Ok(()), Err), false);
+            token.end(error.map_or(Ok(()), Err));
         }
     }
 
@@ -233,9 +223,41 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Makes the pages clean while the commit block is in flight, if everything has been written
-    /// and no change of metadata has to follow.
-    pub(crate) fn finish_pages(&mut self) {
+    /// Converts the unwritten runs and makes the pages clean, now that the data are on the device.
+    /// Calls `failed` for each file of which a write failed; its pages stay dirty.
+    fn finish(mut self, mut failed: impl FnMut(&Inode, Error)) {
+        let mount = self.mount;
+        for sent in self.parts_mut() {
+            if let Err(error) = sent.finish(mount) {
+                failed(&sent.part.inode, error);
+            }
+        }
+    }
+}
+
+impl OwnData for Sending<'_> {
+    fn poll(&mut self, io: &mut IoContext) {
+        self.use_gap(io);
+        while let Some((done, stream)) = io.next_ended(write_set) {
+            io.give_buffer(done.buf);
+            note(&mut self.failed, stream, done.result.map_err(Error::from_io));
+        }
+        // (Failures are left to `wait`, which the caller calls in any case.)
+        if io.in_flight().writes.is_empty() && self.failed.is_empty() {
+            self.end_data();
+        }
+    }
+
+    fn wait(&mut self, io: &mut IoContext) {
+        self.use_gap(io);
+        while wait_for_oldest(io, &mut self.failed) {}
+        if !self.failed.is_empty() && !self.others.is_empty() {
+            self.send_apart(io);
+        }
+        self.end_data();
+    }
+
+    fn finish_pages(&mut self) {
         let mount = self.mount;
         if !self.is_written {
             return;
@@ -243,26 +265,6 @@ impl<'a> Sending<'a> {
         for sent in self.parts_mut() {
             if sent.error.is_none() && !sent.part.converts() {
                 sent.end_writeback(mount);
-            }
-        }
-    }
-
-    /// Converts the unwritten runs and makes the pages clean, now that the data are on the device.
-    ///
-    /// # Errors
-    /// The first failed write; its pages stay dirty.
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        let mut first = Ok(());
-        self.finish_each(|_, error| first = std::mem::replace(&mut first, Ok(())).and(Err(error)));
-        first
-    }
-
-    /// As [`finish`](Self::finish), with a call of `failed` for each file that failed.
-    pub(super) fn finish_each(mut self, mut failed: impl FnMut(&Inode, Error)) {
-        let mount = self.mount;
-        for sent in self.parts_mut() {
-            if let Err(error) = sent.finish(mount) {
-                failed(&sent.part.inode, error);
             }
         }
     }
@@ -383,7 +385,7 @@ impl Gathered {
         }
         self.buf.set_len(len as usize);
         let request = Request::write(self.place / u64::from(io.block_bytes), self.buf);
-        if let Err((rejected, stream)) = io.submit(writes, request, stream) {
+        if let Err((rejected, stream)) = io.submit(write_set, request, stream) {
             io.give_buffer(rejected.request.buf);
             failed.push((stream, RequestError::from(rejected.error).into()));
         }
@@ -404,7 +406,7 @@ fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf, Erro
 
 /// Waits for the oldest request; false: there is none.
 fn wait_for_oldest(io: &mut IoContext, failed: &mut Failures) -> bool {
-    let Some((done, stream)) = io.next_in_group(writes) else { return false };
+    let Some((done, stream)) = io.next_in_group(write_set) else { return false };
     io.give_buffer(done.buf);
     note(failed, stream, done.result.map_err(Error::from_io));
     true

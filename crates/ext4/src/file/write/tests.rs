@@ -48,6 +48,10 @@ fn write(fs: &FileSystem, node: &Node, data: &[u8]) {
     assert_eq!(fs.open_node_with(node, &options).unwrap().write_at(data, 0).unwrap(), data.len());
 }
 
+fn not_written(_: &Inode, error: Error) {
+    panic!("{error}");
+}
+
 /// Writes and deletes a file. Returns its inode, and the next file, which has its number.
 fn successor(fs: &FileSystem) -> (Arc<Inode>, Node) {
     let root = fs.root().unwrap();
@@ -110,7 +114,7 @@ fn what_was_read_too_early_is_not_entered() {
     let dir = new_image();
     let fs = mounted(&dir);
     let (gone, new) = successor(&fs);
-    let registry = fs.mount.writer().unwrap().registry();
+    let registry = fs.mount.for_writing().unwrap().registry();
     let changes = registry.changes(gone.ino);
     fs.mount.forget_inode(&new.inode);
     let late = || -> Arc<Inode> { unreachable!("it is read anew") };
@@ -128,7 +132,7 @@ fn what_is_seen_can_be_made_durable() {
     let root = fs.root().unwrap();
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
     fs.sync().unwrap();
-    let writer = fs.mount.writer().unwrap();
+    let writer = fs.mount.for_writing().unwrap();
     let allocator = &writer.allocator;
     // Stop here: the thread has not yet done what follows the change.
     let made = writer.journal.change(|handle| {
@@ -181,7 +185,7 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     let (ino, inode) = (node.ino(), Arc::clone(&node.inode));
     drop(node);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
-    let writer = fs.mount.writer().unwrap();
+    let writer = fs.mount.for_writing().unwrap();
     writer
         .journal
         .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
@@ -397,24 +401,19 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
         let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
-        let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.sending(batch);
-        sending.send(&mut io);
         std::thread::scope(|scope| {
             let file = &file;
-            let written = scope.spawn(move || {
-                file.write_at(&[2; 4096], 0).unwrap();
-                sync(file).unwrap();
+            mount.send_batch(batch, not_written, |_, _| {
+                scope.spawn(move || {
+                    file.write_at(&[2; 4096], 0).unwrap();
+                    sync(file).unwrap();
+                });
+                // By then the other thread usually waits for this one.
+                while writable.pages().dirty.is_empty() {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(50));
             });
-            // By then the other thread usually waits for this one.
-            while writable.pages().dirty.is_empty() {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            sending.wait(&mut io);
-            drop(io);
-            sending.finish().unwrap();
-            written.join().unwrap();
         });
         assert!(writable.pages().dirty.is_empty(), "it is on the device");
     }
@@ -454,12 +453,7 @@ fn one_file_in_flight_holds_up_no_other() {
         let waiting: Vec<u32> =
             rest.by_ref().filter(|node| !is_clean(node)).map(Node::ino).collect();
         assert!(!is_clean(&nodes[0]));
-        let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.sending(batch);
-        sending.send(&mut io);
-        sending.wait(&mut io);
-        drop(io);
-        sending.finish().unwrap();
+        mount.send_batch(batch, not_written, |_, _| ());
         synced.join().unwrap().unwrap();
         assert!(waiting.is_empty(), "{waiting:?} waited");
     });
@@ -508,21 +502,14 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
             mount.begin_batch(inode, 0..u64::MAX, false).unwrap().is_none(),
             "one at a time has the block"
         );
-        let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.sending(batch);
-        sending.send(&mut io);
         std::thread::scope(|scope| {
             // This waits for the block, not only for its page.
             let page = at as u64 + 8192;
-            let synced = scope.spawn({
-                let file = &file;
-                move || file.sync_range(page..page + 100)
+            let file = &file;
+            mount.send_batch(batch, not_written, |_, _| {
+                scope.spawn(move || file.sync_range(page..page + 100).unwrap());
+                std::thread::sleep(std::time::Duration::from_millis(50));
             });
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            sending.wait(&mut io);
-            drop(io);
-            sending.finish().unwrap();
-            synced.join().unwrap().unwrap();
         });
         assert!(inode.writable.as_ref().unwrap().pages().dirty.is_empty());
         file.sync_all().unwrap();
@@ -535,12 +522,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
     let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
-    let mut io = mount.contexts.take_leaf().unwrap();
-    let mut sending = mount.sending(batch);
-    sending.send(&mut io);
-    sending.wait(&mut io);
-    drop(io);
-    sending.finish().unwrap();
+    mount.send_batch(batch, not_written, |_, _| ());
     assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
     drop((file, node, root));
     fs.unmount().unwrap();

@@ -124,15 +124,7 @@ impl Bench {
                 continue;
             }
             let found = self.edit(|handle, inode| {
-                let want = Want {
-                    ino: self.ino,
-                    goal: None,
-                    blocks: hole,
-                    reservation: None,
-                    metadata: false,
-                    node: false,
-                };
-                let found = self.allocator.blocks(handle, want)?;
+                let found = self.allocator.blocks(handle, Want::data(self.ino, None, hole))?;
                 let blocks = (found.end - found.start) as u32;
                 let extent =
                     MappedExtent { logical: from, blocks, physical: found.start, unwritten };
