@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# guest.sh test [TEST...] | bench [OPTIONS]: Meantime in a virtual machine, on QEMU's NVMe
-# controllers.
+# guest.sh test [TEST...] | bench [OPTIONS] | reproduce --json FILE [--quick]: Meantime in a virtual
+# machine, on QEMU's NVMe controllers.
 #
 # Boots stock Debian kernels under QEMU's software emulation (no KVM, no root) with an emulated
 # IOMMU.
@@ -8,6 +8,7 @@
 # how long it took.
 # bench: the kernel's ways to wait and ours side by side on one controller
 # (scripts/guest/bench.py --help).
+# reproduce: the figures of `meantime reproduce --guest FILE` (scripts/guest/reproduce.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +27,7 @@ case $action in
         cargo test --workspace --locked --quiet --no-run
         meantime=$dir/debug/meantime
         ;;
-    bench)
+    bench | reproduce)
         suites=(bookworm bullseye)
         target=x86_64-unknown-linux-musl
         cargo build --release --locked --quiet --target $target -p meantime-cli
@@ -36,6 +37,7 @@ case $action in
 esac
 
 there=()
+[ "$action" != reproduce ] || set -- --meantime "$meantime" "$@"
 for suite in "${suites[@]}"; do
     if kernel=$(scripts/guest/kernel.sh "$suite"); then
         scripts/guest/initramfs.sh "$suite" "$meantime" "target/guest/$action-$suite.cpio"

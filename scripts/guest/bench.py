@@ -25,13 +25,9 @@ BARS = [(BASE, 0.6), ("kernel-poll", 1.0)]
 def measure(kernel, initramfs, rows, size, args, first):
     """One boot: the figures of each row, medians of its turns."""
     turns = [rows[:: 1 if (turn + first) % 2 else -1] for turn in range(args.turns)]
-    words = f"rows={','.join(sum(turns, []))} size={size} seconds={args.seconds}"
-    outcome = vm.run(SCRIPT, kernel, initramfs, words)
-    if not outcome.passed:
-        sys.exit("\n".join([outcome.console, *(line for line in outcome.lines if line.startswith("FAILED")), f"guest: {outcome.why()}"]))
     figures = {row: [] for row in rows}
-    for row, turn in reports(outcome.lines):
-        figures[row].append(turn)
+    for row, _, _, job in ways(kernel, initramfs, [f"null/{size}/{row}" for row in sum(turns, [])], args.seconds * 1000):
+        figures[row.split("/")[2]].append(figures_of(job))
     return {row: {key: statistics.median(turn[key] for turn in turns) for key in turns[0]} for row, turns in figures.items()}
 
 
@@ -44,25 +40,33 @@ def percentile(bins, percent):
             return int(ns)
 
 
-def reports(lines):
+def ways(kernel, initramfs, rows, ms):
+    """One boot: each row with the interrupts and reads that the kernel counted, and its job's report."""
+    outcome = vm.run(SCRIPT, kernel, initramfs, f"rows={','.join(rows)} ms={ms}")
+    if not outcome.passed:
+        sys.exit("\n".join([outcome.console, *(line for line in outcome.lines if line.startswith("FAILED")), f"guest: {outcome.why()}"]))
     row, text = None, []
-    for line in lines:
+    for line in outcome.lines:
         if line.startswith("report "):
-            row, text = line.split()[1], []
+            row, interrupts, reads = line.split()[1:]
+            text = []
         elif line == "end" and row:
-            job = json.loads("\n".join(text))["jobs"][0]
-            read = job["read"]
-            yield row, {
-                "mean_ns": read["lat_ns"]["mean"],
-                "p50_ns": percentile(read["lat_ns"]["bins"], 50),
-                "p99_ns": percentile(read["lat_ns"]["bins"], 99),
-                "iops": read["iops"],
-                "cpu_percent": job["usr_cpu"] + job["sys_cpu"],
-                "ios": read["total_ios"],
-            }
+            yield row, int(interrupts), int(reads), json.loads("\n".join(text))["jobs"][0]
             row = None
         elif row:
             text.append(line)
+
+
+def figures_of(job):
+    read = job["read"]
+    return {
+        "mean_ns": read["lat_ns"]["mean"],
+        "p50_ns": percentile(read["lat_ns"]["bins"], 50),
+        "p99_ns": percentile(read["lat_ns"]["bins"], 99),
+        "iops": read["iops"],
+        "cpu_percent": job["usr_cpu"] + job["sys_cpu"],
+        "ios": read["total_ios"],
+    }
 
 
 def ratio(boots, row, base, key="mean_ns"):

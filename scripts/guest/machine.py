@@ -7,11 +7,13 @@
 
 A controller has a name, which is its serial number and QEMU's id, and namespaces: size/format, numbered from 1. `at=port` puts it
 into a PCIe slot of its own, from which it can be taken while the guest runs. `error=read:N` lets I/O to sector N (of 512 bytes) of
-its first namespace fail. `medium=null` stores nothing and answers at once.
+its first namespace fail. `medium=null` stores nothing and answers at once; with `latency_us=N` it is outside of QEMU, and sleeps so long.
 """
 import dataclasses
 import pathlib
 import shlex
+
+import slow
 
 
 @dataclasses.dataclass
@@ -26,6 +28,7 @@ class Controller:
     namespaces: list
     port: bool = False
     null: bool = False
+    latency_us: int = 0
     errors: list = dataclasses.field(default_factory=list)
 
     def image(self, nsid):
@@ -61,6 +64,8 @@ def controller(words):
             made.port = True
         elif key == "medium" and value == "null":
             made.null = True
+        elif key == "latency_us":
+            made.latency_us = int(value)
         elif key == "error":
             made.errors.append(value.split(":"))
         else:
@@ -83,17 +88,21 @@ def read(script):
 
 
 def make_images(machine, directory):
-    """Sparse files of zeroes, one a namespace."""
+    """Sparse files of zeroes, one a namespace; and what answers late."""
     for made in machine.controllers:
         for nsid, namespace in enumerate(made.namespaces, 1):
             if not made.null:
                 with open(directory / made.image(nsid), "wb") as image:
                     image.truncate(namespace.bytes)
+            elif made.latency_us:
+                slow.serve(directory / f"{made.name}{nsid}", namespace.bytes, made.latency_us)
 
 
 def blockdev(made, nsid, namespace, directory):
     """The drive behind a namespace."""
     drive = f"if=none,id={made.name}{nsid},"
+    if made.latency_us:
+        return drive + f"driver=nbd,server.type=unix,server.path={directory / f'{made.name}{nsid}'}"
     if made.null:
         return drive + f"driver=null-co,read-zeroes=off,size={namespace.bytes}"
     file = f"driver=file,filename={directory / made.image(nsid)}"
