@@ -12,10 +12,12 @@
 # make bench      the figures of docs/benchmarks.md
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
+# make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
 # make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
-	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest clean install uninstall
+	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest \
+	reproduce clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -123,6 +125,10 @@ test-served:
 
 test-guest:
 	@scripts/guest.sh test $(GUEST_TESTS)
+
+# With what a virtual machine measures, if there can be one.
+reproduce: build
+	@scripts/reproduce.sh $(if $(QUICK),--quick)
 
 bench-guest:
 	@scripts/guest.sh bench $(BENCH_GUEST)

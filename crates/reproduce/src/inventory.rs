@@ -82,6 +82,15 @@ pub const INVENTORY: &[Item] = &[
         "Le Moal, left open: a better estimate for mixed sizes",
         &["vault17-estimate", "vault17-estimate-simulated"],
     ),
+    // The kernel's own paths.
+    item("FAST'12, figure 1: both ways in the kernel", &["fast12-guest-figure1"]),
+    item("RFC 2013: dd by interrupt and by io_poll", &["lkml13-guest-poll"]),
+    item("RFC 2013: no interrupt and no sleep by io_poll", &["lkml13-guest-interrupts"]),
+    item("Bates: table of three drivers, kernel and user space", &["bates15-guest-drivers"]),
+    item("Bates: the tail of three drivers", &["bates15-guest-tail"]),
+    item("Le Moal: the kernel's interrupt, classic and hybrid polling", &["vault17-guest-ways"]),
+    item("Le Moal: the kernel's fixed sleeps", &["vault17-guest-sleep"]),
+    item("Le Moal: a user-level driver beside the kernel", &["vault17-guest-user"]),
 ];
 
 /// What is not measurable here: at most six items.

@@ -25,6 +25,7 @@
 //!   experiment   an experiment: its texts, its claims, its plot
 //!   measured     what came out: samples by name
 //!   runner       runs a command; gives samples names (bench, anatomy, waits, calibrate)
+//!   guest        what was measured in a virtual machine, from a file
 //!   registry/    the experiments of each document
 //!   inventory    what the documents contain, and which experiment covers it
 //!   verdict      claims against samples
@@ -36,6 +37,7 @@
 
 mod document;
 mod experiment;
+mod guest;
 mod inventory;
 mod measured;
 mod present;
@@ -47,6 +49,7 @@ mod verdict;
 
 pub use document::{Document, Documents, Number};
 pub use experiment::{Claim, Expect, Experiment, Leg, Mark, Measure, Plot, Quantity, Series};
+pub use guest::{Guest, GuestError};
 pub use inventory::{INVENTORY, Item, NOT_MEASURABLE, NotMeasurable};
 pub use measured::Measured;
 pub use present::reproduction;

@@ -63,7 +63,9 @@ pub fn run(
         experiments[from..].iter().filter(|one| store.get(&one.key()).is_none()).count()
     };
     for (at, experiment) in experiments.iter().enumerate() {
-        if let Some(kept) = store.get(&experiment.key()) {
+        // What the virtual machine measured is in a file of its own.
+        let earlier = store.get(&experiment.key()).filter(|_| experiment.leg != Leg::Guest);
+        if let Some(kept) = earlier {
             outcomes.push(Outcome { experiment: experiment.clone(), kept, earlier: true });
             continue;
         }
@@ -84,23 +86,36 @@ pub fn run(
 }
 
 fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'_>) -> Kept {
-    let target = Target {
+    let mut target = Target {
         leg: experiment.leg,
         device: options.device.clone().filter(|_| experiment.leg == Leg::Device),
         scratch: options.scratch.clone(),
         cell_s: options.cell_s,
+        repetition: 0,
     };
-    // The simulator's results are the same each time.
-    let repetitions = if experiment.leg == Leg::Simulated { 1 } else { options.repetitions };
+    let repetitions = match experiment.leg {
+        // The simulator's results are the same each time.
+        Leg::Simulated => 1,
+        Leg::Guest => commands.boots().max(1),
+        _ => options.repetitions,
+    };
     let mut kept = Kept::default();
     let mut repetition = 0;
     commands.take_lines();
     while repetition < repetitions {
         let load = Load::now();
+        target.repetition = repetition;
         let mut bench = Bench::new(commands, &target);
         let done = (experiment.measure)(&mut bench);
+        let others_percent = match bench.booted() {
+            [] => load.others_percent(),
+            booted => booted.iter().map(|boot| boot.others_percent).fold(0.0, f64::max),
+        };
+        for boot in bench.booted() {
+            kept.repeated += boot.repeated;
+            kept.ended_s = kept.ended_s.max(boot.ended_s);
+        }
         let measured = bench.finish();
-        let others_percent = load.others_percent();
         if let Err(error) = done {
             kept.failure = error.to_string();
             if matches!(error, RunError::Interrupted) {
@@ -110,7 +125,7 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
             break;
         }
         let busy = others_percent > OTHERS_MAX_PERCENT && experiment.leg != Leg::Simulated;
-        if busy && kept.repeated < REPEATED_MAX {
+        if busy && experiment.leg != Leg::Guest && kept.repeated < REPEATED_MAX {
             kept.repeated += 1;
             continue;
         }
@@ -121,7 +136,11 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
         repetition += 1;
     }
     kept.commands = commands.take_lines();
-    kept.ended_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // The virtual machine's boots say when they ended.
+    if kept.ended_s == 0 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        kept.ended_s = now.map_or(0, |since| since.as_secs());
+    }
     kept
 }
 

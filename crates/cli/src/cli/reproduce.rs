@@ -22,6 +22,9 @@ pub(crate) struct ReproduceArgs {
     /// A device to measure as well, e.g. vfio:0000:01:00.0; only reads are done on it
     #[arg(long, value_name = "URI", long_help = help!("reproduce", "--device"))]
     pub device: Option<String>,
+    /// What was measured in a virtual machine; its experiments are shown as well
+    #[arg(long, value_name = "FILE", long_help = help!("reproduce", "--guest"))]
+    pub guest: Option<PathBuf>,
     /// Where results are kept, so that a run that was cut off goes on
     #[arg(long, value_name = "DIR", default_value = "out/reproduce")]
     #[arg(long_help = help!("reproduce", "--results"))]

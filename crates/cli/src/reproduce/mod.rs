@@ -9,7 +9,8 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use meantime_report::reproduction::{markdown, page};
 use meantime_reproduce::{
-    self as reproduce, Commands, Document, Documents, Experiment, Leg, Options, Outcome, Store,
+    self as reproduce, Commands, Document, Documents, Experiment, Guest, Leg, Options, Outcome,
+    Store,
 };
 use serde_json::json;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         output::print(&text::list(&experiments))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let guest = args.guest.as_deref().map(Guest::read).transpose().map_err(Failure::new)?;
     if args.html.parent() == Some(Path::new("out")) {
         let _ = std::fs::create_dir_all("out");
     }
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         device: args.device.clone(),
         scratch: scratch.display().to_string(),
     };
-    let mut commands = Commands::new(program, &signal::STOP);
+    let mut commands = Commands::new(program, &signal::STOP).with_guest(guest);
     let mut progress = Shown::new(experiments.len());
     let outcomes =
         reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
@@ -99,6 +101,18 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
     let mut all = reproduce::experiments();
     if args.device.is_none() && !args.list {
         all.retain(|experiment| experiment.leg != Leg::Device);
+    }
+    let guest_only =
+        |one: &&Experiment| one.leg == Leg::Guest && args.names.contains(&one.id.into());
+    if args.guest.is_none() && !args.list {
+        if let Some(one) = all.iter().find(guest_only) {
+            return Err(Failure::usage(format_args!(
+                "{} is measured in a virtual machine: {}",
+                one.id,
+                text::HOW_GUEST
+            )));
+        }
+        all.retain(|experiment| experiment.leg != Leg::Guest);
     }
     for name in &args.names {
         let known = all.iter().any(|one| one.id == name)

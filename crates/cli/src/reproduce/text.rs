@@ -4,11 +4,15 @@ use std::fmt::Write as _;
 
 use meantime_report::figures::wrapped;
 use meantime_report::reproduction::{Reproduction, Tone};
-use meantime_reproduce::{Document, Experiment, Outcome};
+use meantime_reproduce::{Document, Experiment, Leg, Outcome};
 use serde_json::{Value, json};
 
 use crate::machine::{Machine, PROGRAM};
 use crate::output;
+
+/// How to get the figures of the virtual machine.
+pub(super) const HOW_GUEST: &str = "`make reproduce` boots it and shows them; or give \
+                                    `--guest FILE` after `scripts/guest.sh reproduce --json FILE`";
 
 /// Returns the experiments by document, with their questions.
 pub(super) fn list(experiments: &[Experiment]) -> String {
@@ -22,6 +26,10 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
         for one in of() {
             let _ = writeln!(out, "  {:<26} {:<10} {}", one.id, one.leg.name(), one.question);
         }
+    }
+    if experiments.iter().any(|one| one.leg == Leg::Guest) {
+        let line = format!("guest: measured in a virtual machine; {HOW_GUEST}");
+        let _ = writeln!(out, "\n{}", wrapped(&line, output::columns()));
     }
     out
 }

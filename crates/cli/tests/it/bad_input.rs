@@ -30,6 +30,9 @@ fn usage() {
     refused(&["bench", "--device", "mem:1M,mem:1M"], 2, &["named twice"]);
     refused(&["info", "--devise", "mem:1M"], 2, &["--device"]);
     refused(&["calibrate", "now"], 2, &["now"]);
+    refused(&["reproduce", "fast12-nothing"], 2, &["fast12-nothing", "--list"]);
+    refused(&["reproduce", "vault17-guest-ways"], 2, &["virtual machine", "--guest FILE"]);
+    refused(&["reproduce", "--guest", "no.json"], 1, &["no.json: No such file"]);
     refused(
         &["fs", "ls", "disk.img:/etc"],
         2,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{RunError, Runner};
+use crate::guest::{Booted, Guest};
 
 /// No command of an experiment takes so long: it hangs.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -20,12 +21,25 @@ pub struct Commands<'a> {
     program: PathBuf,
     stop: &'a AtomicBool,
     lines: Vec<String>,
+    guest: Option<Guest>,
 }
 
 impl<'a> Commands<'a> {
     /// Creates one that starts `program`, the `meantime` command, until `stop` is set.
     pub fn new(program: PathBuf, stop: &'a AtomicBool) -> Self {
-        Self { program, stop, lines: Vec::new() }
+        Self { program, stop, lines: Vec::new(), guest: None }
+    }
+
+    /// Adds what was measured in a virtual machine.
+    #[must_use]
+    pub fn with_guest(mut self, guest: Option<Guest>) -> Self {
+        self.guest = guest;
+        self
+    }
+
+    /// Returns how many boots of the virtual machine there are.
+    pub fn boots(&self) -> usize {
+        self.guest.as_ref().map_or(0, Guest::boots)
     }
 
     /// Returns the command lines since the last call, each once.
@@ -121,5 +135,18 @@ impl Runner for Commands<'_> {
         let mut command = Command::new(name);
         command.args(args);
         self.output(command, line)
+    }
+
+    fn guest(&mut self, kernel: &str, at: usize) -> Result<Booted, RunError> {
+        let guest = self.guest.as_ref().ok_or_else(|| {
+            RunError::Missing("no figures of a virtual machine: `make reproduce` has them".into())
+        })?;
+        let booted = guest.boot(kernel, at).ok_or_else(|| {
+            RunError::Missing(format!("the virtual machine had no boot of Linux {kernel}"))
+        })?;
+        if !self.lines.contains(&guest.command) {
+            self.lines.push(guest.command.clone());
+        }
+        Ok(booted)
     }
 }

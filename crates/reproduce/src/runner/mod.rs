@@ -7,6 +7,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::experiment::Leg;
+use crate::guest::Booted;
 use crate::measured::Measured;
 
 pub use commands::Commands;
@@ -50,6 +51,12 @@ pub trait Runner {
     /// # Errors
     /// Returns [`RunError::Missing`] if there is no such program, and an error if it fails.
     fn program(&mut self, name: &str, args: &[String]) -> Result<String, RunError>;
+
+    /// Returns what the `at`th boot of a kernel measured in the virtual machine.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Missing`] if there was no such boot.
+    fn guest(&mut self, kernel: &str, at: usize) -> Result<Booted, RunError>;
 }
 
 /// The device and the time that experiments have.
@@ -63,6 +70,8 @@ pub struct Target {
     pub scratch: String,
     /// Time to measure each cell of a repetition, in seconds.
     pub cell_s: f64,
+    /// The number of the repetition, from 0.
+    pub repetition: usize,
 }
 
 /// One repetition of an experiment.
@@ -70,17 +79,24 @@ pub struct Bench<'a> {
     runner: &'a mut dyn Runner,
     target: &'a Target,
     measured: Measured,
+    /// The boots that it used.
+    booted: Vec<Booted>,
 }
 
 impl<'a> Bench<'a> {
     /// Creates one.
     pub fn new(runner: &'a mut dyn Runner, target: &'a Target) -> Self {
-        Self { runner, target, measured: Measured::default() }
+        Self { runner, target, measured: Measured::default(), booted: Vec::new() }
     }
 
     /// Returns what was measured.
     pub fn finish(self) -> Measured {
         self.measured
+    }
+
+    /// Returns the boots that it used.
+    pub(crate) fn booted(&self) -> &[Booted] {
+        &self.booted
     }
 
     /// Returns the leg's device: a software SSD of this model, or the user's device.
@@ -173,6 +189,25 @@ impl<'a> Bench<'a> {
     pub fn program(&mut self, name: &str, args: &[&str]) -> Result<String, RunError> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.runner.program(name, &args)
+    }
+
+    /// Takes the figures of one boot of a kernel in the virtual machine. They are named
+    /// `KERNEL/CONTROLLER/BYTES/WAY/…`, as those of [`Self::bench`]; the kernel's ways also have
+    /// `interrupts_ratio`, interrupts for each read. The controllers and ways are those of
+    /// `scripts/guest/bench/ways.sh`.
+    ///
+    /// # Errors
+    /// As [`Runner::guest`].
+    pub fn guest(&mut self, kernel: &str) -> Result<(), RunError> {
+        let booted = self.runner.guest(kernel, self.target.repetition)?;
+        for line in &booted.about {
+            self.input(line);
+        }
+        for cell in &booted.cells {
+            values::guest(&mut self.measured, kernel, cell);
+        }
+        self.booted.push(booted);
+        Ok(())
     }
 
     /// Runs `meantime bench` on `device` with the policies of `completion` for a cell's time.

@@ -27,34 +27,55 @@ pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
                 name = format!("{name}/{part}");
             }
         }
-        let mut total = Sums::default();
-        for direction in ["read", "write"] {
-            let stats = &job[direction];
-            if stats["total_ios"].as_u64().unwrap_or(0) > 0 {
-                total.add(stats);
-            }
+        self::job(measured, &name, job);
+    }
+}
+
+/// Adds the figures of a row of the virtual machine.
+pub(super) fn guest(measured: &mut Measured, kernel: &str, cell: &Value) {
+    let (Some(controller), Some(bytes), Some(way)) =
+        (cell["controller"].as_str(), cell["bytes"].as_u64(), cell["way"].as_str())
+    else {
+        return;
+    };
+    let name = format!("{kernel}/{controller}/{bytes}/{way}");
+    job(measured, &name, &cell["job"]);
+    // Our own driver's reads are not the kernel's.
+    let reads = number(&cell["reads"]).filter(|reads| *reads > 0.0);
+    if let Some((interrupts, reads)) = number(&cell["interrupts"]).zip(reads) {
+        measured.add(format!("{name}/interrupts_ratio"), interrupts / reads);
+    }
+}
+
+/// Adds the figures of one job.
+fn job(measured: &mut Measured, name: &str, job: &Value) {
+    let mut total = Sums::default();
+    for direction in ["read", "write"] {
+        let stats = &job[direction];
+        if stats["total_ios"].as_u64().unwrap_or(0) > 0 {
+            total.add(stats);
         }
-        let both = total.directions > 1;
-        for direction in ["read", "write"].into_iter().filter(|_| both) {
-            latency(measured, &format!("{name}/{direction}"), &job[direction]);
-        }
-        if let Some(stats) = total.only.filter(|_| !both) {
-            latency(measured, &name, stats);
-        } else if both {
-            measured.add(format!("{name}/mean_ns"), total.sum_ns / total.ios);
-        }
-        let cpu = number(&job["usr_cpu"]).zip(number(&job["sys_cpu"])).map(|(one, two)| one + two);
-        for (figure, value) in [
-            ("rate_iops", Some(total.iops)),
-            ("cpu_percent", cpu),
-            ("rival_percent", number(&job["competitor_percent"])),
-            ("switches_count", number(&job["ctx"])),
-            ("ios_count", Some(total.ios)),
-            ("sync_mean_ns", number(&job["sync"]["lat_ns"]["mean"]).filter(|ns| *ns > 0.0)),
-        ] {
-            if let Some(value) = value {
-                measured.add(format!("{name}/{figure}"), value);
-            }
+    }
+    let both = total.directions > 1;
+    for direction in ["read", "write"].into_iter().filter(|_| both) {
+        latency(measured, &format!("{name}/{direction}"), &job[direction]);
+    }
+    if let Some(stats) = total.only.filter(|_| !both) {
+        latency(measured, name, stats);
+    } else if both {
+        measured.add(format!("{name}/mean_ns"), total.sum_ns / total.ios);
+    }
+    let cpu = number(&job["usr_cpu"]).zip(number(&job["sys_cpu"])).map(|(one, two)| one + two);
+    for (figure, value) in [
+        ("rate_iops", Some(total.iops)),
+        ("cpu_percent", cpu),
+        ("rival_percent", number(&job["competitor_percent"])),
+        ("switches_count", number(&job["ctx"])),
+        ("ios_count", Some(total.ios)),
+        ("sync_mean_ns", number(&job["sync"]["lat_ns"]["mean"]).filter(|ns| *ns > 0.0)),
+    ] {
+        if let Some(value) = value {
+            measured.add(format!("{name}/{figure}"), value);
         }
     }
 }
