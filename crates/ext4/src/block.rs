@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::Error;
 use super::file::File;
-use super::options::ReadOptions;
+use super::options::{ReadOptions, WriteOptions};
 use meantime_block::{
     BlockChannel, BlockDevice, BlockInfo, ChannelError, ChannelOptions, Done, IoError, IoErrorKind,
     Rejected, Request, RequestError, SubmitError, Ticket,
@@ -17,14 +17,20 @@ use meantime_nvme::Op;
 /// The most requests that a [`FileChannel`] holds.
 const DEPTH_MAX: u16 = 1023;
 
-/// The largest read, in bytes.
+/// The largest read or write, in bytes.
 const TRANSFER_BYTES: u32 = 1 << 20;
 
-/// How a file is read as a device.
+/// How a file is read and written as a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDeviceOptions {
-    /// Reads past the page cache (O_DIRECT).
+    /// Reads and writes past the page cache (O_DIRECT).
     pub direct: bool,
+    /// A flush makes durable only the data, and the metadata needed to find them (`fdatasync`). So
+    /// does a write that asks for durability (FUA).
+    pub data_only: bool,
+    /// The least size of the device in bytes: writes beyond the file's end extend it. Reads there
+    /// fail until then.
+    pub least_bytes: u64,
     /// The logical block size in bytes: a power of two from 512 to 65,536. A partial block at the
     /// file's end is not visible.
     pub block_bytes: u32,
@@ -34,28 +40,31 @@ pub struct FileDeviceOptions {
 
 impl Default for FileDeviceOptions {
     fn default() -> Self {
-        Self { direct: false, block_bytes: 512, name: None }
+        Self { direct: false, data_only: false, least_bytes: 0, block_bytes: 512, name: None }
     }
 }
 
-/// A file of a mounted file system as a block device for reading.
+/// A file of a mounted file system as a block device. It can be written if the file is open for
+/// writing: a flush is an `fsync`.
 pub struct FileDevice {
     file: Arc<File>,
     direct: bool,
+    data_only: bool,
     info: BlockInfo,
 }
 
 /// A channel of a [`FileDevice`]. It executes requests one at a time, when the caller waits or
-/// polls, as `pread` does.
+/// polls, as `pread` and `pwrite` do.
 pub struct FileChannel {
     file: Arc<File>,
     direct: bool,
+    data_only: bool,
     info: BlockInfo,
     heap: DmaHeap,
     policy: Policy,
     slots: Box<[Slot]>,
     free: Vec<u16>,
-    /// Requests still to be read, oldest first.
+    /// Requests still to be executed, oldest first.
     waiting: VecDeque<u16>,
     /// Completed requests without a ticket.
     ended: VecDeque<u16>,
@@ -78,7 +87,7 @@ impl FileDevice {
     /// # Errors
     /// [`Error::Invalid`] if the block size is invalid.
     pub fn new(file: File, options: FileDeviceOptions) -> Result<Self, Error> {
-        let FileDeviceOptions { direct, block_bytes, name } = options;
+        let FileDeviceOptions { direct, data_only, least_bytes, block_bytes, name } = options;
         if !block_bytes.is_power_of_two() || !(512..=65_536).contains(&block_bytes) {
             return Err(Error::Invalid("a block size is a power of two from 512 to 65536 bytes"));
         }
@@ -86,13 +95,13 @@ impl FileDevice {
         let info = BlockInfo {
             uri: name.unwrap_or_else(|| format!("{}:<{}>", device.uri, file.node().ino())),
             block_bytes,
-            blocks: file.size() / u64::from(block_bytes),
+            blocks: file.size().max(least_bytes) / u64::from(block_bytes),
             max_transfer_bytes: TRANSFER_BYTES,
             compare_write_blocks: 0,
-            volatile_write_cache: false,
+            volatile_write_cache: file.check_writable().is_ok(),
             medium: format!("ext4 on {}", device.medium),
         };
-        Ok(Self { file: Arc::new(file), direct, info })
+        Ok(Self { file: Arc::new(file), direct, data_only, info })
     }
 
     /// The file.
@@ -126,6 +135,7 @@ impl BlockDevice for FileDevice {
         Ok(FileChannel {
             file: Arc::clone(&self.file),
             direct: self.direct,
+            data_only: self.data_only,
             info: self.info.clone(),
             heap: self.heap().clone(),
             policy: options.policy,
@@ -142,11 +152,11 @@ impl FileChannel {
         match request.op {
             Op::Read => {}
             Op::Flush if request.buf.is_none() => return Ok(()),
-            _ => {
-                return Err(SubmitError::ReadOnly(
-                    "the file system is mounted for reading".to_owned(),
-                ));
-            }
+            Op::Write => self
+                .file
+                .check_writable()
+                .map_err(|error| SubmitError::ReadOnly(error.to_string()))?,
+            _ => return Err(SubmitError::Unsupported("anything but reads, writes and flushes")),
         }
         let Some(buf) = &request.buf else { return Err(SubmitError::Buffer) };
         let block_bytes = self.info.block_bytes;
@@ -176,9 +186,10 @@ impl FileChannel {
 
     /// Executes the request in slot `index`, unless that was done before.
     fn serve(&mut self, index: u16) {
-        let Self { file, direct, info, policy, slots, ended, free, waiting, .. } = self;
+        let Self { file, direct, data_only, info, policy, slots, ended, free, waiting, .. } = self;
         let slot = &mut slots[usize::from(index)];
-        let Some(Request { op, lba, mut buf, policy: own, user_data, .. }) = slot.request.take()
+        let Some(Request { op, lba, mut buf, policy: own, user_data, fua, .. }) =
+            slot.request.take()
         else {
             return;
         };
@@ -187,25 +198,32 @@ impl FileChannel {
         } else {
             waiting.retain(|other| *other != index);
         }
-        let mut result = Ok(());
-        if let Some(buf) = &mut buf {
-            let options = ReadOptions {
-                policy: Some(own.unwrap_or(*policy)),
-                direct: *direct,
-                no_wait: false,
-            };
-            let bytes = buf.len();
-            let read = file.read_at_with(buf, lba * u64::from(info.block_bytes), &options);
-            result = match read {
-                Ok(read) if read == bytes => Ok(()),
-                Ok(_) => Err(IoErrorKind::os(libc::EIO)),
-                Err(Error::Io(RequestError::Failed(error))) => Err(error.kind),
-                Err(error) => {
-                    tracing::error!(%error, file = %info.uri, "a read failed");
-                    Err(IoErrorKind::os(libc::EIO))
-                }
-            };
-        }
+        let (offset, policy) = (lba * u64::from(info.block_bytes), Some(own.unwrap_or(*policy)));
+        let moved = match (op, &mut buf) {
+            (Op::Write, Some(buf)) => {
+                let (sync, dsync) = (fua && !*data_only, fua && *data_only);
+                let options = WriteOptions { policy, direct: *direct, sync, dsync, append: false };
+                file.write_at_with(buf, offset, &options)
+            }
+            (_, Some(buf)) => {
+                let options = ReadOptions { policy, direct: *direct, no_wait: false };
+                file.read_at_with(buf, offset, &options)
+            }
+            (_, None) if *data_only => file.sync_data().map(|()| 0),
+            (_, None) => file.sync_all().map(|()| 0),
+        };
+        let result = match moved {
+            Ok(bytes) if bytes == buf.as_ref().map_or(0, |buf| buf.len()) => Ok(()),
+            // A write is short if no more could be written.
+            Ok(_) if op == Op::Write => Err(IoErrorKind::os(libc::ENOSPC)),
+            Ok(_) => Err(IoErrorKind::os(libc::EIO)),
+            Err(Error::Io(RequestError::Failed(error))) => Err(error.kind),
+            Err(Error::NoSpace) => Err(IoErrorKind::os(libc::ENOSPC)),
+            Err(error) => {
+                tracing::error!(%error, file = %info.uri, ?op, "an I/O failed");
+                Err(IoErrorKind::os(libc::EIO))
+            }
+        };
         let result = result.map_err(|kind| IoError { op, lba, kind });
         if slot.detached {
             slot.generation = slot.generation.wrapping_add(1);
@@ -262,7 +280,7 @@ impl BlockChannel for FileChannel {
             "the ticket is of another channel"
         );
         self.serve(slot);
-        self.take(slot).expect("it was just read")
+        self.take(slot).expect("it was just executed")
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {

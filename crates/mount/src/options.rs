@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use meantime_completion::Policy;
-use meantime_ext4::{AccessTimes, CommitOverlap, MountOptions};
+use meantime_ext4::{AccessTimes, CommitOverlap, MountOptions, Overlap};
 
 /// How the kernel mounts the file system, and how it is served.
 #[derive(Debug, Clone)]
@@ -100,7 +100,8 @@ impl Default for Words {
 /// The known words, for messages.
 const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, relatime, \
                      strictatime, nodev, dev, nosuid, suid, noexec, exec, nonempty, timeout=, \
-                     threads=, policy=, cache=, commit=, order=, fast_commit";
+                     threads=, policy=, cache=, commit=, order=, overlap=, \
+                     fast_commit";
 
 impl Words {
     /// Applies `words`, the comma-separated text of one `-o`. Later words override earlier ones.
@@ -211,6 +212,13 @@ impl Words {
                     _ => return Err("classic, classic-thread or overlapped".into()),
                 }
             }
+            "overlap" => {
+                file_system.overlap = match value {
+                    "none" => Overlap::NONE,
+                    "all" => Overlap::ALL,
+                    _ => return Err("none or all".into()),
+                }
+            }
             "fsname" => options.source = value.to_owned(),
             "subtype" => {}
             _ => return Err(Wrong::Unknown),
@@ -271,6 +279,7 @@ mod tests {
             ("timeout=-1", "waited"),
             ("threads=0", "1 to 256"),
             ("order=random", "overlapped"),
+            ("overlap=some", "none or all"),
             ("cache=many", "64M"),
             ("cache=99999999999G", "64M"),
             ("policy=guess", "guess"),

@@ -367,6 +367,22 @@ impl Job {
         self.filesize.or(self.size.filter(|_| !is_strided))
     }
 
+    /// Returns the least size in bytes of a file that the job only writes, by `offset` and `size`;
+    /// 0 if they do not say one.
+    pub fn extends_to_bytes(&self) -> u64 {
+        let bytes = |extent: Extent| match extent {
+            Extent::Bytes(bytes) => Some(bytes),
+            _ => None,
+        };
+        let end = || {
+            let step_bytes = bytes(self.places.offset_increment)?;
+            let last_bytes = step_bytes.checked_mul(u64::from(self.numjobs) - 1)?;
+            bytes(self.offset)?.checked_add(bytes(self.range()?)?)?.checked_add(last_bytes)
+        };
+        let writes_only = self.writes() && !self.reads() && !self.trims();
+        end().filter(|_| writes_only).unwrap_or(0)
+    }
+
     /// Returns the amount to transfer in one loop, if it differs from the range.
     pub fn amount(&self) -> Option<Extent> {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))

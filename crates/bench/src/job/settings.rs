@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use meantime_ext4::Overlap;
+use meantime_ext4::{CommitOverlap, Overlap};
 use meantime_hw::MemPolicy;
 
 use super::{Extent, Payload};
@@ -56,7 +56,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 pub struct Syncing {
     /// Flush after this number of writes; 0: never.
     pub fsync: u64,
-    /// As `fsync`: a block device has no metadata to leave out.
+    /// As `fsync`: a block device has no metadata to leave out. A file has.
     pub fdatasync: u64,
     /// Flush at the end.
     pub end_fsync: bool,
@@ -323,7 +323,8 @@ pub enum Hint {
     Sequential,
 }
 
-/// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
+/// How a file in a file system is read and written: `direct`, `overlap`, `cache`, `fadvise_hint`,
+/// `commit_overlap`, `fast_commit`, `deferrable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileKeys {
     /// Whether to bypass the page cache; `None`: no, as in fio. A device has no page cache.
@@ -334,4 +335,10 @@ pub struct FileKeys {
     pub cache_bytes: usize,
     /// The advice on future reads.
     pub hint: Hint,
+    /// Our own key: the waits of a commit that are moved from their classic places.
+    pub commit_overlap: CommitOverlap,
+    /// Our own key: commit changes of single files as fast commits.
+    pub fast_commit: bool,
+    /// Our own key: time what reads could leave for the gap.
+    pub times_deferrable: bool,
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use meantime_ext4::Overlap;
+use meantime_ext4::{CommitOverlap, Overlap};
 use meantime_hw::sched::ParseSchedClassError;
 use meantime_hw::{MemPolicy, SchedClass};
 
@@ -73,6 +73,24 @@ pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
         lazy_insert: steps.contains(&"lazy-insert"),
         lazy_unmap: steps.contains(&"lazy-unmap"),
     })
+}
+
+/// The values of `commit_overlap`.
+pub(super) const COMMIT_OVERLAPS: &str = "all, none, or a list of direct, data and prepare";
+
+/// Parses waits of a commit: `all`, `none` or a list.
+pub(super) fn commit_overlap(text: &str) -> Result<CommitOverlap, Why> {
+    match text {
+        "all" => return Ok(CommitOverlap::ALL),
+        "none" => return Ok(CommitOverlap::NONE),
+        _ => {}
+    }
+    let waits = each_once(text, |wait| match wait {
+        "direct" | "data" | "prepare" => Ok(wait),
+        _ => Err(format!("{wait:?} is no wait; expected {COMMIT_OVERLAPS}")),
+    })?;
+    let has = |wait: &str| waits.contains(&wait);
+    Ok(CommitOverlap { data: has("data"), prepare: has("prepare"), direct: has("direct") })
 }
 
 /// Parses the size of a page cache.

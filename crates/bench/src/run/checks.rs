@@ -63,7 +63,15 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
         return Ok(());
     }
     let why = match device {
-        Target::File(_) => Some("the file system is mounted for reading only".to_owned()),
+        Target::File(_) if plan.job.trims() => Some(
+            "a file has no blocks to deallocate; rw=trim and its kind are for devices".to_owned(),
+        ),
+        Target::File(_) if plan.policies.len() > 1 => Some(format!(
+            "a file is written and synced by its file system's one way to wait, and the job \
+             compares {}; say completion=poll, or run it once for each",
+            plan.policies.len()
+        )),
+        Target::File(_) => None,
         Target::Device(_) if mounted => Some(
             "its file system is mounted in this run, and would be overwritten under way".to_owned(),
         ),
@@ -266,9 +274,10 @@ fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
     for plan in group.plans.iter().filter(|plan| plan.verifies()) {
         let others = group.plans.iter().filter(|other| !std::ptr::eq(*other, plan));
         for other in others.filter(|other| other.job.changes()) {
-            for index in plan.devices.iter().filter(|index| other.devices.contains(index)) {
-                let ([from, to], [other_from, other_to]) = [plan, other]
-                    .map(|plan| plan.reach(devices.get(*index).info()))
+            let pairs = itertools::iproduct!(&plan.devices, &other.devices);
+            for (index, theirs) in pairs.filter(|(one, other)| devices.are_same(**one, **other)) {
+                let ([from, to], [other_from, other_to]) = [(plan, index), (other, theirs)]
+                    .map(|(plan, index)| plan.reach(devices.get(*index).info()))
                     .map(|(offset_bytes, bytes)| [offset_bytes, offset_bytes + bytes])
                     .into();
                 if from < other_to && other_from < to {

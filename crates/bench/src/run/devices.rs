@@ -7,16 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use meantime_block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri, UriError};
-use meantime_ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
+use meantime_ext4::{
+    FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, OpenOptions as FileOptions,
+    Overlap,
+};
 use meantime_hw::cpu;
 
 use super::checks;
 use super::error::{RunError, fail};
-use super::target::{HowRead, Target, Wanted};
+use super::file_counts::FileCounts;
+use super::target::{HowUsed, MountedToWrite, Target, Wanted};
 
 struct Opened {
     target: Target,
     wanted: Wanted,
+    /// Index of the mount of a file.
+    mount: Option<usize>,
     /// CPU of its software SSD's thread, if it is bound to one.
     ssd_cpu: Option<usize>,
     /// Whether its medium begins empty: memory, or a kernel file that was created.
@@ -37,9 +43,36 @@ pub struct Devices {
 /// A mounted file system.
 struct Mount {
     device: String,
-    /// Size of its page cache, and the steps that overlap.
-    how: (usize, Overlap),
+    how: HowMounted,
     fs: FileSystem,
+    /// Files that opening the devices created. They are removed again if nothing runs on them.
+    created: Vec<PathBuf>,
+}
+
+/// How a file system is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HowMounted {
+    cache_bytes: usize,
+    overlap: Overlap,
+    /// For writing, if a job writes to one of its files.
+    written: Option<MountedToWrite>,
+}
+
+impl HowMounted {
+    fn options(&self) -> MountOptions {
+        let Self { cache_bytes, overlap, written } = *self;
+        let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
+        match written {
+            None => options,
+            Some(MountedToWrite { commit_overlap, fast_commit, policy }) => MountOptions {
+                write: true,
+                policy: Some(policy),
+                commit_overlap,
+                fast_commit,
+                ..options
+            },
+        }
+    }
 }
 
 impl Opened {
@@ -82,6 +115,18 @@ impl Drop for Created {
     }
 }
 
+impl Drop for Devices {
+    fn drop(&mut self) {
+        for mount in &self.mounts {
+            for path in &mount.created {
+                let _ = mount.fs.remove_file(path);
+            }
+        }
+        // Where this was not done before, an earlier failure is reported.
+        let _ = self.unmount();
+    }
+}
+
 impl Devices {
     /// Opens each device of `uris` once. With `stamps`, software SSDs take time stamps of every
     /// command.
@@ -92,6 +137,9 @@ impl Devices {
 
     /// Opens each of `wanted` once, and each device below them. Opens a device for reading only if
     /// nothing `writes` to it. With `stamps`, software SSDs take time stamps of every command.
+    ///
+    /// A file system is mounted for writing if one of its files is written; files that are not there
+    /// are created then. [`unmount`](Self::unmount) ends that.
     pub fn open(
         wanted: &[Wanted],
         writes: impl Fn(&str) -> bool,
@@ -119,18 +167,30 @@ impl Devices {
         for (uri, what) in under {
             let access = if writes(uri) { Access::WhatIsPossible } else { Access::Read };
             let mut first = Some(devices.open_device(uri, &what, access, stamps)?);
+            let mut how_written = distinct
+                .iter()
+                .filter(|one| one.device == uri)
+                .filter_map(|one| Some(one.file.as_ref()?.1.written?.mount));
+            let written = how_written.next();
+            if how_written.any(|other| Some(other) != written) {
+                return Err(other_mount(uri));
+            }
             for one in distinct.iter().filter(|one| one.device == uri) {
                 let (device, ssd_cpu, begins_empty) = match first.take() {
                     Some(first) => first,
                     None => devices.open_again(uri, access)?,
                 };
-                let target = match &one.file {
-                    None => Target::Device(device),
-                    Some((path, how)) => devices.open_file(one, path, *how, device)?,
+                let (target, mount) = match &one.file {
+                    None => (Target::Device(device), None),
+                    Some((path, how)) => {
+                        let mount = devices.mount(one, *how, written, device)?;
+                        (devices.open_file(one, path, *how, mount)?, Some(mount))
+                    }
                 };
                 let begins_empty = begins_empty && one.file.is_none();
                 let (wanted, filled) = ((*one).clone(), Vec::new());
-                devices.opened.push(Opened { target, wanted, ssd_cpu, begins_empty, filled });
+                let opened = Opened { target, wanted, mount, ssd_cpu, begins_empty, filled };
+                devices.opened.push(opened);
             }
         }
         Ok(devices)
@@ -209,45 +269,109 @@ impl Devices {
         Ok((device, first.ssd_cpu, first.begins_empty))
     }
 
-    /// Opens the file at `path` on `device`, on a mount that is shared by all files with the same
-    /// settings.
+    /// Mounts the file system on `device`, unless it is mounted in that way. Returns the index of
+    /// the mount.
+    fn mount(
+        &mut self,
+        wanted: &Wanted,
+        how: HowUsed,
+        written: Option<MountedToWrite>,
+        device: Device,
+    ) -> Result<usize, RunError> {
+        let how = HowMounted { cache_bytes: how.cache_bytes, overlap: how.overlap, written };
+        let on_it = |mount: &Mount| mount.device == wanted.device;
+        if let Some(at) = self.mounts.iter().position(|mount| on_it(mount) && mount.how == how) {
+            return Ok(at);
+        }
+        if written.is_some() && self.mounts.iter().any(on_it) {
+            return Err(other_mount(&wanted.device));
+        }
+        let fs = FileSystem::mount(device, &how.options()).map_err(RunError::new)?;
+        self.mounts.push(Mount { device: wanted.device.clone(), how, fs, created: Vec::new() });
+        Ok(self.mounts.len() - 1)
+    }
+
+    /// Opens the file at `path` of a mount.
     fn open_file(
         &mut self,
         wanted: &Wanted,
         path: &Path,
-        how: HowRead,
-        device: Device,
+        how: HowUsed,
+        mount: usize,
     ) -> Result<Target, RunError> {
         let failed =
             |error: meantime_ext4::Error| RunError::new(format_args!("{}: {error}", wanted.uri));
-        let HowRead { cache_bytes, overlap, .. } = how;
-        let same =
-            |mount: &&Mount| mount.device == wanted.device && mount.how == (cache_bytes, overlap);
-        let fs = match self.mounts.iter().find(same) {
-            Some(mount) => mount.fs.clone(),
-            None => {
-                let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
-                let fs = FileSystem::mount(device, &options).map_err(RunError::new)?;
-                let (device, how) = (wanted.device.clone(), (cache_bytes, overlap));
-                self.mounts.push(Mount { device, how, fs: fs.clone() });
-                fs
+        let Mount { fs, created, .. } = &mut self.mounts[mount];
+        if how.times_deferrable {
+            fs.time_deferrable(true);
+        }
+        let file = match how.written {
+            None => fs.open(path).map_err(failed)?,
+            Some(_) => {
+                let is_new = matches!(fs.metadata(path), Err(meantime_ext4::Error::NotFound));
+                let options = FileOptions {
+                    read: true,
+                    write: true,
+                    create: true,
+                    mode: 0o644,
+                    ..FileOptions::default()
+                };
+                let file = fs.open_with(path, &options).map_err(failed)?;
+                if is_new {
+                    created.push(path.to_owned());
+                }
+                file
             }
         };
-        let file = fs.open(path).map_err(failed)?;
         if file.metadata().file_type == FileType::Directory {
             return Err(failed(meantime_ext4::Error::IsDirectory));
         }
         file.advise(0, 0, how.advice).map_err(failed)?;
-        let name = Some(wanted.uri.clone());
-        let options =
-            FileDeviceOptions { direct: how.direct, name, ..FileDeviceOptions::default() };
+        let options = FileDeviceOptions {
+            direct: how.direct,
+            data_only: how.written.is_some_and(|written| written.data_only),
+            least_bytes: how.written.map_or(0, |written| written.grows_to_bytes),
+            name: Some(wanted.uri.clone()),
+            ..FileDeviceOptions::default()
+        };
         FileDevice::new(file, options).map(Target::File).map_err(failed)
+    }
+
+    /// Ends the mounts: writes everything that jobs have written. Files can no longer be written.
+    ///
+    /// # Errors
+    /// Returns the first failure; all mounts have ended.
+    pub fn unmount(&mut self) -> Result<(), RunError> {
+        let mut ended = Ok(());
+        for Mount { device, fs, .. } in self.mounts.drain(..) {
+            let unmounted = fs.unmount().map_err(|error| {
+                RunError::new(format_args!("{device}: unmounting the file system failed: {error}"))
+            });
+            ended = ended.and(unmounted);
+        }
+        ended
+    }
+
+    /// Returns the counters of a file's mount, of all its files.
+    pub(crate) fn file_counts(&self, index: usize) -> Option<FileCounts> {
+        let mount = self.mounts.get(self.opened[index].mount?)?;
+        Some(FileCounts::of(&mount.fs))
+    }
+
+    /// Returns whether two targets are one file or one device.
+    pub(crate) fn are_same(&self, one: usize, other: usize) -> bool {
+        let place = |index: usize| {
+            let wanted = &self.opened[index].wanted;
+            (&wanted.device, wanted.file.as_ref().map(|(path, _)| path))
+        };
+        one == other || place(one) == place(other)
     }
 
     /// From now on the files hold results and are kept. Kernel files are kept only once they are
     /// filled, since until then they cannot be read.
     pub fn keep_created(&mut self) {
         self.created.0.retain(|(.., is_kernels)| *is_kernels);
+        self.mounts.iter_mut().for_each(|mount| mount.created.clear());
     }
 
     /// Keeps the file of the device with index `index`, which is filled now.
@@ -311,10 +435,30 @@ impl Devices {
         gaps
     }
 
+    /// Returns the memory in use that the devices of `indices` may read and write, in bytes.
+    pub(crate) fn dma_bytes(&self, indices: &[usize]) -> usize {
+        let heap_bytes = |index: &usize| self.opened[*index].device().heap().allocated_bytes();
+        // Files of one device share its heap.
+        let first = |at: &usize| {
+            let uri = |index: usize| &self.opened[index].wanted.device;
+            !indices[..*at].iter().any(|before| uri(*before) == uri(indices[*at]))
+        };
+        (0..indices.len()).filter(first).map(|at| heap_bytes(&indices[at])).sum()
+    }
+
     /// Returns the kind of pages of the DMA memory.
     pub fn page_kind(&self) -> Option<&'static str> {
         self.opened.first()?.device().heap().page_kind().map(|kind| kind.name())
     }
+}
+
+/// What is written has one mount.
+fn other_mount(device: &str) -> RunError {
+    RunError::new(format_args!(
+        "{device}: a file system that is written is mounted once: all jobs on its files need the \
+         same cache, overlap, commit_overlap, fast_commit and completion; run the others by \
+         themselves"
+    ))
 }
 
 /// Returns the parts of `range` that are in none of `filled`: there an earlier job may have written

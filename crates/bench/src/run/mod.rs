@@ -14,6 +14,7 @@
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
+//!     file_counts         what file systems count meanwhile
 //!   results             turns what was counted into a result for the report
 //! ```
 
@@ -21,6 +22,7 @@ mod cells;
 mod checks;
 mod devices;
 mod error;
+mod file_counts;
 mod fill;
 mod group;
 mod left_out;
@@ -59,7 +61,7 @@ pub use left_out::{LeftOut, leave_out};
 pub use progress::Progress;
 pub use results::JobResult;
 pub use schedule::Rtts;
-pub use target::{HowRead, Wanted};
+pub use target::{HowUsed, HowWritten, MountedToWrite, Wanted};
 pub use zones::share_zones;
 
 use group::{Cell, PmQosSetting};
@@ -86,6 +88,8 @@ pub struct GroupOutcome {
     pub rtts: Rtts,
     /// Whether a job has ended that ends all others, including those of later groups.
     pub exits: bool,
+    /// Memory that devices may read and write, at the end of the run, in bytes.
+    pub dma_bytes: usize,
 }
 
 /// A job of the group, and its progress.
@@ -247,6 +251,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 && (0..self.cells.len()).any(|at| self.is_over(job, at))
         });
         let several = self.jobs.len() > 1;
+        let dma_bytes = self.devices.dma_bytes(&self.group.devices());
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
             let mut totals = job.ask_all(Worker::finish)?;
@@ -287,7 +292,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         }
         // After Ctrl-C some jobs have not begun.
         results.retain(JobResult::has_begun);
-        Ok(GroupOutcome { results, rtts: self.rtts, exits })
+        Ok(GroupOutcome { results, rtts: self.rtts, exits, dma_bytes })
     }
 }
 

@@ -112,6 +112,9 @@ impl JobResult {
         for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             add(name, count as f64);
         }
+        for (name, count) in self.state.file_counts.figures() {
+            add(name, count);
+        }
         if self.plan.verifies() {
             let checked = self.threads.iter().map(|totals| totals.findings.checked);
             add("verified_blocks", checked.sum::<u64>() as f64);

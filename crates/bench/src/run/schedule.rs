@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::file_counts::FileCounts;
 use super::steady::Speed;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
@@ -126,6 +127,8 @@ pub(crate) struct CellState {
     pub ended: bool,
     /// Why its device takes no more I/O, if so.
     pub lost: Option<String>,
+    /// What the file system counted, of a file.
+    pub file_counts: FileCounts,
     /// Floors.
     pub floors_ns: Vec<f64>,
     /// The work of a competing program meanwhile.

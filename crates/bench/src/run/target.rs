@@ -5,7 +5,7 @@ use meantime_block::{
     ChannelOptions, Device, KernelDevice, NvmeDevice,
 };
 use meantime_completion::Policy;
-use meantime_ext4::{Advice, FileChannel, FileDevice, Overlap};
+use meantime_ext4::{Advice, CommitOverlap, FileChannel, FileDevice, Overlap};
 use meantime_hw::HwError;
 
 use crate::engine::Slots;
@@ -17,13 +17,13 @@ pub struct Wanted {
     pub uri: String,
     /// The device's own URI.
     pub device: String,
-    /// The file in its file system, if one is named, and how it is read.
-    pub file: Option<(std::path::PathBuf, HowRead)>,
+    /// The file in its file system, if one is named, and how it is used.
+    pub file: Option<(std::path::PathBuf, HowUsed)>,
 }
 
-/// How a file is read.
+/// How a file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HowRead {
+pub struct HowUsed {
     /// Whether to bypass the page cache.
     pub direct: bool,
     /// The steps that run while the device works.
@@ -32,6 +32,32 @@ pub struct HowRead {
     pub cache_bytes: usize,
     /// The advice on future reads.
     pub advice: Advice,
+    /// Whether to time what reads could leave for the gap.
+    pub times_deferrable: bool,
+    /// How it is written, if it is.
+    pub written: Option<HowWritten>,
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HowWritten {
+    /// How its file system is mounted.
+    pub mount: MountedToWrite,
+    /// Whether a flush makes durable only the data, and the metadata needed to find them.
+    pub data_only: bool,
+    /// The file may grow to this size.
+    pub grows_to_bytes: u64,
+}
+
+/// How a file system is mounted for writing. That holds for all its files in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountedToWrite {
+    /// The waits of a commit that are moved from their classic places.
+    pub commit_overlap: CommitOverlap,
+    /// Whether there are fast commits.
+    pub fast_commit: bool,
+    /// How commits and writebacks wait.
+    pub policy: Policy,
 }
 
 impl Wanted {

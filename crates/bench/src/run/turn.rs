@@ -8,6 +8,7 @@ use meantime_hw::PmQos;
 use super::cells;
 use super::checks;
 use super::error::RunError;
+use super::file_counts::FileCounts;
 use super::group::{Cell, PmQosSetting};
 use super::progress::Progress;
 use super::schedule::{nanos, warm_up_ns};
@@ -67,7 +68,9 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 rival.programs.resume();
                 rival.programs.sample()
             });
+            let counts_before = self.file_counts(at, &visits);
             let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
+            let counts_after = self.file_counts(at, &visits);
             let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
                 let competed = rival.programs.sample() - before;
                 rival.programs.pause();
@@ -96,6 +99,13 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
             self.elapsed_ns[at] += wall_ns.unwrap_or(0);
             let floor_ns = before_ns.zip(after_ns).map(|(before, after)| (before + after) / 2.0);
+            for ((job, _), (before, after)) in
+                visits.iter().zip(counts_before.iter().zip(&counts_after))
+            {
+                if let Some((before, after)) = before.as_ref().zip(after.as_ref()) {
+                    self.jobs[*job].states[at].file_counts.add_growth(before, after);
+                }
+            }
             for (job, reports) in reports {
                 let JobRun { plan, states, .. } = &mut self.jobs[job];
                 let (state, keys) = (&mut states[at], &plan.job);
@@ -162,6 +172,15 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 other.states[at].ended |= exit != Exit::Group || other.plan.group_id == group_id;
             }
         }
+    }
+
+    /// Returns the counters of the file systems of `visits`.
+    fn file_counts(&self, at: usize, visits: &[(usize, Visit)]) -> Vec<Option<FileCounts>> {
+        let counts = |(job, _): &(usize, Visit)| {
+            let devices = &self.jobs[*job].plan.devices;
+            self.devices.file_counts(devices[self.cells[at].device])
+        };
+        visits.iter().map(counts).collect()
     }
 
     /// Runs all threads of `visits` at once.

@@ -36,6 +36,8 @@ struct Measured {
     logs: LogFiles,
     /// By group: its name, and the cache-line time.
     rtts: Vec<(String, Rtts)>,
+    /// The most memory of a group that devices may read and write, in bytes.
+    dma_bytes: usize,
 }
 
 /// Runs the command.
@@ -67,6 +69,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let control = Control::serve(!args.no_control);
 
     let failed = run_groups(args, &groups, &mut devices, &mut measured, &outputs);
+    let unmounted = devices.unmount();
     if !measured.results.is_empty() {
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         std::mem::take(&mut measured.logs).write()?;
     }
     failed?;
+    unmounted?;
     signal::check(Some("ended by a signal; the results are those measured until then"))?;
     let bad = measured.results.iter().any(|result| result.errors + result.verify_errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
@@ -110,6 +114,7 @@ fn run_groups(
         progress.above(|| shown = outputs.show(&text));
         shown?;
         measured.rtts.push((group.name(), outcome.rtts));
+        measured.dma_bytes = measured.dma_bytes.max(outcome.dma_bytes);
         if outcome.exits {
             break;
         }
@@ -197,6 +202,7 @@ fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map
     });
     facts.insert("command".to_owned(), command_line());
     facts.insert("dma_pages".to_owned(), json!(page_kind));
+    facts.insert("dma_bytes".to_owned(), json!(measured.dma_bytes));
     facts.insert("cacheline_rtt_ns".to_owned(), json!(median(&probes_ns)));
     facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());
     facts.insert("turns_repeated".to_owned(), json!(repeated));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use meantime_bench::plan::policies;
-use meantime_bench::run::{HowRead, Wanted};
+use meantime_bench::run::{HowUsed, HowWritten, MountedToWrite, Wanted};
 use meantime_ext4::Advice;
 
 use crate::cli::BenchArgs;
@@ -153,11 +153,24 @@ fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
         Hint::ByPattern if job.rw.is_random() => Advice::Random,
         Hint::Sequential | Hint::ByPattern => Advice::Sequential,
     };
-    let how = HowRead {
+    // (A job that compares several is refused.)
+    let policy = policies(job).ok().and_then(|policies| policies.first().copied());
+    let written = policy.filter(|_| job.writes()).map(|policy| HowWritten {
+        mount: MountedToWrite {
+            commit_overlap: keys.commit_overlap,
+            fast_commit: keys.fast_commit,
+            policy,
+        },
+        data_only: job.syncing.fdatasync > 0 && job.syncing.fsync == 0,
+        grows_to_bytes: job.extends_to_bytes(),
+    });
+    let how = HowUsed {
         direct: keys.direct == Some(true),
         overlap: keys.overlap,
         cache_bytes: keys.cache_bytes,
         advice,
+        times_deferrable: keys.times_deferrable,
+        written,
     };
     Ok(Wanted { uri: uri.to_owned(), device, file: Some((path, how)) })
 }

@@ -1,10 +1,11 @@
-//! `meantime bench` on files in a file system: through the page cache and past it, beside the
-//! device and the kernel's file.
+//! `meantime bench` on files in a file system: read and written through the page cache and past it,
+//! beside the device and the kernel's file.
 
 use std::path::Path;
+use std::time::Duration;
 
-use crate::common::{json, run, succeed};
-use meantime_testkit::e2fs::{make, tools};
+use crate::common::{json, meantime, run, succeed};
+use meantime_testkit::e2fs::{make, run_for, tools};
 
 /// So much I/O that a run takes no time.
 const SHORT: [&str; 6] = ["--rw", "randread", "--number-ios", "200", "--completion", "poll"];
@@ -111,13 +112,186 @@ fn what_cannot_be_is_said_before_anything_runs() {
         &[&on("file:disk.img:/data")[..], &["--overlap", "preload,pools"]].concat(),
         "no step",
     );
+    let write = ["--rw", "write", "--size", "1m", "--completion", "poll", "--device"];
+    let written = |device: &'static str| [&write[..], &[device]].concat();
+    refused(dir, &written("file:disk.img?ro=1:/data"), "cannot be written: ro=1");
     refused(
         dir,
         &["--rw", "write", "--size", "1m", "--device", "file:disk.img:/data"],
-        "for reading only",
+        "one way to wait",
     );
+    let trims = ["--rw", "trim", "--size", "1m", "--completion", "poll", "--device"];
+    refused(dir, &[&trims[..], &["file:disk.img:/data"]].concat(), "deallocate");
+    let mixed = ["--rw", "rw", "--size", "3m", "--completion", "poll", "--device"];
+    refused(dir, &[&mixed[..], &["file:disk.img:/data"]].concat(), "beyond the end");
+    refused(
+        dir,
+        &[&written("file:disk.img:/data")[..], &["--commit-overlap", "log"]].concat(),
+        "no wait",
+    );
+    // A job that was refused has made no file.
+    refused(dir, &[&written("file:disk.img:/new")[..], &["--bs", "700"]].concat(), "bs=700");
+    refused(dir, &[&written("file:disk.img:/new")[..], &["--iodepth", "4"]].concat(), "at a time");
+    refused(dir, &on("file:disk.img:/new"), "no such file");
+    let text = "[global]\nrw=write\nsize=64k\ncompletion=poll\nfilename=file:disk.img:/data\n[a]\n[b]\n\
+                stonewall\ncommit_overlap=none\n";
+    std::fs::write(dir.join("j.fio"), text).unwrap();
+    refused(dir, &["j.fio"], "mounted once");
     let both = ["--rw", "write", "--size", "1m", "--device", "file:disk.img,file:disk.img:/data"];
-    refused(dir, &both, "cannot be written");
+    refused(dir, &[&both[..], &["--completion", "poll"]].concat(), "cannot be written");
+    clean(dir);
+}
+
+/// The image is sound, and was unmounted.
+fn clean(dir: &Path) {
+    run_for("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()], &[0]);
+}
+
+/// The size of the file at `path`, by `fs stat`.
+fn size_of(dir: &Path, path: &str) -> u64 {
+    let listed = succeed(dir, &["fs", "ls", "-l", &format!("file:disk.img:{path}")]).stdout;
+    let numbers = listed.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+    numbers.max().unwrap_or(0)
+}
+
+#[test]
+fn a_file_is_written_as_the_job_says() {
+    let Some(dir) = planted() else { return };
+    let dir = dir.path();
+    let all =
+        ["--bs", "4k", "--completion", "poll", "--device", "file:disk.img?model=optane:/data"];
+    for (more, syncs) in [
+        (&["--rw", "randwrite", "--size", "1m", "--verify", "crc32c"][..], 0),
+        (&["--rw", "randwrite", "--size", "1m", "--verify", "md5", "--direct=1"], 0),
+        (&["--rw", "write", "--size", "256k", "--fsync", "2"], 32),
+        (&["--rw", "write", "--size", "256k", "--fdatasync", "4", "--commit-overlap", "none"], 16),
+        (
+            &["--rw", "write", "--size", "256k", "--fsync", "1", "--commit-overlap", "direct,data"],
+            64,
+        ),
+        (&["--rw", "write", "--size", "256k", "--sync", "dsync", "--direct=1"], 0),
+        (&["--rw", "randrw", "--size", "1m", "--numjobs", "2", "--end-fsync=1"], 0),
+        (&["--rw", "write", "--size", "256k", "--fsync", "1", "--fast-commit"], 64),
+    ] {
+        let report = bench(dir, &[&all[..], more].concat());
+        let job = &report["jobs"][0];
+        assert!(job["errors"] == 0 && job["write"]["total_ios"].as_u64().unwrap() > 0, "{more:?}");
+        // The last flush of a job without another write after it is not made.
+        let flushed = job["sync"]["total_ios"].as_u64().unwrap_or(0);
+        assert!((syncs.max(1) - 1..=syncs).contains(&flushed), "{more:?}: {flushed}");
+        if more.contains(&"--verify") {
+            assert_eq!(job["extra"]["verified_blocks"], 256.0, "{job}");
+        }
+        if syncs > 0 && !more.contains(&"--fdatasync") {
+            let commits = job["extra"]["commits"].as_f64().unwrap();
+            assert!(commits >= flushed as f64, "{more:?}: {commits} commits");
+        }
+        clean(dir);
+    }
+    assert_eq!(size_of(dir, "/data"), 2 << 20);
+}
+
+#[test]
+fn a_file_grows_as_far_as_the_job_says() {
+    let Some(dir) = planted() else { return };
+    let dir = dir.path();
+    let args = ["--completion", "poll", "--bs", "8k", "--fsync", "1", "--verify", "crc32c"];
+    let grown = |path: &str, more: &[&str]| {
+        let device = format!("file:disk.img:{path}");
+        let report = bench(dir, &[&args[..], more, &["--device", &device]].concat());
+        assert_eq!(report["jobs"][0]["errors"], 0, "{more:?}");
+        clean(dir);
+        size_of(dir, path)
+    };
+    assert_eq!(grown("/new", &["--rw", "write", "--size", "512k"]), 512 << 10);
+    assert_eq!(grown("/new", &["--rw", "write", "--offset", "512k", "--size", "64k"]), 576 << 10);
+    assert_eq!(grown("/data", &["--rw", "write", "--size", "3m", "--numjobs", "3"]), 3 << 20);
+    assert_eq!(grown("/lost+found/r", &["--rw", "randwrite", "--size", "256k"]), 256 << 10);
+    // A job that reads it finds it, and checks what the one before wrote.
+    bench(
+        dir,
+        &[
+            "--rw",
+            "read",
+            "--bs",
+            "8k",
+            "--verify",
+            "crc32c",
+            "--size",
+            "256k",
+            "--completion",
+            "poll",
+            "--device",
+            "file:disk.img:/lost+found/r",
+        ],
+    );
+}
+
+#[test]
+fn a_file_that_finds_no_room_is_an_error_of_the_job() {
+    let Some(dir) = planted() else { return };
+    let dir = dir.path();
+    let args = [
+        "bench",
+        "--rw",
+        "write",
+        "--bs",
+        "64k",
+        "--size",
+        "64m",
+        "--fsync",
+        "8",
+        "--completion",
+        "poll",
+        "--device",
+        "file:disk.img:/big",
+    ];
+    let ran = run(dir, &args);
+    assert!(ran.code == Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("No space left"), "{}", ran.stderr);
+    clean(dir);
+}
+
+#[test]
+fn a_killed_job_leaves_a_consistent_file_system() {
+    let Some(dir) = planted() else { return };
+    let dir = dir.path();
+    for wait_ms in [150, 300] {
+        let args = [
+            "bench",
+            "--rw",
+            "write",
+            "--bs",
+            "4k",
+            "--size",
+            "8m",
+            "--fsync",
+            "3",
+            "--time-based",
+            "--runtime",
+            "30",
+            "--completion",
+            "poll",
+            "--device",
+            "file:disk.img?vwc=0:/data,file:disk.img?vwc=0:/other",
+        ];
+        let mut child = meantime(dir, &args).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        succeed(dir, &["fs", "check", "file:disk.img"]);
+        // The next job replays the journal.
+        let device = ["--device", "file:disk.img:/data"];
+        bench(
+            dir,
+            &[
+                &["--rw", "write", "--number-ios", "9", "--size", "1m", "--completion", "poll"][..],
+                &device,
+            ]
+            .concat(),
+        );
+        clean(dir);
+    }
 }
 
 #[test]

@@ -420,7 +420,7 @@ fn a_file_as_a_device() {
         }
         assert!(channel.read(63, buf).is_err());
         let write = Request::write(0, channel.alloc(4096).unwrap());
-        assert!(channel.submit(write).is_err());
+        assert!(channel.submit(write).unwrap_err().error.to_string().contains("read only"));
         for lba in 0..4 {
             let request = Request::read(lba, channel.alloc(4096).unwrap()).user_data(lba);
             channel.enqueue(request).unwrap();

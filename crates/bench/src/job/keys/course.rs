@@ -100,7 +100,7 @@ pub(super) const DURABILITY: &[Key] = &[
     key(
         "fsync",
         field!(syncing.fsync, count(0, "writes")),
-        "Flush after this number of writes, when they are done; 0: never",
+        "Flush after this number of writes, when they are done (a file: fsync); 0: never",
     )
     .is("0")
     .for_writes()
@@ -108,7 +108,8 @@ pub(super) const DURABILITY: &[Key] = &[
     key(
         "fdatasync",
         field!(syncing.fdatasync, count(0, "writes")),
-        "The same: a block device has no metadata that could be left out",
+        "The same; of a file only the data, and the metadata needed to find them: a block device \
+         has no metadata that could be left out",
     )
     .is("0")
     .for_writes()

@@ -285,7 +285,7 @@ pub(super) const FILES: &[Key] = &[
     key(
         "direct",
         field!(file.direct, Opt(FLAG)),
-        "Read files past the page cache, not through it; devices have none",
+        "Read and write files past the page cache, not through it; devices have none",
     )
     .means("0")
     .listed("0|1"),
@@ -317,4 +317,27 @@ pub(super) const FILES: &[Key] = &[
     )
     .is("256m")
     .listed("BYTES"),
+    key(
+        "commit_overlap",
+        field!(file.commit_overlap, By(value::COMMIT_OVERLAPS, value::commit_overlap)),
+        "Which waits of a file's fsync are moved from their classic places: direct (no journal \
+         thread), data (the log is written beside the data), prepare (the commit block is \
+         prepared meanwhile); or all, or none",
+    )
+    .is("all")
+    .for_writes()
+    .listed("LIST"),
+    flag(
+        "fast_commit",
+        field!(file.fast_commit, FLAG),
+        "Commit changes of single files as fast commits, where the file system has room for them",
+    )
+    .for_writes()
+    .listed("0|1"),
+    flag(
+        "deferrable",
+        field!(file.times_deferrable, FLAG),
+        "Time the work that reads of a file can leave for the gap, and how much was done there; \
+         costs a few readings of the clock for each read",
+    ),
 ];

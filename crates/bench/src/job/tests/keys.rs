@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use meantime_ext4::Overlap;
+use meantime_ext4::{CommitOverlap, Overlap};
 
 use super::super::*;
 use super::parse;
@@ -325,6 +325,16 @@ fn what_the_threads_compete_with_and_how() {
 }
 
 #[test]
+fn how_far_a_job_extends_a_file() {
+    let to = |keys: &str| one(keys).extends_to_bytes();
+    assert_eq!(to("rw=write\nsize=1m\noffset=4k"), (1 << 20) + 4096);
+    assert_eq!(to("rw=randwrite\nsize=1m\nnumjobs=3\noffset_increment=2m"), 5 << 20);
+    for none in ["rw=read\nsize=1m", "rw=rw\nsize=1m", "rw=write", "rw=write\nsize=50%"] {
+        assert_eq!(to(none), 0, "{none}");
+    }
+}
+
+#[test]
 fn how_files_are_read() {
     let one = |keys: &str| one(keys).file;
     assert_eq!(one("rw=read"), Job::new("a").file);
@@ -335,6 +345,10 @@ fn how_files_are_read() {
         (one("overlap=all").overlap, one("overlap=none").overlap),
         (Overlap::ALL, Overlap::NONE)
     );
+    let waits = CommitOverlap { direct: true, data: true, prepare: false };
+    assert_eq!(one("rw=write\ncommit_overlap=data,direct").commit_overlap, waits);
+    assert_eq!(one("rw=write\ncommit_overlap=none").commit_overlap, CommitOverlap::NONE);
+    assert!(one("rw=write\nfast_commit=1").fast_commit && one("deferrable=1").times_deferrable);
     let two = Overlap { pool: true, lazy_insert: true, ..Overlap::NONE };
     assert_eq!(one("overlap=pool, lazy-insert").overlap, two);
     assert_eq!(
@@ -345,6 +359,7 @@ fn how_files_are_read() {
         "overlap=pool,pool",
         "overlap=",
         "overlap=pools",
+        "rw=write\ncommit_overlap=log",
         "cache=512k",
         "fadvise_hint=2",
         "direct=2",
