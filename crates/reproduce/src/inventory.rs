@@ -91,6 +91,31 @@ pub const INVENTORY: &[Item] = &[
     item("Le Moal: the kernel's interrupt, classic and hybrid polling", &["vault17-guest-ways"]),
     item("Le Moal: the kernel's fixed sleeps", &["vault17-guest-sleep"]),
     item("Le Moal: a user-level driver beside the kernel", &["vault17-guest-user"]),
+    item("AIOS'19, slide 3: device, kernel and user of a read and an fsync", &["aios19-shares"]),
+    item("AIOS'19, slides 11 to 23: anatomy of a read", &["aios19-read"]),
+    item("AIOS'19, slides 11 to 23: anatomy of a write + fsync", &["aios19-fsync"]),
+    item("AIOS'19, slide 14: rate of duplicate I/O", &["aios19-duplicate"]),
+    item("AIOS'19, slide 16: late unmapping is optional", &["aios19-unmap"]),
+    item(
+        "AIOS'19: fio random read by size, on both SSDs",
+        &["aios19-read-size-optane", "aios19-read-size-zssd"],
+    ),
+    item(
+        "AIOS'19: fio random read by threads, on both SSDs",
+        &["aios19-read-threads-optane", "aios19-read-threads-zssd"],
+    ),
+    item("AIOS'19, slide 32: the asynchronous stack, polled", &["aios19-poll"]),
+    item("AIOS'19: fio random write + fsync by size", &["aios19-fsync-size"]),
+    item("AIOS'19: fio random write + fsync by threads", &["aios19-fsync-threads"]),
+    item("AIOS'19: RocksDB readrandom by threads", &["aios19-rocksdb-readrandom"]),
+    item("AIOS'19: RocksDB fillsync by threads", &["aios19-rocksdb-fillsync"]),
+    item("AIOS'19, slides 36 and 45: beside a stack in user space", &["aios19-user-level"]),
+    item("AIOS'19: the memory table", &["aios19-memory"]),
+    item("AIOS'19: distribution of the submission's latency", &["aios19-submission"]),
+    item("AIOS'19, slide 40: misses of the extent look-up", &["aios19-extents"]),
+    item("AIOS'19: read latency by level of optimisation", &["aios19-read-levels"]),
+    item("AIOS'19: write latency by level of optimisation", &["aios19-write-levels"]),
+    item("AIOS'19: the CPU's time", &["aios19-cpu"]),
 ];
 
 /// What is not measurable here: at most six items.

@@ -1,5 +1,6 @@
 //! The experiments, by document.
 
+mod aios19;
 mod bates15;
 mod fast12;
 mod guest;
@@ -15,6 +16,7 @@ pub fn experiments() -> Vec<Experiment> {
         lkml13::experiments(),
         bates15::experiments(),
         vault17::experiments(),
+        aios19::experiments(),
         guest::experiments(),
     ]
     .concat()

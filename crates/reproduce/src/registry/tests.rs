@@ -37,6 +37,7 @@ impl MadeUp {
         };
         let mut jobs: Vec<(String, String, Vec<String>)> = Vec::new();
         let mut global = (String::new(), ways);
+        let mut grouped = false;
         for line in std::fs::read_to_string(file).unwrap().lines() {
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 if name != "global" {
@@ -44,6 +45,7 @@ impl MadeUp {
                 }
                 continue;
             }
+            grouped |= jobs.is_empty() && line == "group_reporting=1";
             let (rw, ways) = match jobs.last_mut() {
                 Some((_, rw, ways)) => (rw, ways),
                 None => (&mut global.0, &mut global.1),
@@ -55,6 +57,8 @@ impl MadeUp {
                 _ => {}
             }
         }
+        // If the first has it of [global], they are reported as one.
+        jobs.truncate(if grouped { 1 } else { usize::MAX });
         jobs
     }
 
@@ -76,7 +80,9 @@ impl MadeUp {
                 .map(|count| (format!("{:.0}", self.next()), json!(count)))
                 .into_iter()
                 .collect();
+            let sync_bins = json!({format!("{:.0}", self.next()): 100});
             let stats = json!({
+                "slat_ns": {"mean": self.next()},
                 "total_ios": 10_000, "iops": self.next(), "slowest_1_in_6000_ns": self.next(),
                 "lat_ns": {"mean": self.next(), "stddev": self.next(), "min": self.next(),
                     "max": self.next(), "bins": bins},
@@ -95,12 +101,32 @@ impl MadeUp {
                 options[*key] = json!(value);
             }
             json!({
-                "jobname": name, "job options": options, "read": read,
-                "write": write, "usr_cpu": self.next() / 100.0, "sys_cpu": 1.0, "ctx": self.next().round(),
-                "competitor_percent": self.next() / 100.0, "sync": {"lat_ns": {"mean": self.next()}},
+                "jobname": name, "job options": options, "read": read, "write": write,
+                "usr_cpu": self.next() / 100.0, "sys_cpu": self.next() / 1000.0,
+                "ctx": self.next().round(), "competitor_percent": self.next() / 100.0,
+                "sync": {"lat_ns": {"mean": self.next(), "bins": sync_bins}},
+                "extra": self.counters(),
             })
         });
-        json!({"jobs": jobs.collect::<Vec<_>>()})
+        let jobs: Vec<_> = jobs.collect();
+        json!({"jobs": jobs, "meantime": {"dma_bytes": self.next()}})
+    }
+
+    /// What a file system counts.
+    fn counters(&mut self) -> Value {
+        let names = [
+            "cache_hits",
+            "cache_misses",
+            "cache_waits",
+            "read_past_cache",
+            "file_requests",
+            "file_requested_bytes",
+            "deferrable_ns",
+            "hidden_ns",
+            "commits",
+            "log_blocks",
+        ];
+        names.iter().map(|name| ((*name).to_owned(), json!(self.next()))).collect()
     }
 
     fn anatomy(&mut self, args: &[String]) -> Value {
@@ -199,14 +225,22 @@ impl Runner for MadeUp {
     }
 
     fn text(&mut self, args: &[String]) -> Result<String, RunError> {
-        match args[0].as_str() {
-            "fs" => Ok(String::new()),
-            other => panic!("no such command: {other}"),
-        }
+        Ok(match args[0].as_str() {
+            "fs" => String::new(),
+            "run" => {
+                let name = args.iter().find_map(|arg| arg.strip_prefix("--benchmarks=")).unwrap();
+                let name = name.rsplit(',').next().unwrap();
+                format!("{name} : 20.000 micros/op {:.0} ops/sec 1.000 seconds", self.next())
+            }
+            _ => panic!("no such command: {args:?}"),
+        })
     }
 
     fn program(&mut self, name: &str, _: &[String]) -> Result<String, RunError> {
-        panic!("no such program: {name}")
+        match name {
+            "db_bench" => Ok(String::new()),
+            _ => panic!("no such program: {name}"),
+        }
     }
 
     fn guest(&mut self, kernel: &str, at: usize) -> Result<Booted, RunError> {

@@ -81,17 +81,33 @@ pub struct Bench<'a> {
     measured: Measured,
     /// The boots that it used.
     booted: Vec<Booted>,
+    /// Files to remove at the end.
+    temporary: Vec<String>,
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        for path in &self.temporary {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl<'a> Bench<'a> {
     /// Creates one.
     pub fn new(runner: &'a mut dyn Runner, target: &'a Target) -> Self {
-        Self { runner, target, measured: Measured::default(), booted: Vec::new() }
+        Self {
+            runner,
+            target,
+            measured: Measured::default(),
+            booted: Vec::new(),
+            temporary: Vec::new(),
+        }
     }
 
     /// Returns what was measured.
-    pub fn finish(self) -> Measured {
-        self.measured
+    pub fn finish(mut self) -> Measured {
+        std::mem::take(&mut self.measured)
     }
 
     /// Returns the boots that it used.
@@ -110,6 +126,19 @@ impl<'a> Bench<'a> {
     /// Returns the path of a file for experiments.
     pub fn scratch(&self, name: &str) -> String {
         format!("{}/{name}", self.target.scratch)
+    }
+
+    /// Returns the path of a file in memory, where there is such a place, that is not there now. It
+    /// is removed at the end of the repetition.
+    pub fn memory(&mut self, name: &str) -> String {
+        let shared = format!("/dev/shm/meantime-{}-{name}", std::process::id());
+        let path = match std::fs::File::create(&shared) {
+            Ok(_) => shared,
+            Err(_) => self.scratch(name),
+        };
+        let _ = std::fs::remove_file(&path);
+        self.temporary.push(path.clone());
+        path
     }
 
     /// Writes a file for the experiment, and returns its path.
@@ -213,7 +242,10 @@ impl<'a> Bench<'a> {
     /// Runs `meantime bench` on `device` with the policies of `completion` for a cell's time.
     /// Figures are named `LABEL/POLICY/…`: `mean_ns`, `sd_ns`, `p50_ns`, `p99_ns`, `p999_ns`,
     /// `tail_ns` (the slowest 1 in 6,000), `max_ns`, `rate_iops`, `cpu_percent`, `rival_percent`;
-    /// curves `LABEL/POLICY`. Of mixed jobs also `read_…` and `write_…`.
+    /// `usr_percent`, `sys_percent`, `typical_ns` (the mean without the slowest tenth),
+    /// `submit_mean_ns`, `sync_mean_ns`, `durable_ns` (a write and its flush, as `typical_ns`), and
+    /// the driver's and file system's counters; curves `LABEL/POLICY`. Of mixed jobs also `read_…`
+    /// and `write_…`. `LABEL/dma_bytes` is the memory that the device may reach.
     ///
     /// # Errors
     /// As [`Runner::json`].

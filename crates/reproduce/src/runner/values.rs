@@ -11,6 +11,9 @@ pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
         let first = jobs.first().map(of);
         jobs.iter().any(|job| Some(of(job)) != first)
     };
+    if let Some(bytes) = number(&report["meantime"]["dma_bytes"]) {
+        measured.add(format!("{label}/dma_bytes"), bytes);
+    }
     let named = distinct(&|job| job["jobname"].to_string());
     let limited = distinct(&|job| job["job options"]["pm_qos"].to_string());
     for job in jobs {
@@ -57,6 +60,9 @@ fn job(measured: &mut Measured, name: &str, job: &Value) {
         }
     }
     let both = total.directions > 1;
+    let typical = |stats: &Value| typical_ns(&bins(&stats["lat_ns"]));
+    let synced = typical(&job["sync"]);
+    let durable = typical(&job["write"]).zip(synced).map(|(write, sync)| write + sync);
     for direction in ["read", "write"].into_iter().filter(|_| both) {
         latency(measured, &format!("{name}/{direction}"), &job[direction]);
     }
@@ -69,13 +75,23 @@ fn job(measured: &mut Measured, name: &str, job: &Value) {
     for (figure, value) in [
         ("rate_iops", Some(total.iops)),
         ("cpu_percent", cpu),
+        ("usr_percent", number(&job["usr_cpu"])),
+        ("sys_percent", number(&job["sys_cpu"])),
         ("rival_percent", number(&job["competitor_percent"])),
         ("switches_count", number(&job["ctx"])),
         ("ios_count", Some(total.ios)),
+        ("durable_ns", durable),
         ("sync_mean_ns", number(&job["sync"]["lat_ns"]["mean"]).filter(|ns| *ns > 0.0)),
     ] {
         if let Some(value) = value {
             measured.add(format!("{name}/{figure}"), value);
+        }
+    }
+    for (figure, value) in job["extra"].as_object().into_iter().flatten() {
+        if let Some(value) = number(value) {
+            let has_unit = ["_ns", "_percent", "_bytes"].iter().any(|unit| figure.ends_with(unit));
+            let unit = if has_unit { "" } else { "_count" };
+            measured.add(format!("{name}/{figure}{unit}"), value);
         }
     }
 }
@@ -108,21 +124,46 @@ fn latency(measured: &mut Measured, name: &str, stats: &Value) {
         ("min_ns", &times["min"]),
         ("max_ns", &times["max"]),
         ("tail_ns", &stats["slowest_1_in_6000_ns"]),
+        ("submit_mean_ns", &stats["slat_ns"]["mean"]),
     ] {
         if let Some(value) = number(value) {
             measured.add(format!("{name}/{figure}"), value);
         }
     }
-    let Some(bins) = times["bins"].as_object() else { return };
-    let mut bins: Vec<(f64, f64)> =
-        bins.iter().filter_map(|(ns, count)| Some((ns.parse().ok()?, count.as_f64()?))).collect();
-    bins.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let bins = bins(times);
+    if bins.is_empty() {
+        return;
+    }
+    if let Some(ns) = typical_ns(&bins) {
+        measured.add(format!("{name}/typical_ns"), ns);
+    }
     for (figure, percentile) in [("p50_ns", 50.0), ("p99_ns", 99.0), ("p999_ns", 99.9)] {
         if let Some(ns) = percentile_of(&bins, percentile) {
             measured.add(format!("{name}/{figure}"), ns);
         }
     }
     measured.curves.insert(name.to_owned(), exceedance(&bins));
+}
+
+/// Returns the histogram of times, in order.
+fn bins(times: &Value) -> Vec<(f64, f64)> {
+    let bins = times["bins"].as_object().into_iter().flatten();
+    let mut bins: Vec<(f64, f64)> =
+        bins.filter_map(|(ns, count)| Some((ns.parse().ok()?, count.as_f64()?))).collect();
+    bins.sort_by(|one, other| one.0.total_cmp(&other.0));
+    bins
+}
+
+/// Returns the mean without the slowest tenth, which other programs make.
+fn typical_ns(bins: &[(f64, f64)]) -> Option<f64> {
+    let total: f64 = bins.iter().map(|(_, count)| count).sum();
+    let (mut left, mut sum_ns) = (total * 0.9, 0.0);
+    for (ns, count) in bins {
+        let taken = count.min(left);
+        sum_ns += ns * taken;
+        left -= taken;
+    }
+    (total > 0.0).then(|| sum_ns / (total * 0.9))
 }
 
 /// Returns a percentile of a histogram in order.

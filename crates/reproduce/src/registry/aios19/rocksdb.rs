@@ -1,0 +1,184 @@
+//! `RocksDB`.
+
+use meantime_report::reproduction::Unit;
+
+use super::{Image, add_gain};
+use crate::document::Document;
+use crate::experiment::{Claim, Expect, Experiment, Leg, Mark, Plot, Series, ratio, value};
+use crate::runner::{Bench, RunError};
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![read(), write()]
+}
+
+const THREADS: [&str; 3] = ["1", "4", "16"];
+
+/// Where `meantime run` mounts.
+const DATABASE: &str = "--db=/mnt/meantime/db";
+
+/// Orders, with the options of the mount.
+const ORDERS: [(&str, &str, &str); 2] = [
+    ("none", "classic order", "order=classic-thread,overlap=none,cache=8M"),
+    ("all", "overlapped", "order=overlapped,overlap=all,cache=8M"),
+];
+
+/// Checks that the benchmark is there.
+fn check(bench: &mut Bench<'_>) -> Result<(), RunError> {
+    bench.program("db_bench", &["--version"]).map(drop).map_err(|error| match error {
+        RunError::Missing(_) => {
+            RunError::Missing("db_bench is not here: install the package rocksdb-tools".to_owned())
+        }
+        other => other,
+    })
+}
+
+/// Runs benchmarks on a mount, and returns the operations per second of the last.
+fn run(
+    bench: &mut Bench<'_>,
+    image: &Image,
+    options: &str,
+    args: &[&str],
+) -> Result<Option<f64>, RunError> {
+    let device = image.device("optane");
+    let run = ["run", "--device", &device, "-o", options, "--", "db_bench", DATABASE];
+    let same = ["--compression_type=none", "--value_size=400"];
+    let text = bench.text(&[&run[..], &same, args].concat())?;
+    // readrandom : 12.345 micros/op 81000 ops/sec 0.123 seconds …
+    let rate = |line: &str| line.split(" ops/sec").next()?.split_whitespace().last()?.parse().ok();
+    Ok(text.lines().filter(|line| line.contains(" ops/sec")).filter_map(rate).next_back())
+}
+
+fn line(order: &'static str, name: &str) -> Series {
+    let mark = move |threads: &str| Mark::new(threads, format!("{threads}/{order}_per_second"));
+    Series::new(name, THREADS.map(mark))
+}
+
+fn gains(bench: &mut Bench<'_>, threads: &str) {
+    let of = |order: &str| format!("{threads}/{order}_per_second");
+    add_gain(bench, &format!("{threads}/gain_ratio"), &of("all"), &of("none"));
+    // The document's numbers are of the whole, 1.272 for a gain of 27.2 %.
+    bench.add_ratio(format!("{threads}/times_ratio"), &of("all"), &of("none"));
+}
+
+fn plot() -> Plot {
+    Plot::Lines(
+        Unit::Rate,
+        "threads",
+        true,
+        ORDERS.map(|(order, name, _)| line(order, name)).to_vec(),
+    )
+}
+
+fn read() -> Experiment {
+    fn measure(bench: &mut Bench<'_>) -> Result<(), RunError> {
+        check(bench)?;
+        let image = Image::make(bench, "readrandom", "384M")?;
+        let fill = ["--num=200000", "--benchmarks=fillseq"];
+        run(bench, &image, "order=overlapped", &fill)?;
+        for threads in THREADS {
+            let each = 6_000 / threads.parse::<u32>().unwrap_or(1).min(4);
+            let (count, threads_arg) = (format!("--reads={each}"), format!("--threads={threads}"));
+            for (order, _, options) in ORDERS {
+                let args = [
+                    "--use_existing_db=1",
+                    "--use_direct_reads=true",
+                    "--cache_size=1048576",
+                    "--num=200000",
+                    &count,
+                    &threads_arg,
+                    "--benchmarks=readrandom",
+                ];
+                if let Some(rate) = run(bench, &image, options, &args)? {
+                    bench.add(format!("{threads}/{order}_per_second"), rate);
+                }
+            }
+            gains(bench, threads);
+        }
+        Ok(())
+    }
+    Experiment {
+        id: "aios19-rocksdb-readrandom",
+        document: Document::Aios19,
+        place: "RocksDB, readrandom",
+        title: "RocksDB: random reads",
+        question: "Does a database read faster on the overlapped stack?",
+        there: "db_bench's readrandom on a database of 64 GB: 27.2, 22.3, 22.9, 18.5 and 10.7 % \
+                more operations per second with 1, 2, 4, 8 and 16 threads.",
+        here: "db_bench (package rocksdb-tools) on our mount (`meantime run`), with reads in the \
+               classic order and overlapped. The database has 80 MB and reads past the kernel's \
+               page cache; ours has 8 MiB. Each read goes through the kernel's FUSE to our \
+               process, which takes longer than the steps that overlap.",
+        leg: Leg::Machine,
+        measure,
+        claims: vec![
+            Claim::new(
+                "One thread does more reads per second, overlapped",
+                value("1/times_ratio"),
+                Expect::AtLeast(1.0),
+            )
+            .there(value("rocksdb/readrandom/1"))
+            .unless(
+                "A read's way through FUSE has two switches between processes, some tens of \
+                 microseconds. The steps that overlap take less than one.",
+            ),
+            Claim::new(
+                "With 16 threads the overlapped order is not slower",
+                value("16/times_ratio"),
+                Expect::AtLeast(0.97),
+            )
+            .there(value("rocksdb/readrandom/16"))
+            .unless("With 16 threads on few CPUs the CPUs are the limit in both orders."),
+        ],
+        plot: plot(),
+    }
+}
+
+fn write() -> Experiment {
+    fn measure(bench: &mut Bench<'_>) -> Result<(), RunError> {
+        check(bench)?;
+        let image = Image::make(bench, "fillsync", "384M")?;
+        for threads in THREADS {
+            let each = 2_000 / threads.parse::<u32>().unwrap_or(1).min(4);
+            let (count, threads_arg) = (format!("--num={each}"), format!("--threads={threads}"));
+            for (order, _, options) in ORDERS {
+                let args = ["--sync=1", &count, &threads_arg, "--benchmarks=fillsync"];
+                if let Some(rate) = run(bench, &image, options, &args)? {
+                    bench.add(format!("{threads}/{order}_per_second"), rate);
+                }
+            }
+            gains(bench, threads);
+        }
+        Ok(())
+    }
+    Experiment {
+        id: "aios19-rocksdb-fillsync",
+        document: Document::Aios19,
+        place: "RocksDB, fillsync",
+        title: "RocksDB: synced writes",
+        question: "Does a database that syncs each write do more of them?",
+        there: "db_bench's fillsync, 16 GB: 44.3, 38.9, 35.7, 30.6 and 23.6 % more operations per \
+                second with 1, 2, 4, 8 and 16 threads.",
+        here: "db_bench (package rocksdb-tools) on our mount (`meantime run`), with the journal in \
+               the classic order and overlapped. Each operation appends to the database's log and \
+               syncs it. Write and sync go through the kernel's FUSE to our process, in both \
+               orders.",
+        leg: Leg::Machine,
+        measure,
+        claims: vec![
+            Claim::new(
+                "One thread does more synced writes per second, overlapped",
+                value("1/times_ratio"),
+                Expect::AtLeast(1.0),
+            )
+            .there(value("rocksdb/fillsync/1"))
+            .unless("The way through FUSE is the same in both orders, and as long as a commit."),
+            Claim::new(
+                "The gain is smaller with 16 threads, which share commits",
+                ratio("16/times_ratio", "1/times_ratio"),
+                Expect::AtMost(1.0),
+            )
+            .there(ratio("rocksdb/fillsync/16", "rocksdb/fillsync/1")),
+        ],
+        plot: plot(),
+    }
+}
