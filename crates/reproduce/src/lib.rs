@@ -53,7 +53,7 @@ pub use guest::{Guest, GuestError};
 pub use inventory::{INVENTORY, Item, NOT_MEASURABLE, NotMeasurable};
 pub use measured::Measured;
 pub use present::reproduction;
-pub use registry::experiments;
+pub use registry::{experiments, on_a_device};
 pub use run::{Options, Outcome, Progress, run};
 pub use runner::{Bench, Commands, RunError, Runner, Target};
 pub use store::{Kept, Store, StoreError};

@@ -99,8 +99,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
 /// Returns the experiments that the command line names.
 fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
     let mut all = reproduce::experiments();
-    if args.device.is_none() && !args.list {
-        all.retain(|experiment| experiment.leg != Leg::Device);
+    if args.device.is_some() || args.list {
+        all.extend(reproduce::on_a_device());
     }
     let guest_only =
         |one: &&Experiment| one.leg == Leg::Guest && args.names.contains(&one.id.into());

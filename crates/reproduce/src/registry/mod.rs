@@ -7,7 +7,7 @@ mod guest;
 mod lkml13;
 mod vault17;
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Leg};
 
 /// Returns all experiments, in the order in which they run.
 pub fn experiments() -> Vec<Experiment> {
@@ -20,6 +20,29 @@ pub fn experiments() -> Vec<Experiment> {
         guest::experiments(),
     ]
     .concat()
+}
+
+/// Experiments that need no model of a device, and only read.
+const ON_A_DEVICE: [&str; 13] = [
+    "fast12-table1",
+    "fast12-figure1",
+    "fast12-figure2",
+    "fast12-saturation",
+    "lkml13-batch",
+    "bates15-split",
+    "bates15-worst",
+    "bates15-drivers",
+    "vault17-latency",
+    "vault17-distribution",
+    "vault17-cpu",
+    "vault17-tail-idle",
+    "vault17-hipri",
+];
+
+/// Returns the experiments that can be done on a device of the user's.
+pub fn on_a_device() -> Vec<Experiment> {
+    let all = experiments().into_iter().filter(|one| ON_A_DEVICE.contains(&one.id));
+    all.map(|one| Experiment { leg: Leg::Device, ..one }).collect()
 }
 
 #[cfg(test)]

@@ -346,3 +346,10 @@ fn legs_are_told_apart() {
         }
     }
 }
+
+#[test]
+fn experiments_on_a_device_are_there() {
+    let ids: Vec<_> = super::on_a_device().iter().map(|one| one.key()).collect();
+    assert_eq!(ids.len(), super::ON_A_DEVICE.len());
+    assert!(ids.iter().all(|id| id.ends_with(".device")));
+}
