@@ -45,7 +45,7 @@ fn run(
     let text = bench.text(&[&run[..], &same, args].concat())?;
     // readrandom : 12.345 micros/op 81000 ops/sec 0.123 seconds …
     let rate = |line: &str| line.split(" ops/sec").next()?.split_whitespace().last()?.parse().ok();
-    Ok(text.lines().filter(|line| line.contains(" ops/sec")).filter_map(rate).next_back())
+    Ok(text.lines().filter(|line| line.contains(" micros/op ")).filter_map(rate).next_back())
 }
 
 fn line(order: &'static str, name: &str) -> Series {
@@ -76,7 +76,7 @@ fn read() -> Experiment {
         let fill = ["--num=200000", "--benchmarks=fillseq"];
         run(bench, &image, "order=overlapped", &fill)?;
         for threads in THREADS {
-            let each = 6_000 / threads.parse::<u32>().unwrap_or(1).min(4);
+            let each = 6_000 / threads.parse::<u32>().unwrap_or(1);
             let (count, threads_arg) = (format!("--reads={each}"), format!("--threads={threads}"));
             for (order, _, options) in ORDERS {
                 let args = [
@@ -138,7 +138,8 @@ fn write() -> Experiment {
         check(bench)?;
         let image = Image::make(bench, "fillsync", "384M")?;
         for threads in THREADS {
-            let each = 2_000 / threads.parse::<u32>().unwrap_or(1).min(4);
+            // fillsync does a thousandth of the number.
+            let each = 2_000_000 / threads.parse::<u32>().unwrap_or(1);
             let (count, threads_arg) = (format!("--num={each}"), format!("--threads={threads}"));
             for (order, _, options) in ORDERS {
                 let args = ["--sync=1", &count, &threads_arg, "--benchmarks=fillsync"];
