@@ -1,5 +1,7 @@
 //! Commands as processes.
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,8 @@ use crate::guest::{Booted, Guest};
 
 /// No command of an experiment takes so long: it hangs.
 const LIMIT: Duration = Duration::from_secs(600);
+/// Time for a command to end by itself when the run is to stop.
+const GRACE: Duration = Duration::from_secs(10);
 /// Time between two looks at a command.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -51,21 +55,21 @@ impl<'a> Commands<'a> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |message: String| RunError::Failed { command: line.clone(), message };
+        let io = |error: std::io::Error| failed(error.to_string());
+        // Files, not pipes: nobody has to read them meanwhile.
+        let [mut out, mut message] =
+            [tempfile::tempfile().map_err(io)?, tempfile::tempfile().map_err(io)?];
+        command.stdin(Stdio::null());
+        command.stdout(out.try_clone().map_err(io)?).stderr(message.try_clone().map_err(io)?);
         let mut child = command.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 RunError::Missing(format!("there is no {:?} here", command.get_program()))
             }
             _ => failed(error.to_string()),
         })?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (out, message, status) = std::thread::scope(|scope| {
-            let out = scope.spawn(|| text(stdout));
-            let message = scope.spawn(|| text(stderr));
-            let status = self.wait(&mut child);
-            (out.join().unwrap_or_default(), message.join().unwrap_or_default(), status)
-        });
+        let status = self.wait(&mut child);
+        let (out, message) = (text(&mut out).map_err(io)?, text(&mut message).map_err(io)?);
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
@@ -81,15 +85,19 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// Waits until `child` has ended; ends it after a limit, or when the run is to stop.
+    /// Waits until `child` has ended. Ends it after a limit, or when the run is to stop and it does
+    /// not stop by itself, as it does by Ctrl-C.
     fn wait(&self, child: &mut Child) -> Result<bool, String> {
-        let start = Instant::now();
+        let mut limit = Instant::now() + LIMIT;
+        let mut stops = false;
         loop {
             if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
                 return Ok(status.success());
             }
-            if start.elapsed() > LIMIT || self.stop.load(Ordering::Relaxed) {
-                // Its pipes end with it.
+            if !stops && self.stop.load(Ordering::Relaxed) {
+                (stops, limit) = (true, Instant::now() + GRACE);
+            }
+            if Instant::now() > limit {
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(format!("it did not end within {} s", LIMIT.as_secs()));
@@ -99,12 +107,11 @@ impl<'a> Commands<'a> {
     }
 }
 
-fn text(from: Option<impl std::io::Read>) -> String {
+fn text(file: &mut File) -> std::io::Result<String> {
     let mut bytes = Vec::new();
-    if let Some(mut from) = from {
-        let _ = from.read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Runner for Commands<'_> {
