@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use meantime_ext4::{FileSystem, MountError};
 use meantime_testkit::power_cut::{History, State};
@@ -287,10 +287,21 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
     ))
 }
 
-/// The trees that the kernel reads from the image; `None`: it cannot be mounted here.
+/// The trees that the kernel reads from a copy of the image; `None`: it cannot be mounted here.
+///
+/// A mount namespace that another process makes meanwhile keeps a copy of the mount: then the kernel
+/// goes on writing after the unmount. So no other state is in that file, and it is not looked at.
 pub(crate) fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
-    let at = place.beside("mnt");
-    let Some(mounted) = meantime_testkit::image::Mounted::new(place.image(), &at, "noatime") else {
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+    let copy = place.beside(&format!("copy{}", COPIES.fetch_add(1, Ordering::Relaxed)));
+    std::fs::copy(place.image(), &copy).unwrap();
+    let trees = kernel_on(&copy, &place.beside("mnt"), roots);
+    std::fs::remove_file(&copy).unwrap();
+    trees
+}
+
+fn kernel_on(copy: &Path, at: &Path, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
+    let Some(mounted) = meantime_testkit::image::Mounted::new(copy, at, "noatime") else {
         return Ok(None);
     };
     let tree = |root: &&str| {
@@ -299,6 +310,23 @@ pub(crate) fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>,
     };
     let trees = roots.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
     drop(mounted);
-    silent(place.image(), "the kernel's recovery")?;
+    let begun = Instant::now();
+    while is_on_loop_device(copy) {
+        if begun.elapsed() > Duration::from_secs(5) {
+            eprintln!("another mount namespace has the kernel's mount: not looked at by e2fsck");
+            return Ok(Some(trees));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    silent(copy, "the kernel's recovery")?;
     Ok(Some(trees))
+}
+
+/// Whether a loop device has this file: it stays for a moment after its mount is gone.
+fn is_on_loop_device(file: &Path) -> bool {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.into_iter().any(|device| {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        backing.is_ok_and(|backing| Path::new(backing.trim_end()) == file)
+    })
 }
