@@ -1,5 +1,6 @@
 //! A run: which experiments, how often, and whether the machine was quiet.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -144,11 +145,14 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
     kept
 }
 
-/// The CPU time of this process with its children, and of the machine, at an instant.
+/// The CPU time of every other process, and what the hypervisor took, at an instant.
+///
+/// Processes that begin or end meanwhile are not counted: the experiment's own commands are among
+/// them, and /proc/stat less their time counts threads of theirs as another's.
 struct Load {
     at: Instant,
-    own_ticks: u64,
-    all_ticks: u64,
+    processes: HashMap<u32, u64>,
+    stolen_ticks: u64,
 }
 
 /// Ticks of /proc are hundredths of a second on every Linux.
@@ -156,38 +160,39 @@ const TICKS_PER_S: f64 = 100.0;
 
 impl Load {
     fn now() -> Self {
-        Self { at: Instant::now(), own_ticks: own_ticks(), all_ticks: all_ticks() }
+        let own = std::process::id();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let others = pids.filter(|pid| *pid != own);
+        let processes = others.filter_map(|pid| Some((pid, ticks(pid)?))).collect();
+        Self { at: Instant::now(), processes, stolen_ticks: stolen_ticks() }
     }
 
     /// Returns how much others have used since, in percent of one CPU.
     fn others_percent(&self) -> f64 {
         let now = Self::now();
-        let own = now.own_ticks.saturating_sub(self.own_ticks);
-        let all = now.all_ticks.saturating_sub(self.all_ticks);
+        let used = |(pid, after): (&u32, &u64)| {
+            self.processes.get(pid).map_or(0, |before| after.saturating_sub(*before))
+        };
+        let others: u64 = now.processes.iter().map(used).sum();
+        let stolen = now.stolen_ticks.saturating_sub(self.stolen_ticks);
         let ticks = (now.at - self.at).as_secs_f64() * TICKS_PER_S;
-        if ticks > 0.0 { all.saturating_sub(own) as f64 / ticks * 100.0 } else { 0.0 }
+        if ticks > 0.0 { (others + stolen) as f64 / ticks * 100.0 } else { 0.0 }
     }
 }
 
-/// Returns the CPU time of this process and of its children that have ended.
-fn own_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may have spaces in it: utime, stime, cutime, cstime are 14 to 17.
-    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    fields.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+/// Returns the CPU time of a process.
+fn ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have spaces in it; utime and stime are 14 and 15.
+    let fields = stat.rsplit_once(") ")?.1;
+    Some(fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
-/// Returns the CPU time that was not idle, of all CPUs, with what the hypervisor took.
-fn all_ticks() -> u64 {
+/// Returns the CPU time that the hypervisor took.
+fn stolen_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = stat.lines().next().unwrap_or_default();
-    // user nice system idle iowait irq softirq steal
-    let fields: Vec<u64> =
-        line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    fields
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| ![3, 4].contains(at) && *at < 8)
-        .map(|(_, t)| t)
-        .sum()
+    // cpu user nice system idle iowait irq softirq steal
+    let steal = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
+    steal.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
