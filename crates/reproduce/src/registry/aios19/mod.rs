@@ -34,7 +34,7 @@ impl Image {
 
     /// Makes one with the file `/data` of 128 MiB.
     fn with_data(bench: &mut Bench<'_>, name: &str) -> Result<Self, RunError> {
-        let image = Self::make(bench, name, "192M")?;
+        let image = Self::make(bench, name, "256M")?;
         let device = image.file("null", "data");
         bench.json(&[
             "bench",

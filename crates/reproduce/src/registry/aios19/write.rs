@@ -100,8 +100,8 @@ fn anatomy() -> Experiment {
                 Expect::AtMost(0.0),
             ),
             Claim::new(
-                "Both orders write about as many blocks of the log for each commit: nothing is left \
-                 out",
+                "Both orders write about as many blocks of the log for each commit: nothing is \
+                 left out",
                 ratio("all/log_blocks_per_commit_count", "none/log_blocks_per_commit_count"),
                 Expect::Within(0.7, 1.4),
             ),
@@ -154,12 +154,12 @@ fn levels() -> Experiment {
                 Expect::AtMost(1.0),
             ),
             Claim::new(
-                "With the log beside the data it is shorter again",
+                "With the log written beside the data an fsync is shorter again",
                 ratio(of("+ log beside the data"), of("+ no journal thread")),
                 Expect::AtMost(1.0),
             ),
             Claim::new(
-                "All steps together leave at most 70 % of the classic order's time",
+                "All steps together leave at most 70 % of the classic order's write + fsync",
                 ratio(of("+ commit block prepared"), of("classic")),
                 Expect::AtMost(0.70),
             )
@@ -209,12 +209,16 @@ fn sizes() -> Experiment {
         measure,
         claims: vec![
             Claim::new(
-                "At 4 KiB at least as much is saved as in the document",
+                "Of a 4 KiB write + fsync at least as much is saved as in the document",
                 value("4/gain_ratio"),
                 Expect::AtLeastThere,
             )
             .there(value("fio/fsync-gain")),
-            Claim::new("At 128 KiB time is saved", value("128/gain_ratio"), Expect::AtLeast(0.0)),
+            Claim::new(
+                "Of a 128 KiB write + fsync time is saved",
+                value("128/gain_ratio"),
+                Expect::AtLeast(0.0),
+            ),
         ],
         plot: Plot::Lines(
             Unit::Time,
@@ -268,12 +272,17 @@ fn threads() -> Experiment {
         measure,
         claims: vec![
             Claim::new(
-                "One thread does more write + fsync per second",
+                "One thread does as many more write + fsync per second as in the document",
                 value("1/gain_ratio"),
                 Expect::AtLeastThere,
             )
             .there(value("fio/fsync-iops-gain")),
-            Claim::new("So do 16 threads", value("16/gain_ratio"), Expect::AtLeast(0.0)).unless(
+            Claim::new(
+                "16 threads do more write + fsync per second if they overlap",
+                value("16/gain_ratio"),
+                Expect::AtLeast(0.0),
+            )
+            .unless(
                 "With many threads a commit has many fsyncs, and the CPUs are busy: there is less \
                  to wait for.",
             ),
