@@ -79,8 +79,8 @@ for row in range(rows):
 results["sqlite insert"] = (time.monotonic() - began) / rows * 1e6
 database.close()
 if shutil.which("db_bench"):
-    command = ["db_bench", "--benchmarks=fillsync,readrandom", "--num=20000", "--reads=20000",
-               f"--db={place}/rocksdb", "--disable_wal=0", "--compression_type=none"]
+    command = ["db_bench", "--benchmarks=fillsync,fillseq,readrandom", "--num=20000",
+               f"--db={place}/rocksdb", "--compression_type=none"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for name, micros in re.findall(r"^(fillsync|readrandom) +: +([0-9.]+) micros/op", said, re.M):
         results[f"rocksdb {name}"] = float(micros)
@@ -161,7 +161,6 @@ with open(f"{place}/file", "wb") as file:
     for _ in range(pages // 250):
         file.write(b"x" * 250 * 4096)
 os.sync()
-before = status("RssAnon")
 time.sleep(1)
 began, used = time.monotonic(), cpu_s()
 time.sleep(5)

@@ -33,20 +33,24 @@ def plan():
 
 
 class Load:
-    """How much CPU other programs use."""
+    """How much CPU other programs use: those that are there at the end, and what the hypervisor takes. (/proc/stat less our own time would
+    count threads of ours.)"""
 
     def __init__(self):
-        self.at, self.own, self.all = time.monotonic(), sum(os.times()[:4]), self.busy_s()
-
-    @staticmethod
-    def busy_s():
-        # user nice system idle iowait irq softirq steal
-        fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+        self.at, self.ticks = time.monotonic(), {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rsplit(") ", 1)[1].split()
+            except OSError:
+                continue  # It has ended.
+            if stat.parent.name != str(os.getpid()):
+                self.ticks[stat.parent.name] = int(fields[11]) + int(fields[12])
+        self.ticks["steal"] = int(pathlib.Path("/proc/stat").read_text().split()[8])
 
     def others_percent(self):
         now = Load()
-        return max(0, (now.all - self.all) - (now.own - self.own)) / (now.at - self.at) * 100
+        used = sum(ticks - self.ticks.get(name, 0) for name, ticks in now.ticks.items())
+        return max(0, used) / os.sysconf("SC_CLK_TCK") / (now.at - self.at) * 100
 
 
 def boot(kernel, initramfs, rows, ms):

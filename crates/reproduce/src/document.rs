@@ -96,6 +96,7 @@ impl Documents {
     }
 
     /// Returns the same documents with every number multiplied by `factor`.
+    #[cfg(test)]
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         self.0.values_mut().for_each(|number| number.value *= factor);
@@ -103,6 +104,7 @@ impl Documents {
     }
 
     /// Returns the keys of a document's numbers.
+    #[cfg(test)]
     pub fn keys(&self, document: Document) -> impl Iterator<Item = &str> {
         self.0.keys().filter(move |(of, _)| *of == document).map(|(_, key)| key.as_str())
     }

@@ -60,13 +60,12 @@ pub fn run(
 ) -> Result<Vec<Outcome>, StoreError> {
     let mut outcomes = Vec::new();
     let (mut spent, mut done) = (Duration::ZERO, 0u32);
-    let to_do = |from: usize| {
-        experiments[from..].iter().filter(|one| store.get(&one.key()).is_none()).count()
-    };
+    // What the virtual machine measured is in a file of its own.
+    let earlier = |one: &Experiment| store.get(&one.key()).filter(|_| one.leg != Leg::Guest);
+    let to_do =
+        |from: usize| experiments[from..].iter().filter(|one| earlier(one).is_none()).count();
     for (at, experiment) in experiments.iter().enumerate() {
-        // What the virtual machine measured is in a file of its own.
-        let earlier = store.get(&experiment.key()).filter(|_| experiment.leg != Leg::Guest);
-        if let Some(kept) = earlier {
+        if let Some(kept) = earlier(experiment) {
             outcomes.push(Outcome { experiment: experiment.clone(), kept, earlier: true });
             continue;
         }
@@ -147,8 +146,8 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
 
 /// The CPU time of every other process, and what the hypervisor took, at an instant.
 ///
-/// Processes that begin or end meanwhile are not counted: the experiment's own commands are among
-/// them, and /proc/stat less their time counts threads of theirs as another's.
+/// Processes that end meanwhile are not counted: the experiment's own commands are among them, and
+/// /proc/stat less their time counts threads of theirs as another's.
 struct Load {
     at: Instant,
     processes: HashMap<u32, u64>,
@@ -172,7 +171,7 @@ impl Load {
     fn others_percent(&self) -> f64 {
         let now = Self::now();
         let used = |(pid, after): (&u32, &u64)| {
-            self.processes.get(pid).map_or(0, |before| after.saturating_sub(*before))
+            after.saturating_sub(self.processes.get(pid).copied().unwrap_or(0))
         };
         let others: u64 = now.processes.iter().map(used).sum();
         let stolen = now.stolen_ticks.saturating_sub(self.stolen_ticks);

@@ -54,11 +54,13 @@ pub struct Store {
 
 impl Store {
     /// Opens the directory, and creates it if it is not there. Results of another `setting` (its
-    /// revision, lengths, devices) are removed: they cannot be mixed with new ones.
+    /// revision, lengths, devices), or all if `anew`, are removed: they cannot be mixed with new
+    /// ones.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or written.
-    pub fn open(directory: &Path, setting: &str) -> Result<Self, StoreError> {
+    /// Returns an error if it cannot be read or written, or has anything but results: nothing of it
+    /// is removed then.
+    pub fn open(directory: &Path, setting: &str, anew: bool) -> Result<Self, StoreError> {
         let store = Self { directory: directory.to_owned() };
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -66,7 +68,13 @@ impl Store {
         };
         std::fs::create_dir_all(directory).map_err(failed(directory))?;
         let path = directory.join("setting");
-        if std::fs::read_to_string(&path).ok().as_deref() != Some(setting) {
+        let before = std::fs::read_to_string(&path).ok();
+        let mut entries = std::fs::read_dir(directory).map_err(failed(directory))?;
+        if before.is_none() && entries.next().is_some() {
+            let what = "the directory has files that are no results; give --results another one";
+            return Err(failed(directory)(std::io::Error::other(what)));
+        }
+        if anew || before.as_deref() != Some(setting) {
             for entry in std::fs::read_dir(directory).map_err(failed(directory))?.flatten() {
                 let path = entry.path();
                 if path.extension().is_some_and(|end| end == "json") {
@@ -82,10 +90,11 @@ impl Store {
         self.directory.join(format!("{id}.json"))
     }
 
-    /// Returns what was kept of an experiment. A file that cannot be read is none: the experiment
-    /// runs again.
+    /// Returns what was measured of an experiment. Without a file that can be read, or if it could
+    /// not be measured, there is nothing: the experiment runs again.
     pub fn get(&self, id: &str) -> Option<Kept> {
-        serde_json::from_slice(&std::fs::read(self.path(id)).ok()?).ok()
+        let kept: Kept = serde_json::from_slice(&std::fs::read(self.path(id)).ok()?).ok()?;
+        kept.failure.is_empty().then_some(kept)
     }
 
     /// Keeps the results of an experiment.
@@ -99,5 +108,31 @@ impl Store {
         let beside = self.directory.join(format!(".{id}.new"));
         let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
         written.map_err(|error| StoreError { path, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_results_are_removed_and_only_what_was_measured_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let foreign = dir.path().join("package.json");
+        std::fs::write(&foreign, "{}").unwrap();
+        let refused = Store::open(dir.path(), "one", true).unwrap_err().to_string();
+        assert!(refused.contains("--results") && foreign.exists(), "{refused}");
+
+        let results = dir.path().join("results");
+        let open = |setting: &str, anew| Store::open(&results, setting, anew).unwrap();
+        let failed = Kept { failure: "no db_bench".to_owned(), ..Kept::default() };
+        let store = open("one", false);
+        store.put("measured", &Kept::default()).unwrap();
+        store.put("failed", &failed).unwrap();
+        let again = open("one", false);
+        assert!(again.get("measured").is_some() && again.get("failed").is_none());
+        assert!(open("one", true).get("measured").is_none());
+        store.put("measured", &Kept::default()).unwrap();
+        assert!(open("two", false).get("measured").is_none());
     }
 }

@@ -512,7 +512,7 @@ fn a_parked_ssd_with_shadow_doorbells_is_woken() {
     assert_eq!((counters.aborts, counters.late), (0, 0), "nothing had to be overdue");
 }
 
-/// NVMe Base 1.4 §5.21.1.8: an interrupt after so many completions, or after the time.
+/// NVMe Base 1.4 §5.21.1.8: the device interrupts after a number of completions, or after a time.
 #[test]
 fn coalescing_by_uri_delays_interrupts_only() {
     let _alone = alone();

@@ -50,10 +50,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         machine.line()
     );
     let failed = |error| Failure::new(format_args!("cannot keep results: {error}"));
-    if args.anew {
-        let _ = std::fs::remove_file(args.results.join("setting"));
-    }
-    let store = Store::open(&args.results, &setting).map_err(failed)?;
+    let store = Store::open(&args.results, &setting, args.anew).map_err(failed)?;
     let scratch = args.results.join("scratch");
     std::fs::create_dir_all(&scratch).map_err(|error| {
         Failure::new(format_args!("cannot make {}: {error}", scratch.display()))

@@ -1,9 +1,11 @@
 //! The list, the claims and the JSON of `meantime reproduce`.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use meantime_report::figures::wrapped;
 use meantime_report::reproduction::{Reproduction, Tone};
+use meantime_report::run::ctime_utc;
 use meantime_reproduce::{Document, Experiment, Leg, Outcome};
 use serde_json::{Value, json};
 
@@ -51,25 +53,11 @@ pub(super) fn about(
          figures are medians, with the range of the repetitions"
     )];
     if last > 0 {
-        lines.push(format!("Measured from {} to {} (UTC)", date(first), date(last)));
+        let at = |seconds| ctime_utc(Duration::from_secs(seconds));
+        lines.push(format!("Measured from {} to {} (UTC)", at(first), at(last)));
     }
     lines.push(machine.line());
     lines
-}
-
-/// Formats a time since 1970 as a date with hours and minutes.
-fn date(seconds: u64) -> String {
-    // Days since 0000-03-01, by eras of 400 years.
-    let days = seconds / 86_400 + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    let minute = seconds % 86_400 / 60;
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}", minute / 60, minute % 60)
 }
 
 /// Returns a line for each claim.
@@ -124,16 +112,4 @@ pub(super) fn json(outcomes: &[Outcome], reproduction: &Reproduction) -> Value {
         })
     });
     all.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates() {
-        assert_eq!(date(0), "1970-01-01 00:00");
-        assert_eq!(date(951_868_740), "2000-02-29 23:59");
-        assert_eq!(date(1_795_651_200), "2026-11-26 00:00");
-    }
 }

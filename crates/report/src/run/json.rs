@@ -268,7 +268,7 @@ fn finite(figure: f64) -> f64 {
 }
 
 /// Formats C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
-fn ctime_utc(since_epoch: Duration) -> String {
+pub fn ctime_utc(since_epoch: Duration) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

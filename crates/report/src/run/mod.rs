@@ -10,7 +10,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use json::report_json;
+pub use json::{ctime_utc, report_json};
 pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
 pub use stats::{
     DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, SteadyResult,

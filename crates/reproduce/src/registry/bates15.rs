@@ -378,7 +378,7 @@ fn mix_percent(mix: &str) -> u32 {
     mix.parse().unwrap_or(100)
 }
 
-/// Reads with nobody else there, and beside a thread that overwrites the device. The drive is
+/// Reads on an idle drive, and beside a thread that overwrites the device. The drive is
 /// overwritten first.
 const STALLS: &str = "[global]\nbs=4k\n[precondition]\nrw=randwrite\nbs=64k\niodepth=8\n\
                       [alone]\nstonewall\nrw=randread\n[beside]\nstonewall\nrw=randread\n\

@@ -16,8 +16,8 @@ use crate::guest::{Booted, Guest};
 const LIMIT: Duration = Duration::from_secs(600);
 /// Time for a command to end by itself when the run is to stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// Time between two looks at a command.
-const LOOK: Duration = Duration::from_millis(5);
+/// Time between two looks at a command. Each look takes a CPU from what is measured.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts commands, and remembers their command lines.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl<'a> Commands<'a> {
         }
         let failed = |message: String| RunError::Failed { command: line.clone(), message };
         let io = |error: std::io::Error| failed(error.to_string());
-        // Files, not pipes: nobody has to read them meanwhile.
+        // The output goes to files: a pipe would fill up unless a thread read it.
         let [mut out, mut message] =
             [tempfile::tempfile().map_err(io)?, tempfile::tempfile().map_err(io)?];
         command.stdin(Stdio::null());

@@ -132,7 +132,8 @@ impl<'a> Bench<'a> {
     /// is removed at the end of the repetition.
     pub fn memory(&mut self, name: &str) -> String {
         let shared = format!("/dev/shm/meantime-{}-{name}", std::process::id());
-        let path = match std::fs::File::create(&shared) {
+        // A name that is there may be a link that somebody else put there.
+        let path = match std::fs::File::create_new(&shared) {
             Ok(_) => shared,
             Err(_) => self.scratch(name),
         };
@@ -152,11 +153,6 @@ impl<'a> Bench<'a> {
         Ok(path)
     }
 
-    /// Returns the time for a cell, in seconds.
-    pub fn cell_s(&self) -> f64 {
-        self.target.cell_s
-    }
-
     /// Adds a sample.
     pub fn add(&mut self, name: impl Into<String>, value: f64) {
         self.measured.add(name, value);
@@ -164,8 +160,8 @@ impl<'a> Bench<'a> {
 
     /// Adds the quotient of two samples of this repetition, if both were measured.
     pub fn add_ratio(&mut self, name: impl Into<String>, one: &str, other: &str) {
-        let last = |name: &str| self.measured.samples(name).last().copied();
-        if let (Some(one), Some(other)) = (last(one), last(other).filter(|other| *other != 0.0)) {
+        let other = self.last(other).filter(|other| *other != 0.0);
+        if let Some((one, other)) = self.last(one).zip(other) {
             self.add(name, one / other);
         }
     }
@@ -256,11 +252,8 @@ impl<'a> Bench<'a> {
         completion: &str,
         args: &[&str],
     ) -> Result<(), RunError> {
-        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
-        let mut all = vec!["bench", "--no-control", "--device", device, "--completion", completion];
-        all.extend(args);
-        all.extend(["--runtime", &runtime, "--time-based"]);
-        let report = self.json(&all)?;
+        let all = ["bench", "--no-control", "--device", device, "--completion", completion];
+        let report = self.timed(&[&all[..], args, &["--time-based"]].concat())?;
         values::bench(&mut self.measured, label, &report);
         Ok(())
     }
@@ -272,11 +265,8 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// As [`Runner::json`].
     pub fn jobs(&mut self, label: &str, file: &str, args: &[&str]) -> Result<(), RunError> {
-        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
-        let mut all = vec!["bench", file, "--no-control"];
-        all.extend(args);
-        all.extend(["--runtime", &runtime, "--time-based"]);
-        let report = self.json(&all)?;
+        let report =
+            self.timed(&[&["bench", file, "--no-control"], args, &["--time-based"]].concat())?;
         values::bench(&mut self.measured, label, &report);
         Ok(())
     }
@@ -294,11 +284,8 @@ impl<'a> Bench<'a> {
         completion: &str,
         args: &[&str],
     ) -> Result<(), RunError> {
-        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
-        let mut all = vec!["anatomy", "--device", device, "--completion", completion];
-        all.extend(args);
-        all.extend(["--runtime", &runtime]);
-        let report = self.json(&all)?;
+        let all = ["anatomy", "--device", device, "--completion", completion];
+        let report = self.timed(&[&all[..], args].concat())?;
         values::anatomy(&mut self.measured, label, &report);
         Ok(())
     }
@@ -338,6 +325,12 @@ impl<'a> Bench<'a> {
         let directory = self.target.scratch.clone();
         let args = ["--policies", policies, "--times", time_us, "--shapes", shape];
         self.simulated(label, &[&args[..], &["--replay", &directory]].concat())
+    }
+
+    /// Runs a command for a cell's time.
+    fn timed(&mut self, args: &[&str]) -> Result<Value, RunError> {
+        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
+        self.json(&[args, &["--runtime", &runtime]].concat())
     }
 
     fn simulated(&mut self, label: &str, args: &[&str]) -> Result<(), RunError> {

@@ -35,22 +35,15 @@ impl Image {
     /// Makes one with the file `/data` of 128 MiB.
     fn with_data(bench: &mut Bench<'_>, name: &str) -> Result<Self, RunError> {
         let image = Self::make(bench, name, "256M")?;
-        let device = image.file("null", "data");
-        bench.json(&[
-            "bench",
-            "--no-control",
-            "--device",
-            &device,
-            "--completion",
-            "poll",
-            "--rw",
-            "write",
-            "--bs",
-            "1m",
-            "--size",
-            "128m",
-        ])?;
+        image.write(bench, &["--rw", "write", "--bs", "1m", "--size", "128m"])?;
         Ok(image)
+    }
+
+    /// Writes `/data` before anything is measured, as a job of `args`.
+    fn write(&self, bench: &mut Bench<'_>, args: &[&str]) -> Result<(), RunError> {
+        let device = self.file("null", "data");
+        let all = ["bench", "--no-control", "--device", &device, "--completion", "poll"];
+        bench.json(&[&all[..], args].concat()).map(drop)
     }
 
     /// The device, a software SSD that loses no write at a power cut, as the document's.

@@ -545,23 +545,8 @@ fn extents() -> Experiment {
     fn measure(bench: &mut Bench<'_>) -> Result<(), RunError> {
         let image = Image::make(bench, "extents", "192M")?;
         // Random places, a hundred at a time: as many extents as blocks, almost.
-        let device = image.file("null", "data");
-        bench.json(&[
-            "bench",
-            "--no-control",
-            "--device",
-            &device,
-            "--completion",
-            "poll",
-            "--rw",
-            "randwrite",
-            "--bs",
-            "4k",
-            "--size",
-            "96m",
-            "--fsync",
-            "100",
-        ])?;
+        let args = ["--rw", "randwrite", "--bs", "4k", "--size", "96m", "--fsync", "100"];
+        image.write(bench, &args)?;
         for (name, steps) in [("searched", "pool,lazy-insert"), ("preloaded", "all")] {
             let args = [&READS[..], &["--overlap", steps]].concat();
             bench.bench(name, &image.file("optane", "data"), "poll", &args)?;
