@@ -147,14 +147,21 @@ fn read_sequential(dir: &Path, results: &mut Results) -> Result<()> {
 fn write_sequential(dir: &Path, results: &mut Results) -> Result<()> {
     let path = dir.join("written");
     let piece = vec![0x5A; PIECE_BYTES];
-    let began = Instant::now();
-    let mut file = File::create(&path)?;
-    for _ in 0..BIG_BYTES / PIECE_BYTES {
-        file.write_all(&piece)?;
+    // The second time is measured: a hypervisor that has taken free huge pages back gives them
+    // again for milliseconds each.
+    for is_measured in [false, true] {
+        let began = Instant::now();
+        let mut file = File::create(&path)?;
+        for _ in 0..BIG_BYTES / PIECE_BYTES {
+            file.write_all(&piece)?;
+        }
+        file.sync_all()?;
+        if is_measured {
+            results.add("write 1m", began.elapsed(), BIG_BYTES / PIECE_BYTES);
+        }
+        fs::remove_file(&path)?;
     }
-    file.sync_all()?;
-    results.add("write 1m", began.elapsed(), BIG_BYTES / PIECE_BYTES);
-    Ok(fs::remove_file(path)?)
+    Ok(())
 }
 
 fn append(dir: &Path, results: &mut Results) -> Result<()> {
