@@ -1,6 +1,6 @@
 //! Results as the report's page.
 
-use meantime_report::figures::median;
+use meantime_report::figures::{change, median};
 use meantime_report::reproduction::{self as page, Picture, Reproduction, Tone, Unit};
 
 use crate::document::{Document, Documents};
@@ -111,36 +111,67 @@ pub(crate) fn unit_of(name: &str) -> Unit {
     }
 }
 
-/// Formats a quantity: a ratio as a change, anything else with its unit.
-fn text(quantity: &Quantity, value: f64) -> String {
-    match quantity {
-        Quantity::Value(name) => unit_of(name).text(value),
-        Quantity::Difference(name, _) if unit_of(name) == Unit::Percent => {
-            format!("{value:+.0} points").replace('-', "−")
+/// How a claim's quantity is shown: here, in the document, and as what is expected.
+#[derive(Clone, Copy)]
+enum Form {
+    Figure(Unit),
+    Points,
+    /// A ratio as a change: −42 %.
+    Change,
+    /// A gain as a change: 0.26 is +26 %.
+    Gain,
+    /// A ratio that is almost nothing: 1.3 % of it.
+    Share,
+    /// A large ratio as a factor: × 7.1.
+    Factor,
+}
+
+impl Form {
+    /// Returns the form for a quantity that is about `value` here.
+    fn of(quantity: &Quantity, value: f64) -> Self {
+        match quantity {
+            Quantity::Value(name) if name.ends_with("gain_ratio") => Self::Gain,
+            Quantity::Value(name) => Self::Figure(unit_of(name)),
+            Quantity::Difference(name, _) => match unit_of(name) {
+                Unit::Percent => Self::Points,
+                unit => Self::Figure(unit),
+            },
+            Quantity::Ratio(..) | Quantity::SumRatio(..) => match value {
+                value if value < 0.02 => Self::Share,
+                value if value < 3.0 => Self::Change,
+                _ => Self::Factor,
+            },
         }
-        Quantity::Difference(name, _) => unit_of(name).text(value),
-        Quantity::Ratio(..) | Quantity::SumRatio(..) if value < 3.0 => {
-            meantime_report::figures::change(value, 1.0)
+    }
+
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Figure(unit) => unit.text(value),
+            Self::Points => format!("{value:+.0} points").replace('-', "−"),
+            Self::Change => change(value, 1.0),
+            Self::Gain => change(1.0 + value, 1.0),
+            Self::Share => format!("{:.1} % of it", value * 100.0),
+            Self::Factor => format!("× {value:.1}"),
         }
-        Quantity::Ratio(..) | Quantity::SumRatio(..) => format!("× {value:.1}"),
     }
 }
 
 fn figures(claim: &Claim, judged: &Judged) -> String {
     let Some(middle) = median(&judged.here) else { return String::new() };
-    let mut out = text(&claim.here, middle);
+    let form = Form::of(&claim.here, middle);
+    let mut out = form.text(middle);
     if judged.here.len() > 1 {
         let (low, high) = range(&judged.here);
-        out += &format!(" ({} to {})", text(&claim.here, low), text(&claim.here, high));
+        out += &format!(" ({} to {})", form.text(low), form.text(high));
     }
     if let Some(there) = judged.there {
-        out += &format!(" against {}", text(&claim.here, there));
+        out += &format!(" against {}", form.text(there));
     }
     if let Expect::AtMost(bar) | Expect::AtLeast(bar) = claim.expect
         && ![0.0, 1.0].contains(&bar)
     {
         let word = if matches!(claim.expect, Expect::AtMost(_)) { "at most" } else { "at least" };
-        out += &format!(", expected {word} {}", text(&claim.here, bar));
+        out += &format!(", expected {word} {}", form.text(bar));
     }
     out
 }
