@@ -113,12 +113,14 @@ pub struct Claim {
     pub expect: Expect,
     /// Why it may not hold on a machine of this kind.
     pub unless: &'static str,
+    /// Whether it is our expectation; the document leaves the question open.
+    pub ours: bool,
 }
 
 impl Claim {
     /// Creates a claim; the document has no number for it.
     pub fn new(text: &'static str, here: Quantity, expect: Expect) -> Self {
-        Self { text, here, there: None, expect, unless: "" }
+        Self { text, here, there: None, expect, unless: "", ours: false }
     }
 
     /// Adds the document's numbers.
@@ -133,6 +135,12 @@ impl Claim {
     pub fn unless(mut self, reason: &'static str) -> Self {
         self.unless = reason;
         self
+    }
+
+    /// Marks it as our expectation.
+    #[must_use]
+    pub fn ours(self) -> Self {
+        Self { ours: true, ..self }
     }
 }
 

@@ -91,6 +91,7 @@ fn claims(outcome: &Outcome, documents: &Documents) -> Vec<page::Claim> {
             text: claim.text.to_owned(),
             verdict: judged.verdict.words().to_owned(),
             tone,
+            ours: claim.ours,
             figures: figures(claim, &judged),
             reason: reason.to_owned(),
         }

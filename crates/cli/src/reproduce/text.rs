@@ -76,8 +76,13 @@ pub(super) fn claims(reproduction: &Reproduction) -> String {
                     Tone::Unlike => "✗",
                     Tone::Open => "?",
                 };
-                let line =
-                    format!("{} ({}): {}; {}", claim.text, entry.leg, claim.verdict, claim.figures);
+                let line = format!(
+                    "{} ({}): {}; {}",
+                    claim.named(),
+                    entry.leg,
+                    claim.verdict,
+                    claim.figures
+                );
                 let text = wrapped(line.trim_end_matches("; "), columns.saturating_sub(4));
                 let _ = writeln!(out, "  {sign} {}", text.replace('\n', "\n    "));
             }
@@ -97,6 +102,7 @@ pub(super) fn json(outcomes: &[Outcome], reproduction: &Reproduction) -> Value {
             .map(|claim| {
                 json!({
                     "claim": claim.text,
+                    "ours": claim.ours,
                     "verdict": claim.verdict,
                     "figures": claim.figures,
                     "reason": claim.reason,

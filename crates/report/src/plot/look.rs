@@ -65,11 +65,13 @@ fn looks_of_picture(names: &[String]) -> Vec<usize> {
     /// Colours for what is no policy: first those that are not a common policy's.
     const FREE: [usize; COLOURS] = [4, 7, 6, 2, 3, 0, 5, 1];
     let mut looks = looks(names);
-    let is_policy = |at: usize| names.get(at).is_some_and(|name| base_of(name).is_some());
+    // Bars of the same colour cannot be told apart: only policies keep theirs.
+    let is_policy = |at: usize| names.get(at).is_some_and(|name| known(name).is_some());
     let mut used: Vec<usize> =
         (0..looks.len()).filter(|at| is_policy(*at)).map(|at| looks[at] % COLOURS).collect();
     for at in (0..looks.len()).filter(|at| !is_policy(*at)) {
-        if let Some(colour) = FREE.into_iter().find(|colour| !used.contains(colour)) {
+        let own = names.get(at).and_then(|name| base_of(name)).map(|base| base % COLOURS);
+        if let Some(colour) = own.into_iter().chain(FREE).find(|colour| !used.contains(colour)) {
             looks[at] = colour;
             used.push(colour);
         }

@@ -6,15 +6,21 @@ use super::{Entry, Reproduction};
 
 /// Returns the results as Markdown.
 pub fn markdown(reproduction: &Reproduction) -> String {
-    let [as_there, unlike, open] = reproduction.counts();
+    let [as_there, unlike, open] = reproduction.counts(false);
+    let ours = reproduction.counts(true);
     let mut out = String::new();
     for line in &reproduction.about {
         let _ = writeln!(out, "{line}  ");
     }
     let _ = writeln!(
         out,
-        "\nOf {} claims {as_there} are as in the documents, {unlike} are not, {open} are open.",
-        as_there + unlike + open
+        "\nOf the documents' {} claims {as_there} hold, {unlike} do not, {open} are open. Of {} \
+         expectations of our own, about what they leave open, {} hold, {} do not, {} are open.",
+        as_there + unlike + open,
+        ours.iter().sum::<usize>(),
+        ours[0],
+        ours[1],
+        ours[2]
     );
     for part in &reproduction.documents {
         let _ = writeln!(out, "\n## {}\n", part.title);
@@ -47,7 +53,7 @@ fn rows(out: &mut String, entry: &Entry) {
         let _ = writeln!(
             out,
             "| {lead} | {} | {} | {}{reason} |",
-            cell(&claim.text),
+            cell(&claim.named()),
             cell(&claim.figures),
             claim.verdict
         );

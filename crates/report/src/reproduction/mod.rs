@@ -71,10 +71,19 @@ pub struct Claim {
     pub verdict: String,
     /// Whether it is as in the document.
     pub tone: Tone,
+    /// Whether it is an expectation of ours, which no document has.
+    pub ours: bool,
     /// The figures: ours, the document's.
     pub figures: String,
     /// Why it does not hold; empty if it does.
     pub reason: String,
+}
+
+impl Claim {
+    /// Returns its text, with a note if it is ours.
+    pub fn named(&self) -> String {
+        if self.ours { format!("{} (our expectation)", self.text) } else { self.text.clone() }
+    }
 }
 
 /// How a verdict is shown.
@@ -218,11 +227,10 @@ impl Picture {
 
 impl Reproduction {
     /// Counts the claims by tone: as in the document, unlike it, open.
-    fn counts(&self) -> [usize; 3] {
-        let claims = || self.documents.iter().flat_map(|part| &part.entries);
-        let count = |tone| {
-            claims().flat_map(|entry| &entry.claims).filter(|claim| claim.tone == tone).count()
-        };
+    fn counts(&self, ours: bool) -> [usize; 3] {
+        let entries = || self.documents.iter().flat_map(|part| &part.entries);
+        let claims = || entries().flat_map(|entry| &entry.claims);
+        let count = |tone| claims().filter(|one| one.ours == ours && one.tone == tone).count();
         [Tone::As, Tone::Unlike, Tone::Open].map(count)
     }
 }

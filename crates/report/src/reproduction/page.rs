@@ -13,6 +13,7 @@ struct Page<'a> {
     title: &'static str,
     about: &'a [String],
     counts: [usize; 3],
+    ours: [usize; 3],
     documents: Vec<Shown<'a>>,
     not_measurable: &'a [(String, String)],
 }
@@ -39,7 +40,8 @@ pub fn page(reproduction: &Reproduction) -> String {
         generator: &reproduction.generator,
         title: "Five documents, measured again",
         about: &reproduction.about,
-        counts: reproduction.counts(),
+        counts: reproduction.counts(false),
+        ours: reproduction.counts(true),
         documents: documents.collect(),
         not_measurable: &reproduction.not_measurable,
     })
@@ -118,6 +120,7 @@ mod tests {
                 text: "Polling answers sooner".to_owned(),
                 verdict: "holds".to_owned(),
                 tone: Tone::As,
+                ours: false,
                 figures: "−41 % against −42 %".to_owned(),
                 reason: String::new(),
             }],

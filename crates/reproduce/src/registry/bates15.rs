@@ -241,21 +241,28 @@ fn drivers() -> Experiment {
         measure: three,
         claims: vec![
             claim(
-                "Polling wins in I/Os per second",
+                "Polling does more I/Os per second",
                 "rate_iops",
                 "poll",
                 "interrupt",
                 Expect::AtLeast(1.05),
             ),
-            claim("Polling wins in the tail", "p99_ns", "poll", "interrupt", Expect::AtMost(0.95)),
             claim(
-                "The third driver is slightly behind polling in I/Os per second",
+                "Polling shortens the 99th percentile",
+                "p99_ns",
+                "poll",
+                "interrupt",
+                Expect::AtMost(0.95),
+            ),
+            claim(
+                "`adaptive`, which the document does not have, does about as many as polling",
                 "rate_iops",
                 "adaptive",
                 "poll",
                 Expect::Within(0.9, 1.03),
             )
-            .unless("A virtual machine ends some sleeps late, now and then by milliseconds."),
+            .unless("A virtual machine ends some sleeps late, now and then by milliseconds.")
+            .ours(),
         ],
         plot: Plot::Bars(
             Unit::Time,
@@ -285,10 +292,11 @@ fn load() -> Experiment {
                 Expect::AtLeast(1.0),
             ),
             Claim::new(
-                "The third driver has no higher load than polling",
+                "`adaptive`, which the document does not have, has no higher load than polling",
                 ratio(cpu("adaptive"), cpu("poll")),
                 Expect::AtMost(1.02),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Bars(
             Unit::Percent,
@@ -335,7 +343,7 @@ fn mixes() -> Experiment {
                 author), and other mixes (a reader).",
         here: "4 KiB at random, one at a time, with 0, 30 and 50 % writes, on a software SSD with \
                times of flash memory, every block of which has been written before. Shown are the \
-               reads only: the mean, and the time that 99.9 % keep.",
+               reads only: the mean, and the 99.9th percentile.",
         leg: Leg::Machine,
         measure,
         claims: vec![
@@ -355,7 +363,7 @@ fn mixes() -> Experiment {
             )
             .unless("At depth 1 few reads meet a program: less than 1 in 100."),
             Claim::new(
-                "With 30 % writes the median read is still sooner back by polling",
+                "With 30 % writes the median read is still faster by polling",
                 ratio(figure("70", "poll", "p50_ns"), figure("70", "interrupt", "p50_ns")),
                 Expect::AtMost(1.0),
             ),
@@ -417,7 +425,7 @@ fn stalls() -> Experiment {
                 2.0,
             ),
             Claim::new(
-                "The worst read waits for an erase: 2 ms or more, where a program takes 0.6 ms",
+                "The worst read waits for an erase: 2 ms or more; programming a page takes 0.6 ms",
                 value(figure("beside", "max_ns")),
                 Expect::AtLeast(2e6),
             ),

@@ -63,7 +63,7 @@ fn fast12_ways() -> Experiment {
         document: Document::Fast12,
         place: "Figure 1",
         title: "The kernel's synchronous and asynchronous way",
-        question: "By how much is a polled read sooner back in the kernel itself?",
+        question: "By how much is a polled read faster in the kernel itself?",
         there: "Linux 2.6.33 with two drivers of one device: the synchronous one polls and is \
                 called directly, the asynchronous one takes interrupts and is called by the \
                 block layer's queue.",
@@ -150,23 +150,23 @@ fn lkml13_interrupts() -> Experiment {
         id: "lkml13-guest-interrupts",
         document: Document::Lkml13,
         place: "RFC and reply",
-        title: "What polling does without",
-        question: "Is a polled read without an interrupt and without a context switch?",
-        there: "The patch keeps the device's interrupts on, and saves the sleep. The reply counts \
-                2 million context switches a second by interrupt.",
+        title: "Interrupts for each read",
+        question: "Does a polled read raise an interrupt?",
+        there: "The RFC's patch keeps the device's interrupts on, and saves the sleep. Later kernels \
+                poll on queues without interrupts.",
         here: "The reads of lkml13-guest-poll: interrupts of the device's vectors, from \
                /proc/interrupts, for each read that the kernel counted.",
         leg: Leg::Guest,
         measure: both,
         claims: vec![
             Claim::new(
-                "A read by interrupt takes one",
+                "A read by interrupt raises one interrupt",
                 value(of("interrupt", "interrupts_ratio")),
                 Expect::Within(0.7, 1.3),
             )
             .unless("On a slow CPU several completions may share an interrupt."),
             Claim::new(
-                "A polled read takes none",
+                "A polled read raises none today",
                 value(of("poll", "interrupts_ratio")),
                 Expect::AtMost(0.05),
             ),

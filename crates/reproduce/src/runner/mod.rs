@@ -327,6 +327,11 @@ impl<'a> Bench<'a> {
         self.simulated(label, &[&args[..], &["--replay", &directory]].concat())
     }
 
+    /// Whether the run is a short one.
+    pub fn is_quick(&self) -> bool {
+        self.target.cell_s < 0.5
+    }
+
     /// Runs a command for a cell's time.
     fn timed(&mut self, args: &[&str]) -> Result<Value, RunError> {
         let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());

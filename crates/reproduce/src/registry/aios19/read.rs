@@ -345,7 +345,7 @@ fn threads(model: &'static str) -> Experiment {
             .there(value("fio/read-iops-gain"))
             .unless(
                 "By interrupt a read here takes as long as the wake-up, some tens of microseconds \
-                 in a virtual machine; the steps that overlap take a fraction of one.",
+                 in a virtual machine; the steps that overlap take less than 1 µs.",
             ),
             Claim::new(
                 if is_optane {
@@ -461,7 +461,7 @@ fn duplicates() -> Experiment {
         there: "The page is put into the page cache after its request was submitted. Two threads \
                 that miss it at the same time may both read it. That is harmless and rare: the \
                 second one throws its page away.",
-        here: "A page is claimed before its request is sent, with a lock of one chain; only its \
+        here: "A page is claimed before its request is sent, with a lock on one hash bucket; only its \
                queues and counters are kept later. So nobody reads it twice: the second thread \
                waits for the first. The exception is a thread that waits for so long that it reads \
                past the cache. Eight threads read the same pages in the same order, the worst \

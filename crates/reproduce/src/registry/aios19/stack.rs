@@ -259,7 +259,7 @@ fn memory() -> Experiment {
         question: "How much memory does the stack need for each CPU and for each request?",
         there: "For each CPU the kernel's block layer has 412 KiB of requests. The asynchronous \
                 stack has 192 KiB of requests (LBIO) and 256 KiB of free pages. A request of 128 \
-                KiB takes 6,104 bytes there and 4,800 bytes here.",
+                KiB takes 6,104 bytes in the kernel's block layer, and 4,800 in LBIO.",
         here: "Memory that the device may reach, counted by its allocator: four threads that read \
                a file, less one thread, divided by three. That is the two queue pairs of a thread \
                (one is polled, one has an interrupt), its pool of mapped pages and its buffers. A \

@@ -22,7 +22,9 @@ fn append(
     waits: &str,
 ) -> Result<(), RunError> {
     let bs = format!("{kib}k");
-    let args = ["--rw", "write", "--bs", &bs, "--size", "384m", "--fsync", "1"];
+    // A cache that is full by the end of the warm-up: new memory from a hypervisor may take longer
+    // than the write.
+    let args = ["--rw", "write", "--bs", &bs, "--size", "384m", "--fsync", "1", "--cache", "8m"];
     let args = [&args[..], &["--commit-overlap", waits]].concat();
     let file = name.replace(['/', ' ', '+', ','], "");
     let device = image.file("optane", &file);
@@ -41,11 +43,9 @@ fn anatomy() -> Experiment {
             append(bench, &image, order, "4", order)?;
             let of = |key: &str| bench.last(&format!("{order}/poll/{key}"));
             let (write, whole) = (of("typical_ns"), of("durable_ns"));
-            let device = bench.last("raw/poll/typical_ns").map(|ns| 3.0 * ns);
-            if let (Some(write), Some(whole), Some(device)) = (write, whole, device) {
+            if let Some((write, whole)) = write.zip(whole) {
                 bench.add(format!("{order}/write_ns"), write);
                 bench.add(format!("{order}/fsync_ns"), whole - write);
-                bench.add(format!("{order}/beyond_ns"), whole - device);
             }
             let of = |key: &str| bench.last(&format!("{order}/poll/{key}"));
             let blocks = of("log_blocks_count").zip(of("commits_count").filter(|n| *n > 0.0));
@@ -93,12 +93,6 @@ fn anatomy() -> Experiment {
                 Expect::AtMost(0.70),
             )
             .there(ratio("fsync/aios", "fsync/vanilla")),
-            Claim::new(
-                "The overlapped order takes less time than three device writes one after the \
-                 other, which the classic order waits for",
-                value("all/beyond_ns"),
-                Expect::AtMost(0.0),
-            ),
             Claim::new(
                 "Both orders write about as many blocks of the log for each commit: nothing is \
                  left out",

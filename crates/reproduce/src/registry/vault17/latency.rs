@@ -49,7 +49,7 @@ fn table() -> Experiment {
             )
             .there(ratio("iops/poll", "iops/interrupt")),
             Claim::new(
-                "Half the mean as the sleep is as quick as polling all the time",
+                "Sleeping for half the mean device time is as quick as polling all the time",
                 ratio("t/hybrid/mean_ns", "t/poll/mean_ns"),
                 Expect::AtMost(1.05),
             )
@@ -223,7 +223,7 @@ fn cpu() -> Experiment {
                  and the kernel counts some of that as the thread's time.",
             ),
             Claim::new(
-                "Half the mean as the sleep uses little more than half of polling's CPU",
+                "Sleeping for half the mean uses little more than half of polling's CPU",
                 ratio("c/hybrid/cpu_percent", "c/poll/cpu_percent"),
                 Expect::AtMostThere,
             )

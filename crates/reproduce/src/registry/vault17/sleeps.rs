@@ -60,14 +60,14 @@ fn fixed_claims(label: &str, at: [&str; 3], late: &'static str) -> Vec<Claim> {
             Expect::AtMost(1.0),
         ),
         Claim::new(
-            "Half the mean as the sleep is as quick as polling alone",
+            "Sleeping for half the mean device time is as quick as polling alone",
             mean("hybrid", "poll"),
             Expect::AtMost(1.05),
         )
         .there(ratio("latency/hybrid", "latency/poll"))
         .unless(late),
         Claim::new(
-            "Half the mean as the sleep uses at most 58 % of polling's CPU",
+            "Sleeping for half the mean takes 42 % off polling's CPU, or more",
             cpu("hybrid", "poll"),
             Expect::AtMostThere,
         )

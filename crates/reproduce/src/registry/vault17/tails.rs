@@ -40,7 +40,7 @@ fn idle() -> Experiment {
         document: Document::Vault17,
         place: "exceedance plots",
         title: "The slowest reads on an idle machine",
-        question: "Is a polled read sooner back even among the slowest few?",
+        question: "Is a polled read faster even among the slowest few?",
         there: "On an idle machine about 1 polled read in 6,000 is later than the read by \
                 interrupt of the same rank: the scheduler sees a CPU hog and now and then runs \
                 something else.",
@@ -111,7 +111,11 @@ fn loaded() -> Experiment {
                 value("later_one_in_count"),
                 Expect::AtMostThere,
             )
-            .there(value("tail/one-in-loaded")),
+            .there(value("tail/one-in-loaded"))
+            .unless(
+                "By interrupt reads are late as well: newer kernels (EEVDF, since Linux 6.6) do \
+                 not always prefer a thread that wakes up.",
+            ),
             Claim::new(
                 "The slowest polled read in 6,000 loses the CPU: it takes longer than 1 ms",
                 value("hog/poll/1/tail_ns"),
@@ -185,7 +189,7 @@ fn scheduler() -> Experiment {
         measure,
         claims: vec![
             Claim::new(
-                "SCHED_RR cures polling: 1 read in 6,000 is a tenth as late as without, or less",
+                "With SCHED_RR the slowest polled read in 6,000 takes at most a tenth of the time",
                 ratio(tail("poll", "rr:1"), tail("poll", "other")),
                 Expect::AtMost(0.1),
             )
@@ -200,9 +204,13 @@ fn scheduler() -> Experiment {
             )
             .unless("The hypervisor takes the CPU from all classes alike."),
             Claim::new(
-                "Without SCHED_RR hybrid polling has less of a tail than polling",
+                "Without SCHED_RR hybrid polling has a shorter tail than polling",
                 ratio("s/hybrid/other/1/p999_ns", tail("poll", "other")),
                 Expect::AtMost(1.0),
+            )
+            .unless(
+                "Newer kernels (EEVDF, since Linux 6.6) do not always prefer a thread that wakes \
+                 up: each sleep may last until the end of the other's time slice.",
             ),
             Claim::new(
                 "What was left open: a shorter time slice makes the late polled reads less late",

@@ -54,7 +54,8 @@ fn driver() -> Experiment {
             .there(value("latency/user"))
             .unless("The hypervisor's interruptions are in the mean."),
             Claim::new(
-                "A polled read in user space takes at least 47 % less than by interrupt",
+                "In our driver polling takes at least 47 % less than the interrupt (the talk: than the \
+                 kernel's, see vault17-guest-user)",
                 ratio("user/poll/mean_ns", "user/interrupt/mean_ns"),
                 Expect::AtMostThere,
             )
@@ -134,7 +135,7 @@ fn tail() -> Experiment {
                 Expect::AtMost(1.1),
             ),
             Claim::new(
-                "A driver that sees that others want the CPU has less of a tail",
+                "A driver that sees that others want the CPU has a shorter tail",
                 ratio("hog/auto/1/p999_ns", "hog/poll/1/tail_ns"),
                 Expect::AtMost(1.0),
             )
@@ -194,7 +195,10 @@ fn per_io() -> Experiment {
         ],
         plot: Plot::Bars(
             Unit::Time,
-            vec![Series::new("512 B, polled", small), Series::new("128 KiB, as named", large)],
+            vec![
+                Series::new("512 B, polled", small),
+                Series::new("128 KiB, waiting as in the legend", large),
+            ],
         ),
     }
 }
