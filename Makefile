@@ -25,7 +25,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 # cargo-nextest, cargo-deny and cargo-llvm-cov, where setup-test puts them.
 export PATH := $(abspath $(TARGET))/tools/bin:$(PATH)
-SECONDS := 10
+SECONDS := 15
 STATES := 100000
 ROUNDS := 1000
 SEED := 1

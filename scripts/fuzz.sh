@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fuzz.sh [SECONDS] [TARGET]: builds the fuzzers (fuzz/) and runs each, or TARGET, for SECONDS (10).
+# fuzz.sh [SECONDS] [TARGET]: builds the fuzzers (fuzz/) and runs each, or TARGET, for SECONDS (15).
 #
 # libFuzzer needs of the compiler only coverage instrumentation, which stable Rust has behind flags
 # of LLVM's: neither a nightly compiler nor cargo-fuzz. What a run learns stays in
@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=${1:-10}
+seconds=${1:-15}
 all=(ssd driver job uri served user ext4)
 targets=("${@:2:1}")
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")

@@ -152,8 +152,8 @@ fn lkml13_interrupts() -> Experiment {
         place: "RFC and reply",
         title: "Interrupts for each read",
         question: "Does a polled read raise an interrupt?",
-        there: "The RFC's patch keeps the device's interrupts on, and saves the sleep. Later kernels \
-                poll on queues without interrupts.",
+        there: "The RFC's patch keeps the device's interrupts on, and saves the sleep. Later \
+                kernels poll on queues without interrupts.",
         here: "The reads of lkml13-guest-poll: interrupts of the device's vectors, from \
                /proc/interrupts, for each read that the kernel counted.",
         leg: Leg::Guest,

@@ -461,8 +461,8 @@ fn duplicates() -> Experiment {
         there: "The page is put into the page cache after its request was submitted. Two threads \
                 that miss it at the same time may both read it. That is harmless and rare: the \
                 second one throws its page away.",
-        here: "A page is claimed before its request is sent, with a lock on one hash bucket; only its \
-               queues and counters are kept later. So nobody reads it twice: the second thread \
+        here: "A page is claimed before its request is sent, with a lock on one hash bucket; only \
+               its queues and counters are kept later. So nobody reads it twice: the second thread \
                waits for the first. The exception is a thread that waits for so long that it reads \
                past the cache. Eight threads read the same pages in the same order, the worst \
                case, through a cache of 8 MiB; both are counted, in percent of the pages read.",

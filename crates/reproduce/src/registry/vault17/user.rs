@@ -54,8 +54,8 @@ fn driver() -> Experiment {
             .there(value("latency/user"))
             .unless("The hypervisor's interruptions are in the mean."),
             Claim::new(
-                "In our driver polling takes at least 47 % less than the interrupt (the talk: than the \
-                 kernel's, see vault17-guest-user)",
+                "In our driver polling takes at least 47 % less than the interrupt (the talk: than \
+                 the kernel's, see vault17-guest-user)",
                 ratio("user/poll/mean_ns", "user/interrupt/mean_ns"),
                 Expect::AtMostThere,
             )
