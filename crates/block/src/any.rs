@@ -98,6 +98,16 @@ impl Channel {
         }
     }
 
+    /// How often the device may have lost completed but unflushed writes since it was opened; 0 if
+    /// the kernel drives it. A flush for writes of other channels too means nothing if this has
+    /// changed since: each channel is told of a loss only once, by the failure of its next flush.
+    pub fn cache_losses(&self) -> u32 {
+        match self {
+            Self::Nvme(channel) => channel.cache_losses(),
+            Self::Kernel(_) => 0,
+        }
+    }
+
     /// The current estimate of the channel's policy; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
         match self {

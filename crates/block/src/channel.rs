@@ -392,6 +392,11 @@ impl NvmeChannel {
         Ok(slot)
     }
 
+    /// As [`Channel::cache_losses`](super::Channel::cache_losses).
+    pub(crate) fn cache_losses(&self) -> u32 {
+        self.polled.pair.controller().cache_losses()
+    }
+
     /// Whether the device has lost its volatile cache since a flush last failed for that: a flush
     /// no longer makes earlier writes durable, and must not succeed.
     fn has_lost_cache(&mut self) -> bool {

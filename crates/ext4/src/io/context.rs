@@ -11,14 +11,20 @@ use super::requests::{InFlight, RequestSet, log_set};
 use crate::cache::PageCache;
 use crate::error::Error;
 use meantime_block::{
-    BlockChannel, Channel, Done, Rejected, Request, RequestError, SubmitError, Ticket,
+    BlockChannel, Channel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::user_memory::UserMemory;
 use meantime_hw::{DmaBuf, DmaHeap};
+use meantime_nvme::{CommandError, Op};
 
 /// Yields of a thread before it waits for its device without them.
 const YIELDS: u32 = 2_000;
+
+/// Returns the error of a FLUSH after which writes may be lost.
+pub(crate) fn cache_lost() -> IoError {
+    IoError { op: Op::Flush, lba: 0, kind: CommandError::CacheLost.into() }
+}
 
 /// A channel, everything that is in flight on it, and the memory that its requests use. Exclusively
 /// owned by one thread at a time.
@@ -234,10 +240,20 @@ impl IoContext {
     /// Sends a FLUSH, and waits for it.
     ///
     /// # Errors
-    /// Fails if the FLUSH fails; what was not durable before may be lost.
+    /// Fails if the FLUSH fails, or one of the mount has failed before, or the device has lost its
+    /// cache since the mount: what was not durable before may be lost.
     pub(crate) fn flush(&mut self) -> Result<(), RequestError> {
         let number = self.flushes.begin();
-        let result = self.channel.flush();
+        let mut result = self.channel.flush();
+        // Read-ahead may have filled a short queue.
+        while matches!(result, Err(RequestError::Rejected(SubmitError::Full { .. })))
+            && self.in_flight.make_room(&mut self.channel)
+        {
+            result = self.channel.flush();
+        }
+        if result.is_ok() && !self.flushes.may_succeed(self.channel.cache_losses()) {
+            result = Err(cache_lost().into());
+        }
         self.flushes.end(number, result.is_ok());
         result
     }

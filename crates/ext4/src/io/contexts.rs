@@ -156,9 +156,8 @@ impl IoContexts {
             Err(_) => self.device.channel(&self.options),
             made => made,
         }?;
-        // From here on the channel is told of a cache loss. Counted before the channel sends
-        // anything.
-        self.shared.flushes.channel_made();
+        // Counted before the mount sends anything.
+        self.shared.flushes.may_succeed(channel.cache_losses());
         let user_memory = UserMemory::new(self.device.heap(), self.undo);
         let heap = self.device.heap();
         let mut io = IoContext::new(channel, heap, self.pool_pages, user_memory, &self.shared);

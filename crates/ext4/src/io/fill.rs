@@ -88,7 +88,7 @@ pub(crate) enum For {
 /// Why a request was not sent. Its claims were abandoned.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// The queue is full: only for [read-ahead](For::Ahead).
+    /// The queue is full, and nothing is waited for: always so for [read-ahead](For::Ahead).
     Full,
     /// No page is available: read past the cache.
     NoPage,

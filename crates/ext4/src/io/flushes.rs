@@ -1,17 +1,17 @@
 //! Which FLUSH has made which writes durable, on a device with a volatile cache (rule 18 of
 //! `docs/ordering.md`).
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The FLUSHes of a mount, numbered from 1 as they begin. A FLUSH is for all channels: when it
-/// succeeds, every write is durable that had completed on any of them before it began. Writes older
-/// than the FLUSH's channel do not count: that channel was not told of an earlier loss of the
-/// cache.
+/// succeeds, every write is durable that had completed on any of them before it began. After one
+/// has failed, or the device has lost its cache, none succeeds any more ([`Flushes::may_succeed`]).
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     begun: AtomicU64,
-    /// The value of `begun` when the last channel was made, which counts as a FLUSH.
-    newest_channel: AtomicU64,
+    /// The device's losses of its cache before the mount.
+    losses_before: OnceLock<u32>,
     /// The highest number of a successful FLUSH, and of a failed one.
     done: AtomicU64,
     failed: AtomicU64,
@@ -45,10 +45,13 @@ impl Flushes {
         self.landed.load(Ordering::SeqCst)
     }
 
-    /// Records a new channel, which has sent nothing: no FLUSH of it makes earlier writes durable.
-    pub(crate) fn channel_made(&self) {
-        let number = self.begin();
-        self.newest_channel.fetch_max(number, Ordering::SeqCst);
+    /// Returns whether a FLUSH that the device completed has made earlier writes durable, on a
+    /// device that has lost its cache `losses` times (the first number given is that before the
+    /// mount). A channel's FLUSH fails once for each loss, and a channel made after it knows
+    /// nothing of it, so a later success says nothing of writes before the loss.
+    pub(crate) fn may_succeed(&self, losses: u32) -> bool {
+        *self.losses_before.get_or_init(|| losses) == losses
+            && self.failed.load(Ordering::SeqCst) == 0
     }
 
     /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `note_write`: if a
@@ -69,10 +72,7 @@ impl Flushes {
     pub(crate) fn durability(&self, number: u64) -> Durability {
         if self.failed.load(Ordering::SeqCst) >= number.max(1) {
             Durability::Unknown
-        } else if number == 0
-            || self.done.load(Ordering::SeqCst) >= number
-                && self.newest_channel.load(Ordering::SeqCst) < number
-        {
+        } else if number == 0 || self.done.load(Ordering::SeqCst) >= number {
             Durability::Durable
         } else {
             Durability::Open
@@ -104,16 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_made_later_says_nothing_of_what_was_before() {
+    fn none_succeeds_after_a_failure_or_a_loss() {
         let flushes = Flushes::default();
-        let early = flushes.note_write();
-        flushes.channel_made();
-        let late = flushes.note_write();
-        flushes.end(flushes.begin(), true);
-        assert_eq!(
-            (flushes.durability(early), flushes.durability(late)),
-            (Durability::Open, Durability::Durable)
-        );
+        // Losses before the mount do not count.
+        assert!(flushes.may_succeed(3) && flushes.may_succeed(3));
+        assert!(!flushes.may_succeed(4));
+        flushes.end(flushes.begin(), false);
+        assert!(!flushes.may_succeed(3));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod source;
 pub(crate) mod target;
 
 pub(crate) use buffers::CHUNK_BYTES;
-pub(crate) use context::IoContext;
+pub(crate) use context::{IoContext, cache_lost};
 pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;

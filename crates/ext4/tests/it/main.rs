@@ -2,6 +2,7 @@
 
 mod broken;
 mod by_inode;
+mod cache_loss;
 mod check;
 mod fast_commit;
 mod fast_commit_fsck;

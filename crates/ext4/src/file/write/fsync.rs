@@ -11,12 +11,10 @@ use crate::file::File;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Writable;
-use crate::io::{Durability, IoContext};
+use crate::io::{Durability, IoContext, cache_lost};
 use crate::journal::{self, Before, Sequence};
-use meantime_block::IoError;
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
-use meantime_nvme::{CommandError, Op};
 
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
@@ -26,7 +24,7 @@ impl Mount {
     /// `data_only`, the rest of the inode.
     ///
     /// # Errors
-    /// A write that failed in this call.
+    /// A write, a commit or a FLUSH that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
         let writer = self.for_writing()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
@@ -108,10 +106,7 @@ impl Mount {
         let flushed = match self.contexts.flushes().durability(landed) {
             Durability::Durable => Ok(()),
             Durability::Open => journal::flush(&mut *self.contexts.take()?, Before::Return),
-            Durability::Unknown => {
-                let kind = CommandError::CacheLost.into();
-                Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
-            }
+            Durability::Unknown => Err(Error::from_io(cache_lost())),
         };
         // Noted before `flushed` changes: a thread that skips this flush reports the failure.
         if let Err(error) = &flushed {
