@@ -46,8 +46,6 @@ pub(super) struct Commit {
 pub(super) enum Begun {
     /// The commit was begun and has to be finished.
     Commit(Commit),
-    /// There is nothing to commit.
-    Nothing,
     /// The log has no room for the next transaction, or has to be empty before it is written: a
     /// checkpoint comes first.
     NoRoom,
@@ -89,9 +87,8 @@ impl Lead<'_> {
             if matches!(supersede, Supersede::WhenHome) {
                 return Ok(Begun::NoRoom);
             }
-            open.closed.pop_front()
+            open.closed.pop_front().ok_or(Error::Invalid("a transaction was never closed"))?
         };
-        let Some(transaction) = transaction else { return Ok(Begun::Nothing) };
         if let Supersede::Apart(place) = supersede {
             self.end_log_with(place, io)?;
         }
@@ -225,7 +222,7 @@ impl Journal {
             let mut lead = match self.turn(&goal)? {
                 Turn::Reached => return Ok(()),
                 Turn::Others(mut leader) => {
-                    // A commit, or a fast one, may begin only when all data have completed.
+                    // In the classic order, and for a fast commit, all data come first.
                     if !overlap.data || self.fast {
                         own.wait(io);
                     }
@@ -285,7 +282,6 @@ impl Journal {
                     device::finish_data(|| own.wait(io));
                     lead.finish(commit, io, || own.finish_pages())?;
                 }
-                Begun::Nothing => {}
                 Begun::NoRoom => {
                     drop(lead);
                     own.wait(io);
@@ -319,7 +315,6 @@ impl Journal {
                         return;
                     }
                 }
-                Ok(Begun::Nothing) => {}
                 Ok(Begun::NoRoom) | Err(_) => return,
             }
         }

@@ -1,5 +1,5 @@
-//! The log device: all device operations of the journal whose order or content a rule of
-//! `docs/ordering.md` governs. Each function keeps one rule, which its comment names.
+//! The log device: what the journal does whose order or content a rule of `docs/ordering.md`
+//! governs, where a test can break the rule. Each function keeps one rule, which its comment names.
 //!
 //! The rest of the journal knows no broken rules. Tests replace these functions by those of
 //! `broken.rs`, which break one rule at a time (feature `broken-rules`).
