@@ -426,7 +426,8 @@ impl<S: Sharing> AsyncFile<S> {
         }
     }
 
-    /// Submits reads for the missing pages of `pages`, and does the work that fits into the gap.
+    /// Submits reads for the missing pages of `pages`, and does the work that can wait: in the gap,
+    /// unless the executor is collecting requests, and rings the doorbell later.
     fn begin<'a>(
         &'a self,
         read: &mut CachedRead<'_, '_, '_>,

@@ -13,7 +13,7 @@ pub struct Overlap {
     /// Takes pages from a pool of mapped ones, refilled in the gap (`pool`). Otherwise each comes
     /// from the heap when it is needed.
     pub pool: bool,
-    /// Maintains the cache's queues, and evicts, in the gap (`lazy-insert`). Otherwise before the
+    /// Maintains the cache's replacement queues in the gap (`lazy-insert`). Otherwise before the
     /// request is sent.
     pub lazy_insert: bool,
     /// Unmaps a user's buffer that was lent to the device for a direct read in the gap of a later
@@ -69,7 +69,8 @@ impl Default for CommitOverlap {
 pub struct MountOptions {
     /// The memory of the page cache, in bytes; at least 1 MiB. In addition, metadata and names take
     /// about a sixteenth of that each, and a mount keeps up to one inode per 4 KiB of it in memory
-    /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each).
+    /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each). On a mount for
+    /// writing each of them also keeps the file's extents, once they were needed.
     pub cache_bytes: usize,
     /// The wait policy of reads that name none; `None`: `poll`, or `interrupt` if the device cannot
     /// be polled.

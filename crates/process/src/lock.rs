@@ -49,7 +49,7 @@ ranks! {
     FileMapping,
     /// (No lock.) Pages that a thread reads into the cache.
     PagesFilling,
-    /// (No lock.) Pages on their way to the device.
+    /// (No lock.) Pages that writeback has taken, until their data are on the device.
     PagesInFlight,
     /// The threads of a mount for writing.
     Threads,

@@ -254,7 +254,7 @@ impl PageCache {
         self.table.visit(hit.0);
     }
 
-    /// Claims page `index` of `file`. The caller should already have a page to read it into.
+    /// Claims page `index` of `file`.
     pub fn claim(&self, file: u64, index: u64) -> Claiming {
         let mut slots = lock(&self.slots);
         self.claim_in(&mut slots, file, index)

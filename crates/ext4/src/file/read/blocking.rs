@@ -109,7 +109,7 @@ impl CachedRead<'_, '_, '_> {
             while io.in_flight().reads.len() < WINDOW {
                 match self.step(io.fills.claims()) {
                     Step::Send(stretch) if self.send(io, stretch) => {}
-                    // A completed request frees a page.
+                    // A completed request leaves a page that can be evicted.
                     Step::Send(_) => break,
                     Step::Gather(index, claim) => self.gather(io, index, claim),
                     Step::Private(index) => self.read_private(io, index),

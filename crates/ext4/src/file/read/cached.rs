@@ -1,9 +1,8 @@
 //! Reads through the page cache, overlapped with the device.
 //!
 //! Cached pages are copied without a lock. From the first missing page on, a [`CachedRead`] decides
-//! what comes next, [step](CachedRead::step) by step. Missing pages are claimed one by one, and
-//! sent as soon as a run on the device ends or is long enough, so the device works while the next
-//! ones are claimed. What can wait is done after that, *in the gap*: copying hits, the cache's
+//! what comes next, [step](CachedRead::step) by step. Missing pages are claimed, up to eight at a
+//! time, and sent at once, so the device works while the next ones are claimed. What can wait is done after that, *in the gap*: copying hits, the cache's
 //! queues, read-ahead. Then the requests are waited for one after another, and each is copied while
 //! the others are in flight. Pages that other readers are reading come last: then no reader waits
 //! for this one.
@@ -263,7 +262,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                     None => continue,
                 }
             };
-            // The first page is known to be missing.
+            // The first page was looked up already: it is missing, or claimed just now.
             let found = match index > self.first {
                 true => self.cache.look_up(self.ino, index),
                 false => LookUp::Absent,

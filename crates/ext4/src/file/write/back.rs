@@ -445,8 +445,8 @@ impl CollectedPages {
         self.part.inode.size().min(end)
     }
 
-    /// Checks whether everything overwrites data that the disk has, so that no metadata change, and
-    /// finds the blocks.
+    /// Checks whether everything overwrites data that the disk has, so that no metadata change is
+    /// needed, and finds its blocks.
     pub(super) fn find_in_place(&mut self, mount: &Mount) {
         if self.end(mount) > self.snapshot.metadata.size {
             return;
