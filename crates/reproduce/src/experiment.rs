@@ -72,7 +72,7 @@ impl Experiment {
     }
 }
 
-/// A quantity that a claim is about, by names of samples, or by keys of the document's numbers.
+/// A quantity of a claim or a plot, by names of samples, or by keys of the document's numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantity {
     /// One figure.
@@ -83,6 +83,12 @@ pub enum Quantity {
     Difference(String, String),
     /// The sum of the first two over the third.
     SumRatio(String, String, String),
+}
+
+impl<T: Into<String>> From<T> for Quantity {
+    fn from(name: T) -> Self {
+        Self::Value(name.into())
+    }
 }
 
 /// What a claim expects of its quantity.
@@ -164,24 +170,29 @@ pub(crate) fn difference(one: impl Into<String>, other: impl Into<String>) -> Qu
 pub struct Mark {
     /// Its name, or its place on the axis.
     pub name: String,
-    /// The figure's name.
-    pub here: String,
+    /// What is measured here; `None` if it is a number of the document only.
+    pub here: Option<Quantity>,
     /// The name of its standard deviation, drawn as a whisker instead of the samples' range.
     pub deviation: Option<String>,
     /// The document's number.
-    pub there: Option<String>,
+    pub there: Option<Quantity>,
 }
 
 impl Mark {
     /// Creates a mark; the document has no number for it.
-    pub fn new(name: impl Into<String>, here: impl Into<String>) -> Self {
-        Self { name: name.into(), here: here.into(), deviation: None, there: None }
+    pub fn new(name: impl Into<String>, here: impl Into<Quantity>) -> Self {
+        Self { name: name.into(), here: Some(here.into()), deviation: None, there: None }
+    }
+
+    /// Creates a mark for a number of the document that has no counterpart here.
+    pub fn theirs(name: impl Into<String>, there: impl Into<Quantity>) -> Self {
+        Self { name: name.into(), here: None, deviation: None, there: Some(there.into()) }
     }
 
     /// Adds the document's number.
     #[must_use]
-    pub fn there(mut self, key: impl Into<String>) -> Self {
-        self.there = Some(key.into());
+    pub fn there(mut self, there: impl Into<Quantity>) -> Self {
+        self.there = Some(there.into());
         self
     }
 
@@ -246,6 +257,16 @@ impl Plot {
 }
 
 impl Quantity {
+    /// Returns what it is if two ways do not differ; `None` if it compares none.
+    pub fn neutral(&self) -> Option<f64> {
+        match self {
+            Self::Value(name) if name.ends_with("gain_ratio") => Some(0.0),
+            Self::Value(_) => None,
+            Self::Difference(..) => Some(0.0),
+            Self::Ratio(..) | Self::SumRatio(..) => Some(1.0),
+        }
+    }
+
     /// Returns the names that it is made of.
     pub fn names(&self) -> Vec<&str> {
         match self {

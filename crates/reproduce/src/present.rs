@@ -83,6 +83,7 @@ fn claims(outcome: &Outcome, documents: &Documents) -> Vec<page::Claim> {
         }
         let tone = match judged.verdict {
             Verdict::Holds | Verdict::Consistent => Tone::As,
+            Verdict::Smaller => Tone::Less,
             Verdict::Fails | Verdict::Inconsistent => Tone::Unlike,
             _ => Tone::Open,
         };
@@ -125,6 +126,8 @@ enum Form {
     Share,
     /// A large ratio as a factor: × 7.1.
     Factor,
+    /// One in so many.
+    OneIn,
 }
 
 impl Form {
@@ -132,6 +135,7 @@ impl Form {
     fn of(quantity: &Quantity, value: f64) -> Self {
         match quantity {
             Quantity::Value(name) if name.ends_with("gain_ratio") => Self::Gain,
+            Quantity::Value(name) if name.ends_with("one_in_count") => Self::OneIn,
             Quantity::Value(name) => Self::Figure(unit_of(name)),
             Quantity::Difference(name, _) => match unit_of(name) {
                 Unit::Percent => Self::Points,
@@ -153,6 +157,7 @@ impl Form {
             Self::Gain => change(1.0 + value, 1.0),
             Self::Share => format!("{:.1} % of it", value * 100.0),
             Self::Factor => format!("× {value:.1}"),
+            Self::OneIn => format!("1 in {}", Unit::Count.text(value.round())),
         }
     }
 }
@@ -214,13 +219,18 @@ fn figure(
     measured: &Measured,
     documents: &Documents,
 ) -> page::Figure {
-    let samples = measured.samples(&mark.here);
-    let here = median(samples);
+    let samples = mark.here.as_ref().map(|here| here.samples(measured)).unwrap_or_default();
+    let here = median(&samples);
     let deviation = mark.deviation.as_ref().and_then(|name| median(measured.samples(name)));
-    let range = match (here, deviation) {
-        (Some(here), Some(deviation)) => Some((here - deviation, here + deviation)),
-        _ => (samples.len() > 1).then(|| range(samples)),
+    let spread = match deviation {
+        Some(deviation) => Some(page::Spread::Deviation(deviation)),
+        None if samples.len() > 1 => {
+            let (low, high) = range(&samples);
+            Some(page::Spread::Range(low, high))
+        }
+        None => None,
     };
-    let there = mark.there.as_ref().and_then(|key| documents.get(document, key));
-    page::Figure { name: mark.name.clone(), here, range, there: there.map(|number| number.value) }
+    let number = |key: &str| documents.get(document, key).map(|number| number.value);
+    let there = mark.there.as_ref().and_then(|there| there.of(number));
+    page::Figure { name: mark.name.clone(), here, spread, there }
 }

@@ -9,7 +9,7 @@ use meantime_report::run::ctime_utc;
 use meantime_reproduce::{Document, Experiment, Leg, Outcome};
 use serde_json::{Value, json};
 
-use crate::machine::{Machine, PROGRAM};
+use crate::machine::Machine;
 use crate::output;
 
 /// How to get the figures of the virtual machine.
@@ -49,7 +49,7 @@ pub(super) fn about(
         last = last.max(outcome.kept.ended_s);
     }
     let mut lines = vec![format!(
-        "{PROGRAM} · {repetitions} repetitions of each experiment, {cell_s} s for each cell; \
+        "{repetitions} repetitions of each experiment, {cell_s} s for each cell; \
          figures are medians, with the range of the repetitions"
     )];
     if last > 0 {
@@ -73,6 +73,7 @@ pub(super) fn claims(reproduction: &Reproduction) -> String {
             for claim in &entry.claims {
                 let sign = match claim.tone {
                     Tone::As => "✓",
+                    Tone::Less => "≈",
                     Tone::Unlike => "✗",
                     Tone::Open => "?",
                 };

@@ -33,7 +33,7 @@ fn names(series: &[Series]) -> Vec<String> {
 /// Returns the ends of an axis over figures with their ranges and the document's numbers.
 fn all_values(series: &[Series]) -> impl Iterator<Item = f64> + Clone {
     series.iter().flat_map(|series| &series.figures).flat_map(|figure| {
-        [figure.here, figure.there, figure.range.map(|(_, high)| high)].into_iter().flatten()
+        [figure.here, figure.there, figure.whisker().map(|(_, high)| high)].into_iter().flatten()
     })
 }
 
@@ -145,7 +145,7 @@ fn bars(title: &str, unit: Unit, series: &[Series]) -> Option<(Legend, Element)>
                 inside.push(rect(&class, (left, right), (UP.0, y.place(here)), &tip));
             }
             let middle = (left + right) / 2.0;
-            if let Some((low, high)) = figure.range {
+            if let Some((low, high)) = figure.whisker() {
                 let (low, high) = (y.place(low.max(0.0)), y.place(high));
                 inside.push(line("range", (middle, low), (middle, high)));
                 for end in [low, high] {
@@ -239,7 +239,7 @@ fn lines(
         for figure in &one.figures {
             let Some((at, here)) = number(figure).zip(figure.here) else { continue };
             let at = x.place(at);
-            if let Some((low, high)) = figure.range {
+            if let Some((low, high)) = figure.whisker() {
                 inside.push(line("range", (at, y.place(low.max(0.0))), (at, y.place(high))));
             }
             let marker = style.marker((at, y.place(here)));

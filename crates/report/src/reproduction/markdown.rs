@@ -6,7 +6,7 @@ use super::{Entry, Reproduction};
 
 /// Returns the results as Markdown.
 pub fn markdown(reproduction: &Reproduction) -> String {
-    let [as_there, unlike, open] = reproduction.counts(false);
+    let [as_there, less, unlike, open] = reproduction.counts(false);
     let ours = reproduction.counts(true);
     let mut out = String::new();
     for line in &reproduction.about {
@@ -14,13 +14,15 @@ pub fn markdown(reproduction: &Reproduction) -> String {
     }
     let _ = writeln!(
         out,
-        "\nOf the documents' {} claims {as_there} hold, {unlike} do not, {open} are open. Of {} \
-         expectations of our own, about what they leave open, {} hold, {} do not, {} are open.",
-        as_there + unlike + open,
+        "\nOf the documents' {} claims {as_there} hold, {less} have the same direction and are \
+         smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, about what \
+         they leave open, {} hold, {} are smaller, {} do not hold, {} are open.",
+        as_there + less + unlike + open,
         ours.iter().sum::<usize>(),
         ours[0],
         ours[1],
-        ours[2]
+        ours[2],
+        ours[3]
     );
     for part in &reproduction.documents {
         let _ = writeln!(out, "\n## {}\n", part.title);

@@ -91,6 +91,8 @@ impl Claim {
 pub enum Tone {
     /// As in the document.
     As,
+    /// In the document's direction, but by less.
+    Less,
     /// Not as in the document.
     Unlike,
     /// Unknown.
@@ -102,6 +104,7 @@ impl Tone {
     fn class(self) -> &'static str {
         match self {
             Self::As => "as",
+            Self::Less => "less",
             Self::Unlike => "unlike",
             Self::Open => "open",
         }
@@ -110,6 +113,7 @@ impl Tone {
     fn sign(self) -> &'static str {
         match self {
             Self::As => "✓",
+            Self::Less => "≈",
             Self::Unlike => "✗",
             Self::Open => "?",
         }
@@ -163,15 +167,24 @@ impl Unit {
     }
 }
 
-/// A figure: ours, its range, and the document's.
+/// How far the figures behind a median are apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Spread {
+    /// The least and the most of the repetitions.
+    Range(f64, f64),
+    /// The standard deviation of the I/Os.
+    Deviation(f64),
+}
+
+/// A figure: ours, its spread, and the document's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figure {
     /// Its name, or its place on the axis.
     pub name: String,
     /// The median of the repetitions.
     pub here: Option<f64>,
-    /// The least and the most; or one standard deviation on either side.
-    pub range: Option<(f64, f64)>,
+    /// How far the figures behind it are apart.
+    pub spread: Option<Spread>,
     /// The document's.
     pub there: Option<f64>,
 }
@@ -207,6 +220,16 @@ impl Default for Picture {
     }
 }
 
+impl Figure {
+    /// Returns the ends of its whisker.
+    fn whisker(&self) -> Option<(f64, f64)> {
+        Some(match self.spread? {
+            Spread::Range(low, high) => (low, high),
+            Spread::Deviation(deviation) => (self.here? - deviation, self.here? + deviation),
+        })
+    }
+}
+
 impl Picture {
     fn series(&self) -> &[Series] {
         match self {
@@ -226,11 +249,11 @@ impl Picture {
 }
 
 impl Reproduction {
-    /// Counts the claims by tone: as in the document, unlike it, open.
-    fn counts(&self, ours: bool) -> [usize; 3] {
+    /// Counts the claims by tone: as in the document, less, unlike it, open.
+    fn counts(&self, ours: bool) -> [usize; 4] {
         let entries = || self.documents.iter().flat_map(|part| &part.entries);
         let claims = || entries().flat_map(|entry| &entry.claims);
         let count = |tone| claims().filter(|one| one.ours == ours && one.tone == tone).count();
-        [Tone::As, Tone::Unlike, Tone::Open].map(count)
+        [Tone::As, Tone::Less, Tone::Unlike, Tone::Open].map(count)
     }
 }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::{Entry, Figure, Part, Reproduction, Series, Unit, drawing};
+use super::{Entry, Figure, Part, Reproduction, Series, Spread, Unit, drawing};
 use crate::figures::none;
 use crate::view::{self, Cell, Group, Head, Legend, Row, Table};
 
@@ -12,8 +12,8 @@ struct Page<'a> {
     generator: &'a str,
     title: &'static str,
     about: &'a [String],
-    counts: [usize; 3],
-    ours: [usize; 3],
+    counts: [usize; 4],
+    ours: [usize; 4],
     documents: Vec<Shown<'a>>,
     not_measurable: &'a [(String, String)],
 }
@@ -53,7 +53,7 @@ fn shown(entry: &Entry) -> ShownEntry<'_> {
     ShownEntry { entry, legend, plot, table: table(entry) }
 }
 
-/// Returns the figures in rows: ours, the range of the repetitions, the document's.
+/// Returns the figures in rows: ours, their spread, the document's.
 fn table(entry: &Entry) -> Option<Table> {
     let series = entry.picture.series();
     if series.iter().all(|one| one.figures.is_empty()) {
@@ -61,16 +61,16 @@ fn table(entry: &Entry) -> Option<Table> {
     }
     let unit = entry.picture.unit();
     let any = |of: fn(&Figure) -> bool| series.iter().flat_map(|one| &one.figures).any(of);
-    let (has_range, has_there) =
-        (any(|figure| figure.range.is_some()), any(|figure| figure.there.is_some()));
+    let (has_spread, has_there) =
+        (any(|figure| figure.spread.is_some()), any(|figure| figure.there.is_some()));
     let head = |text: &str| Head { text: text.to_owned(), ..Head::default() };
     let mut heads = vec![head("here")];
-    heads.extend(has_range.then(|| head("range")));
+    heads.extend(has_spread.then(|| head("spread")));
     heads.extend(has_there.then(|| head("the document")));
     let rows = |one: &Series| {
         let row = |figure: &Figure| Row {
             name: figure.name.clone(),
-            cells: cells(unit, figure, has_range, has_there),
+            cells: cells(unit, figure, has_spread, has_there),
             ..Row::default()
         };
         one.figures.iter().map(row).collect()
@@ -87,13 +87,14 @@ fn table(entry: &Entry) -> Option<Table> {
     })
 }
 
-fn cells(unit: Unit, figure: &Figure, has_range: bool, has_there: bool) -> Vec<Cell> {
+fn cells(unit: Unit, figure: &Figure, has_spread: bool, has_there: bool) -> Vec<Cell> {
     let text = |value: Option<f64>| value.map_or_else(none, |value| unit.text(value));
-    let range = figure
-        .range
-        .map_or_else(none, |(low, high)| format!("{} – {}", unit.text(low), unit.text(high)));
+    let spread = figure.spread.map_or_else(none, |spread| match spread {
+        Spread::Range(low, high) => format!("{} – {}", unit.text(low), unit.text(high)),
+        Spread::Deviation(deviation) => format!("± {}", unit.text(deviation)),
+    });
     let mut cells: Vec<Cell> = vec![text(figure.here).into()];
-    cells.extend(has_range.then(|| range.into()));
+    cells.extend(has_spread.then(|| spread.into()));
     cells.extend(has_there.then(|| text(figure.there).into()));
     cells
 }
@@ -107,7 +108,7 @@ mod tests {
         Figure {
             name: name.to_owned(),
             here: Some(here),
-            range: Some((here * 0.9, here * 1.1)),
+            spread: Some(Spread::Range(here * 0.9, here * 1.1)),
             there,
         }
     }

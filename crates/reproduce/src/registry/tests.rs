@@ -292,9 +292,9 @@ fn every_figure_and_number_is_there() {
             there.extend(claim.there.iter().flat_map(|quantity| quantity.names()));
         }
         for mark in experiment.plot.series().iter().flat_map(|series| &series.marks) {
-            here.insert(mark.here.as_str());
+            here.extend(mark.here.iter().flat_map(|quantity| quantity.names()));
             here.extend(mark.deviation.as_deref());
-            there.extend(mark.there.as_deref());
+            there.extend(mark.there.iter().flat_map(|quantity| quantity.names()));
         }
         for name in here {
             assert!(!measured.samples(name).is_empty(), "{id}: {name} is not measured");

@@ -79,6 +79,8 @@ pub struct Bench<'a> {
     runner: &'a mut dyn Runner,
     target: &'a Target,
     measured: Measured,
+    /// Time for each cell, in seconds.
+    cell_s: f64,
     /// The boots that it used.
     booted: Vec<Booted>,
     /// Files to remove at the end.
@@ -100,6 +102,7 @@ impl<'a> Bench<'a> {
             runner,
             target,
             measured: Measured::default(),
+            cell_s: target.cell_s,
             booted: Vec::new(),
             temporary: Vec::new(),
         }
@@ -327,6 +330,14 @@ impl<'a> Bench<'a> {
         self.simulated(label, &[&args[..], &["--replay", &directory]].concat())
     }
 
+    /// Gives each further cell of the repetition so many times the time, unless the run is a short
+    /// one: for what happens to few I/Os only.
+    pub fn take_longer(&mut self, times: f64) {
+        if !self.is_quick() {
+            self.cell_s = self.target.cell_s * times;
+        }
+    }
+
     /// Whether the run is a short one.
     pub fn is_quick(&self) -> bool {
         self.target.cell_s < 0.5
@@ -334,7 +345,7 @@ impl<'a> Bench<'a> {
 
     /// Runs a command for a cell's time.
     fn timed(&mut self, args: &[&str]) -> Result<Value, RunError> {
-        let runtime = format!("{}ms", (self.target.cell_s * 1e3).round());
+        let runtime = format!("{}ms", (self.cell_s * 1e3).round());
         self.json(&[args, &["--runtime", &runtime]].concat())
     }
 

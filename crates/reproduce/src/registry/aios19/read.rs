@@ -187,8 +187,7 @@ fn levels() -> Experiment {
                 "A pool of mapped pages shortens the software's part",
                 ratio(over("+ page pool"), over("+ preload")),
                 Expect::AtMost(1.0),
-            )
-            .there(ratio("read/page-aios", "read/page-vanilla")),
+            ),
             Claim::new(
                 "Inserting a page into the cache while the device works shortens the software's \
                  part",

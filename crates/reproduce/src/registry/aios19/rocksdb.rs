@@ -48,11 +48,6 @@ fn run(
     Ok(text.lines().filter(|line| line.contains(" micros/op ")).filter_map(rate).next_back())
 }
 
-fn line(order: &'static str, name: &str) -> Series {
-    let mark = move |threads: &str| Mark::new(threads, format!("{threads}/{order}_per_second"));
-    Series::new(name, THREADS.map(mark))
-}
-
 fn gains(bench: &mut Bench<'_>, threads: &str) {
     let of = |order: &str| format!("{threads}/{order}_per_second");
     add_gain(bench, &format!("{threads}/gain_ratio"), &of("all"), &of("none"));
@@ -60,13 +55,14 @@ fn gains(bench: &mut Bench<'_>, threads: &str) {
     bench.add_ratio(format!("{threads}/times_ratio"), &of("all"), &of("none"));
 }
 
-fn plot() -> Plot {
-    Plot::Lines(
-        Unit::Rate,
-        "threads",
-        true,
-        ORDERS.map(|(order, name, _)| line(order, name)).to_vec(),
-    )
+/// The gains by threads, beside the document's.
+fn plot(benchmark: &str) -> Plot {
+    let mark = |threads: &str| {
+        Mark::new(threads, format!("{threads}/times_ratio"))
+            .there(format!("rocksdb/{benchmark}/{threads}"))
+    };
+    let gains = Series::new("overlapped over classic order", THREADS.map(mark));
+    Plot::Lines(Unit::Ratio, "threads", true, vec![gains])
 }
 
 fn read() -> Experiment {
@@ -134,7 +130,7 @@ fn read() -> Experiment {
             .there(value("rocksdb/readrandom/16"))
             .unless("With 16 threads on few CPUs the CPUs are the limit in both orders."),
         ],
-        plot: plot(),
+        plot: plot("readrandom"),
     }
 }
 
@@ -186,6 +182,6 @@ fn write() -> Experiment {
             )
             .there(ratio("rocksdb/fillsync/16", "rocksdb/fillsync/1")),
         ],
-        plot: plot(),
+        plot: plot("fillsync"),
     }
 }

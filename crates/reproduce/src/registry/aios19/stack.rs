@@ -55,14 +55,12 @@ fn shares() -> Experiment {
         }
         Ok(())
     }
-    let bars = ["read", "fsync"].map(|what| {
-        let name = if what == "read" { "4 KiB read" } else { "4 KiB write + fsync" };
-        let mark = |(name, model): (&str, &str)| {
-            Mark::new(name, format!("{model}/{what}/software_share_percent"))
-        };
-        let models = MODELS.into_iter().filter(|(_, model)| what == "read" || *model != "zssd");
-        Series::new(format!("{name}: software"), models.map(mark))
-    });
+    let bar = |what: &str, (name, model): (&str, &str)| {
+        let mark = |part: &str| Mark::new(part, format!("{model}/{what}/{part}_share_percent"));
+        Series::new(format!("{what}, {name}"), ["device", "software"].map(mark))
+    };
+    let mut bars = MODELS.map(|model| bar("read", model)).to_vec();
+    bars.extend([MODELS[0], MODELS[2]].map(|model| bar("fsync", model)));
     let share = |model: &str, what: &str| format!("{model}/{what}/software_share_percent");
     Experiment {
         id: "aios19-shares",
@@ -95,7 +93,7 @@ fn shares() -> Experiment {
                  outweighs the devices' difference.",
             ),
         ],
-        plot: Plot::Bars(Unit::Percent, bars.to_vec()),
+        plot: Plot::Stacks(Unit::Percent, bars),
     }
 }
 
@@ -286,11 +284,20 @@ fn memory() -> Experiment {
             vec![
                 Series::new(
                     "for a thread or CPU",
-                    [Mark::new("all of it", "thread_bytes").there("memory/core-vanilla")],
+                    [
+                        Mark::new("here", "thread_bytes"),
+                        Mark::theirs("the kernel", "memory/core-vanilla"),
+                        Mark::theirs("LBIO", "memory/core-lbio"),
+                        Mark::theirs("AIOS' pages", "memory/core-pool"),
+                    ],
                 ),
                 Series::new(
-                    "for 128 KiB",
-                    [Mark::new("a request", "request_bytes").there("memory/request-aios")],
+                    "for a request of 128 KiB",
+                    [
+                        Mark::new("here", "request_bytes"),
+                        Mark::theirs("the kernel", "memory/request-vanilla"),
+                        Mark::theirs("LBIO", "memory/request-aios"),
+                    ],
                 ),
             ],
         ),

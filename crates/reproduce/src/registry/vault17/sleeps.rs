@@ -78,20 +78,18 @@ fn fixed_claims(label: &str, at: [&str; 3], late: &'static str) -> Vec<Claim> {
     ]
 }
 
-/// Latency by the time of a fixed sleep, in µs, beside the ways that have none.
+/// Latency by way to wait: fixed sleeps of so many µs among them.
 fn fixed_plot(label: &str, times: [&'static str; 4], with_there: bool) -> Plot {
-    let line = |name: &str, way: &dyn Fn(&str) -> String| {
-        let marks = times.iter().enumerate().map(|(at, time)| {
-            let mark = Mark::new(*time, format!("{label}/{}/mean_ns", way(time)));
-            // The talk's numbers do not depend on the sleep's time: one mark is enough.
-            let known = with_there && at == 0 && ["interrupt", "poll", "hybrid"].contains(&name);
-            if known { mark.there(format!("latency/{name}")) } else { mark }
-        });
-        Series::new(name, marks)
+    let mark = |name: String, way: &str| Mark::new(name, format!("{label}/{way}/mean_ns"));
+    let known = |name: &str, way: &str| {
+        let mark = mark(name.to_owned(), way);
+        if with_there { mark.there(format!("latency/{way}")) } else { mark }
     };
-    let mut lines = vec![line("hybrid=time", &|time| format!("hybrid={time}us"))];
-    lines.extend(["interrupt", "poll", "hybrid", "adaptive"].map(|way| line(way, &|_| way.into())));
-    Plot::Lines(Unit::Time, "fixed sleep, µs", false, lines)
+    let mut marks = vec![known("interrupt", "interrupt"), known("poll", "poll")];
+    marks.extend(times.map(|us| mark(format!("{us} µs"), &format!("hybrid={us}us"))));
+    marks.push(known("half the mean", "hybrid"));
+    marks.push(mark("adaptive (ours)".to_owned(), "adaptive"));
+    Plot::Bars(Unit::Time, vec![Series::new("512 B", marks)])
 }
 
 fn fixed() -> Experiment {
