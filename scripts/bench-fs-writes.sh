@@ -103,7 +103,7 @@ def table(title, what):
         print(row)
 
 
-table("4 KiB, one thread", "writes")
+table("writes, one thread", "writes")
 print()
 table("names, one thread", "names")
 print("Ratio: how many times as often a second Meantime does it; the median of the rounds, and their least and most.")

@@ -52,7 +52,7 @@ fi
 # measure WHO KIND CACHED: appends IOPS to $work/KIND.CACHED.WHO.
 measure() {
     local who=$1 kind=$2 cached=$3 rw=randread bs=4k wait=interrupt direct=1 device
-    if [ "$kind" = sequential ]; then rw=read bs=1m; fi
+    if [ "$kind" != random ]; then rw=read bs=$kind; fi
     if [ "$cached" = cached ]; then direct=0; fi
     # Ours is polled; the kernel decides by itself.
     if [ "$who" = meantime ]; then
@@ -77,8 +77,10 @@ measure() {
 }
 
 for ((round = 0; round < rounds; round++)); do
-    for kind in random sequential; do
+    for kind in random 4k 64k 1m; do
         for cached in cached direct; do
+            # Small direct reads in order are like those at random.
+            [[ $kind.$cached != *4k.direct ]] || continue
             for who in meantime "${peers[@]}"; do measure "$who" "$kind" "$cached"; done
         done
     done
@@ -97,17 +99,23 @@ def read(kind, cached, who):
     return [float(line) for line in open(path)] if os.path.exists(path) else []
 
 
-def shown(kind, iops):
-    return f"{1e6 / iops:.2f} µs" if kind == "random" else f"{iops / 1024:.2f} GiB/s"
+def shown(bytes, iops):
+    return f"{iops * bytes / 2**30:.2f} GiB/s" if bytes else f"{1e6 / iops:.2f} µs"
 
 
 print(f"{'reads':<22}{'':<9}{'meantime':>14}", *(f"{names[peer]:>20}{'ratio (spread)':>24}" for peer in peers))
-for kind, words in (("random", "4 KiB random"), ("sequential", "1 MiB sequential")):
+kinds = (
+    ("random", "4 KiB random", 0),
+    ("4k", "4 KiB sequential", 4 << 10),
+    ("64k", "64 KiB sequential", 64 << 10),
+    ("1m", "1 MiB sequential", 1 << 20),
+)
+for kind, words, size in kinds:
     for cached in ("cached", "direct"):
         ours = read(kind, cached, "meantime")
         if not ours:
             continue
-        row = f"{words:<22}{cached:<9}{shown(kind, statistics.median(ours)):>14}"
+        row = f"{words:<22}{cached:<9}{shown(size, statistics.median(ours)):>14}"
         for peer in peers:
             theirs = read(kind, cached, peer)
             ratios = [our / their for our, their in zip(ours, theirs)]
@@ -115,7 +123,7 @@ for kind, words in (("random", "4 KiB random"), ("sequential", "1 MiB sequential
                 row += f"{'–':>21}{'':>24}"
                 continue
             ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            row += f"{shown(kind, statistics.median(theirs)):>21}{ratio:>24}"
+            row += f"{shown(size, statistics.median(theirs)):>21}{ratio:>24}"
         print(row)
 print("Ratio: how many times as many reads Meantime does; the median of the rounds, and their least and most.")
 PYTHON

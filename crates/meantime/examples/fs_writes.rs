@@ -3,7 +3,7 @@
 //!
 //! With a device it uses Meantime's ext4; with a directory, the file system mounted there. Prints a
 //! JSON object: for each kind of work its rate per second, and the median, 99th and 99.9th
-//! percentile of its latency in µs. `scripts/bench-fs.sh` compares several.
+//! percentile of its latency in µs. `scripts/bench-fs-writes.sh` compares several.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -138,6 +138,17 @@ fn work<P: Place>(place: &P, seconds: f64) -> Result<String> {
             place.sync(&file, data_only)
         })?);
     }
+    // In order, into pages that the cache has; nothing waits for the device.
+    let bytes = vec![0xA5; 1 << 20];
+    for (name, size) in
+        [("write 4 KiB", 4 << 10), ("write 64 KiB", 64 << 10), ("write 1 MiB", 1 << 20)]
+    {
+        let turns = FILE_PAGES * PAGE as u64 / size as u64;
+        results.push(measured(name, seconds, |turn| {
+            place.write(&file, &bytes[..size], turn % turns * size as u64)
+        })?);
+    }
+    place.sync(&file, false)?;
     // A hundred names at a time, so that the directory has several blocks.
     results.push(measured("create+unlink", seconds, |turn| {
         drop(place.make(&format!("name-{turn}"))?);
