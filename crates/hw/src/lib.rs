@@ -35,6 +35,7 @@
 //!   clock, sleep, pause     time, ways to let it pass
 //!   cpu, numa, sched,       what a thread may use, and how the kernel treats
 //!     ioprio, pm_qos, usage   it; what it has used
+//!   energy                  what the processors have used
 //! ```
 //!
 //! # PCIe devices
@@ -66,6 +67,7 @@ pub mod clock;
 pub mod cpu;
 pub mod dma;
 mod doorbells;
+pub mod energy;
 pub mod event;
 pub mod futex;
 pub mod ioprio;

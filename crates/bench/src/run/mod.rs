@@ -44,6 +44,7 @@ mod zones;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use meantime_hw::energy::EnergyMeter;
 use meantime_report::run::Settings;
 
 use crate::competitor::{Competitors, Sample};
@@ -121,6 +122,8 @@ struct Run<'a, C, P> {
     jobs: Vec<JobRun<'a>>,
     rtts: Rtts,
     rival: Option<Rival<C>>,
+    /// `None` where the processors count no energy, or may not be asked.
+    energy: Option<EnergyMeter>,
     /// Number of turns that may still be repeated.
     repeats_left: u64,
     /// By cell: time for which its jobs have run, or waited for their beginning.
@@ -176,6 +179,7 @@ pub fn run<C: Competitors, P: Progress>(
         jobs,
         rtts: Rtts::default(),
         rival,
+        energy: EnergyMeter::open(),
         repeats_left,
         elapsed_ns,
     };

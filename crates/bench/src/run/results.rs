@@ -147,7 +147,8 @@ impl JobResult {
             usage += counted.usage;
         }
         let errors: u64 = threads.iter().map(|totals| totals.faults.errors).sum();
-        let extra = self.extra(tally.ios(), wall_ns);
+        let ios = tally.ios();
+        let extra = self.extra(ios, wall_ns);
         let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
         let keys = &plan.job.latency_target;
         let target = keys.target.zip(target_depth).map(|(target, depth)| TargetResult {
@@ -186,6 +187,10 @@ impl JobResult {
             major_faults: usage.major_faults,
             minor_faults: usage.minor_faults,
             competitor_percent: self.alone.and_then(|alone| kept_percent(&state.competed, &alone)),
+            energy_uj_per_io: state
+                .energy_uj
+                .filter(|_| ios > 0 && target_depth.is_none())
+                .map(|uj| uj / ios as f64),
             floor_ns: median(&state.floors_ns),
             floor_ratio: median(&state.ratios),
             floor_ratio_spread: spread(&state.ratios),

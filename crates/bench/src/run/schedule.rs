@@ -129,6 +129,8 @@ pub(crate) struct CellState {
     pub lost: Option<String>,
     /// What the file system counted, of a file.
     pub file_counts: FileCounts,
+    /// Energy of the processors in its turns, in µJ; `None` where it is not known.
+    pub energy_uj: Option<f64>,
     /// Floors.
     pub floors_ns: Vec<f64>,
     /// The work of a competing program meanwhile.
@@ -153,6 +155,12 @@ pub(crate) struct Reported {
 }
 
 impl CellState {
+    /// Adds what the processors used in a turn that counts. Is called before [`Self::count`].
+    pub(crate) fn count_energy(&mut self, uj: Option<f64>) {
+        let before = if self.turns == 0 { Some(0.0) } else { self.energy_uj };
+        self.energy_uj = before.zip(uj).map(|(before, uj)| before + uj);
+    }
+
     /// Adds a turn that counts.
     pub(crate) fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
         let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
@@ -303,6 +311,21 @@ mod tests {
         assert_eq!(moves, [false, false, false, true, false, true]);
         assert!(!rtts.moved(None));
         assert_eq!(rtts.ends_ns(), Some((110, 130)));
+    }
+
+    #[test]
+    fn energy_is_known_if_it_is_of_every_turn() {
+        let turns = |turns: &[Option<f64>]| {
+            let mut state = CellState::default();
+            for uj in turns {
+                state.count_energy(*uj);
+                state.count(&[], None);
+            }
+            state.energy_uj
+        };
+        assert_eq!(turns(&[Some(2.0), Some(3.0)]), Some(5.0));
+        assert_eq!(turns(&[None, Some(3.0)]), None);
+        assert_eq!(turns(&[Some(2.0), None, Some(3.0)]), None);
     }
 
     #[test]

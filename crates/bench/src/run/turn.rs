@@ -1,9 +1,10 @@
 //! One turn of a cell: all its jobs at once, with the measurements around them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_completion::Policy;
 use meantime_hw::PmQos;
+use meantime_hw::energy::{EnergyMeter, EnergyReading};
 
 use super::cells;
 use super::checks;
@@ -69,7 +70,9 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 rival.programs.sample()
             });
             let counts_before = self.file_counts(at, &visits);
+            let powered = Powered::begin(self.energy.as_ref());
             let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
+            let microwatts = powered.and_then(|powered| powered.end(self.energy.as_ref()?));
             let counts_after = self.file_counts(at, &visits);
             let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
                 let competed = rival.programs.sample() - before;
@@ -98,6 +101,11 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
             self.elapsed_ns[at] += wall_ns.unwrap_or(0);
+            // (Whose energy it is, is not known if several jobs ran.)
+            let energy_uj = microwatts
+                .zip(wall_ns)
+                .filter(|_| reports.len() == 1)
+                .map(|(microwatts, wall_ns)| microwatts * wall_ns as f64 / 1e9);
             let floor_ns = before_ns.zip(after_ns).map(|(before, after)| (before + after) / 2.0);
             for ((job, _), (before, after)) in
                 visits.iter().zip(counts_before.iter().zip(&counts_after))
@@ -109,6 +117,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             for (job, reports) in reports {
                 let JobRun { plan, states, .. } = &mut self.jobs[job];
                 let (state, keys) = (&mut states[at], &plan.job);
+                state.count_energy(energy_uj);
                 state.count(&reports, floor_ns);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
@@ -274,6 +283,26 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         }
         let rtt_ns = received(&threads[0].ask(move |worker| worker.rtt_ns(cpu)))?;
         Ok(self.rtts.moved(rtt_ns))
+    }
+}
+
+/// The energy counters at the beginning of a turn. A turn has a warm-up that is not measured, so
+/// power is taken, over all of it.
+struct Powered {
+    began: Instant,
+    reading: EnergyReading,
+}
+
+impl Powered {
+    fn begin(meter: Option<&EnergyMeter>) -> Option<Self> {
+        let reading = meter?.read()?;
+        Some(Self { began: Instant::now(), reading })
+    }
+
+    /// Returns the mean power since, in µW.
+    fn end(self, meter: &EnergyMeter) -> Option<f64> {
+        let used_uj = meter.used_uj(&self.reading, &meter.read()?);
+        Some(used_uj as f64 / self.began.elapsed().as_secs_f64())
     }
 }
 

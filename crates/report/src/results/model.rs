@@ -163,6 +163,8 @@ pub(crate) struct Run {
     pub floor_ratio: Option<f64>,
     /// The share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
+    /// Energy of the processors for each I/O, in µJ.
+    pub energy_uj_per_io: Option<f64>,
     /// Whether it is deliberately slowed down: a rate, a pause, a latency to keep.
     pub is_paced: bool,
     /// The duration of the measurement.

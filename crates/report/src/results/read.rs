@@ -186,6 +186,7 @@ fn run(
         floor_ns: job.positive("floor_ns"),
         floor_ratio: job.positive("floor_ratio"),
         competitor_percent: job.number("competitor_percent"),
+        energy_uj_per_io: job.number("energy_uj_per_io"),
         is_paced: PACES.iter().any(|key| options.get(key).is_some()),
         runtime_ms: job.number("job_runtime").unwrap_or(0.0),
         ..Run::default()

@@ -53,7 +53,7 @@ const LATENCIES: [(&str, &str, Figure); 7] = [
 ];
 
 /// The other columns. Those after the third are shown if a result has a figure for them.
-const OTHERS: [Column; 7] = [
+const OTHERS: [Column; 8] = [
     column("IOPS", "", "I/Os per second", |run| Some(run.iops), iops, Most),
     column(
         "CPU",
@@ -70,6 +70,14 @@ const OTHERS: [Column; 7] = [
         Run::iops_per_cpu_percent,
         iops,
         Most,
+    ),
+    column(
+        "energy",
+        "µJ/I/O",
+        "energy of the processors, with everything that ran meanwhile, for each I/O",
+        |run| run.energy_uj_per_io,
+        |figure| format!("{figure:.2}"),
+        Least,
     ),
     column(
         "competitor",

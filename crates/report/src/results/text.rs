@@ -40,6 +40,7 @@ impl Report {
                         cpu_percent: run.cpu_percent,
                         iops_per_cpu_percent: run.iops_per_cpu_percent(),
                         competitor_percent: run.competitor_percent,
+                        energy_uj_per_io: run.energy_uj_per_io,
                         floor_ns: run.floor_ns,
                         floor_ratio: run.floor_ratio,
                         errors: run.errors,

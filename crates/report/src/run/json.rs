@@ -113,6 +113,7 @@ fn job(result: &RunResult) -> Value {
     insert_slowest(&mut object, &latency);
     for (key, figure) in [
         ("competitor_percent", result.competitor_percent),
+        ("energy_uj_per_io", result.energy_uj_per_io),
         ("floor_ns", result.floor_ns),
         ("floor_ratio", result.floor_ratio),
     ] {

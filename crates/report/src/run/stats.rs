@@ -330,6 +330,8 @@ pub struct RunResult {
     pub minor_faults: u64,
     /// The share of its lone speed that a program that competed for the CPU kept, in percent.
     pub competitor_percent: Option<f64>,
+    /// Energy of the processors for each I/O, in µJ: of everything that ran meanwhile.
+    pub energy_uj_per_io: Option<f64>,
     /// The floor's median, when measured.
     pub floor_ns: Option<f64>,
     /// Median of the pairs' ratio to the floor, when measured.

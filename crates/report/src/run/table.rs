@@ -51,6 +51,8 @@ pub(crate) struct Row {
     pub iops_per_cpu_percent: Option<f64>,
     /// The share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
+    /// Energy of the processors for each I/O, in µJ.
+    pub energy_uj_per_io: Option<f64>,
     /// The floor's median.
     pub floor_ns: Option<f64>,
     /// Median of the ratios to the floor.
@@ -78,6 +80,7 @@ impl From<&RunResult> for Row {
             cpu_percent: Some(result.cpu_percent()),
             iops_per_cpu_percent: result.iops_per_cpu_percent(),
             competitor_percent: result.competitor_percent,
+            energy_uj_per_io: result.energy_uj_per_io,
             floor_ns: result.floor_ns,
             floor_ratio: result.floor_ratio,
             errors: result.errors + result.verify_errors,
@@ -174,7 +177,7 @@ const fn sometimes(heading: &'static str, figure: Figure) -> Column {
     Column { heading, always: false, figure }
 }
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     sometimes("sched", |row, _| row.settings.sched.clone()),
     sometimes("PM\nQoS µs", |row, _| row.settings.pm_qos.clone()),
     sometimes("hogs", |row, _| (row.settings.hogs > 0).then(|| row.settings.hogs.to_string())),
@@ -187,6 +190,7 @@ const COLUMNS: [Column; 17] = [
     always("IOPS", |row, _| Some(iops(row.iops))),
     always("CPU\n%", |row, _| row.cpu_percent.map(|percent| format!("{percent:.1}"))),
     always("IOPS/\nCPU-%", |row, _| row.iops_per_cpu_percent.map(iops)),
+    sometimes("µJ/\nI/O", |row, _| row.energy_uj_per_io.map(|uj| format!("{uj:.2}"))),
     always("vs\nfirst", |row, first_ns| {
         first_ns.map(|first_ns| change(row.mean_ns.unwrap_or(0.0), first_ns))
     }),

@@ -252,6 +252,22 @@ rr4k: (groupid=0, jobs=1): err= 0: mem:1G?model=fast12, poll
 }
 
 #[test]
+fn energy_is_shown_where_it_was_counted() {
+    let plain = result("a", "mem:1G", "interrupt", 4_400, 50.0);
+    let counted =
+        RunResult { energy_uj_per_io: Some(12.345), completion: "poll".into(), ..plain.clone() };
+    let both = [plain, counted];
+    let json = report(&both);
+    assert_eq!(json["jobs"][1]["energy_uj_per_io"], 12.345);
+    assert!(json["jobs"][0].get("energy_uj_per_io").is_none());
+    let [without, with] = [0, 1].map(|at: usize| run_text(&both[at]));
+    assert!(with.contains("  energy       : 12.35 uJ per I/O") && !without.contains("energy"));
+    let table = comparison_table(&both, 140);
+    assert!(table.contains("µJ/") && table.contains("12.35"), "{table}");
+    assert!(!comparison_table(&both[..1], 140).contains("µJ/"));
+}
+
+#[test]
 fn table_looks_like_this() {
     let table = comparison_table(&demo(), 120);
     let want = "\

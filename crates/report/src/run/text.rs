@@ -46,6 +46,9 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         result.major_faults,
         result.minor_faults
     )?;
+    if let Some(uj) = result.energy_uj_per_io {
+        writeln!(out, "  energy       : {uj:.2} uJ per I/O, of the processors as a whole")?;
+    }
     let depths = DEPTH_LEVELS.iter().zip(result.iodepth_percents());
     let depths: Vec<_> = depths.map(|(name, percent)| format!("{name}={percent:.1}%")).collect();
     writeln!(out, "  IO depths    : {}", depths.join(", "))?;

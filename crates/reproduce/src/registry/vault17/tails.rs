@@ -211,8 +211,9 @@ fn scheduler() -> Experiment {
             )
             .unless("The hypervisor takes the CPU from all classes alike."),
             Claim::new(
-                "Without SCHED_RR hybrid polling has a shorter tail than polling",
-                ratio(tail("hybrid", "other"), tail("poll", "other")),
+                "Without SCHED_RR the slowest read in 1,000 is sooner back by hybrid polling",
+                // (By hybrid polling there are too few reads beside a program for 1 in 6,000.)
+                ratio("s/hybrid/other/1/p999_ns", "s/poll/other/1/p999_ns"),
                 Expect::AtMost(1.0),
             )
             .unless(
