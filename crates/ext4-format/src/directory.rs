@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::dirent::{
-    DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, find, leaf_checksum_is_right,
+    DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, Slot, find, leaf_checksum_is_right,
 };
 use super::features::compat;
 use super::hash::HashKind;
@@ -62,6 +62,8 @@ pub struct EntryPlace {
     pub file_type: Option<FileType>,
     /// The block with its entry.
     pub block: Block,
+    /// The entry.
+    pub slot: Slot,
 }
 
 /// A readable directory.
@@ -128,6 +130,11 @@ impl IndexPath {
         let depth = self.steps.iter().rposition(|step| step.index + 1 < step.node.count())?;
         let step = &self.steps[depth];
         Some((step.node.hash(step.index + 1), depth))
+    }
+
+    /// If the next leaf may have names of this hash, too: the depth at which its path branches off.
+    pub fn goes_on(&self) -> Option<usize> {
+        self.next().filter(|(hash, _)| *hash == self.hash | 1).map(|(_, depth)| depth)
     }
 }
 
@@ -229,16 +236,17 @@ impl<'a, S: Source> Directory<'a, S> {
         for (area, _) in areas {
             let found =
                 find(area, self.shape, name).map_err(|defect| self.corrupt(defect, None))?;
-            if found.is_some() {
-                return Ok(found);
+            if let Some((named, _)) = found {
+                return Ok(Some(named));
             }
         }
         Ok(None)
     }
 
-    fn find_in_block(&self, block: &Block, name: &[u8]) -> Result<Option<Named>> {
-        find(&block.bytes, self.shape, name)
-            .map_err(|defect| self.corrupt(defect, Some(block.number)))
+    fn find_in_block(&self, block: Block, name: &[u8]) -> Result<Option<EntryPlace>> {
+        let found = find(&block.bytes, self.shape, name)
+            .map_err(|defect| self.corrupt(defect, Some(block.number)))?;
+        Ok(found.map(|((ino, file_type), slot)| EntryPlace { ino, file_type, block, slot }))
     }
 
     /// Searches all blocks.
@@ -247,8 +255,8 @@ impl<'a, S: Source> Directory<'a, S> {
         while logical < self.blocks {
             match self.block(logical)? {
                 Ok(block) => {
-                    if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                        return Ok(Some(EntryPlace { ino, file_type, block }));
+                    if let Some(place) = self.find_in_block(block, name)? {
+                        return Ok(Some(place));
                     }
                     logical += 1;
                 }
@@ -340,12 +348,12 @@ impl<'a, S: Source> Directory<'a, S> {
         // repeatedly.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
-            if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                return Ok(Some(EntryPlace { ino, file_type, block }));
+            if let Some(place) = self.find_in_block(block, name)? {
+                return Ok(Some(place));
             }
-            match path.next() {
-                Some((hash, depth)) if hash == path.hash | 1 => self.go_on(&mut path, depth)?,
-                _ => return Ok(None),
+            match path.goes_on() {
+                Some(depth) => self.go_on(&mut path, depth)?,
+                None => return Ok(None),
             }
         }
         Err(Miss::Malformed)

@@ -196,16 +196,34 @@ impl<'a> Iterator for Dirents<'a> {
     }
 }
 
+/// The place of an entry in its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Its offset, in bytes.
+    pub offset: usize,
+    /// Its length including the unused part, in bytes.
+    pub bytes: usize,
+    /// The offset of the entry before it; `None`: it is the first.
+    pub before: Option<usize>,
+}
+
 /// Finds `name` among the entries of `area`.
 ///
 /// # Errors
 /// A defect before the name was found.
-pub fn find(area: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<Named>, Defect> {
+pub fn find(
+    area: &[u8],
+    shape: DirectoryShape,
+    name: &[u8],
+) -> Result<Option<(Named, Slot)>, Defect> {
+    let mut before = None;
     for entry in Dirents::new(area, shape) {
         let entry = entry?;
-        if entry.ino != 0 && is_same(entry.name, name) {
-            return Ok(Some((entry.ino, entry.file_type)));
+        let Dirent { offset, bytes, ino, file_type, .. } = entry;
+        if ino != 0 && is_same(entry.name, name) {
+            return Ok(Some(((ino, file_type), Slot { offset, bytes, before })));
         }
+        before = Some(offset);
     }
     Ok(None)
 }

@@ -423,18 +423,26 @@ impl<S: Source> Volume<S> {
     /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as
     /// [`inode`](Self::inode).
     pub fn linked_inode(&self, ino: u32) -> Result<Inode> {
+        self.linked_inode_in_table(ino).map(|(inode, ..)| inode)
+    }
+
+    /// The same, with its block of the table and the byte offset there.
+    ///
+    /// # Errors
+    /// As [`linked_inode`](Self::linked_inode).
+    pub fn linked_inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize)> {
         let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
         if self.superblock().is_reserved(ino) {
             return wrong(Defect::InodeNumber);
         }
-        let inode = self.inode(ino)?;
-        if inode.is_free() {
+        let found = self.inode_in_table(ino)?;
+        if found.0.is_free() {
             return wrong(Defect::InodeFree);
         }
-        if inode.has(super::inode::flags::EA_INODE) {
+        if found.0.has(super::inode::flags::EA_INODE) {
             return wrong(Defect::InodeField("flags (the value of an attribute)"));
         }
-        Ok(inode)
+        Ok(found)
     }
 
     /// The inline content of an inode; `None` if it has none.

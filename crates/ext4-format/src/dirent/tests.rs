@@ -39,7 +39,9 @@ fn entries_are_read_in_order() {
     assert_eq!(all[3].name, b"link");
     assert_eq!(all[3].file_type, Some(FileType::Symlink));
     assert_eq!(all[3].offset, 40);
-    assert_eq!(find(&block, SHAPE, b"link"), Ok(Some((11, Some(FileType::Symlink)))));
+    let (named, slot) = find(&block, SHAPE, b"link").unwrap().unwrap();
+    assert_eq!(named, (11, Some(FileType::Symlink)));
+    assert!(slot.before.is_some_and(|before| before < slot.offset));
     assert_eq!(find(&block, SHAPE, b"gone"), Ok(None));
     assert!(leaf_checksum_is_right(&block, 7));
     assert!(!leaf_checksum_is_right(&block, 8));

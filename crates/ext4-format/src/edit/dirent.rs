@@ -2,9 +2,10 @@
 
 use super::super::checksum::crc32c;
 use super::super::dirent::{
-    DirectoryShape, Dirents, ENTRY_BYTES_MIN, TAIL_BYTES, TAIL_FILE_TYPE, is_same,
+    DirectoryShape, Dirent, Dirents, ENTRY_BYTES_MIN, Slot, TAIL_BYTES, TAIL_FILE_TYPE, is_same,
 };
 use crate::FileType;
+use crate::directory::Named;
 use crate::error::Defect;
 
 /// Size of the part before a name.
@@ -106,94 +107,78 @@ pub fn fill(
     Ok(())
 }
 
-/// Finds room for a name of `name_bytes`: an entry's offset, its used bytes, and its length.
-fn room(
-    block: &[u8],
-    shape: DirectoryShape,
-    name_bytes: usize,
-) -> Result<Option<(usize, usize, usize)>, Defect> {
-    let needed = entry_bytes(name_bytes);
+/// Room for a new entry: an entry that is longer than it needs to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Its offset, in bytes.
+    offset: usize,
+    /// The part of it that is used; 0: it has no name.
+    used: usize,
+    /// Its length.
+    bytes: usize,
+}
+
+/// What a block of names has for a new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Search {
+    /// The name is there already.
+    Found(Named, Slot),
+    /// It is not; and room for it, if there is any.
+    Absent(Option<Room>),
+}
+
+/// Looks for `name` in a block of names, and for room for it.
+///
+/// # Errors
+/// A defect before the name was found.
+pub fn search(block: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Search, Defect> {
+    let needed = entry_bytes(name.len());
+    let (mut room, mut before) = (None, None);
     for found in Dirents::new(area(block, shape)?, shape) {
         let found = found?;
-        let used = if found.ino == 0 { 0 } else { entry_bytes(found.name.len()) };
-        if found.bytes - used >= needed {
-            return Ok(Some((found.offset, used, found.bytes)));
+        let Dirent { offset, bytes, ino, file_type, .. } = found;
+        if ino != 0 && is_same(found.name, name) {
+            return Ok(Search::Found((ino, file_type), Slot { offset, bytes, before }));
         }
+        if room.is_none() {
+            let used = if ino == 0 { 0 } else { entry_bytes(found.name.len()) };
+            room = (bytes - used >= needed).then_some(Room { offset, used, bytes });
+        }
+        before = Some(offset);
     }
-    Ok(None)
+    Ok(Search::Absent(room))
 }
 
-/// Whether there is room for a name of `name_bytes`.
-///
-/// # Errors
-/// A defect before room was found.
-pub fn has_room(block: &[u8], shape: DirectoryShape, name_bytes: usize) -> Result<bool, Defect> {
-    Ok(room(block, shape, name_bytes)?.is_some())
-}
-
-/// Inserts `entry`; `false` if there is no room.
-///
-/// # Errors
-/// As [`has_room`].
-pub fn insert(
-    block: &mut [u8],
-    shape: DirectoryShape,
-    entry: NewEntry<'_>,
-) -> Result<bool, Defect> {
-    let Some((at, used, bytes)) = room(block, shape, entry.name.len())? else { return Ok(false) };
+/// Inserts `entry` into `room`, which was found for its name.
+pub fn insert(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>, room: Room) {
+    let Room { offset, used, bytes } = room;
     if used > 0 {
-        put_length(block, at, used, shape);
+        put_length(block, offset, used, shape);
     }
-    put(block, at + used, bytes - used, Some(entry), shape);
-    Ok(true)
+    put(block, offset + used, bytes - used, Some(entry), shape);
 }
 
-/// Removes `name`: the entry before it takes over its room. Returns its inode.
-///
-/// # Errors
-/// A defect before the name was found.
-pub fn remove(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<u32>, Defect> {
-    let mut before = None;
-    let mut place = None;
-    for found in Dirents::new(area(block, shape)?, shape) {
-        let found = found?;
-        if found.ino != 0 && is_same(found.name, name) {
-            place = Some((found.offset, found.bytes, found.ino));
-            break;
-        }
-        before = Some((found.offset, found.bytes));
-    }
-    let Some((at, bytes, ino)) = place else { return Ok(None) };
+/// Removes the entry at `slot`: the entry before it takes over its room.
+pub fn remove(block: &mut [u8], shape: DirectoryShape, slot: Slot) {
+    let Slot { offset, bytes, before } = slot;
     match before {
-        Some((first, before_bytes)) => {
-            put_length(block, first, before_bytes + bytes, shape);
-            block[at..at + bytes].fill(0);
+        Some(before) => {
+            put_length(block, before, offset + bytes - before, shape);
+            block[offset..offset + bytes].fill(0);
         }
-        None => put(block, at, bytes, None, shape),
+        None => put(block, offset, bytes, None, shape),
     }
-    Ok(Some(ino))
 }
 
-/// Makes `entry`'s name, which exists, refer to another inode. Returns the former one.
-///
-/// # Errors
-/// A defect before the name was found.
+/// Makes the name at `slot` refer to another inode.
 pub fn replace(
     block: &mut [u8],
     shape: DirectoryShape,
-    entry: NewEntry<'_>,
-) -> Result<Option<u32>, Defect> {
-    // Searches the whole block: `..` of an indexed directory covers it.
-    for found in Dirents::new(block, shape) {
-        let found = found?;
-        if found.ino != 0 && found.name == entry.name {
-            let (at, ino) = (found.offset, found.ino);
-            block[at..at + 4].copy_from_slice(&entry.ino.to_le_bytes());
-            block[at + 7] = type_number(entry.file_type, shape);
-            return Ok(Some(ino));
-        }
-    }
-    Ok(None)
+    slot: Slot,
+    (ino, file_type): (u32, Option<FileType>),
+) {
+    block[slot.offset..slot.offset + 4].copy_from_slice(&ino.to_le_bytes());
+    block[slot.offset + 7] = type_number(file_type, shape);
 }
 
 /// Writes the checksum at the end of `block`, if enabled; `seed` is the directory's.
@@ -207,8 +192,8 @@ pub fn seal(block: &mut [u8], shape: DirectoryShape, seed: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::dirent::leaf_checksum_is_right;
     use super::super::super::dirent::tests::SHAPE;
+    use super::super::super::dirent::{find, leaf_checksum_is_right};
     use super::*;
 
     fn file(ino: u32, name: &[u8]) -> NewEntry<'_> {
@@ -218,6 +203,23 @@ mod tests {
     fn names(block: &[u8], shape: DirectoryShape) -> Vec<(u32, Vec<u8>)> {
         let all = Dirents::new(block, shape).map(Result::unwrap);
         all.filter(|entry| entry.ino != 0).map(|entry| (entry.ino, entry.name.to_vec())).collect()
+    }
+
+    /// Inserts `entry`; false: it is there, or there is no room.
+    fn add(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<bool, Defect> {
+        let Search::Absent(Some(room)) = search(block, shape, entry.name)? else {
+            return Ok(false);
+        };
+        insert(block, shape, entry, room);
+        Ok(true)
+    }
+
+    /// Removes `name`. Returns its inode.
+    fn take(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<u32>, Defect> {
+        let Search::Found((ino, _), slot) = search(block, shape, name)? else { return Ok(None) };
+        assert_eq!(find(block, shape, name), Ok(Some(((ino, Some(FileType::Regular)), slot))));
+        remove(block, shape, slot);
+        Ok(Some(ino))
     }
 
     #[test]
@@ -230,22 +232,23 @@ mod tests {
             fill(&mut block, shape, &[]).unwrap();
             let mut count = 0;
             // Each takes 16 bytes.
-            while insert(&mut block, shape, file(7, format!("n{count:06}").as_bytes())).unwrap() {
+            while add(&mut block, shape, file(7, format!("n{count:06}").as_bytes())).unwrap() {
                 count += 1;
             }
             assert_eq!(count, names_bytes(shape) / 16);
             seal(&mut block, shape, 5);
             assert_eq!(leaf_checksum_is_right(&block, 5), checksums);
             assert_eq!(names(&block, shape).len(), count);
-            assert_eq!(remove(&mut block, shape, b"other"), Ok(None));
+            assert_eq!(take(&mut block, shape, b"other"), Ok(None));
             // The first one leaves a hole, the others are merged into the previous entry: all the
             // room is free again.
             for at in 0..count {
-                assert_eq!(remove(&mut block, shape, format!("n{at:06}").as_bytes()), Ok(Some(7)));
+                assert_eq!(take(&mut block, shape, format!("n{at:06}").as_bytes()), Ok(Some(7)));
                 assert_eq!(names(&block, shape).len(), count - at - 1);
             }
             let long = [b'x'; 255];
-            assert_eq!(insert(&mut block, shape, file(9, &long)), Ok(true));
+            assert_eq!(add(&mut block, shape, file(9, &long)), Ok(true));
+            assert_eq!(add(&mut block, shape, file(9, &long)), Ok(false), "it is there");
             assert_eq!(names(&block, shape), [(9, long.to_vec())]);
             let first = Dirents::new(&block, shape).next().unwrap().unwrap();
             assert_eq!((first.offset, first.bytes), (0, names_bytes(shape)));
@@ -259,37 +262,34 @@ mod tests {
         let mut block = vec![0; 1024];
         fill(&mut block, SHAPE, &[file(3, b"a"), file(4, b"b"), file(5, b"c")]).unwrap();
         seal(&mut block, SHAPE, 5);
-        let other = NewEntry { ino: 9, file_type: Some(FileType::Socket), name: b"b" };
-        assert_eq!(replace(&mut block, SHAPE, other), Ok(Some(4)));
-        assert_eq!(replace(&mut block, SHAPE, file(9, b"d")), Ok(None));
+        let (found, slot) = find(&block, SHAPE, b"b").unwrap().unwrap();
+        assert_eq!(found.0, 4);
+        replace(&mut block, SHAPE, slot, (9, Some(FileType::Socket)));
         let b = Dirents::new(&block, SHAPE).nth(1).unwrap().unwrap();
         assert_eq!((b.ino, b.file_type, b.name), (9, Some(FileType::Socket), &b"b"[..]));
-        assert_eq!(remove(&mut block, SHAPE, b"b"), Ok(Some(9)));
-        assert_eq!(insert(&mut block, SHAPE, file(6, b"e")), Ok(true));
+        remove(&mut block, SHAPE, slot);
+        assert_eq!(add(&mut block, SHAPE, file(6, b"e")), Ok(true));
         assert_eq!(
             names(&block, SHAPE),
             [(3, b"a".to_vec()), (6, b"e".to_vec()), (5, b"c".to_vec())]
         );
         let untyped = DirectoryShape { file_types: false, ..SHAPE };
-        assert_eq!(insert(&mut block, untyped, file(6, b"f")), Ok(true));
+        assert_eq!(add(&mut block, untyped, file(6, b"f")), Ok(true));
         assert_eq!(Dirents::new(&block, SHAPE).nth(3).unwrap().unwrap().file_type, None);
     }
 
     #[test]
-    fn a_damaged_block_stays_unchanged() {
+    fn a_damaged_block_has_no_place_for_a_name() {
         let mut block = vec![0; 1024];
         let long = [b'x'; 255];
         fill(&mut block, SHAPE, &[file(3, &long), file(4, &long)]).unwrap();
         block[264 + 4] = 3;
-        let before = block.clone();
-        assert_eq!(insert(&mut block, SHAPE, file(6, b"e")), Err(Defect::DirectoryEntry));
-        assert_eq!(remove(&mut block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
-        assert_eq!(replace(&mut block, SHAPE, file(6, b"e")), Err(Defect::DirectoryEntry));
-        assert_eq!(block, before);
+        assert_eq!(search(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
+        assert_eq!(find(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
         // An entry that extends into the checksum.
         let mut block = vec![0; 1024];
         fill(&mut block, DirectoryShape { checksums: false, ..SHAPE }, &[file(3, b"a")]).unwrap();
-        assert_eq!(insert(&mut block, SHAPE, file(6, b"e")), Err(Defect::DirectoryEntry));
+        assert_eq!(search(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
         let many: Vec<_> = (0..4).map(|_| file(3, &long)).collect();
         assert_eq!(fill(&mut block, SHAPE, &many), Err(Defect::DirectoryEntry));
     }

@@ -285,11 +285,13 @@ mod tests {
                 (root.hash_version, root.levels, entries(&root.node)),
                 (2, 1, all[..3].to_vec())
             );
-            assert_eq!(dirent::replace(&mut block, shape, entry(77, b"..")), Ok(Some(2)));
+            let (named, slot) = find(&block, shape, b"..").unwrap().unwrap();
+            assert_eq!(named.0, 2);
+            dirent::replace(&mut block, shape, slot, (77, Some(FileType::Directory)));
             assert!(!index_checksum_is_right(&block, true, 9));
             seal_root(&mut block, shape, 9).unwrap();
             assert!(index_checksum_is_right(&block, true, 9));
-            assert_eq!(find(&block, shape, b"..").unwrap().unwrap().0, 77);
+            assert_eq!(find(&block, shape, b"..").unwrap().unwrap().0.0, 77);
         }
     }
 

@@ -202,6 +202,15 @@ impl<'a> Handle<'a> {
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
+    /// As [`load_inode`](Self::load_inode), for an inode to which a directory refers.
+    ///
+    /// # Errors
+    /// Fails as [`Volume::linked_inode`] does.
+    pub fn load_linked_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
+        let (_, table, at) = self.volume().linked_inode_in_table(ino)?;
+        Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
+    }
+
     /// Writes an inode to its place. `data`: `fdatasync` has to write the change (size, blocks).
     ///
     /// # Errors

@@ -8,10 +8,10 @@ use crate::alloc::{Allocator, Want};
 use crate::error::{Corruption, Defect, Error, Unsupported};
 use crate::journal::Handle;
 use crate::ops::extents;
-use meantime_ext4_format::directory::{Block, Directory, IndexPath};
-use meantime_ext4_format::dirent::{DirectoryShape, Dirents};
+use meantime_ext4_format::directory::{Block, Directory, EntryPlace, IndexPath};
+use meantime_ext4_format::dirent::{DirectoryShape, Dirents, Slot};
 use meantime_ext4_format::edit::InodeEdit;
-use meantime_ext4_format::edit::dirent::{self, NewEntry};
+use meantime_ext4_format::edit::dirent::{self, NewEntry, Search};
 use meantime_ext4_format::edit::htree::{self, IndexEntry, NodeKind, RootContent};
 use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
@@ -23,10 +23,23 @@ const TURNS: usize = 8;
 /// The number of direct pointers in the inode of a file without extents.
 const DIRECT_BLOCKS: u32 = 12;
 
-/// Where a new name fits.
+/// A name in a directory, to be changed before the directory changes otherwise.
+pub struct Place {
+    /// Its inode.
+    pub ino: u32,
+    /// The block with its entry.
+    number: u64,
+    /// Whether that block is part of the hash tree: it has `.` and `..` only.
+    is_index: bool,
+    slot: Slot,
+}
+
+/// Where a new name fits, before the directory changes otherwise.
+pub struct Vacancy(Room);
+
 enum Room {
     /// In this block.
-    In(u64),
+    In(u64, dirent::Room),
     /// In no block: the directory needs another one at its end.
     Behind,
     /// Not in the only block: the directory needs an index.
@@ -69,17 +82,60 @@ fn corrupt(dir: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// Adds `entry`, whose name does not exist yet, to `dir`.
+/// Finds `name`.
 ///
 /// # Errors
-/// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for inline data,
-/// or for a further block in a directory without extents; damage, in particular
-/// [`Defect::HashTree`]; a device error.
+/// [`Error::Unsupported`] for a name in inline data; [`Defect::HashTree`] for one in a directory
+/// whose tree is malformed; damage, or a device error.
+pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<Place>, Error> {
+    let found = read(handle, dir, |directory| Ok(directory.place(name)?));
+    let malformed = |error: &Error| {
+        matches!(error, Error::Unsupported(_))
+            || matches!(error, Error::Corrupt(corruption) if corruption.defect == Defect::HashTree)
+    };
+    match found {
+        // What cannot be changed can be searched.
+        Err(error) if malformed(&error) => {
+            let inode = dir.parsed(handle.superblock())?;
+            match handle.volume().lookup(&inode, name)? {
+                Some(_) => Err(error),
+                None => Ok(None),
+            }
+        }
+        found => Ok(found?.map(|EntryPlace { ino, block, slot, .. }| Place {
+            ino,
+            number: block.number,
+            is_index: block.is_index,
+            slot,
+        })),
+    }
+}
+
+/// Finds room for `name`; `None` if it is there already.
+///
+/// # Errors
+/// [`Error::Unsupported`] for inline data; damage, in particular [`Defect::HashTree`]; a device
+/// error.
+pub fn vacancy(
+    handle: &Handle<'_>,
+    dir: &InodeEdit,
+    name: &[u8],
+) -> Result<Option<Vacancy>, Error> {
+    Ok(read(handle, dir, |directory| room(directory, name))?.map(Vacancy))
+}
+
+/// Adds `entry` to `dir`, at the place that was found for its name.
+///
+/// # Errors
+/// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for a further
+/// block in a directory without extents; damage, in particular [`Defect::HashTree`]; a device
+/// error.
 pub fn add(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
     dir: &mut InodeEdit,
     entry: NewEntry<'_>,
+    Vacancy(mut place): Vacancy,
 ) -> Result<(), Error> {
     let style = Style {
         shape: DirectoryShape::of(handle.superblock()),
@@ -90,8 +146,13 @@ pub fn add(
         dir.set_flags(dir.flags() & !flags::INDEX);
     }
     for _ in 0..TURNS {
-        match read(handle, dir, |directory| room(directory, entry.name))? {
-            Room::In(number) => return insert(handle, dir, style, number, entry),
+        match place {
+            Room::In(number, room) => {
+                let block = handle.edit(number)?;
+                dirent::insert(block, style.shape, entry, room);
+                dirent::seal(block, style.shape, style.seed);
+                return Ok(());
+            }
             Room::Behind => {
                 let (_, number) = append(handle, allocator, dir)?;
                 let block = handle.edit(number)?;
@@ -110,6 +171,8 @@ pub fn add(
                 widen(handle, allocator, dir, style, &path)?;
             }
         }
+        place = read(handle, dir, |directory| room(directory, entry.name))?
+            .ok_or_else(|| corrupt(dir, Defect::HashTree, None))?;
     }
     Err(corrupt(dir, Defect::HashTree, None))
 }
@@ -119,37 +182,43 @@ fn kind_at(depth: usize) -> NodeKind {
 }
 
 /// Finds room for `name` as the kernel does: in the leaf of its hash, or from the first block on.
-fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
-    let has_room = |block: &Block| {
-        let found = dirent::has_room(&block.bytes, directory.shape, name.len());
+/// `None` if it is there already.
+fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Option<Room>, Error> {
+    let search = |block: &Block| {
+        let found = dirent::search(&block.bytes, directory.shape, name);
         found.map_err(|defect| directory.corrupt(defect, Some(block.number)))
     };
     if directory.is_indexed {
         let (path, leaf) = directory.index_path(name)?;
-        return Ok(if has_room(&leaf)? {
-            Room::In(leaf.number)
-        } else {
-            Room::FullLeaf(path, leaf)
-        });
+        let Search::Absent(room) = search(&leaf)? else { return Ok(None) };
+        if path.goes_on().is_some() && directory.place(name)?.is_some() {
+            return Ok(None);
+        }
+        return Ok(Some(match room {
+            Some(room) => Room::In(leaf.number, room),
+            None => Room::FullLeaf(path, leaf),
+        }));
     }
     let mut logical = 0;
-    let mut first = None;
+    let (mut first, mut found) = (None, None);
     while logical < directory.blocks {
         match directory.block(logical)? {
-            Ok(block) if has_room(&block)? => return Ok(Room::In(block.number)),
             Ok(block) => {
+                let Search::Absent(room) = search(&block)? else { return Ok(None) };
+                found = found.or(room.map(|room| Room::In(block.number, room)));
                 first = first.or(Some(block));
                 logical += 1;
             }
             Err(missing) => logical = logical.saturating_add(missing),
         }
     }
-    Ok(match first {
-        Some(block) if directory.blocks == 1 && directory.default_hash_kind().is_some() => {
+    Ok(Some(match (found, first) {
+        (Some(found), _) => found,
+        (None, Some(block)) if directory.blocks == 1 && directory.default_hash_kind().is_some() => {
             Room::Unindexed(block)
         }
         _ => Room::Behind,
-    })
+    }))
 }
 
 /// Inserts `entry` into block `number`, which has room for it.
@@ -160,15 +229,15 @@ fn insert(
     number: u64,
     entry: NewEntry<'_>,
 ) -> Result<(), Error> {
+    let bad = |defect| corrupt(dir, defect, Some(number));
     let block = handle.edit(number)?;
-    match dirent::insert(block, style.shape, entry) {
-        Ok(true) => {
-            dirent::seal(block, style.shape, style.seed);
-            Ok(())
-        }
-        Ok(false) => Err(corrupt(dir, Defect::DirectoryEntry, Some(number))),
-        Err(defect) => Err(corrupt(dir, defect, Some(number))),
-    }
+    let Search::Absent(Some(room)) = dirent::search(block, style.shape, entry.name).map_err(bad)?
+    else {
+        return Err(bad(Defect::DirectoryEntry));
+    };
+    dirent::insert(block, style.shape, entry, room);
+    dirent::seal(block, style.shape, style.seed);
+    Ok(())
 }
 
 /// Appends a zeroed block to `dir`. Returns its logical and its physical number.
@@ -324,64 +393,58 @@ fn widen(
     rewrite(handle, dir, style, (path, depth), |entries, index| entries.insert(index + 1, new))
 }
 
-/// Changes the block of `dir` that has `name` by `work`, which returns the name's previous inode.
+/// Changes the block of `dir` that has `place` by `work`.
 fn change_at(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
-    name: &[u8],
-    work: impl FnOnce(&mut [u8], DirectoryShape) -> Result<Option<u32>, Defect>,
-) -> Result<u32, Error> {
-    let found = read(handle, dir, |directory| {
-        let place = directory.place(name)?.ok_or(Error::NotFound)?;
-        Ok((
-            place.block.number,
-            place.block.is_index,
-            directory.shape,
-            directory.inode.checksum_seed(),
-        ))
-    });
-    let (number, is_index, shape, seed) = found?;
-    let bad = |defect| corrupt(dir, defect, Some(number));
-    let block = handle.edit(number)?;
-    let ino = work(block, shape).map_err(bad)?.ok_or_else(|| bad(Defect::DirectoryEntry))?;
-    if is_index {
-        htree::seal_root(block, shape, seed).map_err(bad)?;
+    place: &Place,
+    work: impl FnOnce(&mut [u8], DirectoryShape),
+) -> Result<(), Error> {
+    let shape = DirectoryShape::of(handle.superblock());
+    let seed = dir.checksum_seed(handle.superblock());
+    let block = handle.edit(place.number)?;
+    work(block, shape);
+    if place.is_index {
+        htree::seal_root(block, shape, seed)
+            .map_err(|defect| corrupt(dir, defect, Some(place.number)))?;
     } else {
         dirent::seal(block, shape, seed);
     }
-    Ok(ino)
+    Ok(())
 }
 
-/// Removes `name` from `dir`. Returns its inode.
+/// Removes the name at `place` from `dir`.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::Unsupported`] for inline data; damage, or a device error.
-pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<u32, Error> {
-    change_at(handle, dir, name, |block, shape| dirent::remove(block, shape, name))
+/// Damage, or a device error.
+pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, place: &Place) -> Result<(), Error> {
+    change_at(handle, dir, place, |block, shape| dirent::remove(block, shape, place.slot))
 }
 
-/// Points the existing name of `entry` to another inode. Returns the previous one.
+/// Points the name at `place` to inode `ino`.
 ///
 /// # Errors
-/// The errors of [`remove`].
+/// Damage, or a device error.
 pub fn replace(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
-    entry: NewEntry<'_>,
-) -> Result<u32, Error> {
-    change_at(handle, dir, entry.name, |block, shape| dirent::replace(block, shape, entry))
+    place: &Place,
+    ino: u32,
+    file_type: Option<FileType>,
+) -> Result<(), Error> {
+    change_at(handle, dir, place, |block, shape| {
+        dirent::replace(block, shape, place.slot, (ino, file_type));
+    })
 }
 
 /// Points `..` of `dir` to `parent`.
 ///
 /// # Errors
-/// The errors of [`remove`].
+/// The errors of [`find`] and [`replace`].
 pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Result<(), Error> {
-    let entry = NewEntry { ino: parent, file_type: Some(FileType::Directory), name: b".." };
-    replace(handle, dir, entry).map(|_| ()).map_err(|error| match error {
-        Error::NotFound => corrupt(dir, Defect::DirectoryParent, None),
-        other => other,
-    })
+    let place =
+        find(handle, dir, b"..")?.ok_or_else(|| corrupt(dir, Defect::DirectoryParent, None))?;
+    replace(handle, dir, &place, parent, Some(FileType::Directory))
 }
 
 /// Creates the first block of the new directory `dir`, with `.` and `..`.

@@ -335,23 +335,26 @@ fn rename(
     let mut inode = handle.load_inode(dir)?;
     let mut changed = false;
     for (name, now) in names.iter().filter(|(name, _)| *name != b"." && *name != b"..") {
-        let before = handle.volume().lookup(&inode.parsed(handle.superblock())?, name)?;
-        let before = before.map(|(ino, _)| ino);
-        if before == now.map(|(ino, _)| ino) {
+        let before = directory::find(handle, &inode, name)?;
+        if before.as_ref().map(|place| place.ino) == now.map(|(ino, _)| ino) {
             continue;
         }
         changed = true;
         let Some((ino, _)) = *now else {
-            directory::remove(handle, &inode, name)?;
+            if let Some(place) = before {
+                directory::remove(handle, &inode, &place)?;
+            }
             continue;
         };
         // The target must be in use, whatever fast commits say.
         let target = handle.volume().linked_inode(ino)?;
-        let entry = NewEntry { ino, file_type: Some(target.file_type()), name };
-        if before.is_some() {
-            directory::replace(handle, &inode, entry)?;
+        let file_type = Some(target.file_type());
+        if let Some(place) = before {
+            directory::replace(handle, &inode, &place, ino, file_type)?;
         } else {
-            directory::add(handle, allocator, &mut inode, entry)?;
+            let vacancy = directory::vacancy(handle, &inode, name)?.ok_or(Error::Exists)?;
+            let entry = NewEntry { ino, file_type, name };
+            directory::add(handle, allocator, &mut inode, entry, vacancy)?;
         }
     }
     if changed {

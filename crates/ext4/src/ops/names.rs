@@ -4,6 +4,7 @@
 //! Callers check permissions and the sticky bit first. Only immutable and append-only inodes are
 //! checked here.
 
+use super::directory::{Place, Vacancy};
 use super::{attributes, directory, metadata, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
 use crate::error::Error;
@@ -88,36 +89,33 @@ pub(super) fn check_may_go(inode: &InodeEdit) -> Result<(), Error> {
     }
 }
 
-/// Loads the inode of `name` in `dir`.
+/// Finds `name` in `dir`, and loads its inode.
 pub(super) fn look_up(
     handle: &Handle<'_>,
     dir: &InodeEdit,
     name: &[u8],
-) -> Result<Option<InodeEdit>, Error> {
-    let volume = handle.volume();
-    let Some((ino, _)) = volume.lookup(&dir.parsed(handle.superblock())?, name)? else {
-        return Ok(None);
-    };
-    volume.linked_inode(ino)?;
-    Ok(Some(handle.load_inode(ino)?))
+) -> Result<Option<(Place, InodeEdit)>, Error> {
+    let Some(place) = directory::find(handle, dir, name)? else { return Ok(None) };
+    let inode = handle.load_linked_inode(place.ino)?;
+    Ok(Some((place, inode)))
 }
 
-fn check_absent(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<(), Error> {
-    let found = handle.volume().lookup(&dir.parsed(handle.superblock())?, name)?;
-    if found.is_some() { Err(Error::Exists) } else { Ok(()) }
+/// Finds room in `dir` for `name`, which must not exist.
+fn make_room(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Vacancy, Error> {
+    directory::vacancy(handle, dir, name)?.ok_or(Error::Exists)
 }
 
 pub(super) fn is_directory(inode: &InodeEdit) -> bool {
     inode.file_type() == Some(FileType::Directory)
 }
 
-/// Changes directory `ino` by `work`, and updates its modification and change times.
+/// Changes directory `dir`, as it was loaded, by `work`, and updates its modification and change
+/// times.
 pub(super) fn change_directory<T>(
     handle: &mut Handle<'_>,
-    ino: u32,
+    mut dir: InodeEdit,
     work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut dir = handle.load_inode(ino)?;
     let result = work(handle, &mut dir)?;
     let now = handle.now();
     dir.set_modified(now);
@@ -126,13 +124,12 @@ pub(super) fn change_directory<T>(
     Ok(result)
 }
 
-/// Changes inode `ino` by `work`, and updates its change time only.
+/// Changes `inode`, as it was loaded, by `work`, and updates its change time only.
 pub(super) fn change_inode(
     handle: &mut Handle<'_>,
-    ino: u32,
+    mut inode: InodeEdit,
     work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut inode = handle.load_inode(ino)?;
     work(handle, &mut inode)?;
     inode.set_changed(handle.now());
     handle.store_inode(&inode, false)
@@ -163,16 +160,16 @@ pub(super) fn discount_subdirectory(dir: &mut InodeEdit) {
     }
 }
 
-/// Adds the stored inode `inode` to `parent` as `name`.
+/// Adds the stored inode `inode` to `dir` as `name`, where there is a vacancy for it.
 fn put(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
-    parent: u32,
+    (dir, vacancy): (InodeEdit, Vacancy),
     name: &[u8],
     inode: &InodeEdit,
 ) -> Result<(), Error> {
-    change_directory(handle, parent, |handle, dir| {
-        directory::add(handle, allocator, dir, entry_for(inode, name))?;
+    change_directory(handle, dir, |handle, dir| {
+        directory::add(handle, allocator, dir, entry_for(inode, name), vacancy)?;
         if is_directory(inode) {
             count_subdirectory(dir);
         }
@@ -215,14 +212,14 @@ pub fn mknod(
     }
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
-    check_absent(handle, &dir, name)?;
+    let vacancy = make_room(handle, &dir, name)?;
     let mut inode = new_inode::make(handle, allocator, &dir, file_type, new)?;
     if matches!(file_type, FileType::Character | FileType::Block) && !inode.set_device(device) {
         return Err(Error::Invalid("a device's numbers are below 4,096 and 1,048,576"));
     }
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, parent, name, &inode)?;
+    put(handle, allocator, (dir, vacancy), name, &inode)?;
     if file_type == FileType::Regular {
         handle.record_create(parent, inode.ino(), name);
         handle.fast_eligible();
@@ -261,13 +258,13 @@ pub fn mkdir(
 ) -> Result<u32, Error> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
-    check_absent(handle, &dir, name)?;
+    let vacancy = make_room(handle, &dir, name)?;
     check_may_count(handle, &dir)?;
     let mut inode = new_inode::make(handle, allocator, &dir, FileType::Directory, new)?;
     inode.set_links(2);
     directory::create(handle, allocator, &mut inode, parent)?;
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, parent, name, &inode)?;
+    put(handle, allocator, (dir, vacancy), name, &inode)?;
     Ok(inode.ino())
 }
 
@@ -285,12 +282,12 @@ pub fn symlink(
 ) -> Result<u32, Error> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
-    check_absent(handle, &dir, name)?;
+    let vacancy = make_room(handle, &dir, name)?;
     let mut inode = new_inode::make(handle, allocator, &dir, FileType::Symlink, new)?;
     new_inode::set_target(handle, allocator, &mut inode, target)?;
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, parent, name, &inode)?;
+    put(handle, allocator, (dir, vacancy), name, &inode)?;
     Ok(inode.ino())
 }
 
@@ -309,7 +306,7 @@ pub fn link(
 ) -> Result<(), Error> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
-    check_absent(handle, &dir, name)?;
+    let vacancy = make_room(handle, &dir, name)?;
     let mut inode = handle.load_inode(ino)?;
     check_may_go(&inode)?;
     if is_directory(&inode) {
@@ -329,20 +326,21 @@ pub fn link(
     inode.set_links(inode.links() + 1);
     inode.set_changed(handle.now());
     handle.store_inode(&inode, false)?;
-    put(handle, allocator, parent, name, &inode)?;
+    put(handle, allocator, (dir, vacancy), name, &inode)?;
     handle.record(Change::Link { parent, ino, name: name.to_vec() });
     handle.fast_eligible();
     Ok(())
 }
 
-/// Removes one link of inode `ino`; a directory, which has only one name, loses all.
+/// Removes one link of `inode`; a directory, which has only one name, loses all.
 pub(super) fn lose_name(
     handle: &mut Handle<'_>,
-    ino: u32,
+    inode: InodeEdit,
     unused: Unused<'_>,
 ) -> Result<Unlinked, Error> {
+    let ino = inode.ino();
     let (mut is_last, mut is_unused) = (false, false);
-    change_inode(handle, ino, |handle, inode| {
+    change_inode(handle, inode, |handle, inode| {
         let links = if is_directory(inode) { 0 } else { inode.links().saturating_sub(1) };
         inode.set_links(links);
         is_last = links == 0;
@@ -362,14 +360,22 @@ pub(super) fn lose_name(
     Ok(Unlinked { ino, is_last, is_unused })
 }
 
-/// Loads the inode of `name`, which is to be removed from directory `parent`.
-fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdit, Error> {
-    check_old_name(name)?;
-    let dir = load_parent(handle, parent)?;
-    let inode = look_up(handle, &dir, name)?.ok_or(Error::NotFound)?;
-    check_may_lose(&dir)?;
-    check_may_go(&inode)?;
-    Ok(inode)
+/// A name that is to be removed: its directory, its place there, and its inode.
+struct Victim {
+    dir: InodeEdit,
+    place: Place,
+    inode: InodeEdit,
+}
+
+impl Victim {
+    fn load(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<Self, Error> {
+        check_old_name(name)?;
+        let dir = load_parent(handle, parent)?;
+        let (place, inode) = look_up(handle, &dir, name)?.ok_or(Error::NotFound)?;
+        check_may_lose(&dir)?;
+        check_may_go(&inode)?;
+        Ok(Self { dir, place, inode })
+    }
 }
 
 /// Removes `name`, which is not a directory, from directory `parent`. If it was the last name and
@@ -385,15 +391,15 @@ pub fn unlink(
     name: &[u8],
     unused: Unused<'_>,
 ) -> Result<Unlinked, Error> {
-    let inode = load_victim(handle, parent, name)?;
+    let Victim { dir, place, inode } = Victim::load(handle, parent, name)?;
     if is_directory(&inode) {
         return Err(Error::IsDirectory);
     }
-    change_directory(handle, parent, |handle, dir| directory::remove(handle, dir, name))?;
+    change_directory(handle, dir, |handle, dir| directory::remove(handle, dir, &place))?;
     handle.record(Change::Unlink { parent, ino: inode.ino(), name: name.to_vec() });
     // Removing the last name is not eligible after all: it makes the inode an orphan.
     handle.fast_eligible();
-    lose_name(handle, inode.ino(), unused)
+    lose_name(handle, inode, unused)
 }
 
 /// Removes the empty directory `name` from directory `parent`. If the inode is `unused`, the caller
@@ -407,18 +413,18 @@ pub fn rmdir(
     name: &[u8],
     unused: Unused<'_>,
 ) -> Result<Unlinked, Error> {
-    let inode = load_victim(handle, parent, name)?;
+    let Victim { dir, place, inode } = Victim::load(handle, parent, name)?;
     if !is_directory(&inode) {
         return Err(Error::NotDirectory);
     }
     if !directory::is_empty(handle, &inode.parsed(handle.superblock())?)? {
         return Err(Error::NotEmpty);
     }
-    change_directory(handle, parent, |handle, dir| {
+    change_directory(handle, dir, |handle, dir| {
         discount_subdirectory(dir);
-        directory::remove(handle, dir, name)
+        directory::remove(handle, dir, &place)
     })?;
-    lose_name(handle, inode.ino(), unused)
+    lose_name(handle, inode, unused)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::directory::{Place, Vacancy};
 use super::names::{
     Unlinked, Unused, change_directory, change_inode, check_may_count, check_may_go,
     check_may_lose, check_old_name, count_subdirectory, discount_subdirectory, entry_for,
@@ -38,12 +39,38 @@ pub struct Renamed {
     pub whiteout: Option<u32>,
 }
 
-/// The inode to be moved, and the inode at its destination.
+/// The names, and the inode to be moved.
 struct Ends<'a> {
     old: Name<'a>,
     new: Name<'a>,
     source: InodeEdit,
-    target: Option<InodeEdit>,
+}
+
+/// What has the new name.
+enum Target {
+    /// An inode.
+    There(Place, InodeEdit),
+    /// None; where the name can be added.
+    Absent(Vacancy),
+}
+
+impl Target {
+    fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Self, Error> {
+        match directory::vacancy(handle, dir, name)? {
+            Some(vacancy) => Ok(Self::Absent(vacancy)),
+            None => {
+                let (place, inode) = look_up(handle, dir, name)?.ok_or(Error::NotFound)?;
+                Ok(Self::There(place, inode))
+            }
+        }
+    }
+
+    fn inode(&self) -> Option<&InodeEdit> {
+        match self {
+            Self::There(_, inode) => Some(inode),
+            Self::Absent(_) => None,
+        }
+    }
 }
 
 /// Whether directory `dir` is `above`, or below it.
@@ -73,13 +100,14 @@ impl<'a> Ends<'a> {
         old: Name<'a>,
         new: Name<'a>,
         flags: RenameFlags,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<(Self, Target)>, Error> {
         check_old_name(old.name)?;
         check_old_name(new.name)?;
         let old_dir = load_parent(handle, old.parent)?;
         let new_dir = load_parent(handle, new.parent)?;
-        let source = look_up(handle, &old_dir, old.name)?.ok_or(Error::NotFound)?;
-        let target = look_up(handle, &new_dir, new.name)?;
+        let (_, source) = look_up(handle, &old_dir, old.name)?.ok_or(Error::NotFound)?;
+        let found = Target::find(handle, &new_dir, new.name)?;
+        let target = found.inode();
         if flags.no_replace && target.is_some() {
             return Err(Error::Exists);
         }
@@ -95,7 +123,7 @@ impl<'a> Ends<'a> {
             if holds(&source, new.parent)? {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
             }
-            if let Some(target) = &target
+            if let Some(target) = target
                 && (flags.exchange || !is_directory(&source))
                 && holds(target, old.parent)?
             {
@@ -103,12 +131,12 @@ impl<'a> Ends<'a> {
                 return Err(if flags.exchange { exchange } else { Error::NotEmpty });
             }
         }
-        if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
+        if target.is_some_and(|target| target.ino() == source.ino()) {
             return Ok(None);
         }
         check_may_lose(&old_dir)?;
         check_may_go(&source)?;
-        if let Some(target) = &target {
+        if let Some(target) = target {
             check_may_lose(&new_dir)?;
             check_may_go(target)?;
             match (is_directory(&source), is_directory(target)) {
@@ -119,7 +147,7 @@ impl<'a> Ends<'a> {
             }
         }
         metadata::check_project(handle, &new_dir, &source)?;
-        if let Some(target) = &target
+        if let Some(target) = target
             && !flags.exchange
             && is_directory(target)
             && !directory::is_empty(handle, &target.parsed(handle.superblock())?)?
@@ -128,14 +156,14 @@ impl<'a> Ends<'a> {
         }
         if other_parent {
             let is_counted = |inode: Option<&InodeEdit>| inode.is_some_and(is_directory);
-            if is_directory(&source) && !is_counted(target.as_ref()) {
+            if is_directory(&source) && !is_counted(target) {
                 check_may_count(handle, &new_dir)?;
             }
-            if flags.exchange && is_counted(target.as_ref()) && !is_directory(&source) {
+            if flags.exchange && is_counted(target) && !is_directory(&source) {
                 check_may_count(handle, &old_dir)?;
             }
         }
-        Ok(Some(Self { old, new, source, target }))
+        Ok(Some((Self { old, new, source }, found)))
     }
 
     fn has_other_parent(&self) -> bool {
@@ -145,7 +173,8 @@ impl<'a> Ends<'a> {
     /// Updates the moved `inode`: its change time, and `..` if it is a directory.
     fn moved(&self, handle: &mut Handle<'_>, inode: &InodeEdit, parent: u32) -> Result<(), Error> {
         let has_parent = is_directory(inode) && self.has_other_parent();
-        change_inode(handle, inode.ino(), |handle, inode| {
+        let inode = handle.load_inode(inode.ino())?;
+        change_inode(handle, inode, |handle, inode| {
             if has_parent { directory::set_parent(handle, inode, parent) } else { Ok(()) }
         })
     }
@@ -162,13 +191,13 @@ impl<'a> Ends<'a> {
             (true, false, true) => discount_subdirectory(dir),
             _ => {}
         };
-        change_directory(handle, new.parent, |handle, dir| {
+        change_name(handle, new, |handle, dir, place| {
             recount(dir, source, target);
-            directory::replace(handle, dir, entry_for(source, new.name))
+            directory::replace(handle, dir, place, source.ino(), source.file_type())
         })?;
-        change_directory(handle, old.parent, |handle, dir| {
+        change_name(handle, old, |handle, dir, place| {
             recount(dir, target, source);
-            directory::replace(handle, dir, entry_for(target, old.name))
+            directory::replace(handle, dir, place, target.ino(), target.file_type())
         })?;
         self.moved(handle, source, new.parent)?;
         self.moved(handle, target, old.parent)
@@ -179,52 +208,65 @@ impl<'a> Ends<'a> {
         &self,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
+        target: Target,
         unused: Unused<'_>,
     ) -> Result<Option<Unlinked>, Error> {
-        let (source, name) = (&self.source, self.new.name);
+        let (source, new) = (&self.source, self.new);
         let counts = is_directory(source) && self.has_other_parent();
-        change_directory(handle, self.new.parent, |handle, dir| {
-            let entry = entry_for(source, name);
-            match &self.target {
-                None => {
+        let dir = handle.load_inode(new.parent)?;
+        match target {
+            Target::Absent(vacancy) => {
+                change_directory(handle, dir, |handle, dir| {
                     if counts {
                         count_subdirectory(dir);
                     }
-                    directory::add(handle, allocator, dir, entry)
-                }
-                Some(target) => {
+                    directory::add(handle, allocator, dir, entry_for(source, new.name), vacancy)
+                })?;
+                Ok(None)
+            }
+            Target::There(place, target) => {
+                change_directory(handle, dir, |handle, dir| {
                     // The target leaves. If the source is a directory from another parent, it takes
                     // the target's place in the count; otherwise the count drops by one.
-                    if is_directory(target) && !counts {
+                    if is_directory(&target) && !counts {
                         discount_subdirectory(dir);
                     }
-                    directory::replace(handle, dir, entry).map(|_| ())
-                }
+                    directory::replace(handle, dir, &place, source.ino(), source.file_type())
+                })?;
+                lose_name(handle, target, unused).map(Some)
             }
-        })?;
-        self.target.as_ref().map(|target| lose_name(handle, target.ino(), unused)).transpose()
+        }
     }
 
     /// Removes the old name, or points it to a whiteout.
     fn leave(&self, handle: &mut Handle<'_>, whiteout: Option<&InodeEdit>) -> Result<(), Error> {
         let counts = is_directory(&self.source) && self.has_other_parent();
-        change_directory(handle, self.old.parent, |handle, dir| {
+        change_name(handle, self.old, |handle, dir, place| {
+            if place.ino != self.source.ino() {
+                return Err(Corruption::new(Defect::DirectoryEntry).in_inode(dir.ino()).into());
+            }
             if counts {
                 discount_subdirectory(dir);
             }
-            let old = match whiteout {
-                Some(whiteout) => {
-                    directory::replace(handle, dir, entry_for(whiteout, self.old.name))
+            match whiteout {
+                Some(inode) => {
+                    directory::replace(handle, dir, place, inode.ino(), inode.file_type())
                 }
-                None => directory::remove(handle, dir, self.old.name),
-            }?;
-            if old == self.source.ino() {
-                Ok(())
-            } else {
-                Err(Corruption::new(Defect::DirectoryEntry).in_inode(dir.ino()).into())
+                None => directory::remove(handle, dir, place),
             }
         })
     }
+}
+
+/// Changes directory `of.parent` by `work`, which gets the place of the name.
+fn change_name(
+    handle: &mut Handle<'_>,
+    of: Name<'_>,
+    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit, &Place) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let dir = handle.load_inode(of.parent)?;
+    let place = directory::find(handle, &dir, of.name)?.ok_or(Error::NotFound)?;
+    change_directory(handle, dir, |handle, dir| work(handle, dir, &place))
 }
 
 /// Moves name `old` to name `new`, as `renameat2(2)` does. The inode that had the new name loses
@@ -247,15 +289,14 @@ pub fn rename(
     if flags.exchange && (flags.no_replace || flags.whiteout) {
         return Err(Error::Invalid("what is exchanged is there, and leaves nothing"));
     }
-    let Some(ends) = Ends::find(handle, old, new, flags)? else {
-        let ino = look_up(handle, &load_parent(handle, new.parent)?, new.name)?
-            .ok_or(Error::NotFound)?
-            .ino();
+    let Some((ends, target)) = Ends::find(handle, old, new, flags)? else {
+        let dir = load_parent(handle, new.parent)?;
+        let ino = directory::find(handle, &dir, new.name)?.ok_or(Error::NotFound)?.ino;
         return Ok(Renamed { ino, replaced: None, exchanged: None, whiteout: None });
     };
     let ino = ends.source.ino();
     if flags.exchange {
-        let target = ends.target.as_ref().ok_or(Error::NotFound)?;
+        let target = target.inode().ok_or(Error::NotFound)?;
         ends.exchange(handle, target)?;
         return Ok(Renamed { ino, replaced: None, exchanged: Some(target.ino()), whiteout: None });
     }
@@ -263,13 +304,13 @@ pub fn rename(
         true => Some(new_whiteout(handle, allocator, old.parent, owner)?),
         false => None,
     };
-    let replaced = ends.put(handle, allocator, unused)?;
+    let target_ino = target.inode().map(InodeEdit::ino);
+    let replaced = ends.put(handle, allocator, target, unused)?;
     ends.leave(handle, whiteout.as_ref())?;
     ends.moved(handle, &ends.source, new.parent)?;
     if !flags.whiteout && !is_directory(&ends.source) {
-        if let Some(target) = &ends.target {
-            let name = new.name.to_vec();
-            handle.record(Change::Unlink { parent: new.parent, ino: target.ino(), name });
+        if let Some(ino) = target_ino {
+            handle.record(Change::Unlink { parent: new.parent, ino, name: new.name.to_vec() });
         }
         handle.record(Change::Link { parent: new.parent, ino, name: new.name.to_vec() });
         handle.record(Change::Unlink { parent: old.parent, ino, name: old.name.to_vec() });

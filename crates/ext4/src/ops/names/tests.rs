@@ -57,6 +57,16 @@ impl Rig {
     }
 }
 
+/// Changes inode `ino` by `work`.
+fn change_stored(
+    handle: &mut Handle<'_>,
+    ino: u32,
+    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let inode = handle.load_inode(ino)?;
+    change_inode(handle, inode, work)
+}
+
 /// The names in directory `ino` without `.` and `..`. Each is also looked up.
 pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     let dir = volume.linked_inode(ino).unwrap();
@@ -136,7 +146,7 @@ fn what_is_made_is_as_the_kernel_makes_it() {
             b"dir",
             &NewNode { mode: 0o2755, uid: 1, gid: 70_000, umask: 0 },
         )?;
-        change_inode(handle, dir, |_, inode| {
+        change_stored(handle, dir, |_, inode| {
             // No dump, synchronous directory, no access times.
             inode.set_flags(inode.flags() | 0x40 | 0x1_0000 | 0x80);
             Ok(())
@@ -205,7 +215,7 @@ fn default_access_lists_are_inherited() {
     let (file, dir, link) = rig
         .change(|handle, allocator| {
             let name = b"system.posix_acl_default";
-            change_inode(handle, ROOT_INO, |handle, root| {
+            change_stored(handle, ROOT_INO, |handle, root| {
                 attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
             })?;
             let file =
@@ -233,7 +243,7 @@ fn subdirectories_are_counted_to_65000() {
     };
     let set = |links| {
         rig.change(|handle, _| {
-            change_inode(handle, ROOT_INO, |_, inode| {
+            change_stored(handle, ROOT_INO, |_, inode| {
                 inode.set_links(links);
                 Ok(())
             })
@@ -261,7 +271,7 @@ fn subdirectories_are_counted_to_65000() {
     let file =
         rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
     rig.change(|handle, _| {
-        change_inode(handle, file, |_, inode| {
+        change_stored(handle, file, |_, inode| {
             inode.set_links(LINKS_MAX);
             Ok(())
         })
@@ -394,7 +404,7 @@ fn what_may_not_be_is_refused() {
     assert_eq!(linked, Err(Error::NotPermitted));
     let flag = |ino, flag| {
         rig.change(|handle, _| {
-            change_inode(handle, ino, |_, inode| {
+            change_stored(handle, ino, |_, inode| {
                 inode.set_flags(inode.flags() & !0x30 | flag);
                 Ok(())
             })
