@@ -4,8 +4,10 @@
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::PoisonError;
+
+use foldhash::fast::RandomState;
 
 /// Independent shards, so that threads seldom contend.
 const SHARDS: usize = 16;
@@ -20,7 +22,7 @@ pub(super) struct Bounded<K, V> {
 }
 
 struct Shard<K, V> {
-    kept: HashMap<K, Kept<V>>,
+    kept: HashMap<K, Kept<V>, RandomState>,
     /// Keys in the order in which they were added or last spared.
     queue: VecDeque<K>,
     weight: usize,
@@ -38,12 +40,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         let shard = |_| {
             Mutex::new(
                 Rank::Kept,
-                Shard { kept: HashMap::new(), queue: VecDeque::new(), weight: 0 },
+                Shard { kept: HashMap::default(), queue: VecDeque::new(), weight: 0 },
             )
         };
         Self {
             shards: std::array::from_fn(shard),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             shard_limit: limit / SHARDS,
         }
     }
