@@ -38,8 +38,7 @@ impl Document {
         match self {
             Self::Fast12 => "When Poll is Better than Interrupt (Yang, Minturn, Hady; FAST 2012)",
             Self::Lkml13 => {
-                "Allow block drivers to poll for I/O instead of sleeping (Wilcox, and Li's reply; \
-                 linux-kernel, 2013)"
+                "Allow block drivers to poll for I/O instead of sleeping (Wilcox, Li; LKML 2013)"
             }
             Self::Bates15 => "Having Fun at Queue Depth = 1 (Bates, 2015)",
             Self::Vault17 => "I/O Latency Optimization with Polling (Le Moal; Vault 2017)",

@@ -260,7 +260,10 @@ impl Quantity {
     /// Returns what it is if two ways do not differ; `None` if it compares none.
     pub fn neutral(&self) -> Option<f64> {
         match self {
-            Self::Value(name) if name.ends_with("gain_ratio") => Some(0.0),
+            Self::Value(name) if name.ends_with("gain_ratio") || name.ends_with("saved_ratio") => {
+                Some(0.0)
+            }
+            Self::Value(name) if name.ends_with("times_ratio") => Some(1.0),
             Self::Value(_) => None,
             Self::Difference(..) => Some(0.0),
             Self::Ratio(..) | Self::SumRatio(..) => Some(1.0),

@@ -122,6 +122,8 @@ enum Form {
     Change,
     /// A gain as a change: 0.26 is +26 %.
     Gain,
+    /// A part saved, as a change: 0.26 is −26 %.
+    Saved,
     /// A ratio that is almost nothing: 1.3 % of it.
     Share,
     /// A large ratio as a factor: × 7.1.
@@ -135,6 +137,7 @@ impl Form {
     fn of(quantity: &Quantity, value: f64) -> Self {
         match quantity {
             Quantity::Value(name) if name.ends_with("gain_ratio") => Self::Gain,
+            Quantity::Value(name) if name.ends_with("saved_ratio") => Self::Saved,
             Quantity::Value(name) if name.ends_with("one_in_count") => Self::OneIn,
             Quantity::Value(name) => Self::Figure(unit_of(name)),
             Quantity::Difference(name, _) => match unit_of(name) {
@@ -155,6 +158,7 @@ impl Form {
             Self::Points => format!("{value:+.0} points").replace('-', "−"),
             Self::Change => change(value, 1.0),
             Self::Gain => change(1.0 + value, 1.0),
+            Self::Saved => change(1.0 - value, 1.0),
             Self::Share => format!("{:.1} % of it", value * 100.0),
             Self::Factor => format!("× {value:.1}"),
             Self::OneIn => format!("1 in {}", Unit::Count.text(value.round())),

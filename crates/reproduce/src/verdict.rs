@@ -4,8 +4,10 @@ use crate::document::{Document, Documents};
 use crate::experiment::{Claim, Expect, Leg};
 use crate::measured::Measured;
 
-/// The share of repetitions that must agree with the median.
-const AGREE: f64 = 0.75;
+/// The share of repetitions that must agree with the median: eight of nine.
+const AGREE: f64 = 0.85;
+/// The part of the document's effect that counts as much as that.
+const AS_MUCH: f64 = 0.9;
 
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,15 +87,21 @@ pub fn judge(
 }
 
 fn decide(claim: &Claim, measured: &Measured, here: &[f64], there: Option<f64>) -> Option<Verdict> {
+    let neutral = claim.here.neutral();
+    // A claim of a direction only, of which the document has a figure.
+    let whole = |bar: f64| {
+        let (neutral, there) = (neutral.filter(|neutral| *neutral == bar)?, there?);
+        Some(neutral + AS_MUCH * (there - neutral))
+    };
     let bounds = match claim.expect {
-        Expect::AtMost(most) => (f64::MIN, most),
-        Expect::AtLeast(least) => (least, f64::MAX),
+        Expect::AtMost(bar) => (f64::MIN, whole(bar).map_or(bar, |whole| whole.min(bar))),
+        Expect::AtLeast(bar) => (whole(bar).map_or(bar, |whole| whole.max(bar)), f64::MAX),
         Expect::Within(low, high) => (low, high),
         Expect::AtMostThere => (f64::MIN, there?),
         Expect::AtLeastThere => (there?, f64::MAX),
     };
     // Which is the direction of the claim, if it has one and the bar lies in it.
-    let direction = claim.here.neutral().and_then(|neutral| match bounds {
+    let direction = neutral.and_then(|neutral| match bounds {
         (f64::MIN, most) if most < neutral => Some((f64::MIN, neutral.next_down())),
         (least, f64::MAX) if least > neutral => Some((neutral.next_up(), f64::MAX)),
         _ => None,

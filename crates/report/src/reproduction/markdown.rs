@@ -3,6 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{Entry, Reproduction};
+use crate::figures::wrapped;
+
+/// The width of text.
+const COLUMNS: usize = 100;
 
 /// Returns the results as Markdown.
 pub fn markdown(reproduction: &Reproduction) -> String {
@@ -10,11 +14,10 @@ pub fn markdown(reproduction: &Reproduction) -> String {
     let ours = reproduction.counts(true);
     let mut out = String::new();
     for line in &reproduction.about {
-        let _ = writeln!(out, "{line}  ");
+        let _ = writeln!(out, "{}\n", wrapped(line, COLUMNS));
     }
-    let _ = writeln!(
-        out,
-        "\nOf the documents' {} claims {as_there} hold, {less} have the same direction and are \
+    let counts = format!(
+        "Of the documents' {} claims {as_there} hold, {less} have the same direction and are \
          smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, about what \
          they leave open, {} hold, {} are smaller, {} do not hold, {} are open.",
         as_there + less + unlike + open,
@@ -24,6 +27,7 @@ pub fn markdown(reproduction: &Reproduction) -> String {
         ours[2],
         ours[3]
     );
+    let _ = writeln!(out, "{}", wrapped(&counts, COLUMNS));
     for part in &reproduction.documents {
         let _ = writeln!(out, "\n## {}\n", part.title);
         out.push_str("| | where | leg | claim | here | verdict |\n|---|---|---|---|---|---|\n");

@@ -96,7 +96,7 @@ fn anatomy() -> Experiment {
             .there(ratio("read/software-aios", "read/software-vanilla"))
             .unless(
                 "The classic order here is our own code with its steps moved back. It has no block \
-                 layer and no allocation of requests, which are most of what the document saves. \
+                 layer, whose request is a third of what the document saves (0.96 of 2.72 µs). \
                  What stays in both orders is the copy, of data that are not in this CPU's caches.",
             ),
             Claim::new(
@@ -225,7 +225,7 @@ fn sizes(model: &'static str) -> Experiment {
             }
             let of = |order: &str| bench.last(&format!("{kib}/{order}/poll/typical_ns"));
             if let Some((none, all)) = of("none").zip(of("all")) {
-                bench.add(format!("{kib}/gain_ratio"), 1.0 - all / none);
+                bench.add(format!("{kib}/saved_ratio"), 1.0 - all / none);
             }
         }
         Ok(())
@@ -263,7 +263,7 @@ fn sizes(model: &'static str) -> Experiment {
                 } else {
                     "Overlapping makes a read of 4 KiB from a Z-SSD shorter"
                 },
-                value("4/gain_ratio"),
+                value("4/saved_ratio"),
                 Expect::AtLeast(0.0),
             )
             .there(value("fio/read-gain"))
@@ -277,7 +277,7 @@ fn sizes(model: &'static str) -> Experiment {
                 } else {
                     "Overlapping makes a read of 128 KiB from a Z-SSD shorter"
                 },
-                value("128/gain_ratio"),
+                value("128/saved_ratio"),
                 Expect::AtLeast(0.0),
             ),
         ],

@@ -180,7 +180,7 @@ fn sizes() -> Experiment {
             }
             let of = |order: &str| bench.last(&format!("{kib}/{order}/poll/durable_ns"));
             if let Some((none, all)) = of("none").zip(of("all")) {
-                bench.add(format!("{kib}/gain_ratio"), 1.0 - all / none);
+                bench.add(format!("{kib}/saved_ratio"), 1.0 - all / none);
             }
         }
         Ok(())
@@ -204,13 +204,13 @@ fn sizes() -> Experiment {
         claims: vec![
             Claim::new(
                 "Of a 4 KiB write + fsync at least as much is saved as in the document",
-                value("4/gain_ratio"),
+                value("4/saved_ratio"),
                 Expect::AtLeastThere,
             )
             .there(value("fio/fsync-gain")),
             Claim::new(
                 "Of a 128 KiB write + fsync time is saved",
-                value("128/gain_ratio"),
+                value("128/saved_ratio"),
                 Expect::AtLeast(0.0),
             ),
         ],
