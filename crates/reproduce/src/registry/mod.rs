@@ -29,7 +29,7 @@ pub fn experiments() -> Vec<Experiment> {
 /// Experiments on questions that the documents ask, and leave open.
 const LEFT_OPEN: [&str; 11] = [
     "fast12-saturation",
-    "fast12-coalescing",
+    "lkml13-batch",
     "lkml13-pm-qos",
     "bates15-mixes",
     "bates15-stalls",

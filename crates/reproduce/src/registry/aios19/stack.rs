@@ -271,6 +271,7 @@ fn memory() -> Experiment {
                 value("thread_bytes"),
                 Expect::AtMost(2.0 * 421_888.0),
             )
+            .ours()
             .there(value("memory/core-vanilla")),
             Claim::new(
                 "A request of 128 KiB takes no more memory than the document's",
