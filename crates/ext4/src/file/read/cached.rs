@@ -2,10 +2,10 @@
 //!
 //! Cached pages are copied without a lock. From the first missing page on, a [`CachedRead`] decides
 //! what comes next, [step](CachedRead::step) by step. Missing pages are claimed, up to eight at a
-//! time, and sent at once, so the device works while the next ones are claimed. What can wait is done after that, *in the gap*: copying hits, the cache's
-//! queues, read-ahead. Then the requests are waited for one after another, and each is copied while
-//! the others are in flight. Pages that other readers are reading come last: then no reader waits
-//! for this one.
+//! time, and sent at once, so the device works while the next ones are claimed. What can wait is
+//! done after that, *in the gap*: copying hits, the cache's queues, read-ahead. Then the requests
+//! are waited for one after another, and each is copied while the others are in flight. Pages that
+//! other readers are reading come last: then no reader waits for this one.
 //!
 //! The steps are taken by a thread that waits with its I/O context (`blocking`), or by a future
 //! ([`AsyncFile`](crate::AsyncFile)).
