@@ -131,7 +131,7 @@ fn is_name(name: &[u8]) -> bool {
 /// Whether `name` equals `wanted`. (Names of a directory often differ in their last byte, not in
 /// their length.)
 #[inline]
-pub(super) fn is_same(name: &[u8], wanted: &[u8]) -> bool {
+fn is_same(name: &[u8], wanted: &[u8]) -> bool {
     name.len() == wanted.len() && name.last() == wanted.last() && name == wanted
 }
 
@@ -216,6 +216,17 @@ pub fn find(
     shape: DirectoryShape,
     name: &[u8],
 ) -> Result<Option<(Named, Slot)>, Defect> {
+    find_past(area, shape, name, |_| ())
+}
+
+/// As [`find`]; calls `passed` with each entry before that of `name`, or with all.
+#[inline]
+pub(super) fn find_past<'a>(
+    area: &'a [u8],
+    shape: DirectoryShape,
+    name: &[u8],
+    mut passed: impl FnMut(&Dirent<'a>),
+) -> Result<Option<(Named, Slot)>, Defect> {
     let mut before = None;
     for entry in Dirents::new(area, shape) {
         let entry = entry?;
@@ -223,6 +234,7 @@ pub fn find(
         if ino != 0 && is_same(entry.name, name) {
             return Ok(Some(((ino, file_type), Slot { offset, bytes, before })));
         }
+        passed(&entry);
         before = Some(offset);
     }
     Ok(None)

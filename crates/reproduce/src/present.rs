@@ -128,7 +128,7 @@ enum Form {
     Share,
     /// A large ratio as a factor: × 7.1.
     Factor,
-    /// One in so many.
+    /// A rate: 1 in 6,000.
     OneIn,
 }
 

@@ -155,14 +155,15 @@ pub(crate) struct Reported {
 }
 
 impl CellState {
-    /// Adds what the processors used in a turn that counts. Is called before [`Self::count`].
-    pub(crate) fn count_energy(&mut self, uj: Option<f64>) {
+    /// Adds a turn that counts, and what the processors used in it, if that is known.
+    pub(crate) fn count(
+        &mut self,
+        reports: &[VisitReport],
+        floor_ns: Option<f64>,
+        energy_uj: Option<f64>,
+    ) {
         let before = if self.turns == 0 { Some(0.0) } else { self.energy_uj };
-        self.energy_uj = before.zip(uj).map(|(before, uj)| before + uj);
-    }
-
-    /// Adds a turn that counts.
-    pub(crate) fn count(&mut self, reports: &[VisitReport], floor_ns: Option<f64>) {
+        self.energy_uj = before.zip(energy_uj).map(|(before, uj)| before + uj);
         let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
         self.wall_ns += wall_ns;
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
@@ -318,8 +319,7 @@ mod tests {
         let turns = |turns: &[Option<f64>]| {
             let mut state = CellState::default();
             for uj in turns {
-                state.count_energy(*uj);
-                state.count(&[], None);
+                state.count(&[], None, *uj);
             }
             state.energy_uj
         };

@@ -117,8 +117,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             for (job, reports) in reports {
                 let JobRun { plan, states, .. } = &mut self.jobs[job];
                 let (state, keys) = (&mut states[at], &plan.job);
-                state.count_energy(energy_uj);
-                state.count(&reports, floor_ns);
+                state.count(&reports, floor_ns, energy_uj);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
                 state.ended |=

@@ -2,7 +2,7 @@
 
 use super::super::checksum::crc32c;
 use super::super::dirent::{
-    DirectoryShape, Dirent, Dirents, ENTRY_BYTES_MIN, Slot, TAIL_BYTES, TAIL_FILE_TYPE, is_same,
+    DirectoryShape, Dirent, ENTRY_BYTES_MIN, Slot, TAIL_BYTES, TAIL_FILE_TYPE, find_past,
 };
 use crate::FileType;
 use crate::directory::Named;
@@ -133,20 +133,15 @@ pub enum Search {
 /// A defect before the name was found.
 pub fn search(block: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Search, Defect> {
     let needed = entry_bytes(name.len());
-    let (mut room, mut before) = (None, None);
-    for found in Dirents::new(area(block, shape)?, shape) {
-        let found = found?;
-        let Dirent { offset, bytes, ino, file_type, .. } = found;
-        if ino != 0 && is_same(found.name, name) {
-            return Ok(Search::Found((ino, file_type), Slot { offset, bytes, before }));
-        }
+    let mut room = None;
+    let found = find_past(area(block, shape)?, shape, name, |entry| {
         if room.is_none() {
-            let used = if ino == 0 { 0 } else { entry_bytes(found.name.len()) };
+            let used = if entry.ino == 0 { 0 } else { entry_bytes(entry.name.len()) };
+            let Dirent { offset, bytes, .. } = *entry;
             room = (bytes - used >= needed).then_some(Room { offset, used, bytes });
         }
-        before = Some(offset);
-    }
-    Ok(Search::Absent(room))
+    })?;
+    Ok(found.map_or(Search::Absent(room), |(named, slot)| Search::Found(named, slot)))
 }
 
 /// Inserts `entry` into `room`, which was found for its name.
@@ -193,7 +188,7 @@ pub fn seal(block: &mut [u8], shape: DirectoryShape, seed: u32) {
 #[cfg(test)]
 mod tests {
     use super::super::super::dirent::tests::SHAPE;
-    use super::super::super::dirent::{find, leaf_checksum_is_right};
+    use super::super::super::dirent::{Dirents, find, leaf_checksum_is_right};
     use super::*;
 
     fn file(ino: u32, name: &[u8]) -> NewEntry<'_> {

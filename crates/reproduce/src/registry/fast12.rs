@@ -54,17 +54,10 @@ fn table1() -> Experiment {
             }
             // What leaving the idle state takes, in turns.
             let bs = bytes.to_string();
-            let exit_ns = match may_hold(bench)? {
-                true => {
-                    let args = ["--rw", "randread", "--bs", &bs, "--pm-qos=none,0"];
-                    bench.bench(&format!("idle/{bytes}"), &device, "interrupt", &args)?;
-                    let of = |limit: &str| {
-                        bench.last(&format!("idle/{bytes}/interrupt/{limit}/mean_ns"))
-                    };
-                    of("none").zip(of("0")).map_or(0.0, |(free, held)| free - held)
-                }
-                false => 0.0,
-            };
+            let args = ["--rw", "randread", "--bs", &bs];
+            limited(bench, &format!("idle/{bytes}"), &device, "interrupt", &args)?;
+            let of = |limit: &str| bench.last(&format!("idle/{bytes}/interrupt/{limit}/mean_ns"));
+            let exit_ns = of("none").zip(of("0")).map_or(0.0, |(free, held)| free - held);
             if let Some(gap_ns) = bench.last(&format!("gap/interrupt/{bytes}/mean_ns")) {
                 bench.add(format!("interrupt-c-state/{bytes}/mean_ns"), gap_ns);
                 bench.add(format!("interrupt/{bytes}/mean_ns"), gap_ns - exit_ns);
@@ -204,17 +197,24 @@ fn projection() -> Experiment {
     }
 }
 
-/// Whether PM QoS may be held at 0 here; says so if not.
-fn may_hold(bench: &mut Bench<'_>) -> Result<bool, RunError> {
-    let report = bench.json(&["calibrate", "--quick"])?;
-    let may = report["pm_qos"]["held"].as_bool() == Some(true);
-    if !may {
-        let why = report["pm_qos"]["refused"].as_str().unwrap_or("it cannot be held");
-        bench.leave_out(format!(
-            "PM QoS at 0: {why}; interrupts have the idle state's exit in them"
-        ));
+/// Measures with PM QoS at 0, and without, in turns. Returns false, and says so, if this user may not
+/// set it.
+fn limited(
+    bench: &mut Bench<'_>,
+    label: &str,
+    device: &str,
+    ways: &str,
+    args: &[&str],
+) -> Result<bool, RunError> {
+    match bench.bench(label, device, ways, &[args, &["--pm-qos=none,0"]].concat()) {
+        Err(RunError::Failed { message, .. }) => {
+            bench.leave_out(format!(
+                "PM QoS at 0: {message}; interrupts have the idle state's exit in them"
+            ));
+            Ok(false)
+        }
+        other => other.map(|()| true),
     }
-    Ok(may)
 }
 
 fn figure1() -> Experiment {
@@ -224,9 +224,7 @@ fn figure1() -> Experiment {
             let bs = bytes.to_string();
             let args = ["--rw", "randread", "--bs", &bs];
             let name = bytes.to_string();
-            if may_hold(bench)? {
-                let held = [&args[..], &["--pm-qos=none,0"]].concat();
-                bench.bench(&name, &device, "interrupt,poll", &held)?;
+            if limited(bench, &name, &device, "interrupt,poll", &args)? {
                 for key in ["mean_ns", "sd_ns"] {
                     let of = |from: &str| bench.last(&format!("{bytes}/{from}/{key}"));
                     let all = [

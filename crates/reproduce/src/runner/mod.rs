@@ -330,8 +330,8 @@ impl<'a> Bench<'a> {
         self.simulated(label, &[&args[..], &["--replay", &directory]].concat())
     }
 
-    /// Gives each further cell of the repetition so many times the time, unless the run is a short
-    /// one: for what happens to few I/Os only.
+    /// Multiplies the time of each further cell of this repetition by `times`, unless the run is
+    /// quick. For events that few I/Os meet.
     pub fn take_longer(&mut self, times: f64) {
         if !self.is_quick() {
             self.cell_s = self.target.cell_s * times;

@@ -78,7 +78,7 @@ fn fixed_claims(label: &str, at: [&str; 3], late: &'static str) -> Vec<Claim> {
     ]
 }
 
-/// Latency by way to wait: fixed sleeps of so many µs among them.
+/// Plots the latency of each way to wait. The fixed sleeps take `times`, in µs.
 fn fixed_plot(label: &str, times: [&'static str; 4], with_there: bool) -> Plot {
     let mark = |name: String, way: &str| Mark::new(name, format!("{label}/{way}/mean_ns"));
     let known = |name: &str, way: &str| {
