@@ -1,34 +1,32 @@
 //! Choosing between interrupt, adaptive and poll while running.
 //!
-//! Among the policies whose estimated mean latency is within 3 % of polling's, it takes the one
-//! that uses the least CPU. It reconsiders once a second, and changes only to save a tenth of the
-//! CPU or to keep the latency. While other threads compete for the CPU, a spinning thread is
-//! preempted in the middle of an I/O, for ms; a sleeping one is not (Le Moal's finding): then it
-//! sleeps, whatever that saves.
+//! Each way to wait has a time that an I/O takes with it and a CPU time that it costs. If the
+//! thread gets only a [share](super::share) of its CPU, an I/O takes at least its CPU time divided
+//! by that share: then waiting without the CPU is often the fastest. Among the ways whose time is
+//! within 3 % of the shortest, `auto` takes the one that costs the least CPU. It reconsiders once a
+//! second, and as soon as the CPU becomes short; it changes only for a tenth of the CPU, or to keep
+//! the time.
 
 use super::adaptive::Outlook;
+use super::share::Share;
+use meantime_hw::cpu::CpuTimes;
 
-/// Time between two decisions, in ns.
-const LOOK_NS: u64 = 1_000_000_000;
-/// Time until the first decision, when there are observations, in ns.
-const FIRST_LOOK_NS: u64 = 20_000_000;
-/// The mean latency may exceed polling's by this share.
+/// Time between two looks at the CPU that the thread had, in ns.
+const LOOK_NS: u64 = 4_000_000;
+/// Time between two decisions; until the first one, when there are observations; and while the CPU
+/// is short; in ns.
+const DECISION_NS: u64 = 1_000_000_000;
+const FIRST_DECISION_NS: u64 = 20_000_000;
+const SHORT_DECISION_NS: u64 = 100_000_000;
+/// The time of an I/O may exceed the shortest by this share.
 const LATENCY: f32 = 0.03;
 /// A change has to reduce the CPU to this factor.
 const SAVING: f32 = 0.9;
-/// A thread that is preempted more often per second than this has competition. Beside one thread
-/// that always wants the CPU, it is 125 times and more; occasionally the kernel's own threads
-/// preempt it, too.
-const SWITCHES_PER_SECOND: f32 = 60.0;
-/// Under competition a thread keeps its sleeps if it needs at most this share of the CPU.
-const MODEST_SHARE: f32 = 0.25;
-/// Number of decisions for which competition is assumed to last when first seen; doubled each time
-/// it is seen again.
-const FIRST_PATIENCE: u32 = 10;
-const LONGEST_PATIENCE: u32 = 600;
 /// An interrupt does not show when the I/O ended, so one I/O in this many is waited for otherwise.
-/// With others in flight, waiting for both queues means spinning: then it is done hardly ever.
+/// With others in flight, waiting for both queues means spinning: then it is done hardly ever; and
+/// rarely while the CPU is short.
 const PROBE: u32 = 32;
+const PROBE_SHORT: u32 = 512;
 const PROBE_DEEP: u32 = 4_096;
 
 /// The choices.
@@ -43,18 +41,31 @@ pub(crate) enum Mode {
     Interrupt,
 }
 
+/// A way to wait, and what it does to an I/O.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    mode: Mode,
+    /// The time of the I/O, in ns.
+    time_ns: f32,
+    /// The CPU used for waiting, in ns.
+    cpu_ns: f32,
+}
+
 /// The choice of one channel, and its inputs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Auto {
     mode: Mode,
-    looked_ns: Option<u64>,
-    switches: u64,
-    /// Decisions until competition is assumed to be over, and the number to use next time.
-    contended: u32,
-    patience: u32,
-    /// Decisions without competition.
-    calm: u32,
+    share: Share,
+    looked_ns: u64,
+    decided_ns: Option<u64>,
+    is_short: bool,
+    /// I/Os since the last look; sent to the queue with an interrupt, or not.
+    ios: u32,
     sent: u32,
+    /// The CPU of an I/O without its wait, and that of waiting for an interrupt, in ns, as
+    /// measured; 0: not yet.
+    base_ns: f32,
+    interrupt_cpu_ns: f32,
     changes: u64,
 }
 
@@ -71,100 +82,120 @@ impl Auto {
         self.changes
     }
 
+    /// As [`mode`](Self::mode), for an I/O that goes to the polled queue.
+    #[inline]
+    pub(crate) fn mode_of_polled(&mut self) -> Mode {
+        self.ios += 1;
+        self.mode
+    }
+
     /// Whether the next I/O uses the interrupt; `alone`: no other is in flight.
     #[inline]
     pub(crate) fn interrupts(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
-        self.mode == Mode::Interrupt
-            && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
+        let probe = match (alone, self.is_short) {
+            (true, false) => PROBE,
+            (true, true) => PROBE_SHORT,
+            (false, _) => PROBE_DEEP,
+        };
+        let interrupts = self.mode == Mode::Interrupt && !self.sent.is_multiple_of(probe);
+        self.ios += u32::from(interrupts);
+        interrupts
     }
 
-    /// Whether a decision is due.
+    /// Whether a look is due.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
+        now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
+    }
+
+    /// Notes what the thread had of its CPU. Returns whether a decision is due.
+    #[cold]
+    pub(crate) fn look(&mut self, now_ns: u64, times: CpuTimes) -> bool {
+        self.looked_ns = now_ns;
+        let ios = std::mem::take(&mut self.ios);
+        let becomes_short = self.share.look(now_ns, times, ios, self.mode == Mode::Poll);
+        self.is_short = self.share.is_short(now_ns);
+        let Some(decided_ns) = self.decided_ns else {
+            // The first decision comes soon.
+            self.decided_ns = Some(now_ns.saturating_sub(DECISION_NS - FIRST_DECISION_NS));
+            return false;
+        };
+        let interval_ns = if self.is_short { SHORT_DECISION_NS } else { DECISION_NS };
+        becomes_short || now_ns.saturating_sub(decided_ns) >= interval_ns
     }
 
     /// Decides. `outlook` is the expectation; `can_interrupt`: whether there is a queue with an
-    /// interrupt; `switches`: the number of times that this thread was preempted so far.
+    /// interrupt.
     #[cold]
-    pub(crate) fn look(
-        &mut self,
-        now_ns: u64,
-        outlook: &Outlook,
-        can_interrupt: bool,
-        switches: u64,
-    ) {
-        let before = std::mem::replace(&mut self.switches, switches);
-        let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
-            // The next decision comes soon.
-            self.looked_ns = Some(now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS));
-            return;
-        };
-        let rate =
-            switches.saturating_sub(before) as f32 * 1e9 / (now_ns - looked_ns).max(1) as f32;
-        self.note_competition(rate > SWITCHES_PER_SECOND);
+    pub(crate) fn decide(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
+        self.decided_ns = Some(now_ns);
+        self.note_cpu(outlook);
         let mode = self.choose(outlook, can_interrupt);
         if mode != self.mode {
             self.changes += 1;
             self.mode = mode;
+            self.share.changes();
         }
     }
 
-    fn note_competition(&mut self, seen: bool) {
-        if seen {
-            if self.contended == 0 {
-                self.patience = (2 * self.patience).clamp(FIRST_PATIENCE, LONGEST_PATIENCE);
-            }
-            (self.contended, self.calm) = (self.patience, 0);
-        } else {
-            self.contended = self.contended.saturating_sub(1);
-            // After twice the patience without competition, the patience halves.
-            self.calm += 1;
-            if self.calm > 2 * self.patience {
-                (self.patience, self.calm) = (self.patience / 2, 0);
-            }
+    /// Learns from the CPU that I/Os took what they take besides their waits, and what waiting for
+    /// an interrupt takes.
+    fn note_cpu(&mut self, outlook: &Outlook) {
+        let Some(io_cpu_ns) = self.share.io_cpu_ns() else { return };
+        match self.mode {
+            Mode::Poll => self.base_ns = (io_cpu_ns - outlook.device_ns).max(0.0),
+            Mode::Adaptive => self.base_ns = (io_cpu_ns - outlook.planned_cpu_ns).max(0.0),
+            Mode::Interrupt => self.interrupt_cpu_ns = (io_cpu_ns - self.base_ns).max(1.0),
         }
+    }
+
+    /// What an I/O takes by each way to wait.
+    fn ways(&self, outlook: &Outlook, can_interrupt: bool) -> [Way; 3] {
+        let Outlook { device_ns, planned_cpu_ns, .. } = *outlook;
+        let base_ns = self.base_ns;
+        // The time of the wait alone: what the I/O takes besides is the same for all.
+        let way = |mode, cpu_ns, at_least_ns: f32| {
+            let by_share_ns = (base_ns + cpu_ns) / self.share.share() - base_ns;
+            Way { mode, time_ns: at_least_ns.max(by_share_ns), cpu_ns }
+        };
+        let planned_late_ns = outlook.planned_late_ns.min(LATENCY * device_ns);
+        // The lateness measured at start-up: that of the I/Os cannot be separated from the device's
+        // own variation.
+        let interrupt_late_ns =
+            if can_interrupt { outlook.interrupt_late_ns } else { f32::INFINITY };
+        let interrupt_cpu_ns =
+            if self.interrupt_cpu_ns > 0.0 { self.interrupt_cpu_ns } else { outlook.sleep_cpu_ns };
+        let woken_ns = device_ns + self.share.wake_wait_ns();
+        // A wait that sleeps nothing is not woken.
+        let sleeps = planned_cpu_ns < SAVING * device_ns;
+        let planned_ns = if sleeps { woken_ns } else { device_ns };
+        [
+            way(Mode::Poll, device_ns, device_ns),
+            way(Mode::Adaptive, planned_cpu_ns, planned_ns + planned_late_ns),
+            way(Mode::Interrupt, interrupt_cpu_ns, woken_ns + interrupt_late_ns),
+        ]
     }
 
     fn choose(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
         if outlook.device_ns <= 0.0 {
             return self.mode;
         }
-        // The lateness measured at start-up: that of the I/Os cannot be separated from the device's
-        // own variation.
-        let late_ns = outlook.interrupt_late_ns;
-        if self.contended > 0 {
-            // Sleeps, if they leave most of the gap to others; else the interrupt, if the device
-            // takes longer than the CPU time of a sleep.
-            let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;
-            let interrupt = can_interrupt && !modest && outlook.device_ns > outlook.sleep_cpu_ns;
-            return if interrupt { Mode::Interrupt } else { Mode::Adaptive };
-        }
-        let allowed_ns = LATENCY * outlook.device_ns;
-        let candidates = [
-            (Mode::Poll, 0.0, outlook.device_ns),
-            (Mode::Adaptive, outlook.planned_late_ns.min(allowed_ns), outlook.planned_cpu_ns),
-            (
-                Mode::Interrupt,
-                if can_interrupt { late_ns } else { f32::INFINITY },
-                outlook.sleep_cpu_ns,
-            ),
-        ];
-        let cpu_ns = |mode| {
-            candidates.iter().find(|(of, ..)| *of == mode).map_or(f32::INFINITY, |(_, _, cpu)| *cpu)
-        };
+        let ways = self.ways(outlook, can_interrupt);
+        let shortest_ns = ways.iter().map(|way| way.time_ns).fold(f32::INFINITY, f32::min);
         // The current choice may exceed the limit slightly, to avoid oscillation.
-        let slack = |mode| if mode == self.mode { 1.2 } else { 1.0 };
-        let best = candidates
-            .iter()
-            .filter(|(mode, late_ns, _)| *late_ns <= slack(*mode) * allowed_ns)
-            .min_by(|a, b| a.2.total_cmp(&b.2))
-            .map_or(Mode::Poll, |(mode, ..)| *mode);
-        let in_force_is_late = candidates
-            .iter()
-            .any(|(mode, late_ns, _)| *mode == self.mode && *late_ns > slack(*mode) * allowed_ns);
-        if in_force_is_late || cpu_ns(best) < SAVING * cpu_ns(self.mode) { best } else { self.mode }
+        let is_fast = |way: &&Way| {
+            let slack = if way.mode == self.mode { 1.2 * LATENCY } else { LATENCY };
+            way.time_ns <= (1.0 + slack) * shortest_ns
+        };
+        let fast = || ways.iter().filter(is_fast);
+        let Some(cheapest) = fast().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns)) else {
+            return self.mode;
+        };
+        match fast().find(|way| way.mode == self.mode) {
+            Some(current) if cheapest.cpu_ns >= SAVING * current.cpu_ns => self.mode,
+            _ => cheapest.mode,
+        }
     }
 }
 
@@ -172,8 +203,10 @@ impl Auto {
 mod tests {
     use super::*;
 
-    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs of
-    /// spinning.
+    const MS: u64 = 1_000_000;
+
+    /// A device of `device_ns` on a machine that wakes in `late_ns`, where planned sleeps leave
+    /// `planned_cpu_ns` of spinning.
     fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
         Outlook {
             device_ns,
@@ -205,34 +238,55 @@ mod tests {
         assert_eq!(auto.choose(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Adaptive);
     }
 
-    #[test]
-    fn competition_is_remembered_for_longer_each_time() {
-        let mut auto = Auto::default();
-        auto.note_competition(true);
-        assert_eq!(auto.contended, FIRST_PATIENCE);
-        // Where no sleep pays, a thread under competition uses the interrupt.
-        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 20_000.0), true), Mode::Interrupt);
-        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 6_000.0), true), Mode::Interrupt);
-        assert_eq!(auto.choose(&outlook(20_000.0, 15_000.0, 4_000.0), true), Mode::Adaptive);
-        assert_eq!(auto.choose(&outlook(1_500.0, 15_000.0, 1_500.0), true), Mode::Adaptive);
-        (0..FIRST_PATIENCE).for_each(|_| auto.note_competition(false));
-        assert_eq!(auto.contended, 0);
-        auto.note_competition(true);
-        assert_eq!(auto.contended, 2 * FIRST_PATIENCE);
+    /// A thread that gets a part of its CPU, and always wants to run.
+    fn with_share(share: f32) -> Auto {
+        let mut auto = Auto { mode: Mode::Poll, ..Auto::default() };
+        let (mut now_ns, mut times) = (5_000 * MS, CpuTimes { ran_ns: 0, waited_ns: Some(0) });
+        for _ in 0..200 {
+            auto.look(now_ns, times);
+            now_ns += 10 * MS;
+            times.ran_ns += (share * 1e7) as u64;
+            times.waited_ns = times.waited_ns.map(|ns| ns + ((1.0 - share) * 1e7) as u64);
+        }
+        assert!(share == 1.0 || (auto.share.share() - share).abs() < 0.01);
+        auto
     }
 
     #[test]
-    fn looks_once_a_second_at_most() {
+    fn with_a_part_of_the_cpu_the_fastest_way_uses_little_of_it() {
+        // Spinning for 20 µs takes 100; an interrupt, 15 µs late, takes 35.
+        let fast = outlook(20_000.0, 15_000.0, 20_000.0);
+        assert_eq!(with_share(1.0).choose(&fast, true), Mode::Poll);
+        assert_eq!(with_share(0.2).choose(&fast, true), Mode::Interrupt);
+        // Half of a CPU: 40 µs or 35.
+        assert_eq!(with_share(0.5).choose(&fast, true), Mode::Interrupt);
+        assert_eq!(with_share(0.7).choose(&fast, true), Mode::Poll);
+        // A sleep that leaves little to spin is as good as with the whole CPU.
+        let slow = outlook(100_000.0, 15_000.0, 18_000.0);
+        assert_eq!(with_share(0.2).choose(&slow, true), Mode::Adaptive);
+        assert_eq!(with_share(0.1).choose(&slow, true), Mode::Interrupt);
+        // A wake-up costs more CPU than the whole wait.
+        let fastest = outlook(1_500.0, 15_000.0, 1_500.0);
+        assert_eq!(with_share(0.2).choose(&fastest, true), Mode::Poll);
+    }
+
+    #[test]
+    fn looks_every_few_ms_and_decides_once_a_second() {
         let mut auto = Auto::default();
-        let mut looks = 0;
-        for ms in 1..5_000u64 {
-            let now_ns = 7_000_000_000 + ms * 1_000_000;
+        let (mut looks, mut decisions) = (0, 0);
+        for us in 1..5_000_000u64 {
+            let now_ns = 7_000_000_000 + us * 1_000;
             if auto.is_due(now_ns) {
                 looks += 1;
-                auto.look(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), ms % 2 == 0, 0);
+                let times = CpuTimes { ran_ns: us * 900, waited_ns: Some(us) };
+                if auto.look(now_ns, times) {
+                    decisions += 1;
+                    let can_interrupt = decisions % 2 == 0;
+                    auto.decide(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), can_interrupt);
+                }
             }
         }
-        assert!(looks <= 7, "{looks}");
-        assert!(auto.changes() <= 5);
+        assert!((1_240..=1_250).contains(&looks), "{looks}");
+        assert!((5..=6).contains(&decisions) && auto.changes() <= 5, "{decisions}");
     }
 }

@@ -155,18 +155,33 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there at the end of a sleep.
     pub overslept: bool,
-    /// Planned sleeps: time of the last look in vain before a sleep, in ns of the source's clock;
-    /// 0: none.
+    /// Time of the last look in vain after which the clock was read, or a sleep began, in ns of the
+    /// source's clock; 0: none.
     pub in_vain_at_ns: u64,
-    /// Whether a look just before was in vain: only then the time of the completion is known.
-    /// Otherwise it may have been there for long.
+    /// Whether a look just before was in vain: only then the time of the completion is known, if
+    /// the thread ran between the two ([`Waited::is_exact`]). Otherwise it may have been there for
+    /// long.
     pub exact: bool,
+    /// Latest time at which the completion was found if the thread was not interrupted, in ns of
+    /// the source's clock.
+    undisturbed_until_ns: u64,
     /// The first planned sleeps; not used by [`WaitPlan::Sleep`].
     wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
+/// A round of looks that takes this much longer than twice the shortest was disturbed: the thread
+/// was preempted, or its virtual CPU was.
+const DISTURBED_NS: u64 = 5_000;
+
 impl Waited {
+    /// Whether the completion came just before it was found, at `now_ns`: the look before was in
+    /// vain, and the thread has run since.
+    #[inline]
+    pub fn is_exact(&self, now_ns: u64) -> bool {
+        self.exact && now_ns <= self.undisturbed_until_ns
+    }
+
     /// The first planned sleeps, with their lateness.
     pub fn wakes(&self) -> &[Wake] {
         &self.wakes[..usize::from(self.wake_count)]
@@ -179,6 +194,8 @@ pub struct Gap {
     spin_budget_ns: u64,
     waited: Waited,
     counters: GapCounters,
+    /// The shortest round of looks between two readings of the clock.
+    round_ns: u64,
 }
 
 impl Default for Gap {
@@ -187,6 +204,7 @@ impl Default for Gap {
             spin_budget_ns: SPIN_BUDGET_NS,
             waited: Waited::default(),
             counters: GapCounters::default(),
+            round_ns: u64::MAX,
         }
     }
 }
@@ -274,11 +292,11 @@ impl Gap {
             for _ in 0..SPINS_PER_CLOCK {
                 let ended = source.reap();
                 if ended > 0 {
-                    self.waited.exact = true;
+                    self.note_found(now_ns);
                     return ended;
                 }
             }
-            now_ns = source.now_ns();
+            now_ns = self.note_round(now_ns, source.now_ns());
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;
@@ -290,6 +308,22 @@ impl Gap {
                 return self.wait_napping(source, since_ns);
             }
         }
+    }
+
+    /// Notes a round of looks in vain between two readings of the clock. Returns the second.
+    #[inline(always)]
+    fn note_round(&mut self, from_ns: u64, until_ns: u64) -> u64 {
+        self.round_ns = self.round_ns.min(until_ns.saturating_sub(from_ns));
+        until_ns
+    }
+
+    /// Notes that a completion was found in the round that began at `since_ns`.
+    #[inline]
+    fn note_found(&mut self, since_ns: u64) {
+        self.waited.exact = true;
+        self.waited.in_vain_at_ns = since_ns;
+        let round_ns = self.round_ns.saturating_mul(2).saturating_add(DISTURBED_NS);
+        self.waited.undisturbed_until_ns = since_ns.saturating_add(round_ns);
     }
 
     /// As [`Gap::wait_blocked`], for an I/O whose submission time is known: no nap is longer than a
@@ -363,7 +397,7 @@ impl Gap {
         for look in 0..SPINS_PER_CLOCK {
             let ended = source.reap();
             if ended > 0 {
-                self.waited.exact = look > 0;
+                (self.waited.exact, self.waited.undisturbed_until_ns) = (look > 0, u64::MAX);
                 return ended;
             }
         }
@@ -373,18 +407,19 @@ impl Gap {
     #[inline(never)]
     fn spin_long(&mut self, source: &mut impl Source) -> usize {
         let start_ns = source.now_ns();
+        let mut now_ns = start_ns;
         loop {
             for _ in 0..SPINS_PER_CLOCK {
                 if source.has_completion() {
                     let ended = source.reap();
                     // A stray completion ends no command.
                     if ended > 0 {
-                        self.waited.exact = true;
+                        self.note_found(now_ns);
                         return ended;
                     }
                 }
             }
-            let now_ns = source.now_ns();
+            now_ns = self.note_round(now_ns, source.now_ns());
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;

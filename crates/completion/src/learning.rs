@@ -8,6 +8,7 @@ use super::gap::{WaitPlan, Waited};
 use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
+use meantime_hw::cpu::CpuTimes;
 
 /// An I/O in flight, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Learning {
     pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
-            Policy::Auto => match self.auto.mode() {
+            Policy::Auto => match self.auto.mode_of_polled() {
                 Mode::Poll => self.adaptive().samples(class),
                 Mode::Adaptive => self.adaptive().skips(Goal::default(), class),
                 Mode::Interrupt => false,
@@ -139,17 +140,17 @@ impl Learning {
         }
     }
 
-    /// Returns how to wait for `flight`. Called in its gap. `switches` returns how often this
-    /// thread was preempted.
+    /// Returns how to wait for `flight`. Called in its gap. `cpu_times` returns what this thread had
+    /// of its CPU.
     #[inline]
     pub(crate) fn wait_plan(
         &mut self,
         policy: Policy,
         flight: &Flight,
-        switches: impl FnOnce() -> u64,
+        cpu_times: impl FnOnce() -> CpuTimes,
     ) -> WaitPlan {
         if policy == Policy::Auto {
-            self.choose_mode(flight.submitted_ns, switches);
+            self.choose_mode(flight.submitted_ns, cpu_times);
         }
         match policy {
             _ if flight.interrupted => WaitPlan::Interrupt,
@@ -196,11 +197,10 @@ impl Learning {
 
     /// For `auto`, in the gap of an I/O: decides again if that is due.
     #[inline]
-    fn choose_mode(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
-        if self.auto.is_due(now_ns) {
-            let can_interrupt = self.can_interrupt;
+    fn choose_mode(&mut self, now_ns: u64, cpu_times: impl FnOnce() -> CpuTimes) {
+        if self.auto.is_due(now_ns) && self.auto.look(now_ns, cpu_times()) {
             let outlook = self.adaptive().outlook(Goal::default());
-            self.auto.look(now_ns, &outlook, can_interrupt, switches());
+            self.auto.decide(now_ns, &outlook, self.can_interrupt);
         }
     }
 

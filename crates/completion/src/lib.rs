@@ -26,7 +26,7 @@
 //!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
 //!   adaptive/     times (distributions seen), wake (what a sleep costs), planner (the sleeps of
 //!                   least cost), control (holds the goal)
-//!   auto          chooses between interrupt, adaptive and poll
+//!   share, auto   the CPU that the thread gets; the choice between interrupt, adaptive and poll
 //!   rule          the trait Rule: rules for how long to sleep, registered by name
 //!   work, backlog, earliest   deferred work: pieces, their order, how long a gap is
 //!   telemetry/    what a channel shows of itself, and a change of its policy from outside
@@ -47,6 +47,7 @@ mod mean;
 mod plan;
 mod policy;
 pub mod rule;
+mod share;
 pub mod telemetry;
 pub mod waiter;
 mod work;

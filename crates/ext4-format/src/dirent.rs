@@ -91,6 +91,13 @@ pub struct Dirent<'a> {
     pub name: &'a [u8],
 }
 
+impl Dirent<'_> {
+    #[inline]
+    fn is_valid(&self) -> bool {
+        self.ino == 0 || is_name(self.name)
+    }
+}
+
 /// Decodes the length of an entry, which needs one bit more than the field has in a block of 64 KiB
 /// (`ext4_rec_len_from_disk`).
 pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
@@ -113,7 +120,7 @@ fn has_zero(word: u64) -> bool {
 }
 
 /// Whether `name` is valid: it contains neither a slash nor a NUL. Eight bytes at a time, since
-/// every search checks all names on its path.
+/// listings check all names.
 #[inline]
 fn is_name(name: &[u8]) -> bool {
     const SLASHES: u64 = u64::MAX / 0xFF * b'/' as u64;
@@ -149,7 +156,7 @@ impl<'a> Dirents<'a> {
         Self { area, offset: 0, shape }
     }
 
-    /// Applies the conditions of `ext4_check_dir_entry`, and checks the name.
+    /// Applies the conditions of `ext4_check_dir_entry`. Does not check the name.
     #[inline]
     fn parse(&self) -> Option<Dirent<'a>> {
         let rest = self.area.get(self.offset..)?;
@@ -167,9 +174,6 @@ impl<'a> Dirents<'a> {
             return None;
         }
         let name = after.get(..name_bytes)?;
-        if ino != 0 && !is_name(name) {
-            return None;
-        }
         let file_type = FileType::of_number(header.file_type).filter(|_| self.shape.file_types);
         Some(Dirent { offset: self.offset, bytes, ino, file_type, name })
     }
@@ -183,7 +187,7 @@ impl<'a> Iterator for Dirents<'a> {
         if self.offset >= self.area.len() {
             return None;
         }
-        match self.parse() {
+        match self.parse().filter(Dirent::is_valid) {
             Some(entry) => {
                 self.offset += entry.bytes;
                 Some(Ok(entry))
@@ -219,7 +223,8 @@ pub fn find(
     find_past(area, shape, name, |_| ())
 }
 
-/// As [`find`]; calls `passed` with each entry before that of `name`, or with all.
+/// As [`find`]; calls `passed` with each entry before that of `name`, or with all. The names of
+/// these are not checked: a search is the largest part of adding and removing a name.
 #[inline]
 pub(super) fn find_past<'a>(
     area: &'a [u8],
@@ -227,15 +232,18 @@ pub(super) fn find_past<'a>(
     name: &[u8],
     mut passed: impl FnMut(&Dirent<'a>),
 ) -> Result<Option<(Named, Slot)>, Defect> {
+    let mut entries = Dirents::new(area, shape);
     let mut before = None;
-    for entry in Dirents::new(area, shape) {
-        let entry = entry?;
+    while entries.offset < area.len() {
+        let entry = entries.parse().ok_or(Defect::DirectoryEntry)?;
         let Dirent { offset, bytes, ino, file_type, .. } = entry;
         if ino != 0 && is_same(entry.name, name) {
-            return Ok(Some(((ino, file_type), Slot { offset, bytes, before })));
+            let found = Some(((ino, file_type), Slot { offset, bytes, before }));
+            return if entry.is_valid() { Ok(found) } else { Err(Defect::DirectoryEntry) };
         }
         passed(&entry);
         before = Some(offset);
+        entries.offset += bytes;
     }
     Ok(None)
 }

@@ -25,7 +25,54 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// How often this thread was preempted by another.
-pub fn involuntary_switches() -> u64 {
-    super::usage::of_thread().ru_nivcsw as u64
+/// The CPU that a thread had since its start, and what it wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Time in which it ran, in ns.
+    pub ran_ns: u64,
+    /// Time in which it could have run and did not, in ns: others ran, or its control group had
+    /// used up its quota. `None`: the kernel does not say.
+    pub waited_ns: Option<u64>,
+}
+
+impl CpuTimes {
+    /// The times of the calling thread. Takes a few µs.
+    pub fn of_thread() -> Self {
+        // "Time on the CPU", which is not current, then "time on the run queue", both in ns
+        // (kernel documentation: `scheduler/sched-stats.rst`). Not kept open: a program that this
+        // library is loaded into may close descriptors that are not its own.
+        let statistics = std::fs::read_to_string("/proc/thread-self/schedstat");
+        let waited = |text: &str| text.split_whitespace().nth(1)?.parse().ok();
+        Self {
+            ran_ns: super::clock::thread_cpu_ns(),
+            waited_ns: statistics.ok().as_deref().and_then(waited),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_shares_a_cpu_waits_for_it() {
+        let Some(before_ns) = CpuTimes::of_thread().waited_ns else { return };
+        let cpu = allowed()[0];
+        let spin = move || {
+            bind(&[cpu]).unwrap();
+            let start = std::time::Instant::now();
+            while start.elapsed().as_millis() < 200 {
+                std::hint::spin_loop();
+            }
+            CpuTimes::of_thread()
+        };
+        let other = std::thread::spawn(spin);
+        let one = std::thread::spawn(spin).join().unwrap();
+        let two = other.join().unwrap();
+        let waited_ns = [one, two].map(|times| times.waited_ns.unwrap());
+        // One of them had the CPU at most half of the time.
+        assert!(waited_ns.iter().max() > Some(&50_000_000), "{one:?} {two:?}");
+        assert!(one.ran_ns + two.ran_ns < 300_000_000, "{one:?} {two:?}");
+        assert!(CpuTimes::of_thread().waited_ns.unwrap() >= before_ns);
+    }
 }

@@ -416,7 +416,7 @@ impl Adaptive {
         let control = self.control(goal);
         let at = self.model(class);
         let model = &mut self.models[at];
-        let exact = waited.is_some_and(|waited| waited.exact);
+        let exact = waited.is_some_and(|waited| waited.is_exact(now_ns));
         let overslept = waited.is_some_and(|waited| waited.overslept);
         // This I/O may be younger than the one that was waited for.
         let submitted_ns = now_ns.saturating_sub(device_ns);

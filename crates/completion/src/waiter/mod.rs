@@ -224,7 +224,7 @@ impl Waiter {
             return self.wait_working(queues, id);
         }
         let InFlight { policy, flight, .. } = queues.begin_wait(id);
-        let plan = self.learning.wait_plan(policy, &flight, || queues.involuntary_switches());
+        let plan = self.learning.wait_plan(policy, &flight, || queues.cpu_times());
         let interrupted = flight.interrupted;
         if queues.is_busy(interrupted) {
             self.gap(interrupted).wait(&mut queues.queue(interrupted), plan);
@@ -298,7 +298,7 @@ impl Waiter {
                 let plan = match explores {
                     true => WaitPlan::Poll,
                     false => {
-                        self.learning.wait_plan(policy, &flight, || queues.involuntary_switches())
+                        self.learning.wait_plan(policy, &flight, || queues.cpu_times())
                     }
                 };
                 let mut queue = queues.queue(interrupted);
@@ -354,7 +354,7 @@ impl Waiter {
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
             if has_work {
-                let seen = waited.is_some_and(|waited| waited.exact) || found == Found::Blocked;
+                let seen = waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;
                 let found = if seen {
                     Observation::Exact(sample.device_ns)
                 } else {

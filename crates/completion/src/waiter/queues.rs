@@ -4,7 +4,8 @@
 use super::super::gap::Source;
 use super::super::learning::Flight;
 use super::super::policy::Policy;
-use meantime_hw::{clock, cpu};
+use meantime_hw::clock;
+use meantime_hw::cpu::CpuTimes;
 
 /// A request in flight.
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +82,8 @@ pub trait Queues {
         clock::thread_cpu_ns()
     }
 
-    /// How often this thread was preempted.
-    fn involuntary_switches(&self) -> u64 {
-        cpu::involuntary_switches()
+    /// The CPU that this thread had.
+    fn cpu_times(&self) -> CpuTimes {
+        CpuTimes::of_thread()
     }
 }

@@ -8,7 +8,7 @@ use crate::alloc::{Allocator, Want};
 use crate::error::{Corruption, Defect, Error, Unsupported};
 use crate::journal::Handle;
 use crate::ops::extents;
-use meantime_ext4_format::directory::{Block, Directory, EntryPlace, IndexPath};
+use meantime_ext4_format::directory::{Block, Directory, EntryPlace, IndexPath, Named};
 use meantime_ext4_format::dirent::{DirectoryShape, Dirents, Slot};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::edit::dirent::{self, NewEntry, Search};
@@ -37,6 +37,14 @@ pub struct Place {
 /// Where a new name fits, before the directory changes otherwise.
 pub struct Vacancy(Room);
 
+/// What a directory has for a name that may be new.
+pub enum Sought {
+    /// The name.
+    There(Place),
+    /// Not the name, but room for it.
+    Absent(Vacancy),
+}
+
 enum Room {
     /// In this block.
     In(u64, dirent::Room),
@@ -54,6 +62,12 @@ struct Style {
     shape: DirectoryShape,
     /// The checksum seed.
     seed: u32,
+}
+
+impl From<EntryPlace> for Place {
+    fn from(EntryPlace { ino, block, slot, .. }: EntryPlace) -> Self {
+        Self { ino, number: block.number, is_index: block.is_index, slot }
+    }
 }
 
 type Opened<'a, 'h> = Directory<'a, &'a Handle<'h>>;
@@ -102,26 +116,17 @@ pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<
                 None => Ok(None),
             }
         }
-        found => Ok(found?.map(|EntryPlace { ino, block, slot, .. }| Place {
-            ino,
-            number: block.number,
-            is_index: block.is_index,
-            slot,
-        })),
+        found => Ok(found?.map(Place::from)),
     }
 }
 
-/// Finds room for `name`; `None` if it is there already.
+/// Finds `name`, or room for it.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for inline data; damage, in particular [`Defect::HashTree`]; a device
 /// error.
-pub fn vacancy(
-    handle: &Handle<'_>,
-    dir: &InodeEdit,
-    name: &[u8],
-) -> Result<Option<Vacancy>, Error> {
-    Ok(read(handle, dir, |directory| room(directory, name))?.map(Vacancy))
+pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought, Error> {
+    read(handle, dir, |directory| seek_in(directory, name))
 }
 
 /// Adds `entry` to `dir`, at the place that was found for its name.
@@ -171,8 +176,10 @@ pub fn add(
                 widen(handle, allocator, dir, style, &path)?;
             }
         }
-        place = read(handle, dir, |directory| room(directory, entry.name))?
-            .ok_or_else(|| corrupt(dir, Defect::HashTree, None))?;
+        let Sought::Absent(Vacancy(room)) = seek(handle, dir, entry.name)? else {
+            return Err(corrupt(dir, Defect::HashTree, None));
+        };
+        place = room;
     }
     Err(corrupt(dir, Defect::HashTree, None))
 }
@@ -181,44 +188,57 @@ fn kind_at(depth: usize) -> NodeKind {
     if depth == 0 { NodeKind::Root } else { NodeKind::Inner }
 }
 
-/// Finds room for `name` as the kernel does: in the leaf of its hash, or from the first block on.
-/// `None` if it is there already.
-fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Option<Room>, Error> {
+/// As [`seek`], with room where the kernel finds it: in the leaf of the name's hash, or from the
+/// first block on.
+fn seek_in(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Sought, Error> {
     let search = |block: &Block| {
         let found = dirent::search(&block.bytes, directory.shape, name);
         found.map_err(|defect| directory.corrupt(defect, Some(block.number)))
     };
+    let there = |(ino, _): Named, block: &Block, slot| {
+        Sought::There(Place { ino, number: block.number, is_index: false, slot })
+    };
+    let absent = |room| Ok(Sought::Absent(Vacancy(room)));
     if directory.is_indexed {
         let (path, leaf) = directory.index_path(name)?;
-        let Search::Absent(room) = search(&leaf)? else { return Ok(None) };
-        if path.goes_on().is_some() && directory.place(name)?.is_some() {
-            return Ok(None);
+        let room = match search(&leaf)? {
+            Search::Found(named, slot) => return Ok(there(named, &leaf, slot)),
+            Search::Absent(room) => room,
+        };
+        if path.goes_on().is_some()
+            && let Some(place) = directory.place(name)?
+        {
+            return Ok(Sought::There(place.into()));
         }
-        return Ok(Some(match room {
+        return absent(match room {
             Some(room) => Room::In(leaf.number, room),
             None => Room::FullLeaf(path, leaf),
-        }));
+        });
     }
     let mut logical = 0;
     let (mut first, mut found) = (None, None);
     while logical < directory.blocks {
         match directory.block(logical)? {
             Ok(block) => {
-                let Search::Absent(room) = search(&block)? else { return Ok(None) };
-                found = found.or(room.map(|room| Room::In(block.number, room)));
+                match search(&block)? {
+                    Search::Found(named, slot) => return Ok(there(named, &block, slot)),
+                    Search::Absent(room) => {
+                        found = found.or(room.map(|room| Room::In(block.number, room)));
+                    }
+                }
                 first = first.or(Some(block));
                 logical += 1;
             }
             Err(missing) => logical = logical.saturating_add(missing),
         }
     }
-    Ok(Some(match (found, first) {
+    absent(match (found, first) {
         (Some(found), _) => found,
         (None, Some(block)) if directory.blocks == 1 && directory.default_hash_kind().is_some() => {
             Room::Unindexed(block)
         }
         _ => Room::Behind,
-    }))
+    })
 }
 
 /// Inserts `entry` into block `number`, which has room for it.

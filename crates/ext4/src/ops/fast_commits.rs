@@ -352,7 +352,9 @@ fn rename(
         if let Some(place) = before {
             directory::replace(handle, &inode, &place, ino, file_type)?;
         } else {
-            let vacancy = directory::vacancy(handle, &inode, name)?.ok_or(Error::Exists)?;
+            let directory::Sought::Absent(vacancy) = directory::seek(handle, &inode, name)? else {
+                return Err(Error::Exists);
+            };
             let entry = NewEntry { ino, file_type, name };
             directory::add(handle, allocator, &mut inode, entry, vacancy)?;
         }

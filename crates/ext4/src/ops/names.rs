@@ -4,7 +4,7 @@
 //! Callers check permissions and the sticky bit first. Only immutable and append-only inodes are
 //! checked here.
 
-use super::directory::{Place, Vacancy};
+use super::directory::{Place, Sought, Vacancy};
 use super::{attributes, directory, metadata, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
 use crate::error::Error;
@@ -102,7 +102,10 @@ pub(super) fn look_up(
 
 /// Finds room in `dir` for `name`, which must not exist.
 fn make_room(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Vacancy, Error> {
-    directory::vacancy(handle, dir, name)?.ok_or(Error::Exists)
+    match directory::seek(handle, dir, name)? {
+        Sought::Absent(vacancy) => Ok(vacancy),
+        Sought::There(_) => Err(Error::Exists),
+    }
 }
 
 pub(super) fn is_directory(inode: &InodeEdit) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::directory::{Place, Vacancy};
+use super::directory::{Place, Sought, Vacancy};
 use super::names::{
     Unlinked, Unused, change_directory, change_inode, check_may_count, check_may_go,
     check_may_lose, check_old_name, count_subdirectory, discount_subdirectory, entry_for,
@@ -56,13 +56,13 @@ enum Target {
 
 impl Target {
     fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Self, Error> {
-        match directory::vacancy(handle, dir, name)? {
-            Some(vacancy) => Ok(Self::Absent(vacancy)),
-            None => {
-                let (place, inode) = look_up(handle, dir, name)?.ok_or(Error::NotFound)?;
-                Ok(Self::There(place, inode))
+        Ok(match directory::seek(handle, dir, name)? {
+            Sought::Absent(vacancy) => Self::Absent(vacancy),
+            Sought::There(place) => {
+                let inode = handle.load_linked_inode(place.ino)?;
+                Self::There(place, inode)
             }
-        }
+        })
     }
 
     fn inode(&self) -> Option<&InodeEdit> {

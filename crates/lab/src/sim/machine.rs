@@ -1,5 +1,6 @@
 //! The costs of waiting and of the host's own steps.
 
+use super::competition::Competition;
 use super::distribution::Distribution;
 use crate::published::WakeCosts;
 use meantime_completion::adaptive::SleepCosts;
@@ -39,6 +40,8 @@ pub struct Machine {
     pub plan_ns: u64,
     /// Work of a learning policy once an I/O, after its completion was found, in ns.
     pub learn_ns: u64,
+    /// What else wants the CPU.
+    pub competition: Competition,
 }
 
 impl Machine {
@@ -59,6 +62,7 @@ impl Machine {
             reap_ns: 80,
             plan_ns: 15,
             learn_ns: 15,
+            competition: Competition::None,
         }
     }
 

@@ -12,6 +12,7 @@
 //! policy can do better in the long run. [`oracle`] knows the time of this I/O too: a bound that no
 //! policy reaches.
 
+mod competition;
 mod distribution;
 mod machine;
 mod outcome;
@@ -21,6 +22,7 @@ mod run;
 mod shape;
 mod trace;
 
+pub use competition::Competition;
 pub use distribution::Distribution;
 pub use machine::Machine;
 pub use outcome::{Outcome, Seen};

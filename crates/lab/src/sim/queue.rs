@@ -2,10 +2,12 @@
 
 use std::cell::Cell;
 
+use super::competition::{Competition, Turn};
 use super::distribution::Distribution;
 use super::machine::Machine;
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{MAX_STAGES, Source, WaitPlan};
+use meantime_hw::cpu::CpuTimes;
 use meantime_random::Rng;
 
 /// Deadlines are checked at intervals of an eighth of the default time-out.
@@ -71,6 +73,9 @@ pub(super) struct Queue<'m> {
     pub(super) machine: &'m Machine,
     now_ns: Cell<u64>,
     cpu_ns: Cell<u64>,
+    /// Time in which the thread could have run, and its turn among others.
+    waited_ns: Cell<u64>,
+    turn: Cell<Turn>,
     random: Cell<Rng>,
     lanes: [Lane; 2],
     /// The queues that are waited on.
@@ -102,6 +107,8 @@ impl<'m> Queue<'m> {
             machine,
             now_ns: Cell::new(0),
             cpu_ns: Cell::new(0),
+            waited_ns: Cell::new(0),
+            turn: Cell::new(Turn::default()),
             random: Cell::new(Rng::new(seed)),
             lanes: [lane(), lane()],
             watched: Lanes::Polled,
@@ -124,11 +131,41 @@ impl<'m> Queue<'m> {
         self.cpu_ns.get()
     }
 
-    /// The thread runs for `ns`.
+    /// Returns what the thread had of its CPU.
+    pub(super) fn cpu_times(&self) -> CpuTimes {
+        CpuTimes { ran_ns: self.used_ns(), waited_ns: Some(self.waited_ns.get()) }
+    }
+
+    /// The thread runs for `ns`, as soon as it may.
     #[inline]
     pub(super) fn run(&self, ns: u64) {
-        self.now_ns.set(self.now_ns.get() + ns);
+        let waits_ns = match self.machine.competition {
+            Competition::None => 0,
+            other => self.take_turn(|turn| other.run(turn, self.time_ns(), ns)),
+        };
+        self.now_ns.set(self.now_ns.get() + waits_ns + ns);
         self.cpu_ns.set(self.cpu_ns.get() + ns);
+    }
+
+    /// The thread is blocked for `ns`, and uses `cpu_ns` of that before and after.
+    fn block(&self, ns: u64, cpu_ns: u64) {
+        let (competition, cpu_ns) = (self.machine.competition, cpu_ns.min(ns));
+        let woken_ns = self.take_turn(|turn| {
+            let woken_ns = self.time_ns() + ns - cpu_ns;
+            let waits_ns = competition.wake(turn, woken_ns, ns - cpu_ns);
+            waits_ns + competition.run(turn, woken_ns + waits_ns, cpu_ns)
+        });
+        self.now_ns.set(self.time_ns() + ns + woken_ns);
+        self.cpu_ns.set(self.used_ns() + cpu_ns);
+    }
+
+    /// Returns how long the thread waits for its turn, and notes that.
+    fn take_turn(&self, waits_ns: impl FnOnce(&mut Turn) -> u64) -> u64 {
+        let mut turn = self.turn.get();
+        let waits_ns = waits_ns(&mut turn);
+        self.turn.set(turn);
+        self.waited_ns.set(self.waited_ns.get() + waits_ns);
+        waits_ns
     }
 
     /// Starts the I/O of `slot` on the device, for `device_ns`.
@@ -204,6 +241,9 @@ impl<'m> Queue<'m> {
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
         let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
+        // The clock is read twice after them: the wait knows when it last looked, and how long a
+        // round takes.
+        let rounds = rounds.saturating_sub(2);
         self.run(rounds * round_ns);
         quiet.read_ns = Some(read_ns + rounds * round_ns);
         self.quiet.set(quiet);
@@ -272,13 +312,13 @@ impl Source for Queue<'_> {
 
     fn sleep_ns(&self, duration_ns: u64) {
         let late_ns = self.draw_ns(&self.machine.timer_wake);
-        self.now_ns.set(self.time_ns() + duration_ns + late_ns);
-        self.cpu_ns.set(self.used_ns() + self.machine.sleep_cpu_ns.min(duration_ns + late_ns));
+        let asleep_since_ns = self.time_ns();
+        self.block(duration_ns + late_ns, self.machine.sleep_cpu_ns);
         let mut quiet = self.quiet.get();
         quiet.woken = true;
         // The budget begins again, unless it was spent: then this is one of the growing sleeps.
         if let Some(until_ns) = &mut quiet.spins_until_ns
-            && *until_ns > self.time_ns() - duration_ns - late_ns
+            && *until_ns > asleep_since_ns
         {
             *until_ns = self.time_ns() + quiet.spin_budget_ns;
         }
@@ -294,8 +334,7 @@ impl Source for Queue<'_> {
         } else {
             let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns()).min(timeout_ns);
             let late_ns = self.draw_ns(&self.machine.interrupt_wake);
-            self.now_ns.set(self.time_ns() + left_ns + late_ns);
-            self.cpu_ns.set(self.used_ns() + self.machine.interrupt_cpu_ns.min(left_ns + late_ns));
+            self.block(left_ns + late_ns, self.machine.interrupt_cpu_ns);
         }
         self.signal_left.set(false);
         self.signals_read_ns.set(self.time_ns());

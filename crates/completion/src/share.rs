@@ -1,0 +1,261 @@
+//! How much of a CPU a thread gets.
+//!
+//! Other threads want its CPU, or its control group has a quota: then it waits although it could
+//! run. The kernel counts that time, whatever the reason ([`CpuTimes`]). If the thread always wants
+//! to run, the part of the time that it runs is its *share*; if it sleeps, others may only delay
+//! its wake-ups.
+
+use meantime_hw::cpu::CpuTimes;
+
+/// The CPU is short if the thread recently had to wait for it for more than this part of the time.
+/// A kernel thread that runs once in a while does not reach it.
+const SHORT: f32 = 0.05;
+/// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
+const RECENT_NS: f32 = 1e8;
+/// The same, for measuring shares.
+const STEADY_NS: f32 = 1e9;
+/// A thread that wants to run for more than this part of the time always wants to.
+const ALWAYS: f32 = 0.9;
+/// The share that is assumed before it was measured.
+const FIRST_SHARE: f32 = 0.5;
+/// How long the CPU is assumed to stay short when it is first seen to be; twice as long each time
+/// it is seen again soon.
+const FIRST_PATIENCE_NS: u64 = 2_000_000_000;
+const LONGEST_PATIENCE_NS: u64 = 600_000_000_000;
+
+/// Times and numbers of I/Os, the recent ones with more weight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    wall_ns: f32,
+    ran_ns: f32,
+    waited_ns: f32,
+    ios: f32,
+}
+
+impl Sums {
+    /// Adds `new`; what was added before it decays with the time constant `decay_ns`.
+    fn add(&mut self, new: &Self, decay_ns: f32) {
+        let left = (-new.wall_ns / decay_ns).exp();
+        self.wall_ns = left * self.wall_ns + new.wall_ns;
+        self.ran_ns = left * self.ran_ns + new.ran_ns;
+        self.waited_ns = left * self.waited_ns + new.waited_ns;
+        self.ios = left * self.ios + new.ios;
+    }
+}
+
+/// What is known of a thread's CPU.
+#[derive(Debug, Clone)]
+pub(crate) struct Share {
+    /// Time and figures of the last look.
+    seen: Option<(u64, CpuTimes)>,
+    recent: Sums,
+    /// Since the thread last changed how it waits.
+    steady: Sums,
+    /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
+    short_until_ns: u64,
+    patience_ns: u64,
+    /// The part of the CPU that it gets if it always wants to run.
+    share: f32,
+    /// How long it waits for the CPU after a sleep, per I/O, in ns.
+    wake_wait_ns: f32,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            seen: None,
+            recent: Sums::default(),
+            steady: Sums::default(),
+            short_until_ns: 0,
+            patience_ns: 0,
+            share: 1.0,
+            wake_wait_ns: 0.0,
+        }
+    }
+}
+
+impl Share {
+    /// Notes what the thread had of its CPU until `now_ns`, and the number of I/Os since the last
+    /// call. `spins`: it never slept. Returns whether the CPU has become short.
+    pub(crate) fn look(&mut self, now_ns: u64, times: CpuTimes, ios: u32, spins: bool) -> bool {
+        let Some((then_ns, before)) = self.seen.replace((now_ns, times)) else { return false };
+        let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f32;
+        let ran_ns = (times.ran_ns.saturating_sub(before.ran_ns) as f32).min(wall_ns);
+        let waited_ns = match (times.waited_ns, before.waited_ns) {
+            (Some(now), Some(before)) => now.saturating_sub(before) as f32,
+            _ if spins => wall_ns - ran_ns,
+            _ => 0.0,
+        };
+        let new = Sums { wall_ns, ran_ns, waited_ns, ios: ios as f32 };
+        self.recent.add(&new, RECENT_NS);
+        self.steady.add(&new, STEADY_NS);
+        let was_short = self.is_short(now_ns);
+        let Sums { wall_ns, waited_ns, .. } = self.recent;
+        if waited_ns > SHORT * wall_ns {
+            if !was_short {
+                // Seen again as soon as it no longer counted as short: that was too early.
+                let again = now_ns.saturating_sub(self.short_until_ns) < self.patience_ns;
+                let patience_ns = if again { 2 * self.patience_ns } else { 0 };
+                self.patience_ns = patience_ns.clamp(FIRST_PATIENCE_NS, LONGEST_PATIENCE_NS);
+                self.steady = self.recent;
+                self.share = FIRST_SHARE;
+            }
+            self.short_until_ns = now_ns + self.patience_ns;
+        }
+        if self.is_short(now_ns) {
+            self.measure();
+        } else {
+            (self.share, self.wake_wait_ns) = (1.0, 0.0);
+        }
+        self.is_short(now_ns) && !was_short
+    }
+
+    fn measure(&mut self) {
+        let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
+        if ran_ns + waited_ns > ALWAYS * wall_ns {
+            self.share = (ran_ns / wall_ns).max(0.001);
+        } else if ios > 0.0 {
+            self.wake_wait_ns = waited_ns / ios;
+        }
+    }
+
+    /// The thread waits in another way from now on.
+    pub(crate) fn changes(&mut self) {
+        self.steady = Sums::default();
+    }
+
+    /// Whether the CPU counts as short.
+    pub(crate) fn is_short(&self, now_ns: u64) -> bool {
+        now_ns < self.short_until_ns
+    }
+
+    /// The part of the CPU that the thread gets if it always wants to run.
+    pub(crate) fn share(&self) -> f32 {
+        self.share
+    }
+
+    /// How long it waits for the CPU after a sleep, per I/O, in ns.
+    pub(crate) fn wake_wait_ns(&self) -> f32 {
+        self.wake_wait_ns
+    }
+
+    /// The CPU that an I/O takes, in ns, with everything that the thread does besides; `None` if
+    /// unknown.
+    pub(crate) fn io_cpu_ns(&self) -> Option<f32> {
+        (self.steady.ios > 0.0).then(|| self.steady.ran_ns / self.steady.ios)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A thread that is looked at every 4 ms, and its figures.
+    #[derive(Default)]
+    struct Thread {
+        share: Share,
+        now_ns: u64,
+        times: CpuTimes,
+        newly: u32,
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            let times = CpuTimes { ran_ns: 0, waited_ns: Some(0) };
+            Self { times, now_ns: 5_000 * MS, ..Self::default() }
+        }
+
+        /// The thread runs, waits for the CPU, and sleeps for so long, and then looks.
+        fn pass(&mut self, ran_ns: u64, waited_ns: u64, slept_ns: u64) {
+            self.now_ns += ran_ns + waited_ns + slept_ns;
+            self.times.ran_ns += ran_ns;
+            self.times.waited_ns = self.times.waited_ns.map(|before_ns| before_ns + waited_ns);
+            let spins = slept_ns == 0;
+            self.newly += u32::from(self.share.look(self.now_ns, self.times, 100, spins));
+        }
+
+        fn is_short(&self) -> bool {
+            self.share.is_short(self.now_ns)
+        }
+    }
+
+    #[test]
+    fn an_occasional_preemption_is_no_shortage() {
+        let mut thread = Thread::new();
+        for turn in 0..100 {
+            thread.pass(4 * MS, if turn % 50 == 0 { 3 * MS } else { 0 }, 0);
+        }
+        assert!(!thread.is_short() && thread.share.share() == 1.0);
+    }
+
+    #[test]
+    fn another_thread_is_noticed_within_20_ms_and_its_part_measured() {
+        let mut thread = Thread::new();
+        (0..1_000).for_each(|_| thread.pass(4 * MS, 0, 0));
+        let since_ns = thread.now_ns;
+        while !thread.is_short() {
+            thread.pass(3 * MS, 3 * MS, 0);
+        }
+        assert!(thread.now_ns - since_ns <= 20 * MS);
+        (0..500).for_each(|_| thread.pass(3 * MS, 3 * MS, 0));
+        assert!((thread.share.share() - 0.5).abs() < 0.02, "{}", thread.share.share());
+        assert_eq!(thread.newly, 1);
+    }
+
+    #[test]
+    fn a_quota_is_noticed_when_it_is_first_used_up() {
+        let mut thread = Thread::new();
+        (0..5).for_each(|_| thread.pass(4 * MS, 0, 0));
+        thread.pass(4 * MS, 80 * MS, 0);
+        assert!(thread.is_short());
+        assert!((0.1..0.3).contains(&thread.share.share()), "{}", thread.share.share());
+        for _ in 0..50 {
+            (0..4).for_each(|_| thread.pass(4 * MS, 0, 0));
+            thread.pass(4 * MS, 80 * MS, 0);
+        }
+        assert!((thread.share.share() - 0.2).abs() < 0.03, "{}", thread.share.share());
+        assert_eq!(thread.newly, 1);
+    }
+
+    #[test]
+    fn one_that_sleeps_learns_how_long_it_waits_after_it() {
+        let mut thread = Thread::new();
+        for _ in 0..1_000 {
+            // 100 I/Os of 40 µs, a quarter of it waiting for the CPU.
+            thread.pass(MS, MS, 2 * MS);
+        }
+        assert!(thread.is_short() && thread.share.share() == FIRST_SHARE);
+        assert!((thread.share.wake_wait_ns() - 10_000.0).abs() < 100.0);
+        assert!((thread.share.io_cpu_ns().unwrap() - 10_000.0).abs() < 100.0);
+    }
+
+    #[test]
+    fn a_shortage_is_remembered_for_longer_if_it_comes_back() {
+        let mut thread = Thread::new();
+        let mut lasted_ns = Vec::new();
+        for _ in 0..3 {
+            (0..100).for_each(|_| thread.pass(2 * MS, 2 * MS, 0));
+            let ended_ns = thread.now_ns;
+            while thread.is_short() {
+                thread.pass(MS, 0, 3 * MS);
+            }
+            lasted_ns.push(thread.now_ns - ended_ns);
+            assert_eq!(thread.share.share(), 1.0);
+        }
+        let factor = |at: usize| lasted_ns[at] as f32 / lasted_ns[at - 1] as f32;
+        assert!(lasted_ns[0] >= FIRST_PATIENCE_NS && factor(1) > 1.5 && factor(2) > 1.5);
+        assert_eq!(thread.newly, 3);
+    }
+
+    #[test]
+    fn without_the_kernels_figures_a_spinning_thread_still_knows() {
+        let mut thread = Thread::new();
+        thread.times.waited_ns = None;
+        for _ in 0..100 {
+            thread.pass(MS, 3 * MS, 0);
+        }
+        assert!(thread.is_short() && (thread.share.share() - 0.25).abs() < 0.02);
+    }
+}
