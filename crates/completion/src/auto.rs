@@ -4,8 +4,8 @@
 //! thread gets only a [share](super::share) of its CPU, an I/O takes at least its CPU time divided
 //! by that share: then waiting without the CPU is often the fastest. Among the ways whose time is
 //! within 3 % of the shortest, `auto` takes the one that costs the least CPU. It reconsiders once a
-//! second, and as soon as the CPU becomes short; it changes only for a tenth of the CPU, or to keep
-//! the time.
+//! second, and as soon as the CPU becomes short or is not any more; it changes only for a tenth of
+//! the CPU, or to keep the time.
 
 use super::adaptive::Outlook;
 use super::share::Share;
@@ -17,7 +17,7 @@ const LOOK_NS: u64 = 4_000_000;
 /// is short; in ns.
 const DECISION_NS: u64 = 1_000_000_000;
 const FIRST_DECISION_NS: u64 = 20_000_000;
-const SHORT_DECISION_NS: u64 = 100_000_000;
+const SHORT_DECISION_NS: u64 = 50_000_000;
 /// The time of an I/O may exceed the shortest by this share.
 const LATENCY: f32 = 0.03;
 /// A change has to reduce the CPU to this factor.
@@ -114,7 +114,7 @@ impl Auto {
     pub(crate) fn look(&mut self, now_ns: u64, times: CpuTimes) -> bool {
         self.looked_ns = now_ns;
         let ios = std::mem::take(&mut self.ios);
-        let becomes_short = self.share.look(now_ns, times, ios, self.mode == Mode::Poll);
+        let changed = self.share.look(now_ns, times, ios, self.mode == Mode::Poll);
         self.is_short = self.share.is_short(now_ns);
         let Some(decided_ns) = self.decided_ns else {
             // The first decision comes soon.
@@ -122,7 +122,7 @@ impl Auto {
             return false;
         };
         let interval_ns = if self.is_short { SHORT_DECISION_NS } else { DECISION_NS };
-        becomes_short || now_ns.saturating_sub(decided_ns) >= interval_ns
+        changed || now_ns.saturating_sub(decided_ns) >= interval_ns
     }
 
     /// Decides. `outlook` is the expectation; `can_interrupt`: whether there is a queue with an
@@ -180,6 +180,10 @@ impl Auto {
     fn choose(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
         if outlook.device_ns <= 0.0 {
             return self.mode;
+        }
+        if self.is_short && can_interrupt && self.interrupt_cpu_ns == 0.0 {
+            // What an interrupt costs is not known before it was tried; now it matters.
+            return Mode::Interrupt;
         }
         let ways = self.ways(outlook, can_interrupt);
         let shortest_ns = ways.iter().map(|way| way.time_ns).fold(f32::INFINITY, f32::min);
@@ -240,7 +244,7 @@ mod tests {
 
     /// A thread that gets a part of its CPU, and always wants to run.
     fn with_share(share: f32) -> Auto {
-        let mut auto = Auto { mode: Mode::Poll, ..Auto::default() };
+        let mut auto = Auto { mode: Mode::Poll, interrupt_cpu_ns: 2_000.0, ..Auto::default() };
         let (mut now_ns, mut times) = (5_000 * MS, CpuTimes { ran_ns: 0, waited_ns: Some(0) });
         for _ in 0..200 {
             auto.look(now_ns, times);
@@ -268,6 +272,10 @@ mod tests {
         // A wake-up costs more CPU than the whole wait.
         let fastest = outlook(1_500.0, 15_000.0, 1_500.0);
         assert_eq!(with_share(0.2).choose(&fastest, true), Mode::Poll);
+        // Not tried before.
+        let untried = Auto { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
+        assert_eq!(untried.choose(&fastest, true), Mode::Interrupt);
+        assert_eq!(untried.choose(&fastest, false), Mode::Poll);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use meantime_hw::cpu::CpuTimes;
 
 /// The CPU is short if the thread recently had to wait for it for more than this part of the time.
 /// A kernel thread that runs once in a while does not reach it.
-const SHORT: f32 = 0.05;
+const SHORT: f32 = 0.1;
 /// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
 const RECENT_NS: f32 = 1e8;
 /// The same, for measuring shares.
@@ -18,10 +18,15 @@ const STEADY_NS: f32 = 1e9;
 const ALWAYS: f32 = 0.9;
 /// The share that is assumed before it was measured.
 const FIRST_SHARE: f32 = 0.5;
-/// How long the CPU is assumed to stay short when it is first seen to be; twice as long each time
-/// it is seen again soon.
-const FIRST_PATIENCE_NS: u64 = 2_000_000_000;
-const LONGEST_PATIENCE_NS: u64 = 600_000_000_000;
+/// A wait of this many ns at once is that of a thread whose group has used up its quota, or that
+/// had more than its part: not one for a turn after a sleep.
+const STOPPED_NS: f32 = 8e6;
+/// The CPU is assumed to stay short for this many times the longest wait: to find out that it still
+/// is costs one. Twice as long each time that was so.
+const PATIENCE: f32 = 20.0;
+const LONGEST_PATIENCE_NS: u64 = 60_000_000_000;
+/// If the CPU is still short, that shows in this time: a quota's period is mostly 100 ms.
+const TRIAL_NS: u64 = 100_000_000;
 
 /// Times and numbers of I/Os, the recent ones with more weight.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +46,10 @@ impl Sums {
         self.waited_ns = left * self.waited_ns + new.waited_ns;
         self.ios = left * self.ios + new.ios;
     }
+
+    fn is_short(&self) -> bool {
+        self.waited_ns > SHORT * self.wall_ns
+    }
 }
 
 /// What is known of a thread's CPU.
@@ -54,6 +63,8 @@ pub(crate) struct Share {
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
     short_until_ns: u64,
     patience_ns: u64,
+    /// The longest wait since it is, between two looks, in ns.
+    longest_ns: f32,
     /// The part of the CPU that it gets if it always wants to run.
     share: f32,
     /// How long it waits for the CPU after a sleep, per I/O, in ns.
@@ -68,6 +79,7 @@ impl Default for Share {
             steady: Sums::default(),
             short_until_ns: 0,
             patience_ns: 0,
+            longest_ns: 0.0,
             share: 1.0,
             wake_wait_ns: 0.0,
         }
@@ -76,7 +88,7 @@ impl Default for Share {
 
 impl Share {
     /// Notes what the thread had of its CPU until `now_ns`, and the number of I/Os since the last
-    /// call. `spins`: it never slept. Returns whether the CPU has become short.
+    /// call. `spins`: it never slept. Returns whether the CPU has become short, or no longer is.
     pub(crate) fn look(&mut self, now_ns: u64, times: CpuTimes, ios: u32, spins: bool) -> bool {
         let Some((then_ns, before)) = self.seen.replace((now_ns, times)) else { return false };
         let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f32;
@@ -89,30 +101,36 @@ impl Share {
         let new = Sums { wall_ns, ran_ns, waited_ns, ios: ios as f32 };
         self.recent.add(&new, RECENT_NS);
         self.steady.add(&new, STEADY_NS);
-        let was_short = self.is_short(now_ns);
-        let Sums { wall_ns, waited_ns, .. } = self.recent;
-        if waited_ns > SHORT * wall_ns {
+        let was_short = self.is_short(then_ns);
+        if self.recent.is_short() && new.is_short() {
             if !was_short {
-                // Seen again as soon as it no longer counted as short: that was too early.
-                let again = now_ns.saturating_sub(self.short_until_ns) < self.patience_ns;
-                let patience_ns = if again { 2 * self.patience_ns } else { 0 };
-                self.patience_ns = patience_ns.clamp(FIRST_PATIENCE_NS, LONGEST_PATIENCE_NS);
-                self.steady = self.recent;
-                self.share = FIRST_SHARE;
+                self.begin(now_ns);
             }
-            self.short_until_ns = now_ns + self.patience_ns;
+            self.longest_ns = self.longest_ns.max(waited_ns);
+            self.patience_ns = self.patience_ns.max((PATIENCE * self.longest_ns) as u64);
+            self.short_until_ns = now_ns + self.patience_ns.min(LONGEST_PATIENCE_NS);
         }
         if self.is_short(now_ns) {
             self.measure();
         } else {
             (self.share, self.wake_wait_ns) = (1.0, 0.0);
         }
-        self.is_short(now_ns) && !was_short
+        self.is_short(now_ns) != was_short
+    }
+
+    /// The CPU has become short.
+    fn begin(&mut self, now_ns: u64) {
+        let since_ns = now_ns.saturating_sub(self.short_until_ns);
+        let still_is = since_ns < TRIAL_NS + self.longest_ns as u64;
+        self.patience_ns = if still_is { 2 * self.patience_ns } else { 0 };
+        (self.steady, self.longest_ns, self.share) = (self.recent, 0.0, FIRST_SHARE);
     }
 
     fn measure(&mut self) {
         let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
-        if ran_ns + waited_ns > ALWAYS * wall_ns {
+        if !self.steady.is_short() {
+            // What it gets is enough.
+        } else if ran_ns + waited_ns > ALWAYS * wall_ns || self.longest_ns > STOPPED_NS {
             self.share = (ran_ns / wall_ns).max(0.001);
         } else if ios > 0.0 {
             self.wake_wait_ns = waited_ns / ios;
@@ -173,7 +191,8 @@ mod tests {
             self.times.ran_ns += ran_ns;
             self.times.waited_ns = self.times.waited_ns.map(|before_ns| before_ns + waited_ns);
             let spins = slept_ns == 0;
-            self.newly += u32::from(self.share.look(self.now_ns, self.times, 100, spins));
+            let changed = self.share.look(self.now_ns, self.times, 100, spins);
+            self.newly += u32::from(changed && self.is_short());
         }
 
         fn is_short(&self) -> bool {
@@ -191,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_noticed_within_20_ms_and_its_part_measured() {
+    fn another_thread_is_noticed_within_30_ms_and_its_part_measured() {
         let mut thread = Thread::new();
         (0..1_000).for_each(|_| thread.pass(4 * MS, 0, 0));
         let since_ns = thread.now_ns;
         while !thread.is_short() {
             thread.pass(3 * MS, 3 * MS, 0);
         }
-        assert!(thread.now_ns - since_ns <= 20 * MS);
+        assert!(thread.now_ns - since_ns <= 30 * MS);
         (0..500).for_each(|_| thread.pass(3 * MS, 3 * MS, 0));
         assert!((thread.share.share() - 0.5).abs() < 0.02, "{}", thread.share.share());
         assert_eq!(thread.newly, 1);
@@ -245,7 +264,8 @@ mod tests {
             assert_eq!(thread.share.share(), 1.0);
         }
         let factor = |at: usize| lasted_ns[at] as f32 / lasted_ns[at - 1] as f32;
-        assert!(lasted_ns[0] >= FIRST_PATIENCE_NS && factor(1) > 1.5 && factor(2) > 1.5);
+        // 20 waits of 2 ms.
+        assert!(lasted_ns[0] >= 40 * MS && factor(1) > 1.5 && factor(2) > 1.5, "{lasted_ns:?}");
         assert_eq!(thread.newly, 3);
     }
 

@@ -1,5 +1,7 @@
 //! CPU affinity of a thread.
 
+use std::io::Read as _;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{HwError, Result};
@@ -38,16 +40,18 @@ pub struct CpuTimes {
 impl CpuTimes {
     /// The times of the calling thread. Takes a few µs.
     pub fn of_thread() -> Self {
-        // "Time on the CPU", which is not current, then "time on the run queue", both in ns
-        // (kernel documentation: `scheduler/sched-stats.rst`). Not kept open: a program that this
-        // library is loaded into may close descriptors that are not its own.
-        let statistics = std::fs::read_to_string("/proc/thread-self/schedstat");
-        let waited = |text: &str| text.split_whitespace().nth(1)?.parse().ok();
-        Self {
-            ran_ns: super::clock::thread_cpu_ns(),
-            waited_ns: statistics.ok().as_deref().and_then(waited),
-        }
+        Self { ran_ns: super::clock::thread_cpu_ns(), waited_ns: waited_ns() }
     }
+}
+
+/// The second figure of the scheduler's statistics of this thread: "time on the run queue", in ns
+/// (kernel documentation: `scheduler/sched-stats.rst`). Allocates nothing. The file is not kept
+/// open: a program that this library is loaded into may close descriptors that are not its own.
+fn waited_ns() -> Option<u64> {
+    let mut text = [0; 96];
+    let mut file = std::fs::File::open("/proc/thread-self/schedstat").ok()?;
+    let count = file.read(&mut text).ok()?;
+    std::str::from_utf8(&text[..count]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

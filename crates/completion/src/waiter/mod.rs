@@ -297,9 +297,7 @@ impl Waiter {
                 let explores = timed && wanted && ends_ns.is_none();
                 let plan = match explores {
                     true => WaitPlan::Poll,
-                    false => {
-                        self.learning.wait_plan(policy, &flight, || queues.cpu_times())
-                    }
+                    false => self.learning.wait_plan(policy, &flight, || queues.cpu_times()),
                 };
                 let mut queue = queues.queue(interrupted);
                 let mut source = WithWork::new(&mut queue, &mut self.work);
@@ -354,7 +352,8 @@ impl Waiter {
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
             if has_work {
-                let seen = waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;
+                let seen =
+                    waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;
                 let found = if seen {
                     Observation::Exact(sample.device_ns)
                 } else {
