@@ -23,6 +23,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Size of a small file, in bytes.
 const SMALL_BYTES: usize = 1024;
+/// Size of a page of the cache, in bytes; a small file has one.
+const PAGE_BYTES: usize = 4096;
 /// Small files in a directory of the tree.
 const BRANCH: u64 = 50;
 /// Number of listings.
@@ -278,6 +280,11 @@ fn work<P: Place>(place: &P, root: &P::Dir, count: u64) -> Result<String> {
     place.sync()?;
     results.time("mkdir", || each(some, &|at| place.mkdir(&dir, &format!("name-{at}"))))?;
     results.time("rmdir", || each(some, &|at| place.rmdir(&dir, format!("name-{at}").as_ref())))?;
+    // The page cache has used as much memory before: what it costs to get that from the system is
+    // another matter.
+    place.make(root, "large", &vec![0x5A; count as usize * PAGE_BYTES])?;
+    place.sync()?;
+    place.unlink(root, OsStr::new("large"))?;
     let dir = directory("tree")?;
     place.sync()?;
     results.time("tree made", || {
