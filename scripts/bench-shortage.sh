@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=4 rounds=3
+seconds=3 rounds=2
 case "${1:-}" in
 "") ;;
 --quick) seconds=2 rounds=1 ;;
@@ -103,9 +103,9 @@ flush_ns = 1000
 trim_ns = 1000
 EOF
         taskset -c 1 "$meantime" ssd --socket "$work/ssd.sock" \
-            "mem:256M?model=$work/model.toml" >/dev/null 2>&1 &
+            "mem:256M?model=$work/model.toml" >/dev/null &
         ssd=$!
-        until [ -S "$work/ssd.sock" ]; do sleep 0.05; done
+        for _ in {1..200}; do [ -S "$work/ssd.sock" ] || sleep 0.05; done
         measure "alone" max 0
         for percent in 10 20 50; do measure "quota $percent %" "$percent" 0; done
         for count in 1 2 4; do measure "hogs $count" max "$count"; done
@@ -130,7 +130,7 @@ for key in order:
     rates = {policy: statistics.median(iops for iops, _ in runs) for policy, runs in cells[key].items()}
     best = max(rates[policy] for policy in ("interrupt", "poll", "adaptive"))
     ratio = rates["auto"] / best
-    ratios.setdefault(key[0].split()[0] if "on" not in key[0] else "phases", []).append(ratio)
+    ratios.setdefault("on and off" if "off" in key[0] else key[0].split()[0], []).append(ratio)
     cpu = statistics.median(cpu for _, cpu in cells[key]["auto"])
     shown = " | ".join(f"{rates[p] / 1000:.1f} k" for p in ("interrupt", "poll", "adaptive", "auto"))
     print(f"| {key[0]} | {key[1]} µs | {shown} | {ratio:.2f} | {cpu:.0f} % |")

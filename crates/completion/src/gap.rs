@@ -155,31 +155,32 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there at the end of a sleep.
     pub overslept: bool,
-    /// Time of the last look in vain after which the clock was read, or a sleep began, in ns of the
-    /// source's clock; 0: none.
+    /// A time at which a look was in vain, in ns of the source's clock: before the completion was
+    /// found while spinning, or before the last planned sleep; 0: unknown.
     pub in_vain_at_ns: u64,
-    /// Whether a look just before was in vain: only then the time of the completion is known, if
-    /// the thread ran between the two ([`Waited::is_exact`]). Otherwise it may have been there for
-    /// long.
-    pub exact: bool,
-    /// Latest time at which the completion was found if the thread was not interrupted, in ns of
-    /// the source's clock.
-    undisturbed_until_ns: u64,
+    /// Latest time at which the completion was found if the thread was not interrupted since, in ns
+    /// of the source's clock; 0: it may have been there for long.
+    exact_until_ns: u64,
     /// The first planned sleeps; not used by [`WaitPlan::Sleep`].
     wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
-/// A round of looks that takes this much longer than twice the shortest was disturbed: the thread
-/// was preempted, or its virtual CPU was.
+/// Two rounds of looks that take this much longer than four of the shortest were disturbed: the
+/// thread was preempted, or its virtual CPU was.
 const DISTURBED_NS: u64 = 5_000;
 
 impl Waited {
+    /// A wait in which the completion was seen as it came.
+    pub fn exactly() -> Self {
+        Self { exact_until_ns: u64::MAX, ..Self::default() }
+    }
+
     /// Whether the completion came just before it was found, at `now_ns`: the look before was in
     /// vain, and the thread has run since.
     #[inline]
     pub fn is_exact(&self, now_ns: u64) -> bool {
-        self.exact && now_ns <= self.undisturbed_until_ns
+        now_ns <= self.exact_until_ns
     }
 
     /// The first planned sleeps, with their lateness.
@@ -263,7 +264,7 @@ impl Gap {
             return ended;
         }
         let mut now_ns = source.now_ns();
-        let mut spun_since_ns = now_ns;
+        let (mut before_ns, mut spun_since_ns) = (now_ns, now_ns);
         let mut stages = plan.stages().iter().peekable();
         loop {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
@@ -286,17 +287,18 @@ impl Gap {
                 if ended > 0 {
                     return ended;
                 }
-                (now_ns, spun_since_ns) = (woken_ns, woken_ns);
+                (now_ns, before_ns, spun_since_ns) = (woken_ns, woken_ns, woken_ns);
                 continue;
             }
             for _ in 0..SPINS_PER_CLOCK {
                 let ended = source.reap();
                 if ended > 0 {
-                    self.note_found(now_ns);
+                    self.note_found(before_ns);
                     return ended;
                 }
             }
-            now_ns = self.note_round(now_ns, source.now_ns());
+            (before_ns, now_ns) = (now_ns, source.now_ns());
+            self.note_round(before_ns, now_ns);
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;
@@ -310,20 +312,19 @@ impl Gap {
         }
     }
 
-    /// Notes a round of looks in vain between two readings of the clock. Returns the second.
+    /// Notes a round of looks in vain between two readings of the clock.
     #[inline(always)]
-    fn note_round(&mut self, from_ns: u64, until_ns: u64) -> u64 {
+    fn note_round(&mut self, from_ns: u64, until_ns: u64) {
         self.round_ns = self.round_ns.min(until_ns.saturating_sub(from_ns));
-        until_ns
     }
 
-    /// Notes that a completion was found in the round that began at `since_ns`.
+    /// Notes that a look found a completion. `before_ns` is the reading of the clock before the
+    /// last one: the thread may have been off its CPU just before it read the last one.
     #[inline]
-    fn note_found(&mut self, since_ns: u64) {
-        self.waited.exact = true;
-        self.waited.in_vain_at_ns = since_ns;
-        let round_ns = self.round_ns.saturating_mul(2).saturating_add(DISTURBED_NS);
-        self.waited.undisturbed_until_ns = since_ns.saturating_add(round_ns);
+    fn note_found(&mut self, before_ns: u64) {
+        self.waited.in_vain_at_ns = before_ns;
+        let rounds_ns = self.round_ns.saturating_mul(4).saturating_add(DISTURBED_NS);
+        self.waited.exact_until_ns = before_ns.saturating_add(rounds_ns);
     }
 
     /// As [`Gap::wait_blocked`], for an I/O whose submission time is known: no nap is longer than a
@@ -397,7 +398,9 @@ impl Gap {
         for look in 0..SPINS_PER_CLOCK {
             let ended = source.reap();
             if ended > 0 {
-                (self.waited.exact, self.waited.undisturbed_until_ns) = (look > 0, u64::MAX);
+                if look > 0 {
+                    self.waited.exact_until_ns = u64::MAX;
+                }
                 return ended;
             }
         }
@@ -407,19 +410,20 @@ impl Gap {
     #[inline(never)]
     fn spin_long(&mut self, source: &mut impl Source) -> usize {
         let start_ns = source.now_ns();
-        let mut now_ns = start_ns;
+        let (mut before_ns, mut now_ns) = (start_ns, start_ns);
         loop {
             for _ in 0..SPINS_PER_CLOCK {
                 if source.has_completion() {
                     let ended = source.reap();
                     // A stray completion ends no command.
                     if ended > 0 {
-                        self.note_found(now_ns);
+                        self.note_found(before_ns);
                         return ended;
                     }
                 }
             }
-            now_ns = self.note_round(now_ns, source.now_ns());
+            (before_ns, now_ns) = (now_ns, source.now_ns());
+            self.note_round(before_ns, now_ns);
             let ended = source.tick(now_ns);
             if ended > 0 {
                 return ended;

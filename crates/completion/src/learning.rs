@@ -8,7 +8,8 @@ use super::gap::{WaitPlan, Waited};
 use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
-use meantime_hw::cpu::CpuTimes;
+use super::telemetry::QueueFigures;
+use super::waiter::Queues;
 
 /// An I/O in flight, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,13 @@ impl Learning {
         }
     }
 
+    /// Shows what `auto` has chosen, and why, if it is the policy.
+    pub(crate) fn show(&self, policy: Policy, figures: &mut QueueFigures) {
+        if policy == Policy::Auto {
+            self.auto.show(figures);
+        }
+    }
+
     /// Notes that there is a queue with an interrupt.
     pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
@@ -140,17 +148,16 @@ impl Learning {
         }
     }
 
-    /// Returns how to wait for `flight`. Called in its gap. `cpu_times` returns what this thread had
-    /// of its CPU.
+    /// Returns how to wait for `flight`, which is in flight on `queues`. Called in its gap.
     #[inline]
-    pub(crate) fn wait_plan(
+    pub(crate) fn wait_plan<Q: Queues>(
         &mut self,
         policy: Policy,
         flight: &Flight,
-        cpu_times: impl FnOnce() -> CpuTimes,
+        queues: &Q,
     ) -> WaitPlan {
-        if policy == Policy::Auto {
-            self.choose_mode(flight.submitted_ns, cpu_times);
+        if policy == Policy::Auto && self.auto.is_due(flight.submitted_ns) {
+            self.look(queues);
         }
         match policy {
             _ if flight.interrupted => WaitPlan::Interrupt,
@@ -195,10 +202,19 @@ impl Learning {
         }
     }
 
-    /// For `auto`, in the gap of an I/O: decides again if that is due.
+    /// For `auto`, when an I/O of it has ended: looks if no gap was used for that.
     #[inline]
-    fn choose_mode(&mut self, now_ns: u64, cpu_times: impl FnOnce() -> CpuTimes) {
-        if self.auto.is_due(now_ns) && self.auto.look(now_ns, cpu_times()) {
+    pub(crate) fn look_after<Q: Queues>(&mut self, now_ns: u64, queues: &Q) {
+        if self.auto.is_overdue(now_ns) {
+            self.look(queues);
+        }
+    }
+
+    /// For `auto`: looks at the thread's CPU, and decides again if that is due.
+    #[cold]
+    fn look<Q: Queues>(&mut self, queues: &Q) {
+        let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());
+        if self.auto.look(now_ns, ran_ns, || queues.thread_waited_ns()) {
             let outlook = self.adaptive().outlook(Goal::default());
             self.auto.decide(now_ns, &outlook, self.can_interrupt);
         }

@@ -1,32 +1,33 @@
 //! How much of a CPU a thread gets.
 //!
 //! Other threads want its CPU, or its control group has a quota: then it waits although it could
-//! run. The kernel counts that time, whatever the reason ([`CpuTimes`]). If the thread always wants
-//! to run, the part of the time that it runs is its *share*; if it sleeps, others may only delay
-//! its wake-ups.
-
-use meantime_hw::cpu::CpuTimes;
+//! run. The kernel counts that time, whatever the reason. If the thread always wants to run, the
+//! part of the time that it runs is its *share*; if it sleeps, others may only delay its wake-ups.
 
 /// The CPU is short if the thread recently had to wait for it for more than this part of the time.
 /// A kernel thread that runs once in a while does not reach it.
 const SHORT: f32 = 0.1;
 /// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
 const RECENT_NS: f32 = 1e8;
-/// The same, for measuring shares.
+/// The same, for measuring shares; and for the delay of wake-ups while the thread does not sleep.
 const STEADY_NS: f32 = 1e9;
+const FORGET_NS: f32 = 5e9;
 /// A thread that wants to run for more than this part of the time always wants to.
 const ALWAYS: f32 = 0.9;
 /// The share that is assumed before it was measured.
 const FIRST_SHARE: f32 = 0.5;
-/// A wait of this many ns at once is that of a thread whose group has used up its quota, or that
-/// had more than its part: not one for a turn after a sleep.
+/// A wait of this many ns is that of a thread whose group has used up its quota, or that had more
+/// than its part: not one for a turn after a sleep.
 const STOPPED_NS: f32 = 8e6;
+/// Looks are this close together, in ns, if the thread has I/Os all the time. Otherwise it is not
+/// known whether it waited at once.
+const CLOSE_NS: f32 = 1.5e7;
 /// The CPU is assumed to stay short for this many times the longest wait: to find out that it still
-/// is costs one. Twice as long each time that was so.
+/// is costs one. Twice as long each time that it was so.
 const PATIENCE: f32 = 20.0;
 const LONGEST_PATIENCE_NS: u64 = 60_000_000_000;
 /// If the CPU is still short, that shows in this time: a quota's period is mostly 100 ms.
-const TRIAL_NS: u64 = 100_000_000;
+const TRIAL_NS: u64 = 150_000_000;
 
 /// Times and numbers of I/Os, the recent ones with more weight.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,18 +53,32 @@ impl Sums {
     }
 }
 
+/// What a look has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    /// The CPU has become short.
+    Short,
+    /// It no longer counted as short, and still is.
+    StillShort,
+    /// It no longer counts as short.
+    Enough,
+}
+
 /// What is known of a thread's CPU.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
-    /// Time and figures of the last look.
-    seen: Option<(u64, CpuTimes)>,
+    /// The last look: its time, and the time for which the thread had run.
+    seen: Option<(u64, u64)>,
+    /// The time for which the thread had waited, when that was last asked.
+    waited_ns: Option<u64>,
     recent: Sums,
     /// Since the thread last changed how it waits.
     steady: Sums,
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
     short_until_ns: u64,
     patience_ns: u64,
-    /// The longest wait since it is, between two looks, in ns.
+    /// The longest wait since the thread last changed how it waits, in ns.
     longest_ns: f32,
     /// The part of the CPU that it gets if it always wants to run.
     share: f32,
@@ -75,6 +90,7 @@ impl Default for Share {
     fn default() -> Self {
         Self {
             seen: None,
+            waited_ns: None,
             recent: Sums::default(),
             steady: Sums::default(),
             short_until_ns: 0,
@@ -87,59 +103,83 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Notes what the thread had of its CPU until `now_ns`, and the number of I/Os since the last
-    /// call. `spins`: it never slept. Returns whether the CPU has become short, or no longer is.
-    pub(crate) fn look(&mut self, now_ns: u64, times: CpuTimes, ios: u32, spins: bool) -> bool {
-        let Some((then_ns, before)) = self.seen.replace((now_ns, times)) else { return false };
-        let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f32;
-        let ran_ns = (times.ran_ns.saturating_sub(before.ran_ns) as f32).min(wall_ns);
-        let waited_ns = match (times.waited_ns, before.waited_ns) {
-            (Some(now), Some(before)) => now.saturating_sub(before) as f32,
-            _ if spins => wall_ns - ran_ns,
-            _ => 0.0,
+    /// Looks at what the thread had of its CPU until `now_ns`: it has run for `ran_ns` since its
+    /// start, and has done `ios` I/Os since the last look. `waited_ns` returns for how long it has
+    /// waited.
+    pub(crate) fn look(
+        &mut self,
+        now_ns: u64,
+        ran_ns: u64,
+        ios: u32,
+        waited_ns: impl FnOnce() -> Option<u64>,
+    ) -> Change {
+        let Some((then_ns, before_ns)) = self.seen.replace((now_ns, ran_ns)) else {
+            self.waited_ns = waited_ns();
+            return Change::Nothing;
         };
-        let new = Sums { wall_ns, ran_ns, waited_ns, ios: ios as f32 };
+        let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f32;
+        let ran_ns = (ran_ns.saturating_sub(before_ns) as f32).min(wall_ns);
+        let mut new = Sums { wall_ns, ran_ns, waited_ns: 0.0, ios: ios as f32 };
+        // It did not run for so long: only then it may have waited for much.
+        let idle_ns = wall_ns - ran_ns;
+        if idle_ns > SHORT * wall_ns {
+            let before = std::mem::replace(&mut self.waited_ns, waited_ns());
+            if let (Some(before), Some(now)) = (before, self.waited_ns) {
+                // (The channel may have moved to another thread.)
+                new.waited_ns = (now.saturating_sub(before) as f32).min(idle_ns);
+            }
+        }
         self.recent.add(&new, RECENT_NS);
         self.steady.add(&new, STEADY_NS);
         let was_short = self.is_short(then_ns);
+        let mut change = Change::Nothing;
         if self.recent.is_short() && new.is_short() {
             if !was_short {
-                self.begin(now_ns);
+                change = self.begin(now_ns);
             }
-            self.longest_ns = self.longest_ns.max(waited_ns);
-            self.patience_ns = self.patience_ns.max((PATIENCE * self.longest_ns) as u64);
-            self.short_until_ns = now_ns + self.patience_ns.min(LONGEST_PATIENCE_NS);
+            if wall_ns - new.waited_ns < CLOSE_NS {
+                self.longest_ns = self.longest_ns.max(new.waited_ns);
+            }
+            let patience_ns = self.patience_ns.max((PATIENCE * self.longest_ns) as u64);
+            self.patience_ns = patience_ns.min(LONGEST_PATIENCE_NS);
+            self.short_until_ns = now_ns + self.patience_ns;
         }
         if self.is_short(now_ns) {
-            self.measure();
+            self.measure(&new);
         } else {
             (self.share, self.wake_wait_ns) = (1.0, 0.0);
+            if was_short {
+                change = Change::Enough;
+            }
         }
-        self.is_short(now_ns) != was_short
+        change
     }
 
-    /// The CPU has become short.
-    fn begin(&mut self, now_ns: u64) {
-        let since_ns = now_ns.saturating_sub(self.short_until_ns);
-        let still_is = since_ns < TRIAL_NS + self.longest_ns as u64;
+    /// The CPU is short, and did not count as short.
+    fn begin(&mut self, now_ns: u64) -> Change {
+        let still_is = now_ns.saturating_sub(self.short_until_ns) < TRIAL_NS;
         self.patience_ns = if still_is { 2 * self.patience_ns } else { 0 };
         (self.steady, self.longest_ns, self.share) = (self.recent, 0.0, FIRST_SHARE);
+        if still_is { Change::StillShort } else { Change::Short }
     }
 
-    fn measure(&mut self) {
+    fn measure(&mut self, new: &Sums) {
         let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
-        if !self.steady.is_short() {
-            // What it gets is enough.
-        } else if ran_ns + waited_ns > ALWAYS * wall_ns || self.longest_ns > STOPPED_NS {
+        let always = ran_ns + waited_ns > ALWAYS * wall_ns;
+        if self.steady.is_short() && (always || self.longest_ns > STOPPED_NS) {
             self.share = (ran_ns / wall_ns).max(0.001);
-        } else if ios > 0.0 {
+        } else if !always && ios > 0.0 {
             self.wake_wait_ns = waited_ns / ios;
+        }
+        if always {
+            // What is not seen is forgotten, so that sleeping is tried again.
+            self.wake_wait_ns *= (-new.wall_ns / FORGET_NS).exp();
         }
     }
 
     /// The thread waits in another way from now on.
     pub(crate) fn changes(&mut self) {
-        self.steady = Sums::default();
+        (self.steady, self.longest_ns) = (Sums::default(), 0.0);
     }
 
     /// Whether the CPU counts as short.
@@ -175,24 +215,24 @@ mod tests {
     struct Thread {
         share: Share,
         now_ns: u64,
-        times: CpuTimes,
+        ran_ns: u64,
+        waited_ns: u64,
         newly: u32,
     }
 
     impl Thread {
         fn new() -> Self {
-            let times = CpuTimes { ran_ns: 0, waited_ns: Some(0) };
-            Self { times, now_ns: 5_000 * MS, ..Self::default() }
+            Self { now_ns: 5_000 * MS, ..Self::default() }
         }
 
         /// The thread runs, waits for the CPU, and sleeps for so long, and then looks.
         fn pass(&mut self, ran_ns: u64, waited_ns: u64, slept_ns: u64) {
             self.now_ns += ran_ns + waited_ns + slept_ns;
-            self.times.ran_ns += ran_ns;
-            self.times.waited_ns = self.times.waited_ns.map(|before_ns| before_ns + waited_ns);
-            let spins = slept_ns == 0;
-            let changed = self.share.look(self.now_ns, self.times, 100, spins);
-            self.newly += u32::from(changed && self.is_short());
+            self.ran_ns += ran_ns;
+            self.waited_ns += waited_ns;
+            let waited_ns = || Some(self.waited_ns);
+            let change = self.share.look(self.now_ns, self.ran_ns, 100, waited_ns);
+            self.newly += u32::from(matches!(change, Change::Short | Change::StillShort));
         }
 
         fn is_short(&self) -> bool {
@@ -270,12 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn without_the_kernels_figures_a_spinning_thread_still_knows() {
+    fn another_thread_has_other_times() {
         let mut thread = Thread::new();
-        thread.times.waited_ns = None;
-        for _ in 0..100 {
-            thread.pass(MS, 3 * MS, 0);
+        (0..10).for_each(|_| thread.pass(4 * MS, 0, 0));
+        // Another one: it has waited for hours, and has run less. Then the first one again.
+        for _ in 0..10 {
+            (thread.ran_ns, thread.waited_ns) = (MS, 10_000_000 * MS);
+            thread.pass(4 * MS, 0, 0);
+            (thread.ran_ns, thread.waited_ns) = (40 * MS, 0);
+            thread.pass(4 * MS, 0, 0);
         }
-        assert!(thread.is_short() && (thread.share.share() - 0.25).abs() < 0.02);
+        (0..1_000).for_each(|_| thread.pass(4 * MS, 0, 0));
+        assert!(!thread.is_short(), "not for long");
     }
 }

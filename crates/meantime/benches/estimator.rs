@@ -25,8 +25,7 @@ fn main() {
 fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
     let mut adaptive =
         Adaptive::new(SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200));
-    let mut seen_as_it_came = Waited::default();
-    seen_as_it_came.exact = true;
+    let seen_as_it_came = Waited::exactly();
     let start_ns = clock.now_ns();
     let mut now_ns = 1_000_000_000;
     for io in &trace.ios {

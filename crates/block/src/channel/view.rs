@@ -6,6 +6,7 @@ use super::queue::Queue;
 use meantime_completion::Source;
 use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
+use meantime_hw::cpu;
 use meantime_nvme::{IoQueue, NamespaceInfo};
 
 /// A channel's queues and requests, lent to its waiter, with the probe of the wait.
@@ -90,6 +91,11 @@ impl<P: Probe> Queues for Parts<'_, P> {
     #[inline]
     fn now_ns(&self) -> u64 {
         self.polled.pair.clock().now_ns()
+    }
+
+    /// A thread does not wait for its CPU in virtual time.
+    fn thread_waited_ns(&self) -> Option<u64> {
+        if self.polled.pair.clock().is_real() { cpu::thread_waited_ns() } else { Some(0) }
     }
 }
 

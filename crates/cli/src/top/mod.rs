@@ -1,6 +1,7 @@
 //! `meantime top`: looks at a running process, and changes the policies of its queues.
 
 mod app;
+mod auto;
 mod change;
 mod choose;
 mod live;

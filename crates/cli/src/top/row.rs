@@ -4,6 +4,7 @@ use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
 use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
+use super::auto::Auto;
 use super::process::plain;
 
 /// The activity of a queue between two looks.
@@ -83,6 +84,11 @@ impl Row {
         Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
     }
 
+    /// Returns what the policy `auto` has chosen, if it is that.
+    pub(super) fn auto(&self) -> Option<Auto> {
+        Auto::of(&self.state.figures)
+    }
+
     /// Returns the time that the policy expects, in ns.
     fn expected_ns(&self) -> Option<f64> {
         let ns = self.state.figures.expected_ns;
@@ -103,6 +109,7 @@ impl Row {
             "mean_ns": rates.mean_ns,
             "expected_ns": known(figures.expected_ns),
             "expected_low_ns": known(figures.expected_low_ns),
+            "auto": self.auto().map(|auto| auto.json()),
             "cpu_percent": rates.cpu_percent,
             "cpu_per_io_ns": rates.cpu_per_io_ns,
             "sleep_percent": rates.sleep_percent,

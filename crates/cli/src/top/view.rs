@@ -29,15 +29,16 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
     let area = frame.area();
     let count = app.rows.as_ref().map_or(0, Vec::len) as u16;
     // The table has the height it needs; the sparkline gets the rest, if there is enough.
-    let table = (count + 2).min(area.height.saturating_sub(11).max(4));
-    let below = area.height.saturating_sub(table + 6);
+    let detail_lines = app.chosen_row().map_or(2, |row| 2 + u16::from(row.auto().is_some()));
+    let table = (count + 2).min(area.height.saturating_sub(9 + detail_lines).max(4));
+    let below = area.height.saturating_sub(table + 4 + detail_lines);
     let chart = if below >= 3 { below.min(12) } else { 0 };
     let [head, _, rows, _, detail, chart, _, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(table),
         Constraint::Length(1),
-        Constraint::Length(2),
+        Constraint::Length(detail_lines),
         Constraint::Length(chart),
         Constraint::Min(0),
         Constraint::Length(1),
@@ -164,7 +165,11 @@ fn draw_detail(frame: &mut Frame, area: Rect, row: &Row) {
         figures.fallbacks,
         figures.blocks
     );
-    frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second).dim()]), area);
+    let mut lines = vec![Line::from(first), Line::from(second).dim()];
+    if let Some(auto) = row.auto() {
+        lines.insert(1, Line::from(auto.to_string()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
 }
 
 fn draw_chart(frame: &mut Frame, area: Rect, app: &App, row: &Row) {

@@ -239,6 +239,8 @@ pub struct Outlook {
     pub sleep_cpu_ns: f32,
     /// Lateness of an interrupt's waiter, in ns.
     pub interrupt_late_ns: f32,
+    /// Number of I/Os in flight, at least 1: they share a wait.
+    pub in_flight: f32,
 }
 
 /// The learned state of `adaptive` on one channel.
@@ -466,13 +468,16 @@ impl Adaptive {
             outlook.device_ns += recent * model.support.mean_ns();
             outlook.planned_cpu_ns += recent * planned.cpu_ns;
             outlook.planned_late_ns += recent * planned.late_ns;
+            outlook.in_flight += recent * (1u32 << model.class.depth()) as f32;
             weight += recent;
         }
         if weight > 0.0 {
             outlook.device_ns /= weight;
             outlook.planned_cpu_ns /= weight;
             outlook.planned_late_ns /= weight;
+            outlook.in_flight /= weight;
         }
+        outlook.in_flight = outlook.in_flight.max(1.0);
         outlook
     }
 

@@ -32,7 +32,7 @@ macro_rules! figures {
     };
 }
 
-const FIGURES: usize = 14;
+const FIGURES: usize = 23;
 
 figures! {
     /// Commands ended, with any result. A request that is split has several.
@@ -65,6 +65,25 @@ figures! {
     /// Time of publication, in ns of the device's clock; for a real device that of
     /// [`Clock::real`](meantime_hw::Clock::real).
     published_ns,
+    /// How `auto` waits: 1 polls, 2 sleeps by plan, 3 waits for the interrupt. 0: another policy.
+    auto_way,
+    /// Since when it waits so, in ns of the clock of `published_ns`; 0: since the beginning.
+    auto_since_ns,
+    /// The part of a CPU that `auto` takes the thread to get, in thousandths.
+    auto_share_permille,
+    /// The time that `auto` expected an I/O to take by each way when it last decided, in ns; 0:
+    /// unknown, or it has no such way.
+    auto_poll_ns,
+    /// The same, with sleeps by plan.
+    auto_adaptive_ns,
+    /// The same, with the interrupt.
+    auto_interrupt_ns,
+    /// The CPU that it expected an I/O's wait to take by each way, in ns.
+    auto_poll_cpu_ns,
+    /// The same, with sleeps by plan.
+    auto_adaptive_cpu_ns,
+    /// The same, with the interrupt.
+    auto_interrupt_cpu_ns,
 }
 
 pub(super) const WORDS: usize = FIGURES + POLICY_WORDS;

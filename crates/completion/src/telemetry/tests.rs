@@ -102,7 +102,7 @@ fn a_state_is_never_torn() {
             });
         }
         for number in (1..20_000u32).filter(|number| number % 1_000 != 0) {
-            let figures = QueueFigures::from_values([number.into(); 14]);
+            let figures = QueueFigures::from_values([number.into(); QueueFigures::NAMES.len()]);
             telemetry.publish(number.into(), Policy::HybridFixed(number), &figures);
         }
         drop(telemetry);

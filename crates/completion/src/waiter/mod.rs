@@ -154,7 +154,7 @@ impl Waiter {
         let expected = self.learning.expected(policy);
         let [polled, interrupted] = [0, 1].map(|at: usize| self.gaps[at].counters());
         let waits = polled + interrupted;
-        QueueFigures {
+        let mut figures = QueueFigures {
             timed: self.times.count,
             timed_sum_ns: self.times.sum_ns,
             expected_ns: expected.median_ns,
@@ -165,7 +165,9 @@ impl Waiter {
             fallbacks: waits.fallbacks,
             blocks: waits.blocks,
             ..QueueFigures::default()
-        }
+        };
+        self.learning.show(policy, &mut figures);
+        figures
     }
 
     /// Whether a wait has to consider more than its queue: requests are collected, or there is
@@ -203,7 +205,8 @@ impl Waiter {
     /// gain nothing, and it is polled for.
     #[inline]
     pub fn wants_time(&mut self, policy: Policy, class: Class) -> bool {
-        self.takes_times || !self.learning.skips(policy, class)
+        let skips = self.learning.skips(policy, class);
+        self.takes_times || !skips
     }
 
     /// Whether every I/O is timed, since there is deferred work or was recently.
@@ -224,7 +227,7 @@ impl Waiter {
             return self.wait_working(queues, id);
         }
         let InFlight { policy, flight, .. } = queues.begin_wait(id);
-        let plan = self.learning.wait_plan(policy, &flight, || queues.cpu_times());
+        let plan = self.learning.wait_plan(policy, &flight, queues);
         let interrupted = flight.interrupted;
         if queues.is_busy(interrupted) {
             self.gap(interrupted).wait(&mut queues.queue(interrupted), plan);
@@ -297,7 +300,7 @@ impl Waiter {
                 let explores = timed && wanted && ends_ns.is_none();
                 let plan = match explores {
                     true => WaitPlan::Poll,
-                    false => self.learning.wait_plan(policy, &flight, || queues.cpu_times()),
+                    false => self.learning.wait_plan(policy, &flight, queues),
                 };
                 let mut queue = queues.queue(interrupted);
                 let mut source = WithWork::new(&mut queue, &mut self.work);
@@ -351,6 +354,9 @@ impl Waiter {
             let after_piece = work.observation_after_piece(&flight);
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
+            if policy == Policy::Auto {
+                learning.look_after(now_ns, queues);
+            }
             if has_work {
                 let seen =
                     waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;

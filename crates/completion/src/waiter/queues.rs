@@ -4,8 +4,7 @@
 use super::super::gap::Source;
 use super::super::learning::Flight;
 use super::super::policy::Policy;
-use meantime_hw::clock;
-use meantime_hw::cpu::CpuTimes;
+use meantime_hw::{clock, cpu};
 
 /// A request in flight.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +81,9 @@ pub trait Queues {
         clock::thread_cpu_ns()
     }
 
-    /// The CPU that this thread had.
-    fn cpu_times(&self) -> CpuTimes {
-        CpuTimes::of_thread()
+    /// How long this thread could have run and did not, in ns; `None`: unknown. A system call or
+    /// more.
+    fn thread_waited_ns(&self) -> Option<u64> {
+        cpu::thread_waited_ns()
     }
 }

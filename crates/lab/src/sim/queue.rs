@@ -7,7 +7,6 @@ use super::distribution::Distribution;
 use super::machine::Machine;
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{MAX_STAGES, Source, WaitPlan};
-use meantime_hw::cpu::CpuTimes;
 use meantime_random::Rng;
 
 /// Deadlines are checked at intervals of an eighth of the default time-out.
@@ -73,7 +72,7 @@ pub(super) struct Queue<'m> {
     pub(super) machine: &'m Machine,
     now_ns: Cell<u64>,
     cpu_ns: Cell<u64>,
-    /// Time in which the thread could have run, and its turn among others.
+    /// Time in which the thread could have run and did not, and its turn among others.
     waited_ns: Cell<u64>,
     turn: Cell<Turn>,
     random: Cell<Rng>,
@@ -131,9 +130,9 @@ impl<'m> Queue<'m> {
         self.cpu_ns.get()
     }
 
-    /// Returns what the thread had of its CPU.
-    pub(super) fn cpu_times(&self) -> CpuTimes {
-        CpuTimes { ran_ns: self.used_ns(), waited_ns: Some(self.waited_ns.get()) }
+    /// Returns how long the thread could have run and did not.
+    pub(super) fn waited_ns(&self) -> u64 {
+        self.waited_ns.get()
     }
 
     /// The thread runs for `ns`, as soon as it may.
@@ -147,7 +146,7 @@ impl<'m> Queue<'m> {
         self.cpu_ns.set(self.cpu_ns.get() + ns);
     }
 
-    /// The thread is blocked for `ns`, and uses `cpu_ns` of that before and after.
+    /// The thread is blocked for `ns`, and uses `cpu_ns` at the end of that.
     fn block(&self, ns: u64, cpu_ns: u64) {
         let (competition, cpu_ns) = (self.machine.competition, cpu_ns.min(ns));
         let woken_ns = self.take_turn(|turn| {
@@ -241,9 +240,9 @@ impl<'m> Queue<'m> {
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
         let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
-        // The clock is read twice after them: the wait knows when it last looked, and how long a
-        // round takes.
-        let rounds = rounds.saturating_sub(2);
+        // The clock is read three times after them: the wait knows when it looked before, and how
+        // long a round takes.
+        let rounds = rounds.saturating_sub(3);
         self.run(rounds * round_ns);
         quiet.read_ns = Some(read_ns + rounds * round_ns);
         self.quiet.set(quiet);

@@ -9,7 +9,6 @@ use super::trace::{Io, Trace};
 use crate::published::{Ehp, register};
 use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
 use meantime_completion::{Class, Flight, Policy, Source, WaitPlan};
-use meantime_hw::cpu::CpuTimes;
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
 /// 1). At depth 1 each I/O is submitted and waited for. Above that, as in `meantime bench`, one
@@ -135,8 +134,8 @@ impl<'m> Queues for Device<'m> {
         self.used_ns.get()
     }
 
-    fn cpu_times(&self) -> CpuTimes {
-        self.queue.cpu_times()
+    fn thread_waited_ns(&self) -> Option<u64> {
+        Some(self.queue.waited_ns())
     }
 }
 
