@@ -103,9 +103,10 @@ flush_ns = 1000
 trim_ns = 1000
 EOF
         taskset -c 1 "$meantime" ssd --socket "$work/ssd.sock" \
-            "mem:256M?model=$work/model.toml" >/dev/null &
+            "mem:256M?model=$work/model.toml" >"$work/ssd.log" 2>&1 &
         ssd=$!
         for _ in {1..200}; do [ -S "$work/ssd.sock" ] || sleep 0.05; done
+        [ -S "$work/ssd.sock" ] || { cat "$work/ssd.log" >&2; exit 1; }
         measure "alone" max 0
         for percent in 10 20 50; do measure "quota $percent %" "$percent" 0; done
         for count in 1 2 4; do measure "hogs $count" max "$count"; done
