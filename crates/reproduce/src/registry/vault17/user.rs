@@ -139,7 +139,7 @@ fn tail() -> Experiment {
                 ratio("hog/auto/1/p999_ns", "hog/poll/1/tail_ns"),
                 Expect::AtMost(1.0),
             )
-            .unless("`auto` looks once a second; a short run ends before it has changed its way."),
+            .unless("A short run may end before `auto` has seen the other program."),
         ],
         plot: Plot::Exceedance(curves),
     }
