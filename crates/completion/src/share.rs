@@ -9,8 +9,9 @@
 const SHORT: f32 = 0.1;
 /// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
 const RECENT_NS: f32 = 1e8;
-/// The same, for measuring shares; and for the delay of wake-ups while the thread does not sleep.
+/// The same, for measuring shares.
 const STEADY_NS: f32 = 1e9;
+/// The delay of wake-ups falls to 1/e in this time, in ns, while the thread does not sleep.
 const FORGET_NS: f32 = 5e9;
 /// A thread that wants to run for more than this part of the time always wants to.
 const ALWAYS: f32 = 0.9;
@@ -148,9 +149,7 @@ impl Share {
             self.measure(&new);
         } else {
             (self.share, self.wake_wait_ns) = (1.0, 0.0);
-            if was_short {
-                change = Change::Enough;
-            }
+            change = if was_short { Change::Enough } else { Change::Nothing };
         }
         change
     }

@@ -64,10 +64,10 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     };
     cpu::bind(&[first]).map_err(Failure::new)?;
     let limit = Limit::probe();
-    let (start, waited_before_ns) = (Instant::now(), waited_ns());
+    let (start, waited_before_ns) = (Instant::now(), cpu::thread_waited_ns());
     let rows = measure(args, (first != last).then_some(last), &limit)?;
     let wall_ns = start.elapsed().as_nanos() as f64;
-    let waited_percent = waited_ns()
+    let waited_percent = cpu::thread_waited_ns()
         .zip(waited_before_ns)
         .map(|(after_ns, before_ns)| after_ns.saturating_sub(before_ns) as f64 * 100.0 / wall_ns);
     if first == last {
@@ -79,13 +79,6 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let text = if args.json { output::json_text(&report.json()) } else { report.text() };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the time for which this thread was ready while others ran (proc_pid_schedstat: its
-/// second figure); `None` where the kernel does not count it.
-fn waited_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The results, and the machine.

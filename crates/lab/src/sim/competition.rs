@@ -10,7 +10,7 @@ pub enum Competition {
     Quota {
         /// Time in which it may run, in ns, at least 1.
         quota_ns: u64,
-        /// Length of a period, in ns.
+        /// Length of a period, in ns, at least 1.
         period_ns: u64,
     },
     /// So many threads always want the same CPU. A fair scheduler gives each thread slices of the
@@ -90,7 +90,7 @@ impl Competition {
         let Self::Hogs { count, slice_ns, .. } = self else { return 0 };
         let fair = 1.0 / f64::from(count + 1);
         turn.slice_ns = 0;
-        // Who sleeps for long does not save up for more than a slice.
+        // A long sleep earns at most one slice.
         turn.ahead_ns = (turn.ahead_ns - ns as f64 * fair).max(-(slice_ns as f64));
         if !self.is_on(now_ns) {
             return 0;
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(parts(quota, 1_000, 5_000).1, 0.0);
         let hogs = Competition::Hogs { count: 1, slice_ns: 3_000_000, phase_ns: 0 };
         assert_eq!(parts(hogs, 1_000, 2_000).1, 0.0);
-        // And who sleeps too little gets its part.
+        // A thread that sleeps too little gets its fair part.
         let (ran, waited) = parts(hogs, 3_000, 1_000);
         assert!((0.45..0.55).contains(&ran) && waited > 0.2, "{ran} {waited}");
     }
