@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use meantime_spec::seam::VirtualClock;
+use meantime_spec::seam::{Stepping, VirtualClock};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::event::EventFd;
@@ -27,6 +27,8 @@ enum Source {
     Monotonic,
     /// A stepped device's clock, which moves when it is read.
     Virtual(Arc<dyn VirtualClock>),
+    /// The real time. Whoever reads it, or sleeps by it, runs the device.
+    Stepping(Arc<(Clock, Arc<dyn Stepping>)>),
 }
 
 impl fmt::Debug for Clock {
@@ -154,6 +156,11 @@ impl Clock {
         Self(Source::Virtual(clock))
     }
 
+    /// The real time, for a device that runs when it is read.
+    pub(crate) fn stepping(device: Arc<dyn Stepping>) -> Self {
+        Self(Source::Stepping(Arc::new((Self::real(), device))))
+    }
+
     /// Nanoseconds since an origin that is the same for all real-time clocks of this machine's
     /// boot.
     #[inline(always)]
@@ -178,10 +185,11 @@ impl Clock {
 
     /// The name of this clock.
     pub fn name(&self) -> &'static str {
-        match self.0 {
+        match &self.0 {
             Source::Tsc(_) => "tsc",
             Source::Monotonic => "clock_monotonic",
             Source::Virtual(_) => "virtual",
+            Source::Stepping(stepping) => stepping.0.name(),
         }
     }
 
@@ -204,6 +212,9 @@ impl Clock {
     pub fn sleep_ns(&self, duration_ns: u64) {
         match &self.0 {
             Source::Virtual(clock) => clock.advance(duration_ns),
+            Source::Stepping(_) => {
+                self.step_until(duration_ns, || false);
+            }
             _ => real_sleep(duration_ns),
         }
     }
@@ -226,10 +237,44 @@ impl Clock {
                     clock.advance(200);
                 }
             }
+            Source::Stepping(_) => self.step_until(timeout_ns, || event.take()),
             _ => event.wait(timeout_ns),
         }
     }
+
+    /// The time until a device that is run by this clock has something to do, in ns; `None`: it
+    /// has nothing, or runs by itself. Who sleeps otherwise than by this clock wakes up then.
+    pub fn idle_for_ns(&self) -> Option<u64> {
+        match &self.0 {
+            Source::Stepping(stepping) => stepping.1.idle_for_ns(),
+            _ => None,
+        }
+    }
+
+    /// Sleeps for `duration_ns` or until `stop`, and runs the device when something is due. True if
+    /// `stop` was.
+    #[cold]
+    fn step_until(&self, duration_ns: u64, stop: impl Fn() -> bool) -> bool {
+        let Source::Stepping(stepping) = &self.0 else { return false };
+        let (clock, device) = &**stepping;
+        let until_ns = clock.now_ns().saturating_add(duration_ns);
+        loop {
+            device.step();
+            if stop() {
+                return true;
+            }
+            let left_ns = until_ns.saturating_sub(clock.now_ns());
+            if left_ns == 0 {
+                return false;
+            }
+            real_sleep(device.idle_for_ns().unwrap_or(LONGEST_STEP_NS).min(left_ns));
+        }
+    }
 }
+
+/// A device without work is looked at this often, in ns, while its waiter sleeps: another thread
+/// may have given it some.
+const LONGEST_STEP_NS: u64 = 1_000_000;
 
 impl Source {
     #[cold]
@@ -237,6 +282,10 @@ impl Source {
     fn slow_now_ns(&self) -> u64 {
         match self {
             Self::Virtual(clock) => clock.now_ns(),
+            Self::Stepping(stepping) => {
+                stepping.1.step();
+                stepping.0.now_ns()
+            }
             _ => monotonic_ns(),
         }
     }
@@ -278,15 +327,20 @@ pub fn parse_time_ns(text: &str) -> Option<u64> {
 }
 
 fn real_sleep(duration_ns: u64) {
+    tighten_timer_slack_once();
+    // Interrupted sleeps are not resumed: the caller checks its queue after any wake-up.
+    let _ = rustix::thread::nanosleep(&timespec(duration_ns));
+}
+
+/// Sets this thread's timer slack when it first sleeps: one system call, without which every sleep
+/// would be 50 µs late.
+pub(crate) fn tighten_timer_slack_once() {
     thread_local! {
         static SLACK_SET: Cell<bool> = const { Cell::new(false) };
     }
-    // Once per thread: one system call, without which every sleep would be 50 µs late.
     if !SLACK_SET.replace(true) {
         tighten_timer_slack();
     }
-    // Interrupted sleeps are not resumed: the caller checks its queue after any wake-up.
-    let _ = rustix::thread::nanosleep(&timespec(duration_ns));
 }
 
 /// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late

@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use rustix::event::{PollFd, poll};
 use rustix::thread::{ClockId, clock_nanosleep_absolute, nanosleep};
 
-use super::clock::{kernel_ns, tighten_timer_slack, timespec};
+use super::clock::{kernel_ns, tighten_timer_slack, tighten_timer_slack_once, timespec};
 use super::{EventFd, Futex, Result, UserWait};
 
 /// The clock of sleeps until an absolute time.
@@ -93,6 +94,14 @@ impl Sleeper {
     pub fn sleep_ns(&self, duration_ns: u64) {
         (self.0)(duration_ns);
     }
+}
+
+/// Sleeps until one of `fds` is ready, at most for `timeout_ns`. Returns how many are; 0 also after
+/// a signal handler. The first call of a thread sets its timer slack to 1 ns.
+pub fn sleep_until_ready(fds: &mut [PollFd<'_>], timeout_ns: Option<u64>) -> usize {
+    tighten_timer_slack_once();
+    // An error is taken as a wake-up: the caller checks the clock.
+    poll(fds, timeout_ns.map(timespec).as_ref()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -38,7 +38,11 @@ impl SoftTransport {
         name: String,
         owner: Option<Box<dyn std::any::Any + Send + Sync>>,
     ) -> Self {
-        let clock = port.virtual_clock().map_or_else(Clock::real, Clock::virtual_time);
+        let clock = match (port.virtual_clock(), port.stepping()) {
+            (Some(clock), _) => Clock::virtual_time(clock),
+            (None, Some(device)) => Clock::stepping(device),
+            (None, None) => Clock::real(),
+        };
         let doorbells = port.doorbells();
         Self {
             port,
@@ -150,5 +154,9 @@ unsafe impl Transport for SoftTransport {
 
     fn clock(&self) -> Clock {
         self.clock.clone()
+    }
+
+    fn heartbeat(&self) -> Option<u64> {
+        self.port.heartbeat()
     }
 }

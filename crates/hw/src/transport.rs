@@ -164,6 +164,11 @@ pub unsafe trait Transport: DmaMap {
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
     /// the device. Harmless if repeated. A transport without a device to give back does nothing.
     fn release(&self) {}
+    /// A number that grows as long as the device's thread runs and has work; `None`: it has none, or
+    /// that is not known. Not for the fast path: it takes a cache line from that thread.
+    fn heartbeat(&self) -> Option<u64> {
+        None
+    }
     /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
     /// then shadow doorbells pay off.
     fn has_slow_doorbells(&self) -> bool {

@@ -261,6 +261,11 @@ impl Controller {
         &self.heap
     }
 
+    /// See [`Transport::heartbeat`](meantime_hw::transport::Transport::heartbeat).
+    pub fn heartbeat(&self) -> Option<u64> {
+        self.registers.transport().heartbeat()
+    }
+
     /// The clock of this device's times.
     pub fn clock(&self) -> &Clock {
         &self.clock

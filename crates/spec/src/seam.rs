@@ -340,10 +340,26 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn wake(&self);
     /// The clock of a stepped SSD; `None` for an SSD that runs in real time.
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>>;
+    /// The SSD itself, if a driver that waits has to run it; `None` for one with a thread.
+    fn stepping(&self) -> Option<Arc<dyn Stepping>> {
+        None
+    }
+    /// A number that grows as long as the SSD's thread runs and has work; `None`: unknown.
+    fn heartbeat(&self) -> Option<u64> {
+        None
+    }
     /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ define its uses.
     fn controller_memory(&self) -> Option<ControllerMemory> {
         None
     }
+}
+
+/// An SSD without a thread, in real time: it works when a driver that waits for it says so.
+pub trait Stepping: Send + Sync {
+    /// Lets it do what is due.
+    fn step(&self);
+    /// The time until something is due, in ns; `None`: nothing is in flight.
+    fn idle_for_ns(&self) -> Option<u64>;
 }
 
 /// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver

@@ -90,6 +90,7 @@ mod counters;
 mod error;
 mod faults;
 mod hostmem;
+mod inline;
 mod mailbox;
 mod medium;
 mod model;
@@ -117,6 +118,7 @@ pub use faults::{
     FAULT_RULES_MAX, Fault, FaultHits, FaultPlan, FaultRule, FaultRules, OpcodeSet, TooManyRules,
     When,
 };
+pub use inline::InlineSsd;
 pub use medium::{MEDIUM_ALIGN_BYTES, Medium};
 pub use model::{Jitter, Model, Nand, Select, Slow};
 pub use stamps::{STAMP_RING_LEN, Stamp, StampRing};

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::seam::{
-    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
+    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, Stepping, VirtualClock,
 };
 
 use crate::controller::{Controller, RegisterFile};
@@ -53,6 +53,16 @@ pub(crate) trait Runner: Send + Sync + 'static {
 
     /// The clock, if it is virtual.
     fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>>;
+
+    /// Itself, if a driver that waits has to run it.
+    fn stepping(self: &Arc<Self>) -> Option<Arc<dyn Stepping>> {
+        None
+    }
+
+    /// How often the thread has looked for work, if there is one.
+    fn heartbeat(&self) -> Option<u64> {
+        None
+    }
 
     /// Wakes the thread, if there is one.
     fn wake(&self) {}
@@ -110,6 +120,14 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
 
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
         self.0.clock()
+    }
+
+    fn stepping(&self) -> Option<Arc<dyn Stepping>> {
+        self.0.stepping()
+    }
+
+    fn heartbeat(&self) -> Option<u64> {
+        self.0.heartbeat()
     }
 
     fn controller_memory(&self) -> Option<ControllerMemory> {

@@ -1,7 +1,7 @@
 //! The SSD on its own thread, in real time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -57,6 +57,7 @@ struct Threaded {
     thread: Thread,
     /// Whether the thread naps instead of parking.
     naps: Arc<AtomicBool>,
+    beat: Arc<Beat>,
     /// The longest time that a driver's call waits for its answer.
     patience: Duration,
 }
@@ -75,11 +76,13 @@ impl Ssd {
         let mailbox = Arc::new(Mailbox::default());
         let (pinned, is_pinned) = sync_channel(1);
         let naps = Arc::<AtomicBool>::default();
+        let beat = Arc::<Beat>::default();
         let worker = Worker {
             controller,
             clock,
             mailbox: Arc::clone(&mailbox),
             naps: Arc::clone(&naps),
+            beat: Arc::clone(&beat),
             nap: FIRST_NAP,
         };
         let run = move || {
@@ -102,7 +105,7 @@ impl Ssd {
         let timeout = Duration::from_millis(500) * u32::from(Cap(shared.regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
         let threaded =
-            Threaded { shared, mailbox, thread: thread.thread().clone(), naps, patience };
+            Threaded { shared, mailbox, thread: thread.thread().clone(), naps, beat, patience };
         let ssd = Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
@@ -262,6 +265,10 @@ impl Runner for Threaded {
         None
     }
 
+    fn heartbeat(&self) -> Option<u64> {
+        Some(self.beat.0.load(Ordering::Relaxed))
+    }
+
     fn wake(&self) {
         self.thread.unpark();
     }
@@ -272,6 +279,11 @@ impl Runner for Threaded {
         self.wake();
     }
 }
+
+/// The thread's turns so far, in a cache line of their own: hardly anyone reads it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Beat(AtomicU64);
 
 struct CloseOnDrop {
     mailbox: Arc<Mailbox>,
@@ -292,6 +304,7 @@ struct Worker<C> {
     clock: C,
     mailbox: Arc<Mailbox>,
     naps: Arc<AtomicBool>,
+    beat: Arc<Beat>,
     /// Length of the next nap.
     nap: Duration,
 }
@@ -301,7 +314,10 @@ impl<C: Clock> Worker<C> {
         let park_after_ns = self.controller.config.park_after_ns;
         let mut idle_turns = 0u32;
         let mut idle_since_ns = None;
+        let (beat, mut turns) = (Arc::clone(&self.beat), 0u64);
         loop {
+            turns += 1;
+            beat.0.store(turns, Ordering::Relaxed);
             if self.mailbox.is_waiting() {
                 if !self.answer_all() {
                     return;
