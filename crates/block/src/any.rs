@@ -1,5 +1,6 @@
 //! A device of either kind.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -11,7 +12,8 @@ use super::probe::Probe;
 use super::request::{BlockChannel, Done, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::adaptive::Estimate;
-use meantime_completion::{DeferError, Deferred, Policy};
+use meantime_completion::waiter::Rest;
+use meantime_completion::{Away, DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
@@ -138,6 +140,7 @@ impl BlockChannel for Channel {
         fn info() -> &BlockInfo;
         fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
         fn event() -> Option<EventFd>;
+        fn descriptor() -> Option<BorrowedFd<'_>>;
         fn in_flight() -> usize;
         fn depth() -> u16;
         fn policy() -> Policy;
@@ -150,6 +153,8 @@ impl BlockChannel for Channel {
         fn plug();
         fn unplug();
         fn poll() -> usize;
+        fn look(away: Option<Away>) -> usize;
+        fn rest() -> Rest;
         fn wait(ticket: Ticket) -> Done;
         fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
         fn detach(ticket: Ticket);
@@ -159,6 +164,7 @@ impl BlockChannel for Channel {
         fn set_policy(policy: Policy) -> Result<(), SubmitError>;
         fn defer(work: Box<dyn Deferred>) -> Result<(), DeferError>;
         fn run_deferred(budget_ns: u64) -> usize;
+        fn run_piece(left_ns: u64) -> bool;
         fn gap_left_ns() -> Option<u64>;
         fn wake_for_deferred(waker: Option<Waker>);
     }

@@ -7,6 +7,7 @@ mod view;
 mod wait;
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::task::Waker;
 
 use super::device::BlockInfo;
@@ -16,8 +17,10 @@ use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Request, Ticket};
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
-use meantime_completion::waiter::Waiter;
-use meantime_completion::{DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters};
+use meantime_completion::waiter::{Rest, Waiter};
+use meantime_completion::{
+    Away, DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters,
+};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
@@ -479,6 +482,19 @@ impl BlockChannel for NvmeChannel {
     }
 
     #[inline]
+    fn look(&mut self, away: Option<Away>) -> usize {
+        self.look_once(away)
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.rest_after_looks()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.interrupt.as_ref()?.pair.event()?.with_descriptor().ok()?.as_fd())
+    }
+
+    #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
         self.wait_probed(ticket, &())
     }
@@ -579,6 +595,11 @@ impl BlockChannel for NvmeChannel {
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let clock = self.clock().clone();
         self.waiter.run_deferred(budget_ns, &clock)
+    }
+
+    fn run_piece(&mut self, left_ns: u64) -> bool {
+        let clock = self.clock().clone();
+        self.waiter.run_piece(left_ns, &clock)
     }
 
     fn deferred(&self) -> usize {

@@ -33,6 +33,7 @@
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2
 //!   any              Device, Channel: either kind
 //!   uri, open        URIs, and what they open
+//!   group/           PollGroup: one thread waits on many channels
 //!   futures/         AsyncChannel, Driver
 //!   executor/        a small executor that polls the queue between tasks
 //!   pool             mapped pages of one thread
@@ -143,6 +144,7 @@ mod device;
 mod error;
 mod executor;
 pub mod futures;
+mod group;
 mod kernel;
 mod lbio;
 mod open;
@@ -159,6 +161,9 @@ pub use error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
 pub use executor::{Executor, JoinHandle, Spawner};
 pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
+};
+pub use group::{
+    ChannelKey, DescriptorKey, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
 #[cfg(feature = "ssd")]

@@ -156,7 +156,7 @@ pub fn start_ssd(
     options: &OpenOptions,
     adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
 ) -> Result<meantime_ssd::Ssd, OpenError> {
-    soft::start(uri, uri.parse()?, options, adjust).map(soft::Started::keep)
+    soft::start(uri, uri.parse()?, options, adjust)
 }
 
 /// The reason why a file cannot be opened for writing, if reading may still work.
@@ -219,17 +219,18 @@ fn open_soft(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice
 
 #[cfg(feature = "ssd")]
 mod soft {
+    use std::any::Any;
     use std::path::Path;
     use std::sync::Arc;
 
     use meantime_ssd::{
-        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp,
-        StampRing,
+        FaultPlan, InlineSsd, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig,
+        SsdError, Stamp, StampRing,
     };
 
     use super::super::device::NvmeDevice;
     use super::super::stamps::{DeviceStamp, StampSource};
-    use super::super::uri::{SoftUri, Uri};
+    use super::super::uri::{SoftUri, Uri, UriError};
     use super::{Access, Created, OpenError, OpenOptions, coalesce, in_use, may_not_write};
     use meantime_hw::Clock;
     use meantime_hw::soft::SoftTransport;
@@ -261,21 +262,39 @@ mod soft {
         }
     }
 
-    /// A running SSD, its file if that was created for it, and the reason if it must not be
-    /// written.
-    pub(super) struct Started {
-        ssd: Ssd,
+    /// What an SSD is made of: its file if that was created for it, and the reason if it must not
+    /// be written.
+    struct Prepared {
+        config: SsdConfig,
+        medium: Medium,
         soft: SoftUri,
         created: Created,
         read_only: Option<String>,
     }
 
-    impl Started {
-        /// Returns the SSD and keeps its file, after a successful start.
-        pub(super) fn keep(self) -> Ssd {
-            self.created.keep();
-            self.ssd
+    /// An SSD with a thread, for other processes.
+    pub(super) fn start(
+        uri: &str,
+        parsed: Uri,
+        options: &OpenOptions,
+        adjust: impl FnOnce(&mut SsdConfig),
+    ) -> Result<Ssd, OpenError> {
+        let Prepared { config, medium, soft, created, .. } = prepare(uri, parsed, options, adjust)?;
+        if soft.inline {
+            let what = "inline=1 has no thread that could serve others; leave it out".to_owned();
+            return Err(UriError { uri: uri.to_owned(), what }.into());
         }
+        let ssd = run(uri, config, medium)?;
+        created.keep();
+        Ok(ssd)
+    }
+
+    fn run(uri: &str, config: SsdConfig, medium: Medium) -> Result<Ssd, OpenError> {
+        Ssd::start(config, medium, SharedClock(Clock::real())).map_err(|source| failed(uri, source))
+    }
+
+    fn failed(uri: &str, source: SsdError) -> OpenError {
+        OpenError::Ssd { uri: uri.to_owned(), source }
     }
 
     // `SoftTransport::new` is unsafe: its caller promises that the port has no other user.
@@ -285,16 +304,30 @@ mod soft {
         parsed: Uri,
         options: &OpenOptions,
     ) -> Result<NvmeDevice, OpenError> {
-        let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;
-        let port = ssd.port();
-        let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
-        // SAFETY: the SSD was started for this transport, which owns it: its port has no other
-        // user.
-        let transport = unsafe { SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))) }
-            .lock_memory(soft.lock);
+        let Prepared { config, medium, soft, created, read_only } =
+            prepare(uri, parsed, options, |_| {})?;
+        let (port, stamps, owner): (_, _, Option<Box<dyn Any + Send + Sync>>) = if soft.inline {
+            let ssd = InlineSsd::new(config, medium, SharedClock(Clock::real()))
+                .map_err(|source| failed(uri, source))?;
+            (ssd.port(), ssd.stamps().cloned(), None)
+        } else {
+            if last_cpu().is_none() {
+                tracing::warn!(
+                    "{uri}: the SSD's thread and its users share one CPU, and each I/O takes two \
+                     switches between them; inline=1 does without the thread"
+                );
+            }
+            let ssd = run(uri, config, medium)?;
+            (ssd.port(), ssd.stamps().cloned(), Some(Box::new(ssd)))
+        };
+        let stamps = stamps.map(|ring| ring as Arc<dyn StampSource>);
+        // SAFETY: the SSD was made for this transport, which owns it: its port has no other user.
+        let transport =
+            unsafe { SoftTransport::new(port, uri.to_owned(), owner) }.lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         coalesce(&controller, soft.coalesce)?;
-        let medium = format!("software SSD, model {}", soft.model);
+        let how = if soft.inline { ", inline" } else { "" };
+        let medium = format!("software SSD, model {}{how}", soft.model);
         let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
             .with_medium(medium)
             .with_stamps(stamps)
@@ -304,13 +337,13 @@ mod soft {
         Ok(device)
     }
 
-    pub(super) fn start(
+    fn prepare(
         uri: &str,
         parsed: Uri,
         options: &OpenOptions,
         adjust: impl FnOnce(&mut SsdConfig),
-    ) -> Result<Started, OpenError> {
-        let failed = |source: SsdError| OpenError::Ssd { uri: uri.to_owned(), source };
+    ) -> Result<Prepared, OpenError> {
+        let failed = |source: SsdError| failed(uri, source);
         // Before the medium, which may create a file: a wrong name must leave nothing behind.
         let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
             return Err(OpenError::NoSsd { uri: uri.to_owned() });
@@ -364,8 +397,7 @@ mod soft {
             config.vectors = vectors;
         }
         adjust(&mut config);
-        let ssd = Ssd::start(config, medium, SharedClock(Clock::real())).map_err(failed)?;
-        Ok(Started { ssd, soft, created, read_only })
+        Ok(Prepared { config, medium, soft, created, read_only })
     }
 
     /// A medium and its properties.

@@ -1,8 +1,10 @@
 //! Requests, tickets and results.
 
+use std::os::fd::BorrowedFd;
 use std::task::Waker;
 
-use meantime_completion::{DeferError, DeferRefusal, Deferred, Policy};
+use meantime_completion::waiter::Rest;
+use meantime_completion::{Away, DeferError, DeferRefusal, Deferred, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
 use meantime_nvme::Op;
 
@@ -260,6 +262,25 @@ pub trait BlockChannel {
         None
     }
 
+    /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
+    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `away`: what the thread did
+    /// just before, if not looking.
+    fn look(&mut self, away: Option<Away>) -> usize {
+        let _ = away;
+        self.poll()
+    }
+
+    /// After looks in vain, for the same thread: checks deadlines, and returns until when no look
+    /// is needed.
+    fn rest(&mut self) -> Rest {
+        if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }
+    }
+
+    /// What becomes readable when a request may have ended while the thread rests.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// The most requests in flight.
     fn depth(&self) -> u16;
 
@@ -301,6 +322,13 @@ pub trait BlockChannel {
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let _ = budget_ns;
         0
+    }
+
+    /// Runs a piece of deferred work that takes at most `left_ns`, or one that is overdue. False if
+    /// there is none.
+    fn run_piece(&mut self, left_ns: u64) -> bool {
+        let _ = left_ns;
+        false
     }
 
     /// The amount of deferred work.

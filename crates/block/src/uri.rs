@@ -146,6 +146,8 @@ pub struct SoftUri {
     pub boundary_blocks: u16,
     /// The CPU of the SSD's thread.
     pub cpu: Option<usize>,
+    /// No thread: whoever waits for the SSD runs it.
+    pub inline: bool,
     /// Number of I/O queue pairs.
     pub queues: Option<u16>,
     /// Interrupt vectors, including the admin queue's.
@@ -176,6 +178,7 @@ impl Default for SoftUri {
             mdts_bytes: None,
             boundary_blocks: 0,
             cpu: None,
+            inline: false,
             queues: None,
             vectors: None,
             strict: false,
@@ -202,7 +205,7 @@ const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. 
     file:disk.img?model=zssd), vfio:ADDRESS (e.g. vfio:0000:01:00.0), vfio-user:SOCKET (e.g. \
     vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, \
-    strict, lock, faults, create, ro, coalesce";
+    strict, lock, faults, create, ro, coalesce, inline";
 const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, coalesce, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow, coalesce";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
@@ -439,6 +442,7 @@ fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
             }
             "boundary" => soft.boundary_blocks = parameter.number(0, u16::MAX.into())?,
             "cpu" => soft.cpu = Some(parameter.number(0, 1023)?),
+            "inline" => soft.inline = parameter.flag()?,
             "queues" => soft.queues = Some(parameter.number(1, 1024)?),
             "vectors" => soft.vectors = Some(parameter.number(1, 2048)?),
             "strict" => soft.strict = parameter.flag()?,
@@ -451,6 +455,9 @@ fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
             "coalesce" => soft.coalesce = parameter.coalescing()?,
             _ => return Err(parameter.unknown(PARAMETERS)),
         }
+    }
+    if let (true, Some(cpu)) = (soft.inline, soft.cpu) {
+        return Err(format!("inline=1 has no thread that cpu={cpu} could bind: leave one out"));
     }
     if soft.nsid == 0 || soft.nsid > soft.namespaces {
         return Err(format!(

@@ -3,6 +3,7 @@
 use std::ops::Add;
 
 use super::plan::Plan;
+use super::pulse::Pulse;
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
@@ -11,10 +12,10 @@ const SPIN_BUDGET_NS: u64 = 1_000_000;
 pub const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The longest of the growing sleeps, in ns.
-const LONGEST_NAP_NS: u64 = 1_000_000;
+pub(crate) const LONGEST_NAP_NS: u64 = 1_000_000;
 
 /// Naps for an I/O that takes longer than any before last this part of the time already passed.
-const NAP_SHARE: u64 = 64;
+pub(crate) const NAP_SHARE: u64 = 64;
 
 /// A queue that can be waited on.
 pub trait Source {
@@ -36,6 +37,11 @@ pub trait Source {
     /// CPU time that this thread has used, in ns; 0 if unknown.
     fn cpu_ns(&self) -> u64 {
         0
+    }
+    /// A number that grows as long as the device's thread runs; `None`: it has none, or that is not
+    /// known. Off the fast path.
+    fn heartbeat(&self) -> Option<u64> {
+        None
     }
     /// Called when a wait by `plan` begins, which spins for at most `spin_budget_ns`. For sources
     /// that simulate time.
@@ -76,6 +82,10 @@ impl<S: Source> Source for &mut S {
 
     fn cpu_ns(&self) -> u64 {
         (**self).cpu_ns()
+    }
+
+    fn heartbeat(&self) -> Option<u64> {
+        (**self).heartbeat()
     }
 
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
@@ -141,6 +151,26 @@ pub struct Wake {
     pub cpu_ns: u64,
 }
 
+/// What a thread that waits on several queues did just before a look, if not looking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Away {
+    /// When it was back, in ns.
+    pub back_ns: u64,
+    /// What it did.
+    pub why: Why,
+}
+
+/// Why a thread did not look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It worked.
+    Worked,
+    /// It slept until it was woken, before the planned end.
+    Woken,
+    /// It slept to the planned end.
+    Slept(Wake),
+}
+
 /// Number of sleeps recorded per wait.
 const WAKES: usize = 2;
 
@@ -158,6 +188,8 @@ pub struct Waited {
     /// A time at which a look was in vain, in ns of the source's clock: before the completion was
     /// found while spinning, or before the last planned sleep; 0: unknown.
     pub in_vain_at_ns: u64,
+    /// Whether the completion came while the thread was blocked for the interrupt.
+    pub blocked: bool,
     /// Latest time at which the completion was found if the thread was not interrupted since, in ns
     /// of the source's clock; 0: it may have been there for long.
     exact_until_ns: u64,
@@ -183,6 +215,15 @@ impl Waited {
         now_ns <= self.exact_until_ns
     }
 
+    /// Adds a sleep.
+    fn add(&mut self, wake: Wake) {
+        self.slept_ns += wake.slept_ns;
+        if let Some(free) = self.wakes.get_mut(usize::from(self.wake_count)) {
+            *free = wake;
+            self.wake_count += 1;
+        }
+    }
+
     /// The first planned sleeps, with their lateness.
     pub fn wakes(&self) -> &[Wake] {
         &self.wakes[..usize::from(self.wake_count)]
@@ -197,6 +238,9 @@ pub struct Gap {
     counters: GapCounters,
     /// The shortest round of looks between two readings of the clock.
     round_ns: u64,
+    /// Of looks from outside: the last two readings of the clock after looks in vain; 0: none.
+    vain_ns: [u64; 2],
+    pulse: Pulse,
 }
 
 impl Default for Gap {
@@ -206,6 +250,8 @@ impl Default for Gap {
             waited: Waited::default(),
             counters: GapCounters::default(),
             round_ns: u64::MAX,
+            vain_ns: [0; 2],
+            pulse: Pulse::default(),
         }
     }
 }
@@ -309,6 +355,7 @@ impl Gap {
                 self.counters.fallbacks += 1;
                 return self.wait_napping(source, since_ns);
             }
+            self.pulse.give_way(source, now_ns);
         }
     }
 
@@ -323,7 +370,8 @@ impl Gap {
     #[inline]
     fn note_found(&mut self, before_ns: u64) {
         self.waited.in_vain_at_ns = before_ns;
-        let rounds_ns = self.round_ns.saturating_mul(4).saturating_add(DISTURBED_NS);
+        let round_ns = if self.round_ns == u64::MAX { 0 } else { self.round_ns };
+        let rounds_ns = round_ns.saturating_mul(4).saturating_add(DISTURBED_NS);
         self.waited.exact_until_ns = before_ns.saturating_add(rounds_ns);
     }
 
@@ -369,12 +417,63 @@ impl Gap {
         let woken_ns = source.now_ns();
         let late_ns = woken_ns.saturating_sub(now_ns + left_ns);
         let cpu_ns = if takes_cpu { source.cpu_ns() - used_ns } else { 0 };
-        self.waited.slept_ns += left_ns;
-        if let Some(wake) = self.waited.wakes.get_mut(usize::from(self.waited.wake_count)) {
-            *wake = Wake { slept_ns: left_ns, late_ns, cpu_ns };
-            self.waited.wake_count += 1;
-        }
+        self.waited.add(Wake { slept_ns: left_ns, late_ns, cpu_ns });
         woken_ns
+    }
+
+    /// Begins a wait by looks from outside; one before `now_ns` was in vain.
+    pub(crate) fn begin_looks(&mut self, now_ns: u64) {
+        self.counters.waits += 1;
+        self.waited = Waited::default();
+        self.vain_ns = [now_ns; 2];
+    }
+
+    /// Notes a look from outside, before `now_ns`, that was in vain.
+    pub(crate) fn looked_in_vain(&mut self, now_ns: u64) {
+        let [_, last_ns] = self.vain_ns;
+        self.note_round(last_ns, now_ns);
+        self.vain_ns = [last_ns, now_ns];
+    }
+
+    /// Notes a look from outside, in vain, after the thread was away.
+    pub(crate) fn back_in_vain(&mut self, away: Away) {
+        if self.vain_ns[1] != 0 {
+            self.vain_ns = [away.back_ns; 2];
+            if let Why::Slept(wake) = away.why {
+                self.counters.sleeps += 1;
+                self.waited.add(wake);
+            }
+        }
+    }
+
+    /// Notes a look from outside that found a completion. `slept_ns`: the sleep that a rule chose.
+    #[inline]
+    pub(crate) fn found_by_a_look(&mut self, away: Option<Away>, slept_ns: u64) {
+        let [before_ns, last_ns] = std::mem::take(&mut self.vain_ns);
+        if last_ns == 0 {
+            self.waited = Waited::default();
+            return;
+        }
+        match away.map(|away| away.why) {
+            None => self.note_found(before_ns),
+            Some(why) => {
+                self.waited.in_vain_at_ns = last_ns;
+                self.waited.overslept = why != Why::Worked;
+                if let Why::Slept(wake) = why {
+                    (self.counters.sleeps, self.counters.oversleeps) =
+                        (self.counters.sleeps + 1, self.counters.oversleeps + 1);
+                    self.waited.add(wake);
+                }
+            }
+        }
+        if slept_ns > 0 {
+            self.waited.slept_ns = slept_ns;
+        }
+    }
+
+    /// Notes that the spin budget ran out in a wait by looks from outside.
+    pub(crate) fn note_fallback(&mut self) {
+        self.counters.fallbacks += 1;
     }
 
     #[inline(never)]
@@ -431,6 +530,7 @@ impl Gap {
             if now_ns.saturating_sub(start_ns) >= self.spin_budget_ns {
                 break;
             }
+            self.pulse.give_way(source, now_ns);
         }
         self.counters.fallbacks += 1;
         self.wait_blocked(source)
@@ -448,7 +548,8 @@ impl Gap {
             }
             let timeout_ns = source.tick_interval_ns();
             self.counters.blocks += 1;
-            if !source.wait_interrupt(timeout_ns) {
+            self.waited.blocked = source.wait_interrupt(timeout_ns);
+            if !self.waited.blocked {
                 source.sleep_ns(nap_ns.min(timeout_ns));
                 nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
             }

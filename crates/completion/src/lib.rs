@@ -10,7 +10,7 @@
 //! of requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
-//! - [`Gap::wait`] is the only place that waits for I/O, for every policy. It looks, then blocks,
+//! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks, then blocks,
 //!   then looks again, so no wake-up is lost (loom: `gap/model.rs`). Every block has a deadline.
 //! - No figure of a machine is built in: `calibrate` measures them all.
 //! - Time hidden by a sleep is never counted as device time.
@@ -22,6 +22,8 @@
 //!   policy        Policy: the names
 //!   waiter/       Waiter: one channel's waits; owns gaps, what was learned, deferred work
 //!   gap, plan     Gap::wait: spin, sleep, block; WaitPlan and Plan say how
+//!   pulse         a device whose thread wants the same CPU
+//!   alert         waking a thread that is about to sleep
 //!   class         what predicts a device time: direction, size, depth
 //!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
 //!   adaptive/     times (distributions seen), wake (what a sleep costs), planner (the sleeps of
@@ -36,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod alert;
 mod auto;
 mod backlog;
 pub mod calibrate;
@@ -46,6 +49,7 @@ mod learning;
 mod mean;
 mod plan;
 mod policy;
+mod pulse;
 pub mod rule;
 mod share;
 pub mod telemetry;
@@ -54,7 +58,7 @@ mod work;
 
 pub use backlog::LIMIT as DEFERRED_LIMIT;
 pub use class::{Class, Kind};
-pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake};
+pub use gap::{Away, Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake, Why};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};

@@ -111,10 +111,11 @@ pub mod block {
     #[doc(inline)]
     pub use meantime_block::{
         Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
-        ChannelError, ChannelOptions, Device, Done, Driver, DriverTaken, Executor, Io, IoError,
-        JoinHandle, Local, OpenError, OpenOptions, PagePool, Plain, Rejected, Request,
-        RequestError, Shared, SharedChannel, Sharing, Spawner, SubmitError, Ticket, Transfer, Uri,
-        UriError, open, parse_bytes,
+        ChannelError, ChannelKey, ChannelOptions, DescriptorKey, Device, Done, Driver, DriverTaken,
+        Executor, GroupWaker, Io, IoError, JoinHandle, Local, NoWatch, OpenError, OpenOptions,
+        PagePool, Plain, PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel,
+        Sharing, Spawner, SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open,
+        parse_bytes,
     };
     #[doc(inline)]
     pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};

@@ -213,7 +213,8 @@ impl Devices {
         };
         // The CPU that the library would choose, passed to it, so that the two cannot differ.
         let default = allowed.last().copied().filter(|_| allowed.len() > 1);
-        let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
+        let threaded = soft.filter(|soft| !soft.inline);
+        let ssd_cpu = threaded.and_then(|soft| soft.cpu.or(default));
         if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
             fail!("device {uri}: cpu={cpu}: this process may not use it; it may use {allowed:?}");
         }

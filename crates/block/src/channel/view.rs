@@ -60,6 +60,11 @@ impl<P: Probe> Queues for Parts<'_, P> {
         }
     }
 
+    fn ended(&self) -> u64 {
+        let polled = self.polled.pair.counters().ended;
+        polled + self.interrupt.as_ref().map_or(0, |queue| queue.pair.counters().ended)
+    }
+
     #[inline]
     fn active(&self) -> usize {
         self.table.active()
@@ -160,6 +165,10 @@ impl<P: Probe> Source for View<'_, P> {
     fn cpu_ns(&self) -> u64 {
         if self.pair.clock().is_real() { thread_cpu_ns() } else { 0 }
     }
+
+    fn heartbeat(&self) -> Option<u64> {
+        self.pair.controller().heartbeat()
+    }
 }
 
 /// Two queues at once.
@@ -203,5 +212,9 @@ impl<P: Probe> Source for Both<'_, P> {
 
     fn wait_interrupt(&self, _: u64) -> bool {
         false
+    }
+
+    fn heartbeat(&self) -> Option<u64> {
+        self.polled.controller().heartbeat()
     }
 }

@@ -3,8 +3,9 @@
 use super::view::Parts;
 use super::{Done, NvmeChannel};
 use crate::probe::Probe;
-use meantime_completion::Policy;
-use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
+use meantime_completion::waiter::{FIRST_LOOKS, Found, Rest, Waiter};
+use meantime_completion::{Away, Policy};
+use meantime_hw::EventFd;
 use meantime_nvme::Op;
 
 impl NvmeChannel {
@@ -109,6 +110,53 @@ impl NvmeChannel {
     pub(super) fn learn_polled(&mut self) {
         self.learn();
         self.waiter.run_overdue(self.polled.pair.clock());
+    }
+
+    /// See [`BlockChannel::look`](crate::BlockChannel::look).
+    #[inline]
+    pub(super) fn look_once(&mut self, away: Option<Away>) -> usize {
+        self.ring_all();
+        let before = self.table.active();
+        if let Some(queue) = &mut self.interrupt {
+            if away.is_some() && queue.is_busy() {
+                // Before the look, so that no later signal is taken.
+                queue.pair.event().map(EventFd::take);
+            }
+            queue.reap(&mut self.table, &self.ns);
+        }
+        self.polled.reap(&mut self.table, &self.ns);
+        let ended = before - self.table.active();
+        if ended > 0 {
+            self.with_waiter(&(), |waiter, parts| waiter.found(parts, away));
+        } else if let Some(away) = away {
+            self.waiter.looked_in_vain(away);
+        }
+        ended
+    }
+
+    /// See [`BlockChannel::rest`](crate::BlockChannel::rest).
+    pub(super) fn rest_after_looks(&mut self) -> Rest {
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.tick(table, ns);
+        if let Some(queue) = interrupt {
+            queue.tick(table, ns);
+        }
+        self.learn();
+        if self.table.has_done() {
+            return Rest::NONE;
+        }
+        let now_ns = self.clock().now_ns();
+        self.show(now_ns);
+        let rest = self.with_waiter(&(), |waiter, parts| waiter.rest(parts, now_ns));
+        if !self.clock().is_real() {
+            // Virtual time passes while it is looked at, not while the thread sleeps.
+            return Rest { until_ns: 0, ..rest };
+        }
+        // A device that is run by its clock does nothing while the thread sleeps otherwise.
+        match self.clock().idle_for_ns() {
+            Some(idle_ns) => Rest { until_ns: rest.until_ns.min(now_ns + idle_ns), ..rest },
+            None => rest,
+        }
     }
 
     /// Starts timing `slot`, whose command has been sent and is waited for by `policy`.

@@ -1,8 +1,9 @@
-//! A small single-threaded executor: it runs ready tasks, looks at one channel's queue between
-//! them, and waits by that channel's policy when none is ready.
+//! A small single-threaded executor: it runs ready tasks, looks at its channels' queues between
+//! them, and waits by the channels' policies when none is ready.
 
 mod deferrals;
 mod ready;
+mod several;
 mod task;
 
 use std::cell::Cell;
@@ -11,19 +12,22 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::futures::{AsyncChannel, Driver, DriverTaken};
+use super::futures::{AsyncChannel, DriverTaken};
 use super::request::BlockChannel;
+use meantime_hw::EventFd;
 use ready::Home;
+use several::Drivers;
 pub use task::JoinHandle;
 use task::{ROOT, Tasks};
 
 /// Tasks run before their requests are sent.
 const ROUND: u32 = 16;
 
-/// Runs futures on this thread, and drives an [`AsyncChannel`].
+/// Runs futures on this thread, and drives an [`AsyncChannel`], or several.
 ///
 /// Between rounds of tasks it reaps completions. When no task is ready it waits, by the channel's
-/// policy if requests are in flight, else asleep. A task's waker may be used on any thread. It ends
+/// policy if requests are in flight, else asleep; on several channels as a
+/// [`PollGroup`](super::PollGroup) does. A task's waker may be used on any thread. It ends
 /// such a wait at once, except during the sleep of a `hybrid` policy and the naps after its spin
 /// budget (of up to 1 ms), which end first.
 ///
@@ -60,7 +64,9 @@ const ROUND: u32 = 16;
 /// ```
 pub struct Executor<C: BlockChannel> {
     tasks: Rc<Tasks>,
-    driver: Driver<C>,
+    drivers: Drivers<C>,
+    /// Ends waits on several channels.
+    event: Option<EventFd>,
     running: Cell<bool>,
 }
 
@@ -76,16 +82,43 @@ impl<C: BlockChannel> Executor<C> {
     /// # Errors
     /// [`DriverTaken`] if the channel has a driver already.
     pub fn new(channel: &AsyncChannel<C>) -> Result<Self, DriverTaken> {
-        let driver = channel.driver()?;
-        let home = Arc::new(Home::new(driver.event()));
-        let tasks = Rc::new(Tasks::new(home));
-        driver.set_executor(&tasks.root);
-        Ok(Self { tasks, driver, running: Cell::new(false) })
+        Self::over([channel])
     }
 
-    /// The channel that it drives.
+    /// An executor that drives `channels`, of one or several devices. Each waits by its own policy;
+    /// one without requests costs a few ns a round.
+    ///
+    /// # Errors
+    /// [`DriverTaken`] if one of them has a driver already, for instance because it is named twice.
+    ///
+    /// # Panics
+    /// If there is no channel.
+    pub fn over<'a>(
+        channels: impl IntoIterator<Item = &'a AsyncChannel<C>>,
+    ) -> Result<Self, DriverTaken>
+    where
+        C: 'a,
+    {
+        let drivers: Result<Vec<_>, _> = channels.into_iter().map(AsyncChannel::driver).collect();
+        let drivers = Drivers::new(drivers?);
+        // A thread that makes a task ready signals what the wait may block on.
+        let event = match drivers.only() {
+            Some(driver) => driver.event(),
+            None => EventFd::new().ok(),
+        };
+        let tasks = Rc::new(Tasks::new(Arc::new(Home::new(event.clone()))));
+        drivers.all().iter().for_each(|driver| driver.set_executor(&tasks.root));
+        Ok(Self { tasks, drivers, event, running: Cell::new(false) })
+    }
+
+    /// The first channel that it drives.
     pub fn channel(&self) -> &AsyncChannel<C> {
-        self.driver.channel()
+        self.drivers.all()[0].channel()
+    }
+
+    /// The channels that it drives.
+    pub fn channels(&self) -> impl Iterator<Item = &AsyncChannel<C>> {
+        self.drivers.all().iter().map(|driver| driver.channel())
     }
 
     /// Spawns `future` as a task. It runs while this thread is in [`block_on`](Self::block_on) or
@@ -179,7 +212,7 @@ impl<C: BlockChannel> Executor<C> {
         }
         let mut ran = 0;
         // On every exit from the round, including a panic of the root's future.
-        let mut plug = Plug { driver: &self.driver, plugged: false };
+        let mut plug = Plug { drivers: &self.drivers, plugged: false };
         for (base, group) in self.tasks.groups().enumerate() {
             let mut summary = group.summary();
             while summary != 0 {
@@ -189,10 +222,10 @@ impl<C: BlockChannel> Executor<C> {
                 let mut left = Left { group, word, bits: group.take(word) };
                 // A single task need not wait for others before its request is sent.
                 if !plug.plugged
-                    && (left.bits.count_ones() > 1 || summary != 0 || self.driver.in_flight() > 0)
+                    && (left.bits.count_ones() > 1 || summary != 0 || self.drivers.in_flight() > 0)
                 {
                     plug.plugged = true;
-                    self.driver.plug();
+                    self.drivers.plug();
                 }
                 while left.bits != 0 {
                     let index =
@@ -207,8 +240,8 @@ impl<C: BlockChannel> Executor<C> {
                     }
                     ran += 1;
                     if plug.plugged && ran % ROUND == 0 {
-                        self.driver.unplug();
-                        self.driver.plug();
+                        self.drivers.unplug();
+                        self.drivers.plug();
                     }
                 }
             }
@@ -218,7 +251,7 @@ impl<C: BlockChannel> Executor<C> {
     /// Looks at the queue; if no task is ready afterwards, waits.
     #[inline(always)]
     fn look_or_wait(&self) {
-        self.driver.process();
+        self.drivers.process();
         if !self.is_ready() {
             self.wait();
         }
@@ -231,18 +264,18 @@ impl<C: BlockChannel> Executor<C> {
 
     fn wait(&self) {
         let Tasks { home, deferrals, .. } = &*self.tasks;
-        if deferrals.is_any() && deferrals.permit(self.driver.gap_left_ns()) {
+        if deferrals.is_any() && deferrals.permit(self.drivers.gap_left_ns()) {
             return;
         }
         // There is free time: runs a piece, then looks at the queue again.
-        if self.driver.in_flight() == 0 && self.driver.run_piece() {
+        if self.drivers.in_flight() == 0 && self.drivers.run_piece() {
             return;
         }
         home.sleep(|| {
-            if self.driver.in_flight() > 0 {
+            if self.drivers.in_flight() > 0 {
                 // (A piece of deferred work may have made a task ready.)
-                self.driver
-                    .wait_until(&|| home.has_remote() || self.is_ready() || deferrals.is_overdue());
+                let stop = || home.has_remote() || self.is_ready() || deferrals.is_overdue();
+                self.drivers.wait_until(self.event.as_ref(), deferrals.is_any(), &stop);
             } else {
                 std::thread::park();
             }
@@ -268,7 +301,7 @@ impl Drop for Left<'_> {
 
 /// Unplugs the channel on drop.
 struct Plug<'a, C: BlockChannel> {
-    driver: &'a Driver<C>,
+    drivers: &'a Drivers<C>,
     plugged: bool,
 }
 
@@ -276,7 +309,7 @@ impl<C: BlockChannel> Drop for Plug<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.plugged {
-            self.driver.unplug();
+            self.drivers.unplug();
         }
     }
 }
@@ -290,7 +323,7 @@ struct Running<'a, C: BlockChannel> {
 impl<C: BlockChannel> Drop for Running<'_, C> {
     fn drop(&mut self) {
         self.executor.running.set(false);
-        self.executor.driver.unplug();
+        self.executor.drivers.unplug();
     }
 }
 

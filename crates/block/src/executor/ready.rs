@@ -5,10 +5,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 
+use meantime_completion::alert::Alert;
 use meantime_hw::EventFd;
 
 thread_local! {
@@ -26,10 +27,8 @@ pub(super) struct Home {
     thread: Thread,
     /// The event that the executor may block on beside its thread's token.
     event: Option<EventFd>,
-    /// Whether the executor's thread has to be woken.
-    asleep: AtomicBool,
-    /// Whether other threads have woken tasks since the last check.
-    remote: AtomicBool,
+    /// Raised when other threads have woken tasks.
+    alert: Alert,
 }
 
 impl Home {
@@ -39,8 +38,7 @@ impl Home {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             thread: std::thread::current(),
             event,
-            asleep: AtomicBool::new(false),
-            remote: AtomicBool::new(false),
+            alert: Alert::default(),
         }
     }
 
@@ -57,36 +55,28 @@ impl Home {
     /// Whether other threads have woken tasks.
     #[inline(always)]
     pub(super) fn has_remote(&self) -> bool {
-        self.remote.load(Ordering::Relaxed)
+        self.alert.is_raised()
     }
 
     /// Takes that flag. If true, the caller merges the remote bits.
     #[inline(always)]
     pub(super) fn take_remote(&self) -> bool {
-        // Acquire: the bits that were set before the flag are visible.
-        self.has_remote() && self.remote.swap(false, Ordering::SeqCst)
+        self.alert.take()
     }
 
-    /// Sleeps by `sleep` unless a wake-up has come. Dekker's pattern: this thread stores `asleep`
-    /// before it loads `remote`, the other one stores `remote` before it loads `asleep`, so one of
-    /// them sees the other's store.
+    /// Sleeps by `sleep` unless a wake-up has come.
     pub(super) fn sleep(&self, sleep: impl FnOnce()) {
-        self.asleep.store(true, Ordering::SeqCst);
-        if !self.remote.load(Ordering::SeqCst) {
-            sleep();
-        }
-        self.asleep.store(false, Ordering::Relaxed);
+        self.alert.sleep(sleep);
     }
 
     fn rouse(&self) {
-        self.remote.store(true, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+        self.alert.raise(|| {
             // The thread may sleep on either. Both keep a signal that comes before the sleep.
             self.thread.unpark();
             if let Some(event) = &self.event {
                 event.signal();
             }
-        }
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! The driver of an asynchronous channel, which looks at its queue.
 
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 use super::super::request::BlockChannel;
 use super::channel::AsyncChannel;
 use super::sharing::{Local, Sharing};
+use meantime_completion::Away;
+use meantime_completion::waiter::Rest;
 use meantime_hw::EventFd;
 
 /// The channel has a driver already.
@@ -94,6 +97,35 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
     pub(in super::super) fn run_piece(&self) -> bool {
         let run = || self.channel.with(|state| state.channel.run_deferred(1));
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |pieces| pieces > 0)
+    }
+
+    /// As [`process`](Self::process), for a thread that waits on several channels: see
+    /// [`BlockChannel::look`].
+    #[inline(always)]
+    pub(in super::super) fn look(&self, away: Option<Away>) -> usize {
+        self.channel.with(|state| state.channel.look(away));
+        self.channel.deliver()
+    }
+
+    /// Wakes the futures of ended requests; looks at no queue.
+    #[inline(always)]
+    pub(in super::super) fn deliver(&self) -> usize {
+        self.channel.deliver()
+    }
+
+    /// See [`BlockChannel::rest`].
+    pub(in super::super) fn rest(&self) -> Rest {
+        self.channel.with(|state| state.channel.rest())
+    }
+
+    /// What becomes readable by the channel's interrupt.
+    pub(in super::super) fn descriptor(&self) -> Option<OwnedFd> {
+        self.channel.with(|state| state.channel.descriptor()?.try_clone_to_owned().ok())
+    }
+
+    /// See [`BlockChannel::run_piece`].
+    pub(in super::super) fn run_fitting(&self, left_ns: u64) -> bool {
+        self.channel.with(|state| state.channel.run_piece(left_ns))
     }
 
     /// Requests under way.

@@ -1,5 +1,6 @@
 //! One thread's channel to a file of the kernel.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -11,9 +12,10 @@ use super::super::lbio::Claim;
 use super::super::request::{BlockChannel, Done, Request, Ticket};
 use super::Shared;
 use super::io::{Engine, KernelIo};
+use meantime_completion::Source as _;
 use meantime_completion::telemetry::{QueueFigures, Telemetry};
-use meantime_completion::waiter::{Found, Waiter};
-use meantime_completion::{DeferError, Deferred, Policy, WorkCounters};
+use meantime_completion::waiter::{Found, Rest, Waiter};
+use meantime_completion::{Away, DeferError, Deferred, Policy, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_hw::{DmaBuf, HwError};
@@ -264,6 +266,39 @@ impl BlockChannel for KernelChannel {
         before - self.in_flight()
     }
 
+    fn look(&mut self, _: Option<Away>) -> usize {
+        let before = self.in_flight();
+        if matches!(self.io.engine, Engine::Calls(_)) {
+            // The wait itself does the I/O.
+            return if before > 0 { self.poll() } else { 0 };
+        }
+        self.io.look();
+        self.waiter.learn(&mut self.io, Found::Looking);
+        before - self.in_flight()
+    }
+
+    fn rest(&mut self) -> Rest {
+        // What was incomplete may have been staged again.
+        self.io.submit();
+        self.io.sweep(false);
+        let table = &self.io.state.table;
+        // What is polled in the kernel has to be looked for.
+        if table.has_done() || table.queued() > 0 && self.descriptor().is_none() {
+            return Rest::NONE;
+        }
+        let overdue_ns = self.waiter.overdue_ns().unwrap_or(u64::MAX);
+        if table.active() == 0 {
+            return Rest { until_ns: overdue_ns, ..Rest::FOREVER };
+        }
+        let tick_ns = self.io.clock.now_ns().saturating_add(self.io.tick_interval_ns());
+        let waits = table.queued() > 0;
+        Rest { until_ns: tick_ns.min(overdue_ns), interrupt: waits, waits }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.io.descriptor()
+    }
+
     fn wait(&mut self, ticket: Ticket) -> Done {
         let slot = self.io.state.table.redeem(ticket);
         while !self.io.state.table.is_done(slot) {
@@ -339,6 +374,10 @@ impl BlockChannel for KernelChannel {
 
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         self.waiter.run_deferred(budget_ns, &self.io.clock)
+    }
+
+    fn run_piece(&mut self, left_ns: u64) -> bool {
+        self.waiter.run_piece(left_ns, &self.io.clock)
     }
 
     fn deferred(&self) -> usize {

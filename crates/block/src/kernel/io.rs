@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,6 +129,14 @@ impl KernelIo {
         let looked = rings.look();
         self.note(looked);
         self.reap_rings()
+    }
+
+    /// What becomes readable when the kernel answers; `None` while it has to be asked.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.engine {
+            Engine::Rings(rings) => rings.descriptor(),
+            Engine::Calls(_) => None,
+        }
     }
 
     fn reap_rings(&mut self) -> usize {

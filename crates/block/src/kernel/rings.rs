@@ -1,5 +1,6 @@
 //! The rings of a channel to the kernel.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use super::super::device::ChannelError;
@@ -88,6 +89,11 @@ impl Rings {
 
     pub(super) fn in_flight(&self) -> usize {
         self.plain.in_flight() + self.polled_in_flight()
+    }
+
+    /// The plain ring, if everything in flight is there.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (self.polled_in_flight() == 0).then(|| self.plain.as_fd())
     }
 
     pub(super) fn submit(&mut self) -> std::io::Result<()> {

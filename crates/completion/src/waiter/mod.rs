@@ -24,11 +24,15 @@
 //! complete. Work that has waited too long runs although it does not fit. 64 I/Os after the last
 //! work the normal state returns.
 //!
+//! **Several channels.** A thread that waits on several looks at each, and asks each
+//! [`Waiter::rest`] until when it may sleep.
+//!
 //! **Cost of the fast path.** Whether a wait has to take the slow path is one byte
 //! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its
 //! doorbell.
 
 mod queues;
+mod rest;
 mod times;
 mod work;
 
@@ -41,6 +45,8 @@ use super::policy::Policy;
 use super::rule::{Rule, RuleId, Sample};
 use super::telemetry::QueueFigures;
 pub use queues::{InFlight, Queues, Timed};
+use rest::Looks;
+pub use rest::Rest;
 use times::Times;
 use work::{GapWork, WithWork, shortened};
 
@@ -94,6 +100,8 @@ pub struct Waiter {
     learning: Learning,
     times: Times,
     work: Box<GapWork>,
+    /// If a thread looks at several channels.
+    looks: Looks,
 }
 
 impl Waiter {
@@ -244,7 +252,7 @@ impl Waiter {
             self.wait_on_both(queues);
             return true;
         }
-        let Some(id) = self.next_to_end(queues) else { return false };
+        let Some(id) = self.next_to_end(queues, |_| true) else { return false };
         self.wait_for(queues, id);
         true
     }
@@ -270,9 +278,10 @@ impl Waiter {
         self.work.forget_look();
     }
 
-    /// The request without a ticket that is likely to end first; only the first few are compared.
-    fn next_to_end<Q: Queues>(&self, queues: &Q) -> Option<Q::Id> {
-        let first = queues.unclaimed().next()?;
+    /// The request without a ticket that is likely to end first, of those that `may`; only the
+    /// first few are compared.
+    fn next_to_end<Q: Queues>(&self, queues: &Q, may: impl Fn(&Q::Id) -> bool) -> Option<Q::Id> {
+        let first = queues.unclaimed().find(&may)?;
         if !matches!(queues.request(first).policy, Policy::Adaptive(_) | Policy::Auto) {
             return Some(first);
         }
@@ -280,7 +289,7 @@ impl Waiter {
             let flight = queues.request(*id).flight;
             flight.submitted_ns + self.learning.soonest_ns(flight.class)
         };
-        queues.unclaimed().take(COMPARED).min_by_key(end_ns)
+        queues.unclaimed().filter(may).take(COMPARED).min_by_key(end_ns)
     }
 
     /// As [`Waiter::wait_for`], with work before and during the wait.

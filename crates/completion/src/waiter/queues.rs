@@ -55,6 +55,11 @@ pub trait Queues {
         let _ = interrupted;
     }
 
+    /// Number of commands that have ended, so that a wait for another is told apart.
+    fn ended(&self) -> u64 {
+        0
+    }
+
     /// Number of requests in flight.
     fn active(&self) -> usize;
 

@@ -92,6 +92,15 @@ impl Waiter {
         self.work.run_overdue(clock.now_ns(), || clock.now_ns());
     }
 
+    /// Runs a piece that takes at most `left_ns`, or one that is overdue. False if there is none.
+    pub fn run_piece(&mut self, left_ns: u64, clock: &Clock) -> bool {
+        let now_ns = clock.now_ns();
+        let Some(pick) = self.work.backlog.pick(now_ns, left_ns) else { return false };
+        let end_ns = self.work.backlog.run(pick, now_ns, || clock.now_ns());
+        self.work.piece = Some((now_ns, end_ns));
+        true
+    }
+
     /// When the first runnable work becomes overdue, in ns.
     pub fn overdue_ns(&self) -> Option<u64> {
         self.work.backlog.latest_ns()
@@ -153,6 +162,8 @@ pub(super) struct GapWork {
     idle: u32,
     /// Time of the last look in vain before a piece after which a completion was found, in ns.
     vain_ns: Option<u64>,
+    /// Start and end of a piece that ran since the last look from outside.
+    piece: Option<(u64, u64)>,
 }
 
 impl GapWork {
@@ -223,6 +234,19 @@ impl GapWork {
     fn found_after(&mut self, began_ns: u64, end_ns: u64) {
         self.backlog.note_late(end_ns.saturating_sub(began_ns));
         self.vain_ns = Some(began_ns);
+    }
+
+    /// Records that a look from outside found a completion, perhaps after a piece.
+    #[inline(always)]
+    pub(super) fn found_after_piece(&mut self) {
+        if let Some((began_ns, end_ns)) = self.piece.take() {
+            self.found_after(began_ns, end_ns);
+        }
+    }
+
+    /// A look from outside was in vain.
+    pub(super) fn forget_piece(&mut self) {
+        self.piece = None;
     }
 
     /// Runs an overdue piece, if there is one. Returns its start and end.
@@ -347,5 +371,9 @@ impl<S: Source> Source for WithWork<'_, S> {
 
     fn cpu_ns(&self) -> u64 {
         self.source.cpu_ns()
+    }
+
+    fn heartbeat(&self) -> Option<u64> {
+        self.source.heartbeat()
     }
 }

@@ -1,0 +1,583 @@
+//! Poll groups: one thread that waits on many channels, watches, descriptors and other threads.
+
+use std::future::poll_fn;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use meantime_block::{
+    AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelKey, ChannelOptions, Executor,
+    OpenOptions, PollGroup, Ready, Request, Watch, open,
+};
+use meantime_completion::{Pieces, Policy, Progress};
+use meantime_hw::EventFd;
+use meantime_hw::clock::thread_cpu_ns;
+use meantime_testkit::rig::{LOST, Rig, read_of, ssd};
+
+const POLICIES: [&str; 8] =
+    ["poll", "interrupt", "adaptive", "hybrid=5us", "hybrid", "auto", "adaptive:cpu=30", "pas"];
+
+fn channel(uri: &str, policy: &str, depth: u16) -> Channel {
+    meantime_lab::register().expect("no other rules");
+    let policy: Policy = policy.parse().expect("a policy");
+    let device = open(uri, &OpenOptions::default()).expect("it opens");
+    let options = ChannelOptions { depth, policy, ..ChannelOptions::default() };
+    device.channel(&options).expect("a channel")
+}
+
+/// Sends a read of the block `lba`, whose number is in its data.
+fn send(group: &mut PollGroup<Channel, impl Watch>, key: ChannelKey, lba: u64) {
+    let channel = group.channel(key);
+    let buf = channel.alloc(512).expect("memory");
+    channel.enqueue(Request::read(lba, buf).user_data(lba)).expect("room");
+}
+
+fn number(channel: &mut Channel, blocks: u64) {
+    let mut buf = channel.alloc(512).expect("memory");
+    for lba in 0..blocks {
+        buf[..8].copy_from_slice(&lba.to_le_bytes());
+        buf = channel.write(lba, buf).expect("written");
+    }
+}
+
+#[test]
+fn each_channel_is_waited_for_by_its_own_policy() {
+    const READS: u64 = 600;
+    let mut group = PollGroup::new();
+    let keys: Vec<_> = POLICIES
+        .iter()
+        .zip(["mem:16M?model=optane", "mem:16M?model=nand", "mem:16M"].iter().cycle())
+        .map(|(policy, uri)| {
+            let mut channel = channel(uri, policy, 4);
+            number(&mut channel, 64);
+            group.add(channel)
+        })
+        .collect();
+    for key in &keys {
+        (0..4).for_each(|lba| send(&mut group, *key, lba));
+    }
+    let mut ended = vec![0; keys.len()];
+    while let Some(ready) = group.wait(None) {
+        let Ready::Done(key, done) = ready else { panic!("{ready:?}") };
+        done.result.expect("read");
+        let buf = done.buf.expect("the buffer");
+        assert_eq!(buf[..8], done.user_data.to_le_bytes());
+        let at = keys.iter().position(|other| *other == key).expect("a channel of ours");
+        ended[at] += 1;
+        if ended[at] <= READS - 4 {
+            send(&mut group, key, (done.user_data + 7) % 64);
+        }
+    }
+    assert_eq!(ended, vec![READS; keys.len()]);
+    for (key, policy) in keys.into_iter().zip(POLICIES) {
+        let channel = group.remove(key);
+        assert_eq!((channel.policy().to_string().as_str(), channel.in_flight()), (policy, 0));
+        let waits = channel.counters().polled_waits;
+        if policy == "hybrid=5us" {
+            assert!(waits.sleeps > 0, "{waits:?}");
+        }
+    }
+}
+
+#[test]
+fn it_says_when_nothing_can_come_and_keeps_to_its_timeout() {
+    let mut group: PollGroup<Channel> = PollGroup::new();
+    assert!(group.wait(None).is_none());
+    let key = group.add(channel("mem:16M", "poll", 4));
+    assert!(group.wait(None).is_none());
+    // A request with a ticket is not the group's.
+    let channel = group.channel(key);
+    let buf = channel.alloc(512).expect("memory");
+    let ticket = channel.submit(Request::read(0, buf)).expect("room");
+    assert!(group.wait(None).is_none());
+    group.channel(key).wait(ticket).result.expect("read");
+    let waker = group.waker().expect("a descriptor");
+    let start = Instant::now();
+    assert!(group.wait(Some(Duration::from_millis(30))).is_none());
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    waker.wake();
+    waker.wake();
+    assert!(matches!(group.wait(None), Some(Ready::Woken)));
+    assert!(group.wait(Some(Duration::ZERO)).is_none());
+}
+
+/// Many idle channels, and a sleeping one: the thread is not charged for waiting.
+#[test]
+fn nothing_in_flight_costs_nothing() {
+    let mut group = PollGroup::new();
+    for policy in POLICIES.iter().cycle().take(16) {
+        let mut channel = channel("mem:4M", policy, 4);
+        number(&mut channel, 8);
+        group.add(channel);
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(1 << 20).expect("a sparse file");
+    group.add(channel(&format!("kernel:{}", file.path().display()), "interrupt", 4));
+    let _waker = group.waker().expect("a descriptor");
+    let before_ns = thread_cpu_ns();
+    assert!(group.wait(Some(Duration::from_millis(300))).is_none());
+    let used_ns = thread_cpu_ns() - before_ns;
+    assert!(used_ns < 15_000_000, "{used_ns} of 300 ms");
+}
+
+#[test]
+fn others_wake_it_whatever_it_is_doing() {
+    for policy in ["poll", "adaptive", "interrupt"] {
+        let mut group = PollGroup::new();
+        let key = group.add(channel("mem:16M?model=nand", policy, 4));
+        let waker = group.waker().expect("a descriptor");
+        let (asked, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let other = {
+            let (asked, ended) = (Arc::clone(&asked), Arc::clone(&ended));
+            std::thread::spawn(move || {
+                for n in 1..=300 {
+                    asked.store(n, Ordering::Relaxed);
+                    waker.wake();
+                    while asked.load(Ordering::Relaxed) == n {
+                        std::thread::yield_now();
+                    }
+                }
+                ended.store(true, Ordering::Relaxed);
+                waker.wake();
+            })
+        };
+        // With something in flight all the time, and without.
+        let mut reads = 100;
+        send(&mut group, key, 0);
+        while !ended.load(Ordering::Relaxed) {
+            match group.wait(Some(Duration::from_secs(60))).expect("no wake-up was lost") {
+                Ready::Woken => asked.store(0, Ordering::Relaxed),
+                Ready::Done(key, done) => {
+                    done.result.expect("read");
+                    if reads > 0 {
+                        reads -= 1;
+                        send(&mut group, key, reads);
+                    }
+                }
+                ready => panic!("{ready:?}"),
+            }
+        }
+        other.join().expect("it ends");
+    }
+}
+
+/// A number that one thread sends and a future waits for.
+#[derive(Default)]
+struct Sent(Mutex<(u32, Option<Waker>)>);
+
+impl Sent {
+    fn send(&self, number: u32) {
+        let mut state = self.0.lock().expect("no panic");
+        state.0 = number;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    async fn receive(&self) -> u32 {
+        poll_fn(|cx| {
+            let mut state = self.0.lock().expect("no panic");
+            state.1 = Some(cx.waker().clone());
+            if state.0 == 0 { Poll::Pending } else { Poll::Ready(state.0) }
+        })
+        .await
+    }
+}
+
+/// A counter in memory, and whether its reader is parked.
+struct Counter {
+    word: AtomicU64,
+    parked: AtomicBool,
+    event: EventFd,
+}
+
+struct Reader {
+    counter: Arc<Counter>,
+    taken: u64,
+}
+
+impl Watch for Reader {
+    fn look(&mut self) -> bool {
+        self.counter.word.load(Ordering::SeqCst) != self.taken
+    }
+
+    fn park(&mut self) {
+        self.counter.parked.store(true, Ordering::SeqCst);
+    }
+
+    fn unpark(&mut self) {
+        self.counter.parked.store(false, Ordering::SeqCst);
+    }
+
+    fn event(&self) -> &EventFd {
+        &self.counter.event
+    }
+}
+
+#[test]
+fn no_change_of_watched_memory_is_missed() {
+    const CHANGES: u64 = 2_000;
+    let counter = Arc::new(Counter {
+        word: AtomicU64::new(0),
+        parked: AtomicBool::new(false),
+        event: EventFd::new().expect("a descriptor"),
+    });
+    let mut group: PollGroup<Channel, Reader> = PollGroup::default();
+    let reader = Reader { counter: Arc::clone(&counter), taken: 0 };
+    let key = group.watch(reader).expect("it has a descriptor");
+    let seen = Arc::new(AtomicU64::new(0));
+    let writer = {
+        let seen = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for n in 1..=CHANGES {
+                counter.word.store(n, Ordering::SeqCst);
+                if counter.parked.load(Ordering::SeqCst) {
+                    counter.event.signal();
+                }
+                while seen.load(Ordering::Relaxed) != n {
+                    std::thread::yield_now();
+                }
+            }
+        })
+    };
+    for n in 1..=CHANGES {
+        let ready = group.wait(Some(Duration::from_secs(60))).expect("no change was missed");
+        assert!(matches!(ready, Ready::Changed(changed) if changed == key));
+        let reader = group.watched(key);
+        reader.taken = reader.counter.word.load(Ordering::SeqCst);
+        assert_eq!(reader.taken, n);
+        seen.store(n, Ordering::Relaxed);
+    }
+    writer.join().expect("it ends");
+    group.remove_watch(key);
+    assert!(group.wait(None).is_none());
+}
+
+#[test]
+fn a_busy_channel_starves_neither_another_nor_a_descriptor() {
+    let mut group = PollGroup::new();
+    let keys = [(); 2].map(|()| group.add(channel("mem:16M", "poll", 64)));
+    for key in keys {
+        (0..64).for_each(|lba| send(&mut group, key, lba));
+    }
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let pipe = group.add_descriptor(OwnedFd::from(reader));
+    let (mut ended, mut readable) = ([0u32; 2], 0);
+    for n in 0..20_000 {
+        if n == 10_000 {
+            writer.write_all(b"x").expect("written");
+        }
+        match group.wait(None).expect("requests are in flight") {
+            Ready::Done(key, done) => {
+                ended[usize::from(key == keys[1])] += 1;
+                send(&mut group, key, done.user_data);
+            }
+            Ready::Readable(key) => {
+                assert_eq!(key, pipe);
+                readable += 1;
+            }
+            ready => panic!("{ready:?}"),
+        }
+    }
+    // Neither SSD is faster by much, but their threads may share a CPU.
+    assert!(ended.iter().all(|count| *count > 1_000), "{ended:?}");
+    // It is never read, so it stays readable.
+    assert!((10..9_000).contains(&readable), "{readable}");
+    group.remove_descriptor(pipe);
+}
+
+#[test]
+fn a_descriptor_ends_a_sleep() {
+    let mut group: PollGroup<Channel> = PollGroup::new();
+    let key = group.add(channel("mem:16M?model=nand", "interrupt", 4));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let pipe = group.add_descriptor(OwnedFd::from(reader));
+    let closer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(writer);
+    });
+    send(&mut group, key, 0);
+    assert!(matches!(group.wait(None), Some(Ready::Done(..))));
+    let ready = group.wait(Some(Duration::from_secs(60))).expect("the other end was closed");
+    assert!(matches!(ready, Ready::Readable(readable) if readable == pipe));
+    closer.join().expect("it ends");
+}
+
+#[test]
+fn work_of_idle_and_busy_channels_runs() {
+    let mut group = PollGroup::new();
+    let keys =
+        ["poll", "adaptive"].map(|policy| group.add(channel("mem:16M?model=nand", policy, 4)));
+    let pieces = Arc::new(AtomicU64::new(0));
+    for key in keys {
+        let pieces = Arc::clone(&pieces);
+        let work = Pieces::new(2_000, move || match pieces.fetch_add(1, Ordering::Relaxed) {
+            0..1_000 => Progress::More,
+            _ => Progress::Done,
+        });
+        assert!(group.channel(key).defer(Box::new(work)).is_ok());
+    }
+    let mut ended = 0;
+    send(&mut group, keys[0], 0);
+    while let Some(ready) = group.wait(None) {
+        let Ready::Done(key, done) = ready else { panic!("{ready:?}") };
+        done.result.expect("read");
+        ended += 1;
+        if ended < 500 {
+            send(&mut group, key, ended % 64);
+        }
+    }
+    assert!(ended == 500 && pieces.load(Ordering::Relaxed) >= 1_002);
+    assert_eq!(keys.map(|key| group.channel(key).deferred()), [0; 2]);
+}
+
+/// Work that waits for another thread is continued when that is done, in a sleep too.
+#[test]
+fn work_that_waited_goes_on() {
+    let mut group = PollGroup::new();
+    let key = group.add(channel("mem:16M", "interrupt", 4));
+    let (sent, got) = (Arc::new(Sent::default()), Arc::new(AtomicU64::new(0)));
+    let work = {
+        let (sent, got) = (Arc::clone(&sent), Arc::clone(&got));
+        Pieces::future(2_000, async move {
+            got.store(sent.receive().await.into(), Ordering::Relaxed);
+        })
+    };
+    assert!(group.channel(key).defer(Box::new(work)).is_ok());
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        sent.send(7);
+    });
+    // The end of the work is no event of the group's: nothing can come after it.
+    assert!(group.wait(None).is_none());
+    assert_eq!(got.load(Ordering::Relaxed), 7);
+    other.join().expect("it ends");
+}
+
+#[test]
+fn deadlines_hold_in_a_group() {
+    let rig = Rig::once(ssd("optane"));
+    let mut group = PollGroup::new();
+    let key = group.add(rig.channel(4));
+    rig.ssd.set_faults(LOST);
+    let channel = group.channel(key);
+    channel.enqueue(read_of(channel, 0..1)).expect("room");
+    let Some(Ready::Done(_, done)) = group.wait(None) else { panic!("it ends") };
+    done.result.expect_err("the command is lost");
+    assert!(group.wait(None).is_none());
+}
+
+#[test]
+fn kernel_files_and_our_own_devices_in_one_group() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(1 << 20).expect("a sparse file");
+    let uri = format!("kernel:{}", file.path().display());
+    let mut group = PollGroup::new();
+    let mut keys = Vec::new();
+    for (uri, policy) in [(uri.as_str(), "interrupt"), ("mem:16M?model=optane", "interrupt")] {
+        keys.push(group.add(channel(uri, policy, 4)));
+    }
+    let mut ended = [0; 2];
+    keys.iter().for_each(|key| send(&mut group, *key, 0));
+    while let Some(Ready::Done(key, done)) = group.wait(None) {
+        done.result.expect("read");
+        let at = usize::from(key == keys[1]);
+        ended[at] += 1;
+        if ended[at] < 300 {
+            send(&mut group, key, ended[at] % 8);
+        }
+    }
+    assert_eq!(ended, [300, 300]);
+}
+
+/// Tasks that use several devices, beside one that is woken by a thread.
+#[test]
+fn an_executor_drives_several_channels() {
+    let channels: Vec<_> = ["poll", "adaptive", "interrupt"]
+        .iter()
+        .zip(["mem:16M", "mem:16M?model=nand", "mem:16M?model=optane"])
+        .map(|(policy, uri)| AsyncChannel::new(channel(uri, policy, 4)))
+        .collect();
+    let executor = Executor::over(&channels).expect("no other driver");
+    assert!(Executor::over(&channels).is_err());
+    let tasks: Vec<_> = (0..24u64)
+        .map(|task| {
+            let channels = channels.clone();
+            executor.spawn(async move {
+                let mut bufs = Vec::new();
+                for channel in &channels {
+                    bufs.push(channel.alloc(512).expect("memory"));
+                }
+                for n in 0..50 {
+                    let at = (n % 3) as usize;
+                    bufs[at].fill(task as u8);
+                    let buf = channels[at].write(64 * task + n, bufs.swap_remove(at)).await;
+                    bufs.push(buf.expect("written"));
+                    let last = bufs.len() - 1;
+                    bufs.swap(at, last);
+                    let buf = channels[at].read(64 * task + n, bufs.swap_remove(at)).await;
+                    let buf = buf.expect("read");
+                    assert!(buf.iter().all(|byte| *byte == task as u8));
+                    bufs.push(buf);
+                    let last = bufs.len() - 1;
+                    bufs.swap(at, last);
+                }
+            })
+        })
+        .collect();
+    let sent = Arc::new(Sent::default());
+    let other = {
+        let sent = Arc::clone(&sent);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            sent.send(7);
+        })
+    };
+    let sum = executor.block_on(async {
+        for task in tasks {
+            task.await;
+        }
+        sent.receive().await
+    });
+    other.join().expect("it ends");
+    assert_eq!((sum, executor.tasks(), executor.channels().count()), (7, 0, 3));
+}
+
+/// A command that is lost beside a channel that is never idle.
+#[test]
+fn a_busy_channel_does_not_keep_another_from_its_deadlines() {
+    let rig = Rig::once(ssd("optane"));
+    let mut group = PollGroup::new();
+    let [lost, busy] = [(); 2].map(|()| group.add(rig.channel(4)));
+    rig.ssd.set_faults(LOST);
+    let channel = group.channel(lost);
+    channel.enqueue(read_of(channel, 0..1)).expect("room");
+    rig.ssd.settle();
+    rig.ssd.set_faults(meantime_ssd::FaultPlan::NONE);
+    for lba in 0..4 {
+        let channel = group.channel(busy);
+        channel.enqueue(read_of(channel, lba..lba + 1)).expect("room");
+    }
+    let mut reads = 0;
+    loop {
+        let Some(Ready::Done(key, done)) = group.wait(None) else {
+            panic!("requests are in flight")
+        };
+        if key == lost {
+            done.result.expect_err("the command is lost");
+            break;
+        }
+        reads += 1;
+        assert!(reads < 1_000_000, "the deadline was not noticed");
+        let channel = group.channel(busy);
+        channel.enqueue(read_of(channel, 0..1)).expect("room");
+    }
+}
+
+/// The same where futures wait: their executor must deliver what a deadline ends.
+#[test]
+fn deadlines_hold_in_an_executor_over_several_channels() {
+    let rig = Rig::once(ssd("optane"));
+    let channels = [(); 2].map(|()| AsyncChannel::new(rig.channel(4)));
+    let executor = Executor::over(&channels).expect("no other driver");
+    rig.ssd.set_faults(LOST);
+    let read = async {
+        let buf = channels[1].alloc(512).expect("memory");
+        channels[1].read(0, buf).await
+    };
+    executor.block_on(read).map(|_| ()).expect_err("the command is lost");
+}
+
+/// A watch that stays changed keeps nobody from reaping.
+#[test]
+fn a_watch_that_stays_changed_starves_no_channel() {
+    let counter = Arc::new(Counter {
+        word: AtomicU64::new(1),
+        parked: AtomicBool::new(false),
+        event: EventFd::new().expect("a descriptor"),
+    });
+    let mut group: PollGroup<Channel, Reader> = PollGroup::default();
+    for _ in 0..2 {
+        group.watch(Reader { counter: Arc::clone(&counter), taken: 0 }).expect("a descriptor");
+    }
+    let key = group.add(channel("mem:16M?model=optane", "poll", 4));
+    send(&mut group, key, 0);
+    let (mut ended, mut changed) = (0, std::collections::HashSet::new());
+    while ended < 100 {
+        match group.wait(None).expect("there is something") {
+            Ready::Done(key, done) => {
+                done.result.expect("read");
+                ended += 1;
+                send(&mut group, key, ended);
+            }
+            Ready::Changed(key) => drop(changed.insert(key)),
+            ready => panic!("{ready:?}"),
+        }
+    }
+    assert_eq!(changed.len(), 2);
+}
+
+#[test]
+fn endless_work_of_one_channel_starves_no_other() {
+    let mut group = PollGroup::new();
+    let keys = [(); 2].map(|()| group.add(channel("mem:16M", "poll", 4)));
+    let (ends, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let endless = {
+        let ends = Arc::clone(&ends);
+        Pieces::new(1_000, move || match ends.load(Ordering::Relaxed) {
+            false => Progress::More,
+            true => Progress::Done,
+        })
+    };
+    let once = {
+        let done = Arc::clone(&done);
+        Pieces::once(1_000, move || done.store(true, Ordering::Relaxed))
+    };
+    assert!(group.channel(keys[0]).defer(Box::new(endless)).is_ok());
+    assert!(group.channel(keys[1]).defer(Box::new(once)).is_ok());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    group.add_descriptor(OwnedFd::from(reader));
+    drop(writer);
+    assert!(matches!(group.wait(None), Some(Ready::Readable(_))));
+    assert!(matches!(group.wait(Some(Duration::ZERO)), Some(Ready::Readable(_))));
+    for _ in 0..100 {
+        group.wait(Some(Duration::from_micros(100)));
+    }
+    assert!(done.load(Ordering::Relaxed));
+    ends.store(true, Ordering::Relaxed);
+}
+
+/// An I/O far beyond the spin budget is napped for, also in a group.
+#[test]
+fn a_late_completion_does_not_cost_a_cpu() {
+    let rig_uri = "mem:16M?model=nand";
+    let device = meantime_block::open_nvme(rig_uri, &OpenOptions::default()).expect("it opens");
+    let options = ChannelOptions { depth: 4, policy: Policy::Poll, ..ChannelOptions::default() };
+    let mut channel = device.channel(&options).expect("a channel");
+    channel.set_spin_budget_ns(10_000);
+    let mut group: PollGroup<_> = PollGroup::new();
+    let key = group.add(channel);
+    for n in 0..300u64 {
+        let channel = group.channel(key);
+        let buf = channel.alloc(512).expect("memory");
+        channel.enqueue(Request::read(n % 64, buf)).expect("room");
+        let Some(Ready::Done(_, done)) = group.wait(None) else { panic!("it ends") };
+        done.result.expect("read");
+    }
+    let waits = group.remove(key).counters().polled_waits;
+    assert!(waits.fallbacks > 250 && waits.sleeps > 250, "{waits:?}");
+}
+
+/// A key of a member that was removed does not name the next one in its place.
+#[test]
+#[should_panic(expected = "it was removed")]
+fn an_old_key_names_nothing() {
+    let mut group = PollGroup::new();
+    let key = group.add(channel("mem:16M", "poll", 4));
+    let channel = group.remove(key);
+    group.add(channel);
+    group.channel(key);
+}

@@ -1,0 +1,126 @@
+//! Waking a thread that may be about to sleep, from others.
+
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+
+/// Tells one thread that there is something for it, and wakes it if it sleeps.
+///
+/// Dekker's pattern: the sleeper stores `asleep` before it loads `raised`, the others store
+/// `raised` before they load `asleep`. So one of them sees the other's store: either the sleeper
+/// does not sleep, or it is signalled.
+#[derive(Debug, Default)]
+pub struct Alert {
+    raised: AtomicBool,
+    asleep: AtomicBool,
+}
+
+impl Alert {
+    /// Tells the thread that there is something. Calls `signal`, which must end its sleep, or the
+    /// next one if that has not begun, only if the thread sleeps or is about to.
+    pub fn raise(&self, signal: impl FnOnce()) {
+        self.raised.store(true, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            signal();
+        }
+    }
+
+    /// Whether there is something.
+    #[inline(always)]
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was something. What the others stored before they told so is visible then.
+    #[inline(always)]
+    pub fn take(&self) -> bool {
+        self.is_raised() && self.raised.swap(false, Ordering::SeqCst)
+    }
+
+    /// Calls `sleep` unless there is something.
+    pub fn sleep(&self, sleep: impl FnOnce()) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if !self.raised.load(Ordering::SeqCst) {
+            sleep();
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Alert;
+    use std::cell::Cell;
+
+    #[test]
+    fn only_a_sleeper_is_signalled() {
+        let (alert, signals, slept) = (Alert::default(), Cell::new(0), Cell::new(0));
+        let raise = || alert.raise(|| signals.set(signals.get() + 1));
+        raise();
+        alert.sleep(|| slept.set(slept.get() + 1));
+        assert_eq!((signals.get(), slept.get()), (0, 0));
+        assert!(alert.take() && !alert.take());
+        alert.sleep(|| {
+            slept.set(slept.get() + 1);
+            raise();
+            raise();
+        });
+        assert_eq!((signals.get(), slept.get()), (1, 1));
+        assert!(alert.is_raised());
+    }
+}
+
+#[cfg(all(loom, test))]
+mod model {
+    use super::Alert;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    /// An eventfd: a sleep without a time-out, which a lost wake-up makes a deadlock.
+    #[derive(Default)]
+    struct Event(Mutex<bool>, Condvar);
+
+    impl Event {
+        fn signal(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+
+        fn wait(&self) {
+            let mut signalled = self.0.lock().unwrap();
+            while !*signalled {
+                signalled = self.1.wait(signalled).unwrap();
+            }
+            *signalled = false;
+        }
+    }
+
+    /// Each of two threads adds a piece of work and raises; the sleeper ends when it has seen both.
+    #[test]
+    fn no_wake_up_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Alert::default(), Event::default(), AtomicU32::new(0)));
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    loom::thread::spawn(move || {
+                        shared.2.fetch_add(1, Ordering::Relaxed);
+                        shared.0.raise(|| shared.1.signal());
+                    })
+                })
+                .collect();
+            let (alert, event, work) = &*shared;
+            let mut seen = 0;
+            while seen < 2 {
+                if alert.take() {
+                    seen = work.load(Ordering::Relaxed);
+                } else {
+                    alert.sleep(|| event.wait());
+                }
+            }
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,144 @@
+//! Giving way to a device that is a thread: it may want the CPU on which its waiter spins.
+
+use super::gap::Source;
+
+/// While the device's thread runs, it is looked at this often, in ns; after it stood still, so soon.
+const SELDOM_NS: u64 = 50_000;
+const OFTEN_NS: u64 = 2_000;
+/// The first sleep in favour of a thread that stands still, and the longest, in ns.
+const FIRST_SLEEP_NS: u64 = 10_000;
+const LONGEST_SLEEP_NS: u64 = 500_000;
+
+/// What a waiter knows of the thread of its device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pulse {
+    looked_ns: u64,
+    /// The beat at the last look.
+    beat: u64,
+    /// Time between two looks, in ns.
+    interval_ns: u64,
+    /// Number of looks in a row that found it where it was.
+    still: u32,
+}
+
+impl Pulse {
+    /// Gives the CPU away if the device's thread has not run since the last look. Called while
+    /// spinning, after a reading of the clock.
+    #[inline(always)]
+    pub(crate) fn give_way(&mut self, source: &impl Source, now_ns: u64) {
+        if now_ns.saturating_sub(self.looked_ns) >= self.interval_ns {
+            self.look(source, now_ns);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, source: &impl Source, now_ns: u64) {
+        // A look long ago says nothing about now: a thread without work parks.
+        let is_recent = now_ns.saturating_sub(self.looked_ns) < self.interval_ns.saturating_mul(4);
+        self.looked_ns = now_ns;
+        let Some(beat) = source.heartbeat() else {
+            self.interval_ns = u64::MAX;
+            return;
+        };
+        let stands_still = std::mem::replace(&mut self.beat, beat) == beat;
+        if !stands_still {
+            self.still = 0;
+            self.interval_ns = (2 * self.interval_ns).clamp(OFTEN_NS, SELDOM_NS);
+            return;
+        }
+        if !is_recent {
+            return;
+        }
+        self.interval_ns = OFTEN_NS;
+        self.still += 1;
+        if self.still == 1 {
+            // Enough if it waits for this CPU.
+            std::thread::yield_now();
+        } else {
+            let sleep_ns = FIRST_SLEEP_NS << (self.still - 2).min(6);
+            source.sleep_ns(sleep_ns.min(LONGEST_SLEEP_NS));
+        }
+        self.looked_ns = source.now_ns().max(now_ns);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Device {
+        beat: Option<u64>,
+        slept_ns: Cell<u64>,
+    }
+
+    impl Source for Device {
+        fn reap(&mut self) -> usize {
+            0
+        }
+
+        fn has_completion(&self) -> bool {
+            false
+        }
+
+        fn tick(&mut self, _: u64) -> usize {
+            0
+        }
+
+        fn tick_interval_ns(&self) -> u64 {
+            1_000_000
+        }
+
+        fn now_ns(&self) -> u64 {
+            0
+        }
+
+        fn sleep_ns(&self, duration_ns: u64) {
+            self.slept_ns.set(self.slept_ns.get() + duration_ns);
+        }
+
+        fn wait_interrupt(&self, _: u64) -> bool {
+            false
+        }
+
+        fn heartbeat(&self) -> Option<u64> {
+            self.beat
+        }
+    }
+
+    /// Spins for `for_ns`, with a reading of the clock every 100 ns.
+    fn spin(pulse: &mut Pulse, device: &mut Device, from_ns: u64, for_ns: u64, beats: u64) {
+        for n in 0..for_ns / 100 {
+            device.beat = device.beat.map(|beat| beat + beats);
+            pulse.give_way(device, from_ns + 100 * n);
+        }
+    }
+
+    #[test]
+    fn sleeps_only_while_the_device_stands_still() {
+        let (mut pulse, mut device) =
+            (Pulse::default(), Device { beat: Some(7), ..Device::default() });
+        spin(&mut pulse, &mut device, 1_000_000, 500_000, 1);
+        assert_eq!((device.slept_ns.get(), pulse.interval_ns), (0, SELDOM_NS));
+        spin(&mut pulse, &mut device, 1_500_000, 49_000, 0);
+        assert_eq!(device.slept_ns.get(), 0);
+        spin(&mut pulse, &mut device, 1_549_000, 50_000, 0);
+        assert!(device.slept_ns.get() > 0);
+        // Back soon.
+        device.slept_ns.set(0);
+        spin(&mut pulse, &mut device, 1_600_000, 200_000, 1);
+        assert_eq!((device.slept_ns.get(), pulse.interval_ns), (0, SELDOM_NS));
+        // It was parked for long: that it did not run is no news.
+        spin(&mut pulse, &mut device, 900_000_000, 100, 0);
+        assert_eq!(device.slept_ns.get(), 0);
+    }
+
+    #[test]
+    fn other_devices_are_asked_once() {
+        let (mut pulse, mut device) = (Pulse::default(), Device::default());
+        spin(&mut pulse, &mut device, 1_000, 100_000, 1);
+        assert_eq!((pulse.interval_ns, device.slept_ns.get()), (u64::MAX, 0));
+    }
+}

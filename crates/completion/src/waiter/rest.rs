@@ -1,0 +1,157 @@
+//! Waiting on several channels at once: what one of them needs of a thread that looks at all.
+//!
+//! The thread looks at each channel in turn. When a round of looks was in vain, it asks each for
+//! its [`Rest`]: the time until which no look is needed. If there is such a time for all, the
+//! thread sleeps until the first of them, or until an interrupt; else it looks again.
+
+use super::super::gap::{Away, LONGEST_NAP_NS, NAP_SHARE, Source as _, WaitPlan};
+use super::{Found, InFlight, Queues, Waiter};
+
+/// Until when a channel need not be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// No look is needed before this time, in ns of the channel's clock. If it has passed: look
+    /// again and again.
+    pub until_ns: u64,
+    /// Whether a completion may end the rest earlier, by the channel's event.
+    pub interrupt: bool,
+    /// Whether a queued request is in flight. If not, only deadlines are looked for.
+    pub waits: bool,
+}
+
+impl Rest {
+    /// Nothing is in flight.
+    pub const FOREVER: Self = Self { until_ns: u64::MAX, interrupt: false, waits: false };
+    /// A look is needed at once.
+    pub const NONE: Self = Self { until_ns: 0, interrupt: false, waits: true };
+}
+
+/// A channel's state between the looks at it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Looks {
+    /// The commands that had ended at the last look: with the next one another wait begins.
+    ended: u64,
+    /// Start of the wait, at its first look in vain; 0: none was in vain.
+    since_ns: u64,
+    /// Since when the thread has looked without a rest.
+    spun_since_ns: u64,
+    /// Whether the spin budget is used up: the thread naps between looks until a command ends.
+    naps: bool,
+    /// Length and end of the sleep that a rule chose, in ns.
+    sleep_ns: u64,
+    sleeps_until_ns: u64,
+    /// How to wait for the I/O submitted at this time, decided once.
+    plan: Option<(u64, WaitPlan)>,
+}
+
+impl Waiter {
+    /// Until when no look at this channel is needed. Called at `now_ns`, after a look in vain.
+    pub fn rest<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> Rest {
+        let mut until_ns = self.overdue_ns().unwrap_or(u64::MAX);
+        for interrupted in [false, true] {
+            if queues.is_busy(interrupted) {
+                let interval_ns = queues.queue(interrupted).tick_interval_ns();
+                until_ns = until_ns.min(now_ns.saturating_add(interval_ns));
+            }
+        }
+        if queues.unclaimed().next().is_none() {
+            return Rest { until_ns, ..Rest::FOREVER };
+        }
+        let ended = queues.ended();
+        if self.looks.since_ns == 0 || self.looks.ended != ended {
+            self.looks =
+                Looks { ended, since_ns: now_ns, spun_since_ns: now_ns, ..Looks::default() };
+            self.gaps[0].begin_looks(now_ns);
+        } else {
+            self.gaps[0].looked_in_vain(now_ns);
+        }
+        until_ns = until_ns.min(self.rest_of_polled(queues, now_ns));
+        if until_ns > now_ns && !self.looks.naps {
+            self.looks.spun_since_ns = now_ns;
+        }
+        Rest { until_ns, interrupt: queues.is_busy(true), waits: true }
+    }
+
+    /// The same for the polled queue alone.
+    fn rest_of_polled<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> u64 {
+        if self.looks.sleeps_until_ns > now_ns {
+            return self.looks.sleeps_until_ns;
+        }
+        let polled = |id: &Q::Id| !queues.request(*id).flight.interrupted;
+        let Some(id) = self.next_to_end(queues, polled) else { return u64::MAX };
+        let plan = self.plan_of(queues, id);
+        let mut since_ns = self.looks.since_ns;
+        let mut spins_until_ns =
+            self.looks.spun_since_ns.saturating_add(self.gaps[0].spin_budget_ns());
+        match plan {
+            WaitPlan::Poll | WaitPlan::Interrupt => {}
+            WaitPlan::Sleep(0) => {}
+            WaitPlan::Sleep(sleep_ns) => {
+                self.looks.sleep_ns = sleep_ns;
+                self.looks.sleeps_until_ns = now_ns.saturating_add(sleep_ns);
+                return self.looks.sleeps_until_ns;
+            }
+            WaitPlan::Planned { plan, since_ns: submitted_ns } => {
+                since_ns = submitted_ns;
+                let elapsed_ns = now_ns.saturating_sub(submitted_ns);
+                let mut left = plan.stages().iter().filter(|s| u64::from(s.until_ns) > elapsed_ns);
+                match left.next() {
+                    Some(stage) if u64::from(stage.from_ns) <= elapsed_ns => {
+                        return submitted_ns + u64::from(stage.until_ns);
+                    }
+                    Some(_) => return now_ns,
+                    None => {
+                        let patience_ns = submitted_ns.saturating_add(plan.patience_ns());
+                        spins_until_ns = spins_until_ns.min(patience_ns);
+                    }
+                }
+            }
+        }
+        if now_ns < spins_until_ns && !self.looks.naps {
+            return now_ns;
+        }
+        if !std::mem::replace(&mut self.looks.naps, true) {
+            self.gaps[0].note_fallback();
+        }
+        let nap_ns = now_ns.saturating_sub(since_ns) / NAP_SHARE;
+        now_ns + nap_ns.clamp(1_000, LONGEST_NAP_NS)
+    }
+
+    /// How to wait for the polled request `id`. A sleep without a plan is chosen once.
+    fn plan_of<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) -> WaitPlan {
+        let InFlight { policy, flight, timed, .. } = queues.begin_wait(id);
+        match self.looks.plan {
+            Some((submitted_ns, plan)) if timed && submitted_ns == flight.submitted_ns => {
+                if let WaitPlan::Sleep(_) = plan {
+                    WaitPlan::Poll
+                } else {
+                    plan
+                }
+            }
+            _ => {
+                let plan = self.learning.wait_plan(policy, &flight, queues);
+                self.looks.plan = timed.then_some((flight.submitted_ns, plan));
+                plan
+            }
+        }
+    }
+
+    /// A look was in vain, after which the thread may look for long before it asks for a rest: it
+    /// was `away` before.
+    #[inline(never)]
+    pub fn looked_in_vain(&mut self, away: Away) {
+        self.gaps[0].back_in_vain(away);
+        self.work.forget_piece();
+    }
+
+    /// Records the times of the requests that a look has found ended. `away`: what the thread did
+    /// before that look, if not looking.
+    #[inline]
+    pub fn found<Q: Queues>(&mut self, queues: &mut Q, away: Option<Away>) {
+        let slept_ns = std::mem::take(&mut self.looks).sleep_ns;
+        self.gaps[0].found_by_a_look(away, slept_ns);
+        self.work.found_after_piece();
+        self.learn(queues, Found::Waiting { interrupted: false });
+        self.work.forget_look();
+    }
+}
