@@ -192,9 +192,14 @@ impl Learning {
         };
         if let Some(goal) = goal {
             // An interrupt does not show when the I/O ended.
+            let blocked = sample.interrupted && waited.is_some_and(|waited| waited.blocked);
             let waited = waited.filter(|_| !sample.interrupted);
             let Sample { class, device_ns, now_ns, .. } = *sample;
-            self.adaptive().record(goal, class, device_ns, waited, now_ns, cpu_ns);
+            let adaptive = self.adaptive();
+            adaptive.record(goal, class, device_ns, waited, now_ns, cpu_ns);
+            if blocked {
+                adaptive.interrupted(class, device_ns);
+            }
             return;
         }
         if let Some(rule) = self.rule(policy) {
@@ -214,7 +219,8 @@ impl Learning {
     #[cold]
     fn look<Q: Queues>(&mut self, queues: &Q) {
         let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());
-        if self.auto.look(now_ns, ran_ns, || queues.thread_waited_ns()) {
+        let device_changes = self.adaptive().device_changes();
+        if self.auto.look(now_ns, ran_ns, device_changes, || queues.thread_waited_ns()) {
             let outlook = self.adaptive().outlook(Goal::default());
             self.auto.decide(now_ns, &outlook, self.can_interrupt);
         }

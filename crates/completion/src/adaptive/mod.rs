@@ -74,6 +74,8 @@ struct Model {
     unexplored: u32,
     explore_every: u32,
     surprise: f32,
+    /// How often the times turned out to be others than before.
+    changes: u32,
     random: u32,
     skipped: u32,
     seen: u32,
@@ -160,6 +162,7 @@ impl Model {
             if self.surprise >= SURPRISES {
                 self.times.forget();
                 (self.surprise, self.seen) = (0.0, 0);
+                self.changes += 1;
                 self.replan_after = FIRST_IOS;
                 self.since_plan = 0;
             }
@@ -237,8 +240,10 @@ pub struct Outlook {
     pub planned_late_ns: f32,
     /// CPU cost of a sleep, in ns.
     pub sleep_cpu_ns: f32,
-    /// Lateness of an interrupt's waiter, in ns.
+    /// Lateness of an interrupt's waiter, in ns: as measured at start-up, and as seen.
     pub interrupt_late_ns: f32,
+    /// The lateness seen contains errors of the expected device time.
+    pub interrupt_seen_ns: f32,
     /// Number of I/Os in flight, at least 1: they share a wait.
     pub in_flight: f32,
 }
@@ -432,6 +437,21 @@ impl Adaptive {
         }
     }
 
+    /// Records an I/O of `class` whose interrupt's waiter ran `total_ns` after its submission.
+    #[inline]
+    pub fn interrupted(&mut self, class: Class, total_ns: u64) {
+        if let Some(model) = self.models.get(usize::from(self.index[class.index()]))
+            && model.support.count > 0
+        {
+            self.wake.interrupted(total_ns as f32 - model.support.quantile_ns(0.5));
+        }
+    }
+
+    /// How often a class of I/O has turned out to take other times than before.
+    pub fn device_changes(&self) -> u32 {
+        self.models.iter().fold(0, |sum, model| sum.wrapping_add(model.changes))
+    }
+
     /// Whether a polled I/O of `class` need not be timed.
     #[inline]
     pub fn samples(&mut self, class: Class) -> bool {
@@ -445,9 +465,12 @@ impl Adaptive {
     /// What to expect of recent I/O. Starts a new averaging period.
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
+        self.wake.decides();
+        let (interrupt_late_ns, interrupt_seen_ns) = self.wake.interrupt_late_ns();
         let mut outlook = Outlook {
             sleep_cpu_ns: self.wake.cpu_ns(),
-            interrupt_late_ns: self.wake.interrupt_late_ns(),
+            interrupt_late_ns,
+            interrupt_seen_ns,
             ..Outlook::default()
         };
         let mut weight = 0.0;

@@ -23,6 +23,10 @@ const OUTLIER: u32 = 4;
 const STALE_NS: u64 = 100_000_000;
 /// It also takes this many timed I/Os, so that few are delayed by it, however rare they are.
 const STALE_IOS: u32 = 128;
+/// The lateness of interrupts is followed in steps of this part of it.
+const INTERRUPT_STEP: f32 = 1.0 / 16.0;
+/// With each decision while none is used, this part of what was seen of them is forgotten.
+const INTERRUPT_FORGET: f32 = 0.02;
 /// Batches of the first measurement; the calmest one counts.
 const BATCHES: usize = 3;
 
@@ -147,6 +151,9 @@ pub struct WakeCost {
     costs: SleepCosts,
     lengths: [Lateness; LENGTHS],
     cpu_ns: f32,
+    /// Median lateness of an interrupt's waiter, in ns, and the number since the last decision.
+    interrupt_late_ns: f32,
+    interrupts: u32,
     last_ns: u64,
     asked: u32,
 }
@@ -166,7 +173,9 @@ impl WakeCost {
     /// Starts from the measured costs.
     pub fn new(costs: SleepCosts) -> Self {
         let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
-        Self { cpu_ns: costs.cpu_ns as f32, costs, lengths, last_ns: 0, asked: 0 }
+        let interrupt_late_ns = costs.interrupt_late_ns as f32;
+        let cpu_ns = costs.cpu_ns as f32;
+        Self { cpu_ns, costs, lengths, interrupt_late_ns, interrupts: 0, last_ns: 0, asked: 0 }
     }
 
     /// CPU time of a sleep, charged to its thread, in ns.
@@ -174,9 +183,27 @@ impl WakeCost {
         self.cpu_ns
     }
 
-    /// Lateness of an interrupt's waiter, in ns.
-    pub fn interrupt_late_ns(&self) -> f32 {
-        self.costs.interrupt_late_ns as f32
+    /// Lateness of an interrupt's waiter, in ns; median: as measured at start-up, and as seen.
+    pub fn interrupt_late_ns(&self) -> (f32, f32) {
+        (self.costs.interrupt_late_ns as f32, self.interrupt_late_ns)
+    }
+
+    /// Records that an interrupt's waiter ran `late_ns` after the I/O had probably ended.
+    #[inline]
+    pub fn interrupted(&mut self, late_ns: f32) {
+        // Goes up as often as down at the median, whatever single ones are.
+        let step_ns = INTERRUPT_STEP * self.interrupt_late_ns.max(1_000.0);
+        let step_ns = if late_ns > self.interrupt_late_ns { step_ns } else { -step_ns };
+        self.interrupt_late_ns = (self.interrupt_late_ns + step_ns).max(0.0);
+        self.interrupts = self.interrupts.saturating_add(1);
+    }
+
+    /// Called with each decision: what was found of interrupts is forgotten while none is used.
+    pub fn decides(&mut self) {
+        if std::mem::take(&mut self.interrupts) == 0 {
+            let measured_ns = self.costs.interrupt_late_ns as f32;
+            self.interrupt_late_ns += INTERRUPT_FORGET * (measured_ns - self.interrupt_late_ns);
+        }
     }
 
     /// Records a sleep.
@@ -253,6 +280,21 @@ mod tests {
         // A sleep is due once, long after the last one; but not before enough I/Os.
         assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
         assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
+    }
+
+    #[test]
+    fn interrupts_are_as_late_as_half_of_them() {
+        let mut wake = WakeCost::new(SleepCosts::of(&[1_000], 500, 13_000));
+        for n in 0..3_000u32 {
+            // One in ten finds its CPU taken.
+            wake.interrupted(if n % 10 == 0 { 3e6 } else { 33_000.0 });
+        }
+        assert!((30_000.0..36_000.0).contains(&wake.interrupt_late_ns().1));
+        // The decision after the last one counts as one with interrupts.
+        for _ in 0..1_000 {
+            wake.decides();
+        }
+        assert!((wake.interrupt_late_ns().1 - 13_000.0).abs() < 10.0);
     }
 
     #[test]
