@@ -174,8 +174,8 @@ pub enum Why {
 /// Number of sleeps recorded per wait.
 const WAKES: usize = 2;
 
-/// The CPU time of one planned sleep in this many is measured.
-const CPU_SAMPLE: u64 = 32;
+/// The CPU time of a planned sleep is measured this often, in ns.
+const CPU_SAMPLE_NS: u64 = 3_000_000;
 
 /// The result of one wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -241,6 +241,8 @@ pub struct Gap {
     /// Of looks from outside: the last two readings of the clock after looks in vain; 0: none.
     vain_ns: [u64; 2],
     pulse: Pulse,
+    /// When the CPU time of a sleep was last measured, in ns.
+    cpu_taken_ns: u64,
 }
 
 impl Default for Gap {
@@ -252,6 +254,7 @@ impl Default for Gap {
             round_ns: u64::MAX,
             vain_ns: [0; 2],
             pulse: Pulse::default(),
+            cpu_taken_ns: 0,
         }
     }
 }
@@ -404,10 +407,11 @@ impl Gap {
 
     /// Sleeps for `left_ns` from `now_ns` on. Returns when the thread ran again.
     fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
-        let takes_cpu = self.counters.sleeps.is_multiple_of(CPU_SAMPLE);
+        let takes_cpu = now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
         self.counters.sleeps += 1;
         let (mut now_ns, mut left_ns, mut used_ns) = (now_ns, left_ns, 0);
         if takes_cpu {
+            self.cpu_taken_ns = now_ns;
             used_ns = source.cpu_ns();
             let read_ns = source.now_ns();
             left_ns = left_ns.saturating_sub(read_ns - now_ns).max(1);

@@ -238,11 +238,11 @@ impl Learning {
 
     /// Records the lateness of the planned sleeps of a wait.
     #[inline]
-    pub(crate) fn slept(&mut self, waited: &Waited, now_ns: u64) {
+    pub(crate) fn slept(&mut self, waited: &Waited) {
         if let Some(adaptive) = &mut self.adaptive
             && !waited.wakes().is_empty()
         {
-            adaptive.slept(waited, now_ns);
+            adaptive.slept(waited);
         }
     }
 

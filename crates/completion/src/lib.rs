@@ -10,8 +10,9 @@
 //! of requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
-//! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks, then blocks,
-//!   then looks again, so no wake-up is lost (loom: `gap/model.rs`). Every block has a deadline.
+//! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks,
+//!   then blocks, then looks again, so no wake-up is lost (loom: `gap/model.rs`, `alert.rs`). Every
+//!   block for an I/O has a deadline.
 //! - No figure of a machine is built in: `calibrate` measures them all.
 //! - Time hidden by a sleep is never counted as device time.
 //! - A registered rule is asked once per wait, and never if the policy is `poll`.

@@ -2,7 +2,7 @@
 
 use super::gap::Source;
 
-/// While the device's thread runs, it is looked at this often, in ns; after it stood still, so soon.
+/// Time between two looks at the device's thread, in ns: while it runs, and after it stood still.
 const SELDOM_NS: u64 = 50_000;
 const OFTEN_NS: u64 = 2_000;
 /// The first sleep in favour of a thread that stands still, and the longest, in ns.

@@ -12,7 +12,7 @@ fn learned(device_ns: u64) -> usize {
     (200_000_000 / device_ns).max(2_000) as usize
 }
 
-const DEVICES_NS: [u64; 4] = [10_000, 20_000, 80_000, 150_000];
+const DEVICES_NS: [u64; 4] = [10_000, 20_000, 100_000, 150_000];
 const SHAPES: [&str; 3] = ["constant", "lognormal=0.1", "lognormal=0.4"];
 
 fn trace(shape: &str, device_ns: u64, ios: usize, seed: u64) -> Trace {
@@ -86,7 +86,7 @@ fn after_a_start() {
 fn after_the_device_has_changed() {
     let mut cells_seen = Cells::default();
     for (machine, name, shape, policy) in cells() {
-        for (before_ns, after_ns) in [(20_000, 80_000), (80_000, 20_000), (80_000, 100_000)] {
+        for (before_ns, after_ns) in [(20_000, 100_000), (100_000, 20_000), (100_000, 120_000)] {
             let first = trace(shape, before_ns, LONG / 4, 7);
             let trace = joined(&first, &trace(shape, after_ns, LONG, 8));
             let at = first.ios.len();

@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::watch::{GroupWaker, WakeEvent, Waking};
 
-/// The CPU time of one sleep in this many is measured.
-const CPU_SAMPLE: u32 = 32;
+/// The CPU time of a sleep is measured this often, in ns.
+const CPU_SAMPLE_NS: u64 = 3_000_000;
 /// The longest sleep, in ns, if something that should end it has no descriptor, because there are
 /// too many.
 const LONGEST_BLIND_NS: u64 = 1_000_000;
@@ -27,7 +27,8 @@ pub(crate) struct GroupSleep {
     clock: Clock,
     /// What the thread did since its last look, if not looking.
     away: Option<Away>,
-    sleeps: u32,
+    /// When the CPU time of a sleep was last measured, in ns.
+    cpu_taken_ns: u64,
     now_ns: u64,
     /// Until when all may rest.
     until_ns: u64,
@@ -44,7 +45,7 @@ impl Default for GroupSleep {
         Self {
             clock: Clock::real(),
             away: None,
-            sleeps: 0,
+            cpu_taken_ns: 0,
             now_ns: 0,
             until_ns: 0,
             waits: false,
@@ -165,8 +166,10 @@ impl GroupSleep {
             .chain(channels);
         let mut fds: Vec<PollFd<'_>> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let takes_cpu = self.sleeps.is_multiple_of(CPU_SAMPLE);
-        self.sleeps = self.sleeps.wrapping_add(1);
+        let takes_cpu = self.now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
+        if takes_cpu {
+            self.cpu_taken_ns = self.now_ns;
+        }
         let used_ns = if takes_cpu { thread_cpu_ns() } else { 0 };
         let planned_ns = self.until_ns.saturating_sub(self.clock.now_ns());
         if planned_ns == 0 {

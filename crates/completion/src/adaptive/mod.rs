@@ -344,7 +344,11 @@ impl Adaptive {
         }
         let entry = &model.plans[control];
         let price = self.controls[control].raw_price();
-        if entry.made && usual.is_spin() && self.wake.is_due(now_ns) {
+        // (Sleeps for what has missed its usual time are another matter.)
+        let sleeps = usual.stages().first().is_some_and(|stage| stage.from_ns == 0);
+        if entry.made && sleeps {
+            self.wake.pays(now_ns);
+        } else if entry.made && self.wake.is_due(now_ns) {
             // Only a sleep shows whether sleeping has become cheaper.
             let until_ns = (model.soonest_ns / 2).max(1_000) as u32;
             return Plan::of(&[Stage { from_ns: 0, until_ns }]);
@@ -402,9 +406,9 @@ impl Adaptive {
 
     /// Records the sleeps of a wait.
     #[inline]
-    pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
+    pub fn slept(&mut self, waited: &Waited) {
         for wake in waited.wakes() {
-            self.wake.record(*wake, now_ns);
+            self.wake.record(*wake);
         }
     }
 

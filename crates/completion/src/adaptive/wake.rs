@@ -19,10 +19,16 @@ const FIRST_LENGTH_NS: u64 = 8_000;
 /// Wake-ups later than this many times the median count as preemption, which a spinning thread
 /// suffers as well.
 const OUTLIER: u32 = 4;
-/// After this long without a sleep one is made, to measure its present cost.
-const STALE_NS: u64 = 100_000_000;
-/// It also takes this many timed I/Os, so that few are delayed by it, however rare they are.
-const STALE_IOS: u32 = 128;
+/// Where no sleep pays, one is made after this time, to measure its present cost; each time after
+/// twice as long, up to the second: it may have been dear for a moment only.
+const FIRST_PROBE_NS: u64 = 4_000_000;
+const LAST_PROBE_NS: u64 = 100_000_000;
+/// It also takes this many timed I/Os, so that few are delayed by it, however rare they are; twice
+/// as many each time, too.
+const FIRST_PROBE_IOS: u32 = 8;
+const LAST_PROBE_IOS: u32 = 128;
+/// Such a sleep counts as much as so many others: those before are old.
+const PROBE_WEIGHT: usize = 8;
 /// The lateness of interrupts is followed in steps of this part of it.
 const INTERRUPT_STEP: f32 = 1.0 / 16.0;
 /// With each decision while none is used, this part of what was seen of them is forgotten.
@@ -154,8 +160,14 @@ pub struct WakeCost {
     /// Median lateness of an interrupt's waiter, in ns, and the number since the last decision.
     interrupt_late_ns: f32,
     interrupts: u32,
-    last_ns: u64,
+    /// Of the sleeps that only measure: the last one, and how long and for how many I/Os to wait for
+    /// the next.
+    probed_ns: u64,
     asked: u32,
+    probe_after_ns: u64,
+    probe_after_ios: u32,
+    /// Whether the next sleep is one of them.
+    probing: bool,
 }
 
 fn length_of(sleep_ns: u64) -> usize {
@@ -175,7 +187,18 @@ impl WakeCost {
         let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
         let interrupt_late_ns = costs.interrupt_late_ns as f32;
         let cpu_ns = costs.cpu_ns as f32;
-        Self { cpu_ns, costs, lengths, interrupt_late_ns, interrupts: 0, last_ns: 0, asked: 0 }
+        Self {
+            cpu_ns,
+            costs,
+            lengths,
+            interrupt_late_ns,
+            interrupts: 0,
+            probed_ns: 0,
+            asked: 0,
+            probe_after_ns: FIRST_PROBE_NS,
+            probe_after_ios: FIRST_PROBE_IOS,
+            probing: false,
+        }
     }
 
     /// CPU time of a sleep, charged to its thread, in ns.
@@ -208,27 +231,39 @@ impl WakeCost {
 
     /// Records a sleep.
     #[inline]
-    pub fn record(&mut self, wake: Wake, now_ns: u64) {
-        self.last_ns = now_ns;
+    pub fn record(&mut self, wake: Wake) {
+        let weight = if std::mem::take(&mut self.probing) { PROBE_WEIGHT } else { 1 };
         if wake.cpu_ns > 0 {
             // A preemption is not part of a sleep's cost.
-            let cpu_ns = (wake.cpu_ns as f32).min(3.0 * self.cpu_ns.max(1_000.0));
-            self.cpu_ns += (cpu_ns - self.cpu_ns) / 8.0;
+            let (most, part) = if weight > 1 { (1.5, 0.5) } else { (3.0, 0.125) };
+            let cpu_ns = (wake.cpu_ns as f32).min(most * self.cpu_ns.max(1_000.0));
+            self.cpu_ns += part * (cpu_ns - self.cpu_ns);
         }
-        self.lengths[length_of(wake.slept_ns)]
-            .push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
+        let late_ns = u32::try_from(wake.late_ns).unwrap_or(u32::MAX);
+        let lateness = &mut self.lengths[length_of(wake.slept_ns)];
+        (0..weight).for_each(|_| lateness.push(late_ns));
     }
 
-    /// Whether the last sleep is long ago, both in time and in calls of this function. If so,
-    /// restarts both counts.
+    /// Whether to sleep only to measure that: none pays, and the last one is long ago, both in time
+    /// and in calls of this function.
     #[inline]
     pub fn is_due(&mut self, now_ns: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
-        let due = self.asked > STALE_IOS && now_ns.saturating_sub(self.last_ns) > STALE_NS;
+        let due = self.asked > self.probe_after_ios
+            && now_ns.saturating_sub(self.probed_ns) > self.probe_after_ns;
         if due {
-            (self.last_ns, self.asked) = (now_ns, 0);
+            (self.probed_ns, self.asked, self.probing) = (now_ns, 0, true);
+            self.probe_after_ns = (2 * self.probe_after_ns).min(LAST_PROBE_NS);
+            self.probe_after_ios = (2 * self.probe_after_ios).min(LAST_PROBE_IOS);
         }
         due
+    }
+
+    /// Notes that I/Os are slept for.
+    #[inline]
+    pub fn pays(&mut self, now_ns: u64) {
+        (self.probed_ns, self.asked) = (now_ns, 0);
+        (self.probe_after_ns, self.probe_after_ios) = (FIRST_PROBE_NS, FIRST_PROBE_IOS);
     }
 
     /// The lateness of sleeps of about `sleep_ns`.
@@ -273,13 +308,40 @@ mod tests {
         assert_eq!([0, 8_000, 8_001, 32_000, 128_000, 1 << 40].map(length_of), [0, 0, 1, 1, 2, 3]);
         let mut wake = WakeCost::new(SleepCosts::of(&[1_000], 500, 1_000));
         for _ in 0..KEPT {
-            wake.record(Wake { slept_ns: 20_000, late_ns: 5_000, cpu_ns: 0 }, 1);
+            wake.record(Wake { slept_ns: 20_000, late_ns: 5_000, cpu_ns: 0 });
         }
         assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
         assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
-        // A sleep is due once, long after the last one; but not before enough I/Os.
-        assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
-        assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
+    }
+
+    /// By hand: a moment in which sleeps are dear; then they are not made, but for four probes of
+    /// weight 8, which are half of what is remembered, and a sixteenth of the CPU time is left.
+    #[test]
+    fn a_bad_moment_is_soon_forgotten() {
+        let mut wake = WakeCost::new(SleepCosts::of(&[13_000], 12_000, 1_000));
+        for _ in 0..KEPT {
+            wake.record(Wake { slept_ns: 60_000, late_ns: 50_000, cpu_ns: 60_000 });
+        }
+        assert!(wake.cpu_ns() > 55_000.0 && wake.groups(60_000)[0] == 50_000.0);
+        wake.pays(1);
+        let mut probes = Vec::new();
+        for n in 1..1_000 {
+            let now_ns = n * 1_000_000;
+            if wake.is_due(now_ns) {
+                probes.push(n);
+                wake.record(Wake { slept_ns: 40_000, late_ns: 13_000, cpu_ns: 12_000 });
+            }
+            if probes.len() == 4 {
+                break;
+            }
+        }
+        // After 8, 16, 32 and 64 I/Os of a ms.
+        assert_eq!(probes, [9, 26, 59, 124]);
+        assert!(wake.cpu_ns() < 16_000.0);
+        assert_eq!(wake.groups(60_000)[3], 13_000.0);
+        // In the long run seldom.
+        let seldom = (124..3_000).filter(|n| wake.is_due(n * 1_000_000)).count();
+        assert!((18..=23).contains(&seldom), "{seldom}");
     }
 
     #[test]

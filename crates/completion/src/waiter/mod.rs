@@ -346,7 +346,7 @@ impl Waiter {
             Found::Looking | Found::Blocked => None,
         };
         if let Some(waited) = waited {
-            learning.slept(waited, now_ns);
+            learning.slept(waited);
         }
         for Timed { policy, flight } in ended.drain(..) {
             let sample = Sample {
