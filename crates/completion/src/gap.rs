@@ -38,11 +38,13 @@ pub trait Source {
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// A number that grows as long as the device's thread runs; `None`: it has none, or that is not
-    /// known. Off the fast path.
-    fn heartbeat(&self) -> Option<u64> {
+    /// If the device is a thread that last ran on the CPU of this one: a number that grows as long as
+    /// it runs. Off the fast path.
+    fn heartbeat_here(&self) -> Option<u64> {
         None
     }
+    /// Asks that thread to yield its CPU when it has nothing to do, for a while.
+    fn share_cpu(&self) {}
     /// Called when a wait by `plan` begins, which spins for at most `spin_budget_ns`. For sources
     /// that simulate time.
     #[inline(always)]
@@ -84,8 +86,12 @@ impl<S: Source> Source for &mut S {
         (**self).cpu_ns()
     }
 
-    fn heartbeat(&self) -> Option<u64> {
-        (**self).heartbeat()
+    fn heartbeat_here(&self) -> Option<u64> {
+        (**self).heartbeat_here()
+    }
+
+    fn share_cpu(&self) {
+        (**self).share_cpu();
     }
 
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {

@@ -1,13 +1,21 @@
-//! Giving way to a device that is a thread: it may want the CPU on which its waiter spins.
+//! Giving way to a device that is a thread and wants the CPU on which its waiter spins.
 
 use super::gap::Source;
 
 /// Time between two looks at the device's thread, in ns: while it runs, and after it stood still.
 const SELDOM_NS: u64 = 50_000;
 const OFTEN_NS: u64 = 2_000;
+/// Number of looks in a row that found it standing still, after which this thread only yields.
+const YIELDS: u32 = 4;
 /// The first sleep in favour of a thread that stands still, and the longest, in ns.
 const FIRST_SLEEP_NS: u64 = 10_000;
 const LONGEST_SLEEP_NS: u64 = 500_000;
+
+/// A yield or a short sleep that takes this much longer, in ns, was used by a third thread. Then
+/// giving way helps that one, and the scheduler separates threads only if they want to run: none is
+/// done for so long, in ns.
+const THIRD_NS: u64 = 200_000;
+const OFF_NS: u64 = 100_000_000;
 
 /// What a waiter knows of the thread of its device.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +27,8 @@ pub(crate) struct Pulse {
     interval_ns: u64,
     /// Number of looks in a row that found it where it was.
     still: u32,
+    /// Until when it does not give way, in ns.
+    off_until_ns: u64,
 }
 
 impl Pulse {
@@ -37,8 +47,8 @@ impl Pulse {
         // A look long ago says nothing about now: a thread without work parks.
         let is_recent = now_ns.saturating_sub(self.looked_ns) < self.interval_ns.saturating_mul(4);
         self.looked_ns = now_ns;
-        let Some(beat) = source.heartbeat() else {
-            self.interval_ns = u64::MAX;
+        let Some(beat) = source.heartbeat_here() else {
+            self.interval_ns = SELDOM_NS;
             return;
         };
         let stands_still = std::mem::replace(&mut self.beat, beat) == beat;
@@ -47,19 +57,25 @@ impl Pulse {
             self.interval_ns = (2 * self.interval_ns).clamp(OFTEN_NS, SELDOM_NS);
             return;
         }
-        if !is_recent {
+        if !is_recent || now_ns < self.off_until_ns {
             return;
         }
         self.interval_ns = OFTEN_NS;
         self.still += 1;
-        if self.still == 1 {
+        source.share_cpu();
+        let mut sleep_ns = 0;
+        if self.still <= YIELDS {
             // Enough if it waits for this CPU.
             std::thread::yield_now();
         } else {
-            let sleep_ns = FIRST_SLEEP_NS << (self.still - 2).min(6);
-            source.sleep_ns(sleep_ns.min(LONGEST_SLEEP_NS));
+            sleep_ns = FIRST_SLEEP_NS << (self.still - YIELDS - 1).min(6);
+            sleep_ns = sleep_ns.min(LONGEST_SLEEP_NS);
+            source.sleep_ns(sleep_ns);
         }
         self.looked_ns = source.now_ns().max(now_ns);
+        if self.looked_ns - now_ns > sleep_ns + THIRD_NS {
+            (self.off_until_ns, self.interval_ns) = (self.looked_ns + OFF_NS, SELDOM_NS);
+        }
     }
 }
 
@@ -103,7 +119,7 @@ mod tests {
             false
         }
 
-        fn heartbeat(&self) -> Option<u64> {
+        fn heartbeat_here(&self) -> Option<u64> {
             self.beat
         }
     }
@@ -136,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn other_devices_are_asked_once() {
+    fn other_devices_are_asked_seldom() {
         let (mut pulse, mut device) = (Pulse::default(), Device::default());
         spin(&mut pulse, &mut device, 1_000, 100_000, 1);
-        assert_eq!((pulse.interval_ns, device.slept_ns.get()), (u64::MAX, 0));
+        assert_eq!((pulse.interval_ns, device.slept_ns.get()), (SELDOM_NS, 0));
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use meantime_spec::regs::DOORBELLS;
-use meantime_spec::seam::{DmaRegion, Doorbells, SOFT_DSTRD, SeamError, SoftPort};
+use meantime_spec::seam::{DmaRegion, Doorbells, Heartbeat, SOFT_DSTRD, SeamError, SoftPort};
 
 use super::clock::Clock;
 use super::event::EventFd;
@@ -156,7 +156,11 @@ unsafe impl Transport for SoftTransport {
         self.clock.clone()
     }
 
-    fn heartbeat(&self) -> Option<u64> {
+    fn heartbeat(&self) -> Option<Heartbeat> {
         self.port.heartbeat()
+    }
+
+    fn share_cpu(&self) {
+        self.port.share_cpu();
     }
 }

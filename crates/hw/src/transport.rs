@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Result;
+use meantime_spec::seam::Heartbeat;
+
 use super::clock::Clock;
 use super::event::EventFd;
 use super::mmio::Doorbell;
@@ -164,11 +166,14 @@ pub unsafe trait Transport: DmaMap {
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
     /// the device. Harmless if repeated. A transport without a device to give back does nothing.
     fn release(&self) {}
-    /// A number that grows as long as the device's thread runs and has work; `None`: it has none, or
-    /// that is not known. Not for the fast path: it takes a cache line from that thread.
-    fn heartbeat(&self) -> Option<u64> {
+    /// The state of the device's thread; `None`: it has none, or that is not known. Not for the fast
+    /// path: it takes a cache line from that thread.
+    fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
+    /// This thread has seen the device's stand still, on the same CPU: for a while that yields it
+    /// when it has nothing to do.
+    fn share_cpu(&self) {}
     /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
     /// then shadow doorbells pay off.
     fn has_slow_doorbells(&self) -> bool {

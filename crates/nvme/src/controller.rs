@@ -7,6 +7,7 @@ use meantime_spec::features::Arbitration;
 use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
+use meantime_spec::seam::Heartbeat;
 use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
@@ -262,8 +263,13 @@ impl Controller {
     }
 
     /// See [`Transport::heartbeat`](meantime_hw::transport::Transport::heartbeat).
-    pub fn heartbeat(&self) -> Option<u64> {
+    pub fn heartbeat(&self) -> Option<Heartbeat> {
         self.registers.transport().heartbeat()
+    }
+
+    /// See [`Transport::share_cpu`](meantime_hw::transport::Transport::share_cpu).
+    pub fn share_cpu(&self) {
+        self.registers.transport().share_cpu();
     }
 
     /// The clock of this device's times.

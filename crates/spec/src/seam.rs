@@ -344,14 +344,26 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn stepping(&self) -> Option<Arc<dyn Stepping>> {
         None
     }
-    /// A number that grows as long as the SSD's thread runs and has work; `None`: unknown.
-    fn heartbeat(&self) -> Option<u64> {
+    /// The state of the SSD's thread; `None`: it has none, or that is not known.
+    fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
+    /// The driver's thread has seen the SSD's stand still, on the same CPU. For a while the
+    /// SSD's yields it whenever it has nothing to do, instead of spinning.
+    fn share_cpu(&self) {}
     /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ define its uses.
     fn controller_memory(&self) -> Option<ControllerMemory> {
         None
     }
+}
+
+/// The state of an SSD's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Grows as long as the thread runs and has work.
+    pub turns: u64,
+    /// The CPU on which it last ran.
+    pub cpu: u32,
 }
 
 /// An SSD without a thread, in real time: it works when a driver that waits for it says so.

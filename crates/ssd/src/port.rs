@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::seam::{
-    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, Stepping, VirtualClock,
+    ControllerMemory, DmaRegion, Doorbells, Heartbeat, Interrupt, SeamError, SoftPort, Stepping,
+    VirtualClock,
 };
 
 use crate::controller::{Controller, RegisterFile};
@@ -59,10 +60,13 @@ pub(crate) trait Runner: Send + Sync + 'static {
         None
     }
 
-    /// How often the thread has looked for work, if there is one.
-    fn heartbeat(&self) -> Option<u64> {
+    /// The state of the thread, if there is one.
+    fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
+
+    /// The thread, if there is one, yields for a while when it has nothing to do.
+    fn share_cpu(&self) {}
 
     /// Wakes the thread, if there is one.
     fn wake(&self) {}
@@ -126,8 +130,12 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
         self.0.stepping()
     }
 
-    fn heartbeat(&self) -> Option<u64> {
+    fn heartbeat(&self) -> Option<Heartbeat> {
         self.0.heartbeat()
+    }
+
+    fn share_cpu(&self) {
+        self.0.share_cpu();
     }
 
     fn controller_memory(&self) -> Option<ControllerMemory> {

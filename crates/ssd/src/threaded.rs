@@ -1,13 +1,14 @@
 //! The SSD on its own thread, in real time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{SeamError, SoftPort, VirtualClock};
+use meantime_spec::seam::{Heartbeat, SeamError, SoftPort, VirtualClock};
+use rustix::thread::sched_getcpu;
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
@@ -265,8 +266,13 @@ impl Runner for Threaded {
         None
     }
 
-    fn heartbeat(&self) -> Option<u64> {
-        Some(self.beat.0.load(Ordering::Relaxed))
+    fn heartbeat(&self) -> Option<Heartbeat> {
+        let turns = self.beat.turns.load(Ordering::Relaxed);
+        Some(Heartbeat { turns, cpu: self.beat.cpu.load(Ordering::Relaxed) })
+    }
+
+    fn share_cpu(&self) {
+        self.beat.yields.store(YIELDS, Ordering::Relaxed);
     }
 
     fn wake(&self) {
@@ -280,10 +286,49 @@ impl Runner for Threaded {
     }
 }
 
-/// The thread's turns so far, in a cache line of their own: hardly anyone reads it.
+/// A yield that takes longer was used by a third thread.
+const THIRD: Duration = Duration::from_micros(200);
+/// Turns between two looks at which CPU the thread is on.
+const TURNS_PER_CPU: u64 = 64;
+/// Turns without work in which the thread yields its CPU, once a driver has asked for that.
+const YIELDS: u64 = 10_000;
+
+/// What a driver and the thread tell each other of their CPUs, in a cache line of its own: hardly
+/// any driver uses it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Beat(AtomicU64);
+struct Beat {
+    /// The thread's turns so far, and the CPU on which it did the last one.
+    turns: AtomicU64,
+    cpu: AtomicU32,
+    /// The number of turns in which it is still to yield.
+    yields: AtomicU64,
+}
+
+impl Beat {
+    /// Begins a turn.
+    #[inline(always)]
+    fn begin(&self, turn: u64) {
+        self.turns.store(turn, Ordering::Relaxed);
+        if turn.is_multiple_of(TURNS_PER_CPU) {
+            self.cpu.store(sched_getcpu() as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Yields the CPU if a driver may wait for it.
+    #[inline(always)]
+    fn yield_if_shared(&self) {
+        let left = self.yields.load(Ordering::Relaxed);
+        if left > 0 {
+            let since = Instant::now();
+            std::thread::yield_now();
+            // A third thread would be helped more. (A request that comes in between is lost; the
+            // driver asks again.)
+            let left = if since.elapsed() < THIRD { left - 1 } else { 0 };
+            self.yields.store(left, Ordering::Relaxed);
+        }
+    }
+}
 
 struct CloseOnDrop {
     mailbox: Arc<Mailbox>,
@@ -317,7 +362,7 @@ impl<C: Clock> Worker<C> {
         let (beat, mut turns) = (Arc::clone(&self.beat), 0u64);
         loop {
             turns += 1;
-            beat.0.store(turns, Ordering::Relaxed);
+            beat.begin(turns);
             if self.mailbox.is_waiting() {
                 if !self.answer_all() {
                     return;
@@ -326,12 +371,16 @@ impl<C: Clock> Worker<C> {
                 self.nap = FIRST_NAP;
             }
             match self.controller.turn(&self.clock) {
-                Turn::Worked | Turn::Waiting => {
+                turn @ (Turn::Worked | Turn::Waiting) => {
                     idle_turns = 0;
                     idle_since_ns = None;
                     self.nap = FIRST_NAP;
+                    if turn == Turn::Waiting {
+                        beat.yield_if_shared();
+                    }
                 }
                 turn => {
+                    beat.yield_if_shared();
                     idle_turns += 1;
                     if idle_turns < IDLE_TURNS {
                         continue;

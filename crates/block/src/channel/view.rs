@@ -8,6 +8,7 @@ use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_hw::cpu;
 use meantime_nvme::{IoQueue, NamespaceInfo};
+use rustix::thread::sched_getcpu;
 
 /// A channel's queues and requests, lent to its waiter, with the probe of the wait.
 pub(super) struct Parts<'p, P> {
@@ -112,6 +113,12 @@ pub(super) struct View<'a, P> {
     pub(super) probe: &'a P,
 }
 
+/// The turns of the device's thread, if that last ran on this thread's CPU.
+fn heartbeat_here(pair: &IoQueue) -> Option<u64> {
+    let beat = pair.controller().heartbeat()?;
+    (beat.cpu as usize == sched_getcpu()).then_some(beat.turns)
+}
+
 /// The result of a tick: a probe that stops the wait counts as an ended command.
 fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
     if ended == 0 && probe.stops() { 1 } else { ended }
@@ -166,8 +173,12 @@ impl<P: Probe> Source for View<'_, P> {
         if self.pair.clock().is_real() { thread_cpu_ns() } else { 0 }
     }
 
-    fn heartbeat(&self) -> Option<u64> {
-        self.pair.controller().heartbeat()
+    fn heartbeat_here(&self) -> Option<u64> {
+        heartbeat_here(self.pair)
+    }
+
+    fn share_cpu(&self) {
+        self.pair.controller().share_cpu();
     }
 }
 
@@ -214,7 +225,11 @@ impl<P: Probe> Source for Both<'_, P> {
         false
     }
 
-    fn heartbeat(&self) -> Option<u64> {
-        self.polled.controller().heartbeat()
+    fn heartbeat_here(&self) -> Option<u64> {
+        heartbeat_here(self.polled)
+    }
+
+    fn share_cpu(&self) {
+        self.polled.controller().share_cpu();
     }
 }

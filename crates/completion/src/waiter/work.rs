@@ -373,7 +373,11 @@ impl<S: Source> Source for WithWork<'_, S> {
         self.source.cpu_ns()
     }
 
-    fn heartbeat(&self) -> Option<u64> {
-        self.source.heartbeat()
+    fn heartbeat_here(&self) -> Option<u64> {
+        self.source.heartbeat_here()
+    }
+
+    fn share_cpu(&self) {
+        self.source.share_cpu();
     }
 }
