@@ -478,6 +478,9 @@ impl BlockChannel for NvmeChannel {
         if self.table.active() == before && before > 0 {
             self.tick();
         }
+        if self.table.active() != before {
+            self.waiter.forget_looks();
+        }
         before - self.table.active()
     }
 
@@ -491,6 +494,9 @@ impl BlockChannel for NvmeChannel {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        if self.clock().steps_device() {
+            return None;
+        }
         Some(self.interrupt.as_ref()?.pair.event()?.with_descriptor().ok()?.as_fd())
     }
 
@@ -554,6 +560,10 @@ impl BlockChannel for NvmeChannel {
     }
 
     fn event(&self) -> Option<EventFd> {
+        if self.clock().steps_device() {
+            // Nothing signals it while nobody runs the device.
+            return None;
+        }
         let event = self.interrupt.as_ref()?.pair.event()?;
         // Event loops call this: an event without a descriptor is of no use to them.
         event.with_descriptor().ok().cloned()

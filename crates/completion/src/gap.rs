@@ -481,6 +481,11 @@ impl Gap {
         }
     }
 
+    /// Forgets looks in vain: the wait has ended otherwise.
+    pub(crate) fn forget_looks(&mut self) {
+        self.vain_ns = [0; 2];
+    }
+
     /// Notes that the spin budget ran out in a wait by looks from outside.
     pub(crate) fn note_fallback(&mut self) {
         self.counters.fallbacks += 1;

@@ -242,6 +242,11 @@ impl Clock {
         }
     }
 
+    /// Whether a device does something only while this clock is read or slept by.
+    pub fn steps_device(&self) -> bool {
+        matches!(self.0, Source::Stepping(_))
+    }
+
     /// The time until a device that is run by this clock has something to do, in ns; `None`: it
     /// has nothing, or runs by itself. Who sleeps otherwise than by this clock wakes up then.
     pub fn idle_for_ns(&self) -> Option<u64> {

@@ -6,7 +6,7 @@ use meantime_spec::seam::{SeamError, SoftPort, Stepping, VirtualClock};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
-use crate::controller::Controller;
+use crate::controller::{Controller, Turn};
 use crate::counters::Counters;
 use crate::error::SsdError;
 use crate::medium::Medium;
@@ -14,8 +14,10 @@ use crate::port::{Port, Runner, Shared};
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
-/// Turns between two checks of every doorbell.
-const INSPECT_TURNS: u32 = 64;
+/// Steps between two checks of every doorbell.
+const INSPECT_STEPS: u32 = 64;
+/// The most turns of one step.
+const TURNS_PER_STEP: u32 = 16;
 
 /// A software SSD that a waiting driver runs, between its looks. For a process with one CPU, where
 /// a thread of its own would share it with the driver. Cloning gives another handle to the same
@@ -33,7 +35,7 @@ struct Inline<C> {
 struct State<C> {
     controller: Controller,
     clock: C,
-    turns: u32,
+    steps: u32,
 }
 
 impl<C: Clock> InlineSsd<C> {
@@ -45,7 +47,7 @@ impl<C: Clock> InlineSsd<C> {
         check_medium(&config, &medium)?;
         let controller = Controller::new(config, medium);
         let shared = Shared::of(&controller);
-        let state = Mutex::new(State { controller, clock, turns: 0 });
+        let state = Mutex::new(State { controller, clock, steps: 0 });
         Ok(Self(Arc::new(Inline { shared, state })))
     }
 
@@ -83,13 +85,18 @@ impl<C: Clock> Stepping for Inline<C> {
             // Another thread runs it.
             Err(TryLockError::WouldBlock) => return,
         };
-        let State { controller, clock, turns } = &mut *state;
-        *turns = turns.wrapping_add(1);
+        let State { controller, clock, steps } = &mut *state;
+        *steps = steps.wrapping_add(1);
         controller.begin_turn();
-        if turns.is_multiple_of(INSPECT_TURNS) {
+        if steps.is_multiple_of(INSPECT_STEPS) {
             controller.inspect(clock.now_ns());
         }
-        controller.turn(clock);
+        // One turn fetches no more than a burst.
+        for _ in 0..TURNS_PER_STEP {
+            if controller.turn(clock) != Turn::Worked {
+                break;
+            }
+        }
     }
 
     fn idle_for_ns(&self) -> Option<u64> {

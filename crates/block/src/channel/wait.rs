@@ -8,6 +8,10 @@ use meantime_completion::{Away, Policy};
 use meantime_hw::EventFd;
 use meantime_nvme::Op;
 
+/// A device that is run by its clock is looked at this soon, in ns, if it has not fetched what is in
+/// flight.
+const UNFETCHED_NS: u64 = 20_000;
+
 impl NvmeChannel {
     /// Looks at the polled queue for a while for the end of `slot`. True if it ended.
     #[inline(always)]
@@ -143,20 +147,22 @@ impl NvmeChannel {
         }
         self.learn();
         if self.table.has_done() {
+            self.waiter.forget_looks();
             return Rest::NONE;
         }
         let now_ns = self.clock().now_ns();
         self.show(now_ns);
         let rest = self.with_waiter(&(), |waiter, parts| waiter.rest(parts, now_ns));
-        if !self.clock().is_real() {
+        if rest.waits && !self.clock().is_real() {
             // Virtual time passes while it is looked at, not while the thread sleeps.
             return Rest { until_ns: 0, ..rest };
         }
-        // A device that is run by its clock does nothing while the thread sleeps otherwise.
-        match self.clock().idle_for_ns() {
-            Some(idle_ns) => Rest { until_ns: rest.until_ns.min(now_ns + idle_ns), ..rest },
-            None => rest,
+        if rest.waits && self.clock().steps_device() {
+            // It does nothing while the thread sleeps otherwise than by its clock.
+            let idle_ns = self.clock().idle_for_ns().unwrap_or(UNFETCHED_NS);
+            return Rest { until_ns: rest.until_ns.min(now_ns + idle_ns), ..rest };
         }
+        rest
     }
 
     /// Starts timing `slot`, whose command has been sent and is waited for by `policy`.

@@ -1,11 +1,11 @@
 //! How an executor waits on several channels: as a [`PollGroup`](crate::PollGroup) does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::super::futures::Driver;
-use super::super::group::GroupSleep;
+use super::super::group::{GroupSleep, SMALL_NS};
 use super::super::request::BlockChannel;
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_hw::EventFd;
@@ -14,7 +14,13 @@ use meantime_hw::EventFd;
 pub(super) struct Drivers<C: BlockChannel> {
     drivers: Vec<Driver<C>>,
     waits: RefCell<Waits>,
+    /// Counts looks, and turns at running work.
+    looks: Cell<u32>,
+    turns: Cell<usize>,
 }
+
+/// Looks between two at the overdue work of channels without requests.
+const LOOKS_PER_WORK: u32 = 32;
 
 #[derive(Default)]
 struct Waits {
@@ -34,7 +40,7 @@ impl<C: BlockChannel> Drivers<C> {
         if drivers.len() > 1 {
             waits.interrupts = drivers.iter().map(Driver::descriptor).collect();
         }
-        Self { drivers, waits: RefCell::new(waits) }
+        Self { drivers, waits: RefCell::new(waits), looks: Cell::new(0), turns: Cell::new(0) }
     }
 
     pub(super) fn all(&self) -> &[Driver<C>] {
@@ -59,12 +65,21 @@ impl<C: BlockChannel> Drivers<C> {
     /// Looks at every channel with requests.
     #[inline(always)]
     pub(super) fn process(&self) {
+        if let Some(driver) = self.only() {
+            driver.process();
+            return;
+        }
+        self.looks.set(self.looks.get().wrapping_add(1));
+        let works = self.looks.get().is_multiple_of(LOOKS_PER_WORK);
         for driver in &self.drivers {
-            if self.drivers.len() == 1 || driver.in_flight() > 0 {
+            if driver.in_flight() > 0 {
                 driver.process();
             } else {
                 // Of a request that ended when it was sent.
                 driver.deliver();
+                if works && has_work(driver) {
+                    driver.run_fitting(0);
+                }
             }
         }
     }
@@ -81,13 +96,20 @@ impl<C: BlockChannel> Drivers<C> {
 
     /// The time left before a request of any channel may be complete, in ns; `None` if unknown.
     pub(super) fn gap_left_ns(&self) -> Option<u64> {
-        let mut lefts = self.drivers.iter().map(Driver::gap_left_ns);
-        lefts.try_fold(u64::MAX, |least, left| Some(least.min(left?)))
+        let mut least_ns = Some(u64::MAX);
+        for driver in &self.drivers {
+            // All are asked, so that all begin to find out.
+            least_ns = driver.gap_left_ns().zip(least_ns).map(|(left, least)| left.min(least));
+        }
+        least_ns
     }
 
     /// Runs a piece of deferred work, if there is one.
     pub(super) fn run_piece(&self) -> bool {
-        self.drivers.iter().any(Driver::run_piece)
+        let first = self.turns.get();
+        self.turns.set(first.wrapping_add(1));
+        let count = self.drivers.len();
+        (0..count).any(|n| self.drivers[(first % count + n) % count].run_piece())
     }
 
     /// Waits until a request of any channel has ended, or `stop`. A thread that makes it true
@@ -136,7 +158,7 @@ impl<C: BlockChannel> Drivers<C> {
     /// Runs a piece of deferred work that is overdue, or fits before any request may be complete.
     /// The channels take turns.
     fn runs_a_piece(&self, busy: &mut [usize]) -> bool {
-        for left_ns in [0, self.gap_left_ns().unwrap_or(0)] {
+        for left_ns in [0, self.gap_left_ns().unwrap_or(SMALL_NS)] {
             for n in 0..busy.len() {
                 let driver = &self.drivers[busy[n]];
                 if has_work(driver) && driver.run_fitting(left_ns) {

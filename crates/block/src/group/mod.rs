@@ -19,6 +19,8 @@ pub use watch::{GroupWaker, NoWatch, Watch};
 const RESULTS_IN_A_ROW: u32 = 32;
 /// Between two checks of the descriptors while the thread is awake, in ns: each is a system call.
 const DESCRIPTORS_NS: u64 = 20_000;
+/// The largest piece of work that runs when it is not known how long the devices take, in ns.
+pub(super) const SMALL_NS: u64 = 1_000;
 
 /// Waits on any number of channels, of several devices, each with its own policy; and on memory
 /// that others change, on descriptors, and on other threads.
@@ -306,13 +308,19 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         ended > 0 || self.sleep.is_woken() || self.watches.iter_mut().any(Watch::look)
     }
 
-    /// Looks at everything, deadlines and descriptors too, which many results may have kept it
-    /// from.
+    /// Looks at everything, also at deadlines, descriptors and overdue work, which many results may
+    /// have kept it from.
     #[cold]
     fn look_at_all(&mut self) {
         self.results_in_a_row = 0;
         for at in &self.busy {
-            self.channels.at(*at).channel.poll();
+            let channel = &mut self.channels.at(*at).channel;
+            channel.poll();
+            if channel.deferred() > 0 {
+                channel.wake_for_deferred(self.sleep.work_waker());
+                // What is overdue.
+                channel.run_piece(0);
+            }
         }
         self.check_descriptors();
     }
@@ -358,7 +366,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         let Self { channels, busy, sleep, .. } = self;
         let mut left_ns = u64::MAX;
         for at in busy.iter() {
-            left_ns = left_ns.min(channels.at(*at).channel.gap_left_ns().unwrap_or(0));
+            left_ns = left_ns.min(channels.at(*at).channel.gap_left_ns().unwrap_or(SMALL_NS));
         }
         for left_ns in [0, left_ns] {
             for n in 0..busy.len() {

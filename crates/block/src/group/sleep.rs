@@ -166,6 +166,9 @@ impl GroupSleep {
             .chain(channels);
         let mut fds: Vec<PollFd<'_>> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        if fds.is_empty() && self.until_ns == u64::MAX {
+            self.limit();
+        }
         let takes_cpu = self.now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
         if takes_cpu {
             self.cpu_taken_ns = self.now_ns;

@@ -348,10 +348,12 @@ impl Adaptive {
         let sleeps = usual.stages().first().is_some_and(|stage| stage.from_ns == 0);
         if entry.made && sleeps {
             self.wake.pays(now_ns);
-        } else if entry.made && self.wake.is_due(now_ns) {
-            // Only a sleep shows whether sleeping has become cheaper.
-            let until_ns = (model.soonest_ns / 2).max(1_000) as u32;
-            return Plan::of(&[Stage { from_ns: 0, until_ns }]);
+        } else if entry.made {
+            let sleep_ns = (model.soonest_ns / 2).max(1_000);
+            if self.wake.is_due(now_ns, sleep_ns) {
+                // Only a sleep shows whether sleeping has become cheaper.
+                return Plan::of(&[Stage { from_ns: 0, until_ns: sleep_ns as u32 }]);
+            }
         }
         if entry.made
             && (entry.price == price

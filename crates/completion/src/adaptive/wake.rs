@@ -166,8 +166,8 @@ pub struct WakeCost {
     asked: u32,
     probe_after_ns: u64,
     probe_after_ios: u32,
-    /// Whether the next sleep is one of them.
-    probing: bool,
+    /// The length of the next of them, in ns, once it is planned; 0: none is.
+    probe_ns: u64,
 }
 
 fn length_of(sleep_ns: u64) -> usize {
@@ -197,7 +197,7 @@ impl WakeCost {
             asked: 0,
             probe_after_ns: FIRST_PROBE_NS,
             probe_after_ios: FIRST_PROBE_IOS,
-            probing: false,
+            probe_ns: 0,
         }
     }
 
@@ -232,7 +232,13 @@ impl WakeCost {
     /// Records a sleep.
     #[inline]
     pub fn record(&mut self, wake: Wake) {
-        let weight = if std::mem::take(&mut self.probing) { PROBE_WEIGHT } else { 1 };
+        // The planned one, and no other sleep.
+        let is_probe =
+            self.probe_ns > 0 && (self.probe_ns / 2..=self.probe_ns).contains(&wake.slept_ns);
+        let weight = if is_probe { PROBE_WEIGHT } else { 1 };
+        if is_probe {
+            self.probe_ns = 0;
+        }
         if wake.cpu_ns > 0 {
             // A preemption is not part of a sleep's cost.
             let (most, part) = if weight > 1 { (1.5, 0.5) } else { (3.0, 0.125) };
@@ -245,14 +251,14 @@ impl WakeCost {
     }
 
     /// Whether to sleep only to measure that: none pays, and the last one is long ago, both in time
-    /// and in calls of this function.
+    /// and in calls of this function. It would be one of `sleep_ns`.
     #[inline]
-    pub fn is_due(&mut self, now_ns: u64) -> bool {
+    pub fn is_due(&mut self, now_ns: u64, sleep_ns: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
         let due = self.asked > self.probe_after_ios
             && now_ns.saturating_sub(self.probed_ns) > self.probe_after_ns;
         if due {
-            (self.probed_ns, self.asked, self.probing) = (now_ns, 0, true);
+            (self.probed_ns, self.asked, self.probe_ns) = (now_ns, 0, sleep_ns);
             self.probe_after_ns = (2 * self.probe_after_ns).min(LAST_PROBE_NS);
             self.probe_after_ios = (2 * self.probe_after_ios).min(LAST_PROBE_IOS);
         }
@@ -262,7 +268,7 @@ impl WakeCost {
     /// Notes that I/Os are slept for.
     #[inline]
     pub fn pays(&mut self, now_ns: u64) {
-        (self.probed_ns, self.asked) = (now_ns, 0);
+        (self.probed_ns, self.asked, self.probe_ns) = (now_ns, 0, 0);
         (self.probe_after_ns, self.probe_after_ios) = (FIRST_PROBE_NS, FIRST_PROBE_IOS);
     }
 
@@ -327,7 +333,7 @@ mod tests {
         let mut probes = Vec::new();
         for n in 1..1_000 {
             let now_ns = n * 1_000_000;
-            if wake.is_due(now_ns) {
+            if wake.is_due(now_ns, 40_000) {
                 probes.push(n);
                 wake.record(Wake { slept_ns: 40_000, late_ns: 13_000, cpu_ns: 12_000 });
             }
@@ -340,7 +346,7 @@ mod tests {
         assert!(wake.cpu_ns() < 16_000.0);
         assert_eq!(wake.groups(60_000)[3], 13_000.0);
         // In the long run seldom.
-        let seldom = (124..3_000).filter(|n| wake.is_due(n * 1_000_000)).count();
+        let seldom = (124..3_000).filter(|n| wake.is_due(n * 1_000_000, 40_000)).count();
         assert!((18..=23).contains(&seldom), "{seldom}");
     }
 

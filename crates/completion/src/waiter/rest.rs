@@ -65,10 +65,12 @@ impl Waiter {
         } else {
             self.gaps[0].looked_in_vain(now_ns);
         }
-        until_ns = until_ns.min(self.rest_of_polled(queues, now_ns));
-        if until_ns > now_ns && !self.looks.naps {
-            self.looks.spun_since_ns = now_ns;
+        let polled_ns = self.rest_of_polled(queues, now_ns);
+        if polled_ns > now_ns && polled_ns < u64::MAX && !self.looks.naps {
+            // The thread looks again from then on.
+            self.looks.spun_since_ns = polled_ns;
         }
+        until_ns = until_ns.min(polled_ns);
         Rest { until_ns, interrupt: queues.is_busy(true), waits: true }
     }
 
@@ -142,6 +144,17 @@ impl Waiter {
     pub fn looked_in_vain(&mut self, away: Away) {
         self.gaps[0].back_in_vain(away);
         self.work.forget_piece();
+    }
+
+    /// Commands have ended otherwise than by a look: the next wait has nothing to do with the looks
+    /// before.
+    #[inline(always)]
+    pub fn forget_looks(&mut self) {
+        if self.looks.since_ns != 0 {
+            self.looks = Looks::default();
+            self.gaps[0].forget_looks();
+            self.work.forget_piece();
+        }
     }
 
     /// Records the times of the requests that a look has found ended. `away`: what the thread did
