@@ -1,16 +1,16 @@
 //! Waking a thread that may be about to sleep, from others.
 
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Tells one thread that there is something for it, and wakes it if it sleeps.
 ///
-/// Dekker's pattern: the sleeper stores `asleep` before it loads `raised`, the others store
-/// `raised` before they load `asleep`. So one of them sees the other's store: either the sleeper
-/// does not sleep, or it is signalled.
+/// Dekker's pattern: the sleeper stores `asleep`, executes a full fence and loads `raised`; the
+/// others store `raised`, execute a full fence and load `asleep`. Whichever fence is second sees the
+/// other's store: either the sleeper does not sleep, or it is signalled.
 #[derive(Debug, Default)]
 pub struct Alert {
     raised: AtomicBool,
@@ -21,8 +21,10 @@ impl Alert {
     /// Tells the thread that there is something. Calls `signal`, which must end its sleep, or the
     /// next one if that has not begun, only if the thread sleeps or is about to.
     pub fn raise(&self, signal: impl FnOnce()) {
-        self.raised.store(true, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+        // A swap, not a store, which would hide what another thread has released by its own.
+        self.raised.swap(true, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             signal();
         }
     }
@@ -36,13 +38,15 @@ impl Alert {
     /// Whether there was something. What the others stored before they told so is visible then.
     #[inline(always)]
     pub fn take(&self) -> bool {
-        self.is_raised() && self.raised.swap(false, Ordering::SeqCst)
+        self.is_raised() && self.raised.swap(false, Ordering::AcqRel)
     }
 
     /// Calls `sleep` unless there is something.
     pub fn sleep(&self, sleep: impl FnOnce()) {
-        self.asleep.store(true, Ordering::SeqCst);
-        if !self.raised.load(Ordering::SeqCst) {
+        // A swap, so that what another thread has swapped in comes before, also for loom.
+        self.asleep.swap(true, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        if !self.raised.load(Ordering::Relaxed) {
             sleep();
         }
         self.asleep.store(false, Ordering::Relaxed);

@@ -90,7 +90,7 @@ impl Auto {
     }
 
     /// The number of changes.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }

@@ -289,7 +289,7 @@ impl Runner for Threaded {
 /// A yield that takes longer was used by a third thread.
 const THIRD: Duration = Duration::from_micros(200);
 /// Turns between two looks at which CPU the thread is on.
-const TURNS_PER_CPU: u64 = 64;
+const TURNS_PER_CPU: u64 = 1_024;
 /// Turns without work in which the thread yields its CPU, once a driver has asked for that.
 const YIELDS: u64 = 10_000;
 
