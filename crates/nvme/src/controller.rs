@@ -262,12 +262,12 @@ impl Controller {
         &self.heap
     }
 
-    /// See [`Transport::heartbeat`](meantime_hw::transport::Transport::heartbeat).
+    /// See [`Transport::heartbeat`].
     pub fn heartbeat(&self) -> Option<Heartbeat> {
         self.registers.transport().heartbeat()
     }
 
-    /// See [`Transport::share_cpu`](meantime_hw::transport::Transport::share_cpu).
+    /// See [`Transport::share_cpu`].
     pub fn share_cpu(&self) {
         self.registers.transport().share_cpu();
     }
