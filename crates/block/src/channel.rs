@@ -561,7 +561,7 @@ impl BlockChannel for NvmeChannel {
 
     fn event(&self) -> Option<EventFd> {
         if self.clock().steps_device() {
-            // Nothing signals it while nobody runs the device.
+            // The device signals only while a thread reads its clock; an event loop does not.
             return None;
         }
         let event = self.interrupt.as_ref()?.pair.event()?;

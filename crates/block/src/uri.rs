@@ -146,7 +146,7 @@ pub struct SoftUri {
     pub boundary_blocks: u16,
     /// The CPU of the SSD's thread.
     pub cpu: Option<usize>,
-    /// No thread: whoever waits for the SSD runs it.
+    /// The SSD has no thread: the threads that wait for it run it.
     pub inline: bool,
     /// Number of I/O queue pairs.
     pub queues: Option<u16>,

@@ -27,7 +27,7 @@ enum Source {
     Monotonic,
     /// A stepped device's clock, which moves when it is read.
     Virtual(Arc<dyn VirtualClock>),
-    /// The real time. Whoever reads it, or sleeps by it, runs the device.
+    /// The real time. A thread that reads this clock or sleeps by it runs the device.
     Stepping(Arc<(Clock, Arc<dyn Stepping>)>),
 }
 

@@ -1,4 +1,4 @@
-//! The SSD without a thread, in real time: whoever waits for it runs it.
+//! The SSD without a thread, in real time: the threads that wait for it run it.
 
 use std::sync::{Arc, Mutex, TryLockError};
 

@@ -491,7 +491,7 @@ fn deadlines_hold_in_an_executor_over_several_channels() {
     executor.block_on(read).map(|_| ()).expect_err("the command is lost");
 }
 
-/// A watch that stays changed keeps nobody from reaping.
+/// The group reaps completions although a watch stays changed.
 #[test]
 fn a_watch_that_stays_changed_starves_no_channel() {
     let counter = Arc::new(Counter {

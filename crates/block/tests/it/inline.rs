@@ -1,4 +1,4 @@
-//! A software SSD without a thread: whoever waits runs it.
+//! A software SSD without a thread: the threads that wait for it run it.
 
 use std::fs;
 use std::time::Duration;

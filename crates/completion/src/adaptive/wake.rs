@@ -27,7 +27,7 @@ const LAST_PROBE_NS: u64 = 100_000_000;
 /// as many each time, too.
 const FIRST_PROBE_IOS: u32 = 8;
 const LAST_PROBE_IOS: u32 = 128;
-/// Such a sleep counts as much as so many others: those before are old.
+/// A probe counts as much as this many other sleeps, since the remembered ones are old.
 const PROBE_WEIGHT: usize = 8;
 /// The lateness of interrupts is followed in steps of this part of it.
 const INTERRUPT_STEP: f32 = 1.0 / 16.0;
