@@ -585,7 +585,7 @@ impl BlockChannel for NvmeChannel {
         if policy.wants_interrupt() && self.interrupt.is_none() {
             return Err(SubmitError::NoInterrupt);
         }
-        if policy.may_interrupt() && self.interrupt.is_none() {
+        if policy.polls_instead() && self.interrupt.is_none() {
             tracing::warn!(
                 %policy,
                 "this channel has no queue with an interrupt: this policy polls instead"

@@ -233,11 +233,13 @@ impl BlockDevice for NvmeDevice {
         let interrupt = match queue.transpose() {
             // An interrupt is wanted but not required: goes without.
             Err(error) if !needed => {
-                tracing::warn!(
-                    %error,
-                    policy = %options.policy,
-                    "no queue with an interrupt: this policy polls instead"
-                );
+                if options.policy.polls_instead() {
+                    tracing::warn!(
+                        %error,
+                        policy = %options.policy,
+                        "no queue with an interrupt: this policy polls instead"
+                    );
+                }
                 None
             }
             queue => queue?,

@@ -137,7 +137,8 @@ pub enum WaitPlan {
     Poll,
     /// Sleep for this many ns, then spin.
     Sleep(u64),
-    /// Sleep as planned for an I/O submitted at `since_ns`, and spin between the sleeps.
+    /// Sleep as planned for an I/O submitted at `since_ns`, and spin between the sleeps. On a queue
+    /// with an interrupt that ends a sleep too.
     Planned {
         /// The sleeps.
         plan: Plan,
@@ -196,6 +197,8 @@ pub struct Waited {
     pub in_vain_at_ns: u64,
     /// Whether the completion came while the thread was blocked for the interrupt.
     pub blocked: bool,
+    /// Whether the interrupt ended a planned sleep.
+    pub cut_short: bool,
     /// Latest time at which the completion was found if the thread was not interrupted since, in ns
     /// of the source's clock; 0: it may have been there for long.
     exact_until_ns: u64,
@@ -301,7 +304,7 @@ impl Gap {
             WaitPlan::Poll => {}
             WaitPlan::Interrupt => {
                 let ended = source.reap();
-                return if ended > 0 { ended } else { self.wait_blocked(source) };
+                return if ended > 0 { ended } else { self.wait_blocked(source, None) };
             }
             WaitPlan::Sleep(ns) => self.sleep(source, ns),
             WaitPlan::Planned { plan, since_ns } => {
@@ -323,20 +326,23 @@ impl Gap {
         let mut stages = plan.stages().iter().peekable();
         loop {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
-            if let Some(stage) = stages.next_if(|stage| u64::from(stage.from_ns) <= elapsed_ns) {
-                let left_ns = u64::from(stage.until_ns)
-                    .saturating_sub(elapsed_ns)
-                    .min(source.tick_interval_ns());
+            if let Some(stage) = stages.peek().filter(|s| u64::from(s.from_ns) <= elapsed_ns) {
+                let left_ns = u64::from(stage.until_ns).saturating_sub(elapsed_ns);
                 if left_ns == 0 {
+                    stages.next();
                     continue;
                 }
                 self.waited.in_vain_at_ns = now_ns;
-                let woken_ns = self.sleep_until(source, now_ns, left_ns);
+                let left_ns = left_ns.min(source.tick_interval_ns());
+                let (woken_ns, is_over) = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
                     self.counters.oversleeps += 1;
                     self.waited.overslept = true;
                     return ended;
+                }
+                if is_over {
+                    stages.next();
                 }
                 let ended = source.tick(woken_ns);
                 if ended > 0 {
@@ -362,7 +368,7 @@ impl Gap {
                 || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
             if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
-                return self.wait_napping(source, since_ns);
+                return self.wait_blocked(source, Some(since_ns));
             }
             self.pulse.give_way(source, now_ns);
         }
@@ -384,35 +390,9 @@ impl Gap {
         self.waited.exact_until_ns = before_ns.saturating_add(rounds_ns);
     }
 
-    /// As [`Gap::wait_blocked`], for an I/O whose submission time is known: no nap is longer than a
-    /// small part of the time already passed.
-    #[inline(never)]
-    fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
-        loop {
-            let now_ns = source.now_ns();
-            let elapsed_ns = now_ns.saturating_sub(since_ns);
-            self.waited.in_vain_at_ns = now_ns;
-            let nap_ns = (elapsed_ns / NAP_SHARE)
-                .clamp(1_000, LONGEST_NAP_NS)
-                .min(source.tick_interval_ns());
-            self.counters.blocks += 1;
-            if !source.wait_interrupt(nap_ns) {
-                source.sleep_ns(nap_ns);
-            }
-            let mut ended = source.reap();
-            if ended == 0 {
-                let now_ns = source.now_ns();
-                ended = source.tick(now_ns);
-            }
-            if ended > 0 {
-                self.waited.overslept = true;
-                return ended;
-            }
-        }
-    }
-
-    /// Sleeps for `left_ns` from `now_ns` on. Returns when the thread ran again.
-    fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
+    /// Sleeps for `left_ns` from `now_ns` on, or until the queue's interrupt, if it has one. Returns
+    /// when the thread ran again, and whether the sleep was over by then.
+    fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> (u64, bool) {
         let takes_cpu = now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
         self.counters.sleeps += 1;
         let (mut now_ns, mut left_ns, mut used_ns) = (now_ns, left_ns, 0);
@@ -423,12 +403,20 @@ impl Gap {
             left_ns = left_ns.saturating_sub(read_ns - now_ns).max(1);
             now_ns = read_ns;
         }
-        source.sleep_ns(left_ns);
-        let woken_ns = source.now_ns();
-        let late_ns = woken_ns.saturating_sub(now_ns + left_ns);
+        let has_interrupt = source.wait_interrupt(left_ns);
+        if !has_interrupt {
+            source.sleep_ns(left_ns);
+        }
+        let (woken_ns, end_ns) = (source.now_ns(), now_ns + left_ns);
+        self.waited.cut_short = has_interrupt && woken_ns < end_ns;
+        let Some(late_ns) = woken_ns.checked_sub(end_ns) else { return (woken_ns, false) };
+        if has_interrupt {
+            // A completion before that would have woken the thread, about as late.
+            self.waited.in_vain_at_ns = now_ns.max(end_ns.saturating_sub(late_ns));
+        }
         let cpu_ns = if takes_cpu { source.cpu_ns() - used_ns } else { 0 };
         self.waited.add(Wake { slept_ns: left_ns, late_ns, cpu_ns });
-        woken_ns
+        (woken_ns, true)
     }
 
     /// Begins a wait by looks from outside; one before `now_ns` was in vain.
@@ -548,14 +536,15 @@ impl Gap {
             self.pulse.give_way(source, now_ns);
         }
         self.counters.fallbacks += 1;
-        self.wait_blocked(source)
+        self.wait_blocked(source, Some(start_ns))
     }
 
     /// Waits without using the CPU, in the order of ARCHITECTURE.md §5: look, then block, then look
-    /// again.
+    /// again. Without an interrupt it naps, never for more than a small part of the time since
+    /// `since_ns`; `None`: since now.
     #[inline(never)]
-    fn wait_blocked(&mut self, source: &mut impl Source) -> usize {
-        let mut nap_ns = 1_000;
+    fn wait_blocked(&mut self, source: &mut impl Source, since_ns: Option<u64>) -> usize {
+        let mut since_ns = since_ns;
         loop {
             let ended = source.reap();
             if ended > 0 {
@@ -565,18 +554,21 @@ impl Gap {
             self.counters.blocks += 1;
             self.waited.blocked = source.wait_interrupt(timeout_ns);
             if !self.waited.blocked {
+                let now_ns = source.now_ns();
+                self.waited.in_vain_at_ns = now_ns;
+                let passed_ns = now_ns.saturating_sub(*since_ns.get_or_insert(now_ns));
+                let nap_ns = (passed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS);
                 source.sleep_ns(nap_ns.min(timeout_ns));
-                nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
             }
             // Reaps first: a tick checks deadlines, and must not find a command overdue that has
             // completed.
-            let ended = source.reap();
-            if ended > 0 {
-                return ended;
+            let mut ended = source.reap();
+            if ended == 0 {
+                let now_ns = source.now_ns();
+                ended = source.tick(now_ns);
             }
-            let now_ns = source.now_ns();
-            let ended = source.tick(now_ns);
             if ended > 0 {
+                self.waited.overslept = !self.waited.blocked;
                 return ended;
             }
         }

@@ -59,10 +59,14 @@ impl Learning {
 
     #[inline]
     fn adaptive(&mut self) -> &mut Adaptive {
-        let costs = &self.costs;
+        let (costs, can_interrupt) = (&self.costs, self.can_interrupt);
         self.adaptive.get_or_insert_with(|| {
             let costs = costs.clone().unwrap_or_else(|| SleepCosts::of_this_machine().clone());
-            Box::new(Adaptive::new(costs))
+            let mut adaptive = Adaptive::new(costs);
+            if can_interrupt {
+                adaptive.allow_interrupts();
+            }
+            Box::new(adaptive)
         })
     }
 
@@ -80,12 +84,27 @@ impl Learning {
         }
     }
 
-    /// Whether I/O of `policy` always goes to the polled queue, timed.
+    /// Whether all I/O of `policy` goes to the polled queue, timed.
     #[inline]
     pub(crate) fn polls(&self, policy: Policy) -> bool {
+        let ends_sleeps = || self.adaptive.as_ref().is_some_and(|adaptive| adaptive.ends_sleeps());
+        match policy {
+            Policy::Adaptive(_) => !ends_sleeps(),
+            Policy::Auto => match self.auto.mode() {
+                Mode::Poll => true,
+                Mode::Adaptive => !ends_sleeps(),
+                Mode::Interrupt => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether I/O of `policy` may be slept for by plan on the queue with an interrupt.
+    #[inline]
+    pub(crate) fn plans(&self, policy: Policy) -> bool {
         match policy {
             Policy::Adaptive(_) => true,
-            Policy::Auto => self.auto.mode() != Mode::Interrupt,
+            Policy::Auto => self.auto.mode() == Mode::Adaptive,
             _ => false,
         }
     }
@@ -136,6 +155,9 @@ impl Learning {
     /// Notes that there is a queue with an interrupt.
     pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.allow_interrupts();
+        }
     }
 
     /// Whether an I/O of `class` goes to the queue with an interrupt. Called at its submission, if
@@ -143,7 +165,12 @@ impl Learning {
     pub(crate) fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
-            Policy::Auto => self.auto.interrupts(class.depth() == 0),
+            Policy::Adaptive(goal) => self.adaptive().interrupts(goal, class),
+            Policy::Auto => {
+                self.auto.interrupts(class.depth() == 0)
+                    || self.auto.mode() == Mode::Adaptive
+                        && self.adaptive().interrupts(Goal::default(), class)
+            }
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
         }
     }
@@ -160,7 +187,7 @@ impl Learning {
             self.look(queues);
         }
         match policy {
-            _ if flight.interrupted => WaitPlan::Interrupt,
+            _ if flight.interrupted && !self.plans(policy) => WaitPlan::Interrupt,
             Policy::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),
             Policy::Auto if self.auto.mode() == Mode::Poll => WaitPlan::Poll,
@@ -191,12 +218,11 @@ impl Learning {
             _ => None,
         };
         if let Some(goal) = goal {
-            // An interrupt does not show when the I/O ended.
             let blocked = sample.interrupted && waited.is_some_and(|waited| waited.blocked);
-            let waited = waited.filter(|_| !sample.interrupted);
-            let Sample { class, device_ns, now_ns, .. } = *sample;
+            let by_plan = !sample.interrupted || self.plans(policy);
             let adaptive = self.adaptive();
-            adaptive.record(goal, class, device_ns, waited, now_ns, cpu_ns);
+            adaptive.record(goal, sample, by_plan, waited, cpu_ns);
+            let Sample { class, device_ns, .. } = *sample;
             if blocked {
                 adaptive.interrupted(class, device_ns);
             }
@@ -228,7 +254,8 @@ impl Learning {
 
     #[inline]
     fn planned(&mut self, goal: Goal, flight: &Flight) -> WaitPlan {
-        let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
+        let Flight { class, submitted_ns, interrupted, .. } = *flight;
+        let plan = self.adaptive().plan(goal, class, submitted_ns, interrupted);
         if plan.is_spin() {
             WaitPlan::Poll
         } else {

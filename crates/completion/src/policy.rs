@@ -82,10 +82,15 @@ impl Policy {
     #[inline(always)]
     pub fn may_interrupt(self) -> bool {
         match self {
-            Self::Interrupt | Self::Auto => true,
+            Self::Interrupt | Self::Adaptive(_) | Self::Auto => true,
             Self::Rule(rule) => rule.may_interrupt(),
             _ => false,
         }
+    }
+
+    /// Whether it blocks for some I/O, and polls for it where no queue has an interrupt vector.
+    pub fn polls_instead(self) -> bool {
+        self.may_interrupt() && !matches!(self, Self::Adaptive(_))
     }
 
     /// Whether the device time of every I/O is needed.

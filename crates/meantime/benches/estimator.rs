@@ -1,6 +1,7 @@
 //! The time that `adaptive` adds to an I/O: planning and recording, including renewed plans.
 
 use meantime_completion::adaptive::{Adaptive, SleepCosts};
+use meantime_completion::rule::Sample;
 use meantime_completion::{Class, Goal, Kind, Waited};
 use meantime_hw::Clock;
 use meantime_hw::clock::thread_cpu_ns;
@@ -30,10 +31,18 @@ fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
     let mut now_ns = 1_000_000_000;
     for io in &trace.ios {
         let class = Class::new(Kind::Read, io.bytes, 1);
-        std::hint::black_box(adaptive.plan(Goal::default(), class, now_ns));
+        std::hint::black_box(adaptive.plan(Goal::default(), class, now_ns, false));
         now_ns += io.device_ns;
-        let (goal, waited) = (Goal::default(), Some(&seen_as_it_came));
-        adaptive.record(goal, class, io.device_ns, waited, now_ns, thread_cpu_ns);
+        let sample = Sample {
+            class,
+            device_ns: io.device_ns,
+            slept_ns: 0,
+            overslept: false,
+            interrupted: false,
+            in_flight: 1,
+            now_ns,
+        };
+        adaptive.record(Goal::default(), &sample, true, Some(&seen_as_it_came), thread_cpu_ns);
     }
     (clock.now_ns() - start_ns) / trace.ios.len() as u64
 }

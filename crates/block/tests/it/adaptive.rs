@@ -8,10 +8,11 @@ use meantime_completion::{Goal, Policy};
 use meantime_ssd::{FaultPlan, Jitter, Model, SsdConfig};
 use meantime_testkit::rig::{MS, Rig, US, late, put, read_of, ssd, verify, write_of};
 
+/// A channel without an interrupt.
 fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
-    rig.device
-        .channel(&ChannelOptions { depth, policy, interrupt: None, ..ChannelOptions::default() })
-        .expect("a channel")
+    let interrupt = Some(false);
+    let options = ChannelOptions { depth, policy, interrupt, ..ChannelOptions::default() };
+    rig.device.channel(&options).expect("a channel")
 }
 
 /// A device that takes `ns` for everything.
@@ -76,6 +77,29 @@ fn a_device_that_becomes_faster_or_slower_is_followed() {
             "{first_ns} to {then_ns}: {slept_ns} of {took_ns}"
         );
     }
+}
+
+/// With an interrupt a sleep is over when the I/O is: the first one that is faster than it was
+/// expected to be is found as soon as any other.
+#[test]
+fn a_completion_ends_a_sleep() {
+    let rig = Rig::new(constant(10 * US));
+    let options = ChannelOptions { policy: Policy::ADAPTIVE, ..ChannelOptions::default() };
+    let mut channel = rig.device.channel(&options).expect("a channel");
+    rig.ssd.set_faults(late(50 * US));
+    reads(&rig, &mut channel, 1_000);
+    let waits = channel.counters().interrupt_waits;
+    assert!(waits.sleeps > 500 && waits.blocks == 0, "{waits:?}");
+    rig.ssd.set_faults(FaultPlan::NONE);
+    let (took_ns, _) = reads(&rig, &mut channel, 1);
+    assert!((10 * US..11 * US).contains(&took_ns), "{took_ns}");
+    // A channel without one sleeps on, once.
+    let mut polled = self::channel(&rig, 1, Policy::ADAPTIVE);
+    rig.ssd.set_faults(late(50 * US));
+    reads(&rig, &mut polled, 1_000);
+    rig.ssd.set_faults(FaultPlan::NONE);
+    let (took_ns, _) = reads(&rig, &mut polled, 1);
+    assert!(took_ns > 55 * US, "{took_ns}");
 }
 
 #[test]

@@ -10,9 +10,10 @@ use super::class::Class;
 use super::gap::Waited;
 use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
+use super::rule::Sample;
 use control::{Control, Ended};
 use planner::Planned;
-pub use planner::plan;
+pub use planner::{Costs, plan};
 use times::Times;
 pub use times::{MAX_POINTS, Support};
 pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
@@ -25,31 +26,38 @@ const GOALS: usize = 8;
 const PATIENCE_NS: u64 = 50_000;
 /// Shorter sleeps are not made.
 const SHORTEST_SLEEP_NS: u32 = 500;
+/// Nearly all I/O has ended at this quantile.
+const MOST: f32 = 0.9;
+/// The queue with an interrupt is used where it is better by this factor. It makes work for the
+/// kernel, and an I/O found by spinning leaves a signal to be read: this part of a sleep's CPU.
+const WORTH_INTERRUPT: f32 = 0.95;
+/// For sleeps of more than this many times its lateness it may also be worse by this factor: it
+/// bounds what a wrong estimate costs.
+const INSURED: f32 = 8.0;
+const INSURANCE: f32 = 1.05;
+const SIGNAL_CPU: f32 = 0.25;
+/// It is used only if the thread had at most one I/O in flight at this many submissions: to wait
+/// for both queues is to spin.
+const ALONE: u32 = 64;
 /// No class.
 const NONE: u8 = u8::MAX;
 
 /// Number of I/Os of a class before the first sleep.
 const FIRST_IOS: u32 = 4;
-/// Plans are renewed after 4, 8, 16 … up to this many I/Os; up to the second number where no sleep
-/// pays.
+/// Plans are renewed after 4, 8, 16 … up to this many I/Os.
 const REPLAN_IOS: u32 = 128;
-const REPLAN_SPIN_IOS: u32 = 1_024;
 /// Plans are also renewed when the price has changed by this factor.
 const REPRICED: f32 = 1.5;
 /// Where no sleep pays, one I/O in this many is timed.
 const SPIN_SAMPLE: u32 = 16;
 /// After this many oversleeps in a row, one I/O is woken for early, to measure its time.
 const EXPLORE_AFTER: u32 = 32;
-/// One I/O in this many is woken for early in any case, since an oversleep hides the time; fewer if
-/// that took more than this part of the CPU.
+/// One I/O in this many is woken for early in any case, since an oversleep hides the time.
 const EXPLORE_EVERY: u32 = 48;
-const EXPLORE_SHARE: f32 = 0.03;
-/// How often the known distribution within a range is not trusted, and a uniform one used instead;
-/// more often if the range is narrow.
-const DOUBT: f32 = 0.03;
-const DOUBT_NARROW: f32 = 0.5;
-/// A range is narrow if its width is below this part of its upper end.
-const NARROW: f32 = 0.7;
+/// The same for one that ends its sleep itself, which shows its time but for the wake-up's.
+const EXPLORE_INTERRUPTED: u32 = 192;
+/// How often the known distribution within a range is not trusted, and a uniform one used instead.
+const DOUBT: f32 = 0.05;
 /// Times beyond this quantile at either end are surprising.
 const SURPRISING: f32 = 0.02;
 /// This many surprises mean that the device has changed; each I/O without one removes an eighth.
@@ -72,7 +80,6 @@ struct Model {
     /// Number of consecutive I/Os woken for early in vain, plus one; 0: not exploring.
     exploring: u32,
     unexplored: u32,
-    explore_every: u32,
     surprise: f32,
     /// How often the times turned out to be others than before.
     changes: u32,
@@ -85,12 +92,38 @@ struct Model {
     class: Class,
 }
 
-/// A plan for one goal.
+/// How an I/O was found to have ended.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// Just when it did.
+    Exactly,
+    /// By the interrupt that ended a sleep: usually `late_ns` after it ended, and after `more_ns`.
+    Woken { late_ns: f32, more_ns: u64 },
+    /// Some time after `more_ns`; `overslept`: at the end of a sleep.
+    Within { more_ns: u64, overslept: bool },
+}
+
+/// The plans for one goal.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    planned: Planned,
+    /// On the polled queue.
+    polled: Planned,
+    /// On the queue with an interrupt, if that is better.
+    interrupted: Option<Planned>,
     price: f32,
     made: bool,
+}
+
+impl Entry {
+    /// The plan for an I/O on the queue with an interrupt, or on the polled one.
+    fn on(&self, interrupted: bool) -> &Planned {
+        self.interrupted.as_ref().filter(|_| interrupted).unwrap_or(&self.polled)
+    }
+
+    /// The plan for the better queue.
+    fn best(&self) -> &Planned {
+        self.on(true)
+    }
 }
 
 impl Model {
@@ -98,7 +131,6 @@ impl Model {
         Self {
             usual_ns: 0.0..f32::INFINITY,
             replan_after: FIRST_IOS,
-            explore_every: EXPLORE_EVERY,
             random: 0x9e37_79b9,
             class,
             ..Self::default()
@@ -118,30 +150,33 @@ impl Model {
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// Records an I/O that took `ns`; or, if not `exact`, at most that and more than `more_ns`.
-    /// Returns the estimated oversleep.
-    fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
+    /// Records an I/O that was found after `ns`, as `seen`. Returns the estimated oversleep.
+    fn observe(&mut self, ns: u64, seen: Seen) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
         self.recent += 1;
-        let at = ns as f32;
+        let (at, knows) = (ns as f32, self.seen > 2 * FIRST_IOS);
         let (mut surprising, mut late_ns) = (false, 0.0);
-        if exact {
+        if let Seen::Exactly = seen {
             self.times.exactly(ns);
-            surprising = self.seen > 2 * FIRST_IOS && !self.usual_ns.contains(&at);
+            surprising = knows && !self.usual_ns.contains(&at);
             (self.oversleeps_in_a_row, self.exploring) = (0, 0);
-        } else {
+        } else if let Seen::Woken { late_ns: by_ns, more_ns } = seen {
+            // The interrupt came when it ended.
+            let ended = (at - by_ns).max(more_ns as f32);
+            self.times.exactly(ended as u64);
+            surprising = knows && !self.usual_ns.contains(&ended);
+            late_ns = at - ended;
+            (self.oversleeps_in_a_row, self.exploring) = (0, 0);
+        } else if let Seen::Within { more_ns, overslept } = seen {
             let (more, random) = (more_ns as f32, self.random());
             if more_ns > self.soonest_ns {
                 // A look was in vain at a time when some I/Os have usually ended. Draws a time from
                 // the known ones in the range or, so that the estimate does not confirm itself, any
                 // time in it.
                 let known = self.support.draw_between_ns(more, at, random);
-                let doubt = if at - more < NARROW * at { DOUBT_NARROW } else { DOUBT };
-                let drawn = match known {
-                    Some(ns) if self.random() > doubt => ns,
-                    _ => more + random * (at - more),
-                };
+                let known = known.filter(|_| self.random() > DOUBT);
+                let drawn = known.unwrap_or(more + random * (at - more));
                 self.times.exactly(drawn as u64);
                 late_ns = at - drawn;
             } else {
@@ -150,10 +185,12 @@ impl Model {
             }
             if overslept {
                 self.oversleeps_in_a_row += 1;
-                if self.exploring > 0 {
+                if self.exploring > 0 && more_ns <= self.soonest_ns {
                     // Woken early, and still too late.
                     surprising = true;
                     self.exploring += 1;
+                } else {
+                    self.exploring = 0;
                 }
             }
         }
@@ -169,7 +206,10 @@ impl Model {
         } else {
             self.surprise = (self.surprise - 0.125).max(0.0);
         }
-        if overslept { late_ns } else { 0.0 }
+        match seen {
+            Seen::Within { overslept: false, .. } => 0.0,
+            _ => late_ns,
+        }
     }
 
     /// A random number from 0 to 1.
@@ -183,10 +223,11 @@ impl Model {
     }
 
     /// Whether to wake early for this I/O.
-    fn explores(&mut self) -> bool {
+    fn explores(&mut self, interrupted: bool) -> bool {
         if self.exploring == 0 {
             self.unexplored += 1;
-            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= self.explore_every {
+            let every = if interrupted { EXPLORE_INTERRUPTED } else { EXPLORE_EVERY };
+            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= every {
                 self.unexplored = 0;
                 self.exploring = 1;
             }
@@ -194,21 +235,20 @@ impl Model {
         self.exploring > 0
     }
 
-    /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O:
-    /// half as long after each failed attempt.
+    /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O: half
+    /// as long after each failed attempt.
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
-        if self.exploring > 3 {
-            return Plan::SPIN;
-        }
         let mut plan = Plan::SPIN;
-        if until_ns >= SHORTEST_SLEEP_NS as f32 {
+        if until_ns >= SHORTEST_SLEEP_NS as f32 && self.exploring <= 3 {
             plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
         }
-        let median_ns = self.support.quantile_ns(0.5) as u32;
-        for stage in usual.stages().iter().filter(|stage| stage.from_ns > median_ns) {
-            plan.push(*stage);
+        // What takes longer than nearly all others is slept for as usual.
+        let most_ns = self.support.quantile_ns(MOST) as u32;
+        for stage in usual.stages().iter().filter(|stage| stage.until_ns > most_ns) {
+            let from_ns = stage.from_ns.max(most_ns + most_ns / 64);
+            plan.push(Stage { from_ns, until_ns: stage.until_ns });
         }
         plan.with_patience_ns(usual.patience_ns())
     }
@@ -256,6 +296,11 @@ pub struct Adaptive {
     index: [u8; Class::COUNT],
     controls: Vec<Control>,
     last: usize,
+    /// Whether there is a queue with an interrupt, and whether a plan uses it.
+    can_interrupt: bool,
+    ends_sleeps: bool,
+    /// Number of submissions since one with others in flight.
+    alone: u32,
 }
 
 impl Adaptive {
@@ -268,7 +313,39 @@ impl Adaptive {
             index: [NONE; Class::COUNT],
             controls: Vec::with_capacity(GOALS),
             last: 0,
+            can_interrupt: false,
+            ends_sleeps: false,
+            alone: 0,
         }
+    }
+
+    /// Notes that there is a queue with an interrupt, which ends sleeps.
+    pub fn allow_interrupts(&mut self) {
+        self.can_interrupt = true;
+    }
+
+    /// Whether some I/O is to be sent to that queue.
+    #[inline]
+    pub fn ends_sleeps(&self) -> bool {
+        self.ends_sleeps
+    }
+
+    /// Whether an I/O of `class` is. Called at its submission.
+    pub fn interrupts(&mut self, goal: Goal, class: Class) -> bool {
+        if !self.ends_sleeps {
+            return false;
+        }
+        self.alone = if class.depth() == 0 { self.alone.saturating_add(1) } else { 0 };
+        if self.alone < ALONE {
+            return false;
+        }
+        let Some(control) = self.controls.iter().position(|control| control.goal() == goal) else {
+            return false;
+        };
+        let model = self.models.get(usize::from(self.index[class.index()]));
+        model.is_some_and(|model| {
+            model.plans[control].made && model.plans[control].interrupted.is_some()
+        })
     }
 
     fn control(&mut self, goal: Goal) -> usize {
@@ -316,30 +393,30 @@ impl Adaptive {
             return false;
         };
         let entry = &model.plans[control];
-        if !entry.made || !entry.planned.plan.is_spin() || model.replan_after < REPLAN_IOS {
+        if !entry.made || !entry.best().plan.is_spin() || model.replan_after < REPLAN_IOS {
             return false;
         }
         model.skipped += 1;
         !model.skipped.is_multiple_of(SPIN_SAMPLE)
     }
 
-    /// Returns the plan for an I/O of `class`. Called in its gap.
+    /// Returns the plan for an I/O of `class`, sent to the queue with an interrupt or to the polled
+    /// one. Called in its gap.
     #[inline]
-    pub fn plan(&mut self, goal: Goal, class: Class, now_ns: u64) -> Plan {
+    pub fn plan(&mut self, goal: Goal, class: Class, now_ns: u64, interrupted: bool) -> Plan {
         let control = self.control(goal);
         let at = self.model(class);
         self.last = at;
         let model = &mut self.models[at];
         if model.since_plan >= model.replan_after {
             model.refresh();
-            let limit = REPLAN_SPIN_IOS;
-            model.replan_after = (2 * model.replan_after).min(limit);
+            model.replan_after = (2 * model.replan_after).min(REPLAN_IOS);
         }
         if model.seen < FIRST_IOS || model.support.count == 0 {
             return Plan::SPIN;
         }
-        let usual = model.plans[control].planned.plan;
-        if model.plans[control].made && !usual.is_spin() && model.explores() {
+        let usual = model.plans[control].on(interrupted).plan;
+        if model.plans[control].made && !usual.is_spin() && model.explores(interrupted) {
             return model.early(self.wake.groups(model.soonest_ns), &usual);
         }
         let entry = &model.plans[control];
@@ -359,51 +436,59 @@ impl Adaptive {
             && (entry.price == price
                 || price / entry.price < REPRICED && entry.price / price < REPRICED)
         {
-            return entry.planned.plan;
+            return usual;
         }
-        self.make_plan(control, at, class)
+        self.make_plans(control, at, class).on(interrupted).plan
     }
 
     #[inline(never)]
-    fn make_plan(&mut self, control: usize, at: usize, class: Class) -> Plan {
+    fn make_plans(&mut self, control: usize, at: usize, class: Class) -> Entry {
         let Self { wake, models, controls, .. } = self;
         let (model, control_at, control) = (&mut models[at], control, &controls[control]);
         let typical_ns = model.support.quantile_ns(0.25);
-        let cpu_ns = wake.cpu_ns();
-        let groups = *wake.groups((typical_ns * 0.8) as u64);
+        let (sleep_cpu_ns, sleep_ns) = (wake.cpu_ns(), (typical_ns * 0.8) as u64);
+        let (groups, interrupt_ns) = (*wake.groups(sleep_ns), wake.signalled_late_ns(sleep_ns));
         // With several in flight, each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
-        let price = control.raw_price();
-        let mut planned =
-            planner::plan(&model.support, &groups, cpu_ns, control.price() * in_flight);
-        let stretch_ns = control.stretch() * model.support.mean_ns();
-        if stretch_ns > 0.0 {
-            let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
-            let stage = Stage { from_ns: 0, until_ns: until_ns.saturating_add(stretch_ns as u32) };
-            planned.plan = Plan::of(&[stage]);
-        }
-        if let Some(limit_ns) = control.limit_ns() {
-            planned.plan = within(limit_ns, &planned.plan);
-        }
+        let price = control.price() * in_flight;
         // Spinning ends for an I/O that takes longer than any seen, or than the plan covers.
         let longest_ns = model.support.quantile_ns(1.0);
-        let patience_ns = match planned.plan.stages() {
-            stages if stages.len() == MAX_STAGES => {
-                u64::from(stages[MAX_STAGES - 1].until_ns) + groups[GROUPS / 2] as u64
+        let planned = |interrupt| {
+            let costs = Costs { wake: &groups, interrupt, cpu: sleep_cpu_ns };
+            let mut planned = planner::plan(&model.support, &costs, price);
+            let stretch_ns = control.stretch() * model.support.mean_ns();
+            if stretch_ns > 0.0 {
+                let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
+                let until_ns = until_ns.saturating_add(stretch_ns as u32);
+                planned.plan = Plan::of(&[Stage { from_ns: 0, until_ns }]);
             }
-            _ => PATIENCE_NS + 2 * longest_ns as u64,
+            if let Some(limit_ns) = control.limit_ns() {
+                planned.plan = within(limit_ns, &planned.plan);
+            }
+            let patience_ns = match planned.plan.stages() {
+                stages if stages.len() == MAX_STAGES => {
+                    u64::from(stages[MAX_STAGES - 1].until_ns) + groups[GROUPS / 2] as u64
+                }
+                _ => PATIENCE_NS + 2 * longest_ns as u64,
+            };
+            planned.plan = planned.plan.with_patience_ns(patience_ns);
+            planned
         };
-        planned.plan = planned.plan.with_patience_ns(patience_ns);
-        let explored_ns =
-            model.support.mean_ns() - model.soonest_ns as f32 + 2.0 * groups[GROUPS / 2];
-        model.explore_every = EXPLORE_EVERY
-            .max((explored_ns / (EXPLORE_SHARE * planned.cpu_ns.max(1.0))) as u32)
-            .min(1_024);
-        if !planned.plan.is_spin() {
-            model.replan_after = model.replan_after.min(REPLAN_IOS);
-        }
-        model.plans[control_at] = Entry { planned, price, made: true };
-        planned.plan
+        let polled = planned(None);
+        // A sleep that is to make the I/O slower must not be ended.
+        let may_interrupt = self.can_interrupt && class.depth() == 0 && control.stretch() == 0.0;
+        let cost = |planned: &Planned| planned.cpu_ns + price * planned.late_ns;
+        let interrupted = may_interrupt.then(|| planned(Some(interrupt_ns))).filter(|planned| {
+            let cost_now = cost(planned) + SIGNAL_CPU * sleep_cpu_ns;
+            let sleep_ns = planned.plan.stages().first().map_or(0, |stage| stage.until_ns) as f32;
+            let insures = sleep_ns > INSURED * interrupt_ns.max(groups[GROUPS / 2]);
+            cost_now <= if insures { INSURANCE } else { WORTH_INTERRUPT } * cost(&polled)
+        });
+        let entry = Entry { polled, interrupted, price: control.raw_price(), made: true };
+        model.plans[control_at] = entry;
+        self.ends_sleeps = self.can_interrupt
+            && self.models.iter().flat_map(|model| &model.plans).any(|e| e.interrupted.is_some());
+        entry
     }
 
     /// Records the sleeps of a wait.
@@ -414,30 +499,37 @@ impl Adaptive {
         }
     }
 
-    /// Records an I/O of `class` that was found complete `device_ns` after its submission: in a
-    /// wait like `waited`, or by chance. `cpu_ns` returns the CPU time that this thread has used.
+    /// Records an I/O that has ended: in a wait like `waited`, or found by chance. `by_plan`: whether
+    /// it was to be waited for by plan. `cpu_ns` returns the CPU time that this thread has used.
     #[inline]
     pub fn record(
         &mut self,
         goal: Goal,
-        class: Class,
-        device_ns: u64,
+        sample: &Sample,
+        by_plan: bool,
         waited: Option<&Waited>,
-        now_ns: u64,
         cpu_ns: impl FnOnce() -> u64,
     ) {
+        let Sample { class, device_ns, now_ns, .. } = *sample;
         let control = self.control(goal);
         let at = self.model(class);
         let model = &mut self.models[at];
-        let exact = waited.is_some_and(|waited| waited.is_exact(now_ns));
-        let overslept = waited.is_some_and(|waited| waited.overslept);
         // This I/O may be younger than the one that was waited for.
         let submitted_ns = now_ns.saturating_sub(device_ns);
         let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
-        let late_ns = model.observe(device_ns, exact, overslept, more_ns);
-        let planned_ns = model.plans[control].planned.cpu_ns;
+        let seen = match waited {
+            Some(waited) if waited.is_exact(now_ns) => Seen::Exactly,
+            Some(waited) if waited.cut_short => {
+                let sleep_ns = device_ns.saturating_sub(more_ns);
+                Seen::Woken { late_ns: self.wake.signalled_late_ns(sleep_ns), more_ns }
+            }
+            _ => Seen::Within { more_ns, overslept: waited.is_some_and(|w| w.overslept) },
+        };
+        let late_ns = model.observe(device_ns, seen);
+        let planned_ns = model.plans[control].best().cpu_ns;
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
-        let moved = self.controls[control].record(&ended, cpu_ns);
+        // An I/O that was not waited for by plan says nothing of the price.
+        let moved = by_plan && self.controls[control].record(&ended, cpu_ns);
         if moved && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
         }
@@ -471,7 +563,7 @@ impl Adaptive {
     /// What to expect of recent I/O. Starts a new averaging period.
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
-        self.wake.decides();
+        self.wake.forget_interrupts();
         let (interrupt_late_ns, interrupt_seen_ns) = self.wake.interrupt_late_ns();
         let mut outlook = Outlook {
             sleep_cpu_ns: self.wake.cpu_ns(),
@@ -490,10 +582,10 @@ impl Adaptive {
             }
             if !self.models[at].plans[control].made {
                 let class = self.models[at].class;
-                self.make_plan(control, at, class);
+                self.make_plans(control, at, class);
             }
             let model = &self.models[at];
-            let planned = &model.plans[control].planned;
+            let planned = model.plans[control].best();
             outlook.device_ns += recent * model.support.mean_ns();
             outlook.planned_cpu_ns += recent * planned.cpu_ns;
             outlook.planned_late_ns += recent * planned.late_ns;

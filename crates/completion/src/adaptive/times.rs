@@ -15,8 +15,6 @@ const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
 const LARGEST_WEIGHT: f32 = 65_536.0;
 /// The most points of a [`Support`].
 pub const MAX_POINTS: usize = 48;
-/// Points are close if their times differ by less than this part.
-const CLOSE: f32 = 0.025;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bin {
@@ -174,7 +172,7 @@ impl Support {
         support.finish(0.0)
     }
 
-    /// Adds a point below all others; if there is no room, neighbours are merged.
+    /// Adds a point below all others, of some mass; if there is no room, neighbours are merged.
     fn push_below(&mut self, ns: f32, mass: f32) {
         if mass <= 0.0 {
             return;
@@ -186,27 +184,30 @@ impl Support {
         self.count += 1;
     }
 
-    /// Makes room: merges pairs of close neighbours; if there are none, all pairs.
+    /// Makes room: merges the neighbours that add the least variance, until a quarter is free.
     #[cold]
     fn thin_out(&mut self) {
-        for limit in [CLOSE, 2.0 * CLOSE, f32::INFINITY] {
-            let (mut kept, mut at) = (0, 0);
-            while at < self.count {
-                let (ns, mass) = (self.ns[at], self.mass[at]);
-                at += 1;
-                (self.ns[kept], self.mass[kept]) = (ns, mass);
-                if at < self.count && ns - self.ns[at] < limit * ns {
-                    let together = mass + self.mass[at];
-                    self.ns[kept] = (ns * mass + self.ns[at] * self.mass[at]) / together;
-                    self.mass[kept] = together;
-                    at += 1;
+        while self.count > MAX_POINTS * 3 / 4 {
+            let added = |at: usize| {
+                let (upper, lower) = (self.mass[at], self.mass[at + 1]);
+                let gap_ns = self.ns[at] - self.ns[at + 1];
+                upper * lower / (upper + lower) * gap_ns * gap_ns
+            };
+            let mut least = (0, f32::INFINITY);
+            for at in 0..self.count - 1 {
+                let added = added(at);
+                if added < least.1 {
+                    least = (at, added);
                 }
-                kept += 1;
             }
-            self.count = kept;
-            if self.count < MAX_POINTS * 3 / 4 {
-                return;
-            }
+            let at = least.0;
+            let mass = self.mass[at] + self.mass[at + 1];
+            self.ns[at] =
+                (self.ns[at] * self.mass[at] + self.ns[at + 1] * self.mass[at + 1]) / mass;
+            self.mass[at] = mass;
+            self.ns.copy_within(at + 2..self.count, at + 1);
+            self.mass.copy_within(at + 2..self.count, at + 1);
+            self.count -= 1;
         }
     }
 

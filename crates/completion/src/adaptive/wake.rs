@@ -2,6 +2,8 @@
 //! process, and kept current from the sleeps that are made.
 
 use std::sync::OnceLock;
+use std::thread::available_parallelism;
+use std::time::Duration;
 
 use super::super::calibrate;
 use super::super::gap::Wake;
@@ -33,6 +35,9 @@ const PROBE_WEIGHT: usize = 8;
 const INTERRUPT_STEP: f32 = 1.0 / 16.0;
 /// With each decision while none is used, this part of what was seen of them is forgotten.
 const INTERRUPT_FORGET: f32 = 0.02;
+/// Signals of the first measurement, and the length of sleep that they end.
+const SIGNALS: usize = 16;
+const SIGNALLED: usize = 1;
 /// Batches of the first measurement; the calmest one counts.
 const BATCHES: usize = 3;
 
@@ -62,7 +67,7 @@ impl SleepCosts {
         Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns }
     }
 
-    /// The costs on this machine, measured at the first call in the process, in about 5 ms.
+    /// The costs on this machine, measured at the first call in the process, in about 10 ms.
     pub fn of_this_machine() -> &'static Self {
         static COSTS: OnceLock<SleepCosts> = OnceLock::new();
         COSTS.get_or_init(Self::measure)
@@ -86,9 +91,13 @@ impl SleepCosts {
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
-        // A signal from another thread ends a sleep about as late as a timer does; the difference
-        // is learned later if it matters.
-        let interrupt_late_ns = Lateness::of(&late_ns[1]).median();
+        let timer_late_ns = Lateness::of(&late_ns[SIGNALLED]).median();
+        let idle = Duration::from_nanos(lengths_ns[SIGNALLED]);
+        let signalled = || calibrate::eventfd_wake(None, idle, SIGNALS).ok();
+        // On a single CPU the signalling thread would be in the way.
+        let others = available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        let late = others.then(signalled).flatten().map(|times| times.median_ns() as u32);
+        let interrupt_late_ns = late.unwrap_or(timer_late_ns);
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
     }
 }
@@ -157,9 +166,12 @@ pub struct WakeCost {
     costs: SleepCosts,
     lengths: [Lateness; LENGTHS],
     cpu_ns: f32,
-    /// Median lateness of an interrupt's waiter, in ns, and the number since the last decision.
+    /// Median lateness of an interrupt's waiter, in ns, and the number since the last call of
+    /// [`WakeCost::forget_interrupts`].
     interrupt_late_ns: f32,
     interrupts: u32,
+    /// How much later a signal wakes a thread than a timer does, in ns; as measured at start-up.
+    signal_more_ns: f32,
     /// Of the sleeps that only measure: the last one, and how long and for how many I/Os to wait for
     /// the next.
     probed_ns: u64,
@@ -184,15 +196,18 @@ fn length_of(sleep_ns: u64) -> usize {
 impl WakeCost {
     /// Starts from the measured costs.
     pub fn new(costs: SleepCosts) -> Self {
-        let lengths = std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
+        let lengths: [_; LENGTHS] =
+            std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
         let interrupt_late_ns = costs.interrupt_late_ns as f32;
         let cpu_ns = costs.cpu_ns as f32;
+        let signal_more_ns = interrupt_late_ns - lengths[SIGNALLED].groups[GROUPS / 2];
         Self {
             cpu_ns,
             costs,
             lengths,
             interrupt_late_ns,
             interrupts: 0,
+            signal_more_ns,
             probed_ns: 0,
             asked: 0,
             probe_after_ns: FIRST_PROBE_NS,
@@ -222,7 +237,7 @@ impl WakeCost {
     }
 
     /// Called with each decision: what was found of interrupts is forgotten while none is used.
-    pub fn decides(&mut self) {
+    pub fn forget_interrupts(&mut self) {
         if std::mem::take(&mut self.interrupts) == 0 {
             let measured_ns = self.costs.interrupt_late_ns as f32;
             self.interrupt_late_ns += INTERRUPT_FORGET * (measured_ns - self.interrupt_late_ns);
@@ -270,6 +285,12 @@ impl WakeCost {
     pub fn pays(&mut self, now_ns: u64) {
         (self.probed_ns, self.asked, self.probe_ns) = (now_ns, 0, 0);
         (self.probe_after_ns, self.probe_after_ios) = (FIRST_PROBE_NS, FIRST_PROBE_IOS);
+    }
+
+    /// Lateness of a sleep of about `sleep_ns` that a signal ends, in ns: as much more than one
+    /// that ends at its time as was measured at start-up.
+    pub fn signalled_late_ns(&mut self, sleep_ns: u64) -> f32 {
+        (self.groups(sleep_ns)[GROUPS / 2] + self.signal_more_ns).max(0.0)
     }
 
     /// The lateness of sleeps of about `sleep_ns`.
@@ -360,7 +381,7 @@ mod tests {
         assert!((30_000.0..36_000.0).contains(&wake.interrupt_late_ns().1));
         // The decision after the last one counts as one with interrupts.
         for _ in 0..1_000 {
-            wake.decides();
+            wake.forget_interrupts();
         }
         assert!((wake.interrupt_late_ns().1 - 13_000.0).abs() < 10.0);
     }

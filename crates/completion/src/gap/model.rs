@@ -143,6 +143,16 @@ fn falling_back_from_spinning_loses_no_interrupt() {
     run(&[WaitPlan::Planned { plan, since_ns: 0 }], true);
 }
 
+/// A sleep without an end of its own: if its interrupt were lost, it would never end.
+#[test]
+fn a_planned_sleep_is_ended_by_the_interrupt() {
+    let plan = Plan::of(&[Stage { from_ns: 0, until_ns: u32::MAX }]);
+    let sleeps = WaitPlan::Planned { plan, since_ns: 0 };
+    run(&[sleeps], true);
+    run(&[sleeps, sleeps], true);
+    run(&[WaitPlan::Poll, sleeps], true);
+}
+
 /// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take it
 /// for its own.
 #[test]

@@ -128,7 +128,7 @@ impl Waiter {
 
     /// Sets how long a wait may spin before it stops using the CPU.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
-        self.gaps[0].set_spin_budget_ns(budget_ns);
+        self.gaps.iter_mut().for_each(|gap| gap.set_spin_budget_ns(budget_ns));
     }
 
     /// The gap of the polled queue, or of the one with an interrupt.

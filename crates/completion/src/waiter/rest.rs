@@ -79,8 +79,11 @@ impl Waiter {
         if self.looks.sleeps_until_ns > now_ns {
             return self.looks.sleeps_until_ns;
         }
-        let polled = |id: &Q::Id| !queues.request(*id).flight.interrupted;
-        let Some(id) = self.next_to_end(queues, polled) else { return u64::MAX };
+        let looked_for = |id: &Q::Id| {
+            let InFlight { policy, flight, .. } = queues.request(*id);
+            !flight.interrupted || self.learning.plans(policy)
+        };
+        let Some(id) = self.next_to_end(queues, looked_for) else { return u64::MAX };
         let plan = self.plan_of(queues, id);
         let mut since_ns = self.looks.since_ns;
         let mut spins_until_ns =

@@ -255,6 +255,19 @@ impl<'m> Queue<'m> {
         ns
     }
 
+    /// The wait continues after a sleep.
+    fn wakes(&self, asleep_since_ns: u64) {
+        let mut quiet = self.quiet.get();
+        quiet.woken = true;
+        // The budget begins again, unless it was spent: then this is one of the growing sleeps.
+        if let Some(until_ns) = &mut quiet.spins_until_ns
+            && *until_ns > asleep_since_ns
+        {
+            *until_ns = self.time_ns() + quiet.spin_budget_ns;
+        }
+        self.quiet.set(quiet);
+    }
+
     /// Returns whether a signal is unread.
     fn has_signal(&self) -> bool {
         self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns()
@@ -313,30 +326,29 @@ impl Source for Queue<'_> {
         let late_ns = self.draw_ns(&self.machine.timer_wake);
         let asleep_since_ns = self.time_ns();
         self.block(duration_ns + late_ns, self.machine.sleep_cpu_ns);
-        let mut quiet = self.quiet.get();
-        quiet.woken = true;
-        // The budget begins again, unless it was spent: then this is one of the growing sleeps.
-        if let Some(until_ns) = &mut quiet.spins_until_ns
-            && *until_ns > asleep_since_ns
-        {
-            *until_ns = self.time_ns() + quiet.spin_budget_ns;
-        }
-        self.quiet.set(quiet);
+        self.wakes(asleep_since_ns);
     }
 
     fn wait_interrupt(&self, timeout_ns: u64) -> bool {
         if self.watched != Lanes::Interrupt {
             return false;
         }
+        let asleep_since_ns = self.time_ns();
         if self.has_signal() {
             self.run(self.machine.syscall_ns);
         } else {
-            let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns()).min(timeout_ns);
-            let late_ns = self.draw_ns(&self.machine.interrupt_wake);
-            self.block(left_ns + late_ns, self.machine.interrupt_cpu_ns);
+            let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns());
+            let Machine { timer_wake, interrupt_wake, interrupt_cpu_ns, sleep_cpu_ns, .. } =
+                self.machine;
+            let (left_ns, late, cpu_ns) = match left_ns.min(timeout_ns) {
+                left if left < timeout_ns => (left, interrupt_wake, *interrupt_cpu_ns),
+                left => (left, timer_wake, *sleep_cpu_ns),
+            };
+            self.block(left_ns + self.draw_ns(late), cpu_ns);
         }
         self.signal_left.set(false);
         self.signals_read_ns.set(self.time_ns());
+        self.wakes(asleep_since_ns);
         true
     }
 
