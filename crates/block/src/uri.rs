@@ -41,7 +41,7 @@ pub enum Uri {
         /// The driver's parameters.
         nvme: NvmeUri,
     },
-    /// A file or block device of the kernel's own stack.
+    /// A file or block device of the kernel's own stack, or an NVMe namespace's character device.
     Kernel {
         /// The file.
         path: PathBuf,

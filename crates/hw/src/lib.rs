@@ -3,7 +3,7 @@
 //!
 //! # What it is for
 //! The layers above are safe code over this crate's bounds-checked interfaces. It knows registers
-//! and addresses, and no NVMe commands.
+//! and addresses, and of NVMe commands only how the kernel takes them (`uring`).
 //!
 //! # What it owns
 //! - Memory that a device may reach. A [`DmaBuf`] is a range of a [`DmaHeap`] and goes back to it

@@ -252,12 +252,13 @@ impl DmaBuf {
         }
     }
 
-    /// The transfer from byte `at_bytes` on for the kernel; `None` if it is contiguous. The
-    /// kernel must be done with earlier vectors.
-    pub fn vectors(&mut self, at_bytes: u64) -> Option<Vectors> {
+    /// At most `bytes` of the transfer from byte `at_bytes` on for the kernel; `None` if it is
+    /// contiguous. The kernel must be done with earlier vectors.
+    pub fn vectors(&mut self, at_bytes: u64, bytes: u64) -> Option<Vectors> {
         let list = self.list_mut()?;
         let (mut page, mut within) = list.place(at_bytes as usize);
-        let mut left = (list.data_bytes as usize).saturating_sub(at_bytes as usize);
+        let left = u64::from(list.data_bytes).saturating_sub(at_bytes);
+        let mut left = left.min(bytes) as usize;
         list.vectors.clear();
         while left > 0 {
             let bytes = left.min(DMA_PAGE - within);
@@ -339,11 +340,16 @@ mod tests {
         let stretches: Vec<usize> =
             [0, 3072, 3072 + 4096].iter().map(|&at| buf.stretch_mut(at).len()).collect();
         assert_eq!(stretches, [3072, 4096, 1024]);
-        let vectors = buf.vectors(3072 + 4000).unwrap();
+        let vectors = buf.vectors(3072 + 4000, u64::MAX).unwrap();
         assert_eq!(vectors.count, 2);
         let list = buf.list().unwrap();
         let lens: Vec<usize> = list.vectors.iter().map(|vector| vector.iov_len).collect();
         assert_eq!(lens, [96, 1024]);
+        // A part of them.
+        assert_eq!(buf.vectors(1024, 4096).map(|vectors| vectors.count), Some(2));
+        let list = buf.list().unwrap();
+        let lens: Vec<usize> = list.vectors.iter().map(|vector| vector.iov_len).collect();
+        assert_eq!(lens, [2048, 2048]);
     }
 
     #[test]

@@ -6,15 +6,20 @@
 
 #![expect(unsafe_code)]
 
+mod command;
+
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{IoUring, Parameters, Submitter, cqueue, opcode, squeue};
 use meantime_process::descriptor::shelter_raw;
+use meantime_spec::sqe::Sqe;
 
+use self::command::{Data, IO, IO_VEC};
+pub use self::command::{identify, namespace_id};
 use super::dma::Iova;
 use super::pages::Pages;
 use super::scatter::Vectors;
@@ -151,9 +156,61 @@ pub struct UringIo {
     pub vectors: Option<Vectors>,
 }
 
+/// The kernel's ring, by the size of its entries.
+enum Ring {
+    /// Of 64 and 16 bytes: what files and block devices take.
+    Plain(IoUring),
+    /// Of 128 and 32 bytes: NVMe commands.
+    Commands(IoUring<squeue::Entry128, cqueue::Entry32>),
+}
+
+/// Runs the same expression on either kind of ring.
+macro_rules! either {
+    ($this:expr, $ring:ident => $action:expr) => {
+        match $this {
+            Ring::Plain($ring) => $action,
+            Ring::Commands($ring) => $action,
+        }
+    };
+}
+
+impl Ring {
+    fn submitter(&self) -> Submitter<'_> {
+        either!(self, ring => ring.submitter())
+    }
+
+    fn params(&self) -> &Parameters {
+        either!(self, ring => ring.params())
+    }
+
+    /// Whether nothing is staged.
+    fn is_empty(&mut self) -> bool {
+        either!(self, ring => ring.submission().is_empty())
+    }
+
+    /// Whether completions wait for this thread to enter the kernel.
+    fn has_task_work(&mut self) -> bool {
+        either!(self, ring => ring.submission().taskrun())
+    }
+
+    /// Stages `entry`; false if there is no room.
+    ///
+    /// # Safety
+    /// As for [`squeue::SubmissionQueue::push`]: what the entry points to is valid for as long as
+    /// the kernel uses it.
+    unsafe fn push(&mut self, entry: squeue::Entry) -> bool {
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Plain(ring) => unsafe { ring.submission().push(&entry) }.is_ok(),
+            // SAFETY: the caller's promise.
+            Self::Commands(ring) => unsafe { ring.submission().push(&entry.into()) }.is_ok(),
+        }
+    }
+}
+
 /// An io_uring on one file. Belongs to one thread at a time.
 pub struct Uring {
-    ring: IoUring,
+    ring: Ring,
     /// Kept open as long as the ring.
     _file: Arc<OwnedFd>,
     memory: Arc<KernelMemory>,
@@ -193,6 +250,41 @@ impl Uring {
             RingPoll::Poll => raw_ring(entries, SETUP_IOPOLL)?,
             RingPoll::HybridMin => raw_ring(entries, SETUP_IOPOLL | SETUP_HYBRID_IOPOLL)?,
         };
+        Self::with(Ring::Plain(ring), file, memory, poll, register)
+    }
+
+    /// A ring for up to `entries` concurrent NVMe commands on `file`, a namespace's character
+    /// device. Its descriptor is not
+    /// [out of a program's way](meantime_process::descriptor::keep_away).
+    ///
+    /// # Errors
+    /// The kernel's error: EINVAL before Linux 5.19, and for [`RingPoll::HybridMin`]; EOPNOTSUPP if
+    /// memory must be registered, before Linux 6.12.
+    pub fn for_commands(
+        file: &Arc<OwnedFd>,
+        memory: &Arc<KernelMemory>,
+        entries: u32,
+        poll: RingPoll,
+        register: Register,
+    ) -> io::Result<Self> {
+        let ring = command_ring(entries.next_power_of_two(), poll)?;
+        // Before Linux 6.12, which brought this feature too, the kernel refuses a command whose
+        // data is a part of a large registered buffer (`blk_rq_map_user_bvec`).
+        let register = match register {
+            _ if ring.params().is_feature_min_timeout() => register,
+            Register::Must => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            _ => Register::No,
+        };
+        Self::with(Ring::Commands(ring), file, memory, poll, register)
+    }
+
+    fn with(
+        ring: Ring,
+        file: &Arc<OwnedFd>,
+        memory: &Arc<KernelMemory>,
+        poll: RingPoll,
+        register: Register,
+    ) -> io::Result<Self> {
         // Waits with a deadline require Linux 5.11.
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
@@ -250,11 +342,53 @@ impl Uring {
         // keeps mapped (see `transfer`), or, with the vectors that name it, of a scattered buffer.
         // Our caller promises that it stays, and that nothing else touches it, until the
         // completion.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.map_err(|_| HwError::Os {
-            what: "the kernel takes no more I/O from this ring",
-            source: io::ErrorKind::OutOfMemory.into(),
-        })?;
+        let pushed = unsafe { self.ring.push(entry) };
+        self.staged(pushed)
+    }
+
+    /// Stages the NVMe command `sqe` with the data of `io`, on a ring
+    /// [for commands](Self::for_commands). The completion's result is the command's status, or a
+    /// negative errno.
+    ///
+    /// # Errors
+    /// As [`Uring::stage`].
+    ///
+    /// # Safety
+    /// As for [`Uring::stage`]; and the controller transfers exactly `io.bytes` for `sqe`, which
+    /// vectors lead to, in the direction of `io.op`, or nothing if that is neither read nor write.
+    pub unsafe fn stage_command(&mut self, sqe: &Sqe, io: &UringIo) -> Result<()> {
+        let data = match (io.op, io.vectors) {
+            (UringOp::Read | UringOp::Write { .. }, Some(Vectors { first, count })) => Data {
+                how: IO_VEC,
+                addr: first.expose_provenance() as u64,
+                len: count,
+                fixed: None,
+            },
+            (UringOp::Read | UringOp::Write { .. }, None) => {
+                let (fixed, ptr) = self.locate(io)?;
+                let addr = ptr.expose_provenance() as u64;
+                Data { how: IO, addr, len: io.bytes as u32, fixed }
+            }
+            _ => Data { how: IO, addr: 0, len: 0, fixed: None },
+        };
+        let entry = command::entry(sqe, data).user_data(io.tag);
+        let pushed = match &mut self.ring {
+            Ring::Plain(_) => false,
+            // SAFETY: as in `stage`; the driver has the controller access the memory that `data`
+            // names, and no more: our caller promises that the command transfers as much.
+            Ring::Commands(ring) => unsafe { ring.submission().push(&entry) }.is_ok(),
+        };
+        self.staged(pushed)
+    }
+
+    /// Counts an entry, if it found room.
+    fn staged(&mut self, pushed: bool) -> Result<()> {
+        if !pushed {
+            return Err(HwError::Os {
+                what: "the kernel takes no more I/O from this ring",
+                source: io::ErrorKind::OutOfMemory.into(),
+            });
+        }
         self.in_flight += 1;
         Ok(())
     }
@@ -264,18 +398,7 @@ impl Uring {
         if let Some(vectors) = io.vectors {
             return Ok(scattered(io, vectors));
         }
-        let (fixed, ptr) = match self.find(io.data, io.bytes) {
-            Some(found) => found,
-            None => {
-                self.learn(io.data)?;
-                let unknown = || HwError::DmaMap {
-                    iova: io.data.0,
-                    bytes: io.bytes as usize,
-                    what: "no memory of this file's heap".into(),
-                };
-                self.find(io.data, io.bytes).ok_or_else(unknown)?
-            }
-        };
+        let (fixed, ptr) = self.locate(io)?;
         let (file, bytes, offset) = (Fixed(0), io.bytes as u32, io.offset_bytes);
         let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
         Ok(match (io.op, fixed) {
@@ -296,6 +419,19 @@ impl Uring {
                 .offset(offset)
                 .rw_flags(dsync)
                 .build(),
+        })
+    }
+
+    /// [`Self::find`] for the data of `io`, whose region may be new.
+    fn locate(&mut self, io: &UringIo) -> Result<(Option<u16>, *mut u8)> {
+        if let Some(found) = self.find(io.data, io.bytes) {
+            return Ok(found);
+        }
+        self.learn(io.data)?;
+        self.find(io.data, io.bytes).ok_or_else(|| HwError::DmaMap {
+            iova: io.data.0,
+            bytes: io.bytes as usize,
+            what: "no memory of this file's heap".into(),
         })
     }
 
@@ -362,7 +498,7 @@ impl Uring {
     /// # Errors
     /// The kernel's error, unless it is transient.
     pub fn submit(&mut self) -> io::Result<()> {
-        if self.ring.submission().is_empty() {
+        if self.ring.is_empty() {
             return Ok(());
         }
         self.transient(|ring| ring.submit())
@@ -371,14 +507,17 @@ impl Uring {
     /// Reaps completions: tag and result (bytes, or a negative errno). Returns their number.
     pub fn reap(&mut self, mut ended: impl FnMut(u64, i32)) -> usize {
         let mut count = 0;
-        for cqe in self.ring.completion() {
-            if cqe.user_data() == TICK {
+        let mut take = |tag, result| {
+            if tag == TICK {
                 self.ticks = false;
-                continue;
+                return;
             }
-            ended(cqe.user_data(), cqueue::Entry::result(&cqe));
+            ended(tag, result);
             count += 1;
-        }
+        };
+        either!(&mut self.ring, ring => {
+            ring.completion().for_each(|cqe| take(cqe.user_data(), cqe.result()));
+        });
         self.in_flight -= count;
         count
     }
@@ -389,8 +528,8 @@ impl Uring {
     /// # Errors
     /// The kernel's error, unless it is transient.
     pub fn look(&mut self) -> io::Result<()> {
-        let needed = self.poll != RingPoll::Interrupt || self.ring.submission().taskrun();
-        if needed || !self.ring.submission().is_empty() {
+        let needed = self.poll != RingPoll::Interrupt || self.ring.has_task_work();
+        if needed || !self.ring.is_empty() {
             return self.transient(|ring| ring.submit());
         }
         Ok(())
@@ -410,7 +549,7 @@ impl Uring {
         }
         let time = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&time);
-        self.transient(|ring| ring.submitter().submit_with_args(1, &args))
+        self.transient(|ring| ring.submit_with_args(1, &args))
     }
 
     /// Ensures that a completion arrives within `timeout`; false if no time-out could be staged.
@@ -420,7 +559,7 @@ impl Uring {
             let entry = opcode::Timeout::new(&raw const *self.tick).build().user_data(TICK);
             // SAFETY: the kernel reads the time when the entry is submitted; it is boxed and as
             // long-lived as the ring.
-            self.ticks = unsafe { self.ring.submission().push(&entry) }.is_ok();
+            self.ticks = unsafe { self.ring.push(entry) };
         }
         self.ticks
     }
@@ -428,9 +567,9 @@ impl Uring {
     /// Maps a transient error of a system call to success: the caller calls again anyway.
     fn transient(
         &mut self,
-        call: impl FnOnce(&mut IoUring) -> io::Result<usize>,
+        call: impl FnOnce(Submitter<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
-        match call(&mut self.ring) {
+        match call(self.ring.submitter()) {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
@@ -467,10 +606,25 @@ fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
+/// A ring for NVMe commands. All of its kind are built by the crate, which takes no descriptor of
+/// ours for it, and knows no HYBRID_IOPOLL.
+fn command_ring(
+    entries: u32,
+    poll: RingPoll,
+) -> io::Result<IoUring<squeue::Entry128, cqueue::Entry32>> {
+    let mut builder = IoUring::builder();
+    builder.setup_clamp().setup_cqsize(2 * entries).setup_submit_all();
+    match poll {
+        RingPoll::Interrupt => builder.setup_coop_taskrun().setup_taskrun_flag(),
+        RingPoll::Poll => builder.setup_iopoll(),
+        RingPoll::HybridMin => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    builder.build(entries)
+}
+
 /// Creates a ring without the crate's builder, which does not know all flags, and keeps the
 /// descriptor at the number that the kernel chose.
 fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
-    use io_uring::Parameters;
     /// `struct io_uring_params` (include/uapi/linux/io_uring.h).
     #[repr(C)]
     #[derive(Default)]
@@ -505,13 +659,64 @@ fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
 impl std::os::fd::AsFd for Uring {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and outlives the borrow.
-        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+        unsafe {
+            std::os::fd::BorrowedFd::borrow_raw(either!(&self.ring, ring => ring.as_raw_fd()))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::dma::DmaHeap;
     use super::*;
+
+    /// On a file, which is no namespace: the ring is the kernel's, and each command is answered.
+    #[test]
+    fn a_file_takes_no_commands() {
+        let memory = Arc::new(KernelMemory::default());
+        let heap = DmaHeap::new(Arc::clone(&memory) as Arc<dyn DmaMap>);
+        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let made = Uring::for_commands(&file, &memory, 4, RingPoll::Interrupt, Register::Try);
+        let mut ring = match made {
+            Ok(ring) => ring,
+            Err(error) => {
+                let expected = [libc::EINVAL, libc::ENOSYS, libc::EPERM].map(Some);
+                assert!(expected.contains(&error.raw_os_error()), "{error}");
+                eprintln!("no command rings in this kernel ({error}): nothing to test");
+                return;
+            }
+        };
+        let buf = heap.alloc(4096).unwrap();
+        let io = UringIo { op: UringOp::Read, bytes: 4096, data: buf.iova(), ..UringIo::default() };
+        let sqe = Sqe::read(0, 1, 0, 8, 0, 0);
+        // SAFETY: the buffer is not touched before the completion of its read, for which the loop
+        // below waits, nor freed.
+        unsafe { ring.stage_command(&sqe, &UringIo { tag: 7, ..io }) }.unwrap();
+        // SAFETY: a flush has no data.
+        unsafe { ring.stage_command(&Sqe::flush(0, 1), &UringIo { tag: 8, ..Default::default() }) }
+            .unwrap();
+        let mut answers = Vec::new();
+        while ring.in_flight() > 0 {
+            ring.wait(Duration::from_secs(1)).unwrap();
+            ring.reap(|tag, result| answers.push((tag, result)));
+        }
+        answers.sort_unstable();
+        assert_eq!(answers, [(7, -libc::EOPNOTSUPP), (8, -libc::EOPNOTSUPP)]);
+    }
+
+    #[test]
+    fn a_ring_of_files_takes_no_commands() {
+        let memory = Arc::new(KernelMemory::default());
+        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let made = Uring::new(&file, &memory, 1, RingPoll::Interrupt, Register::No);
+        let Ok(mut ring) = made else {
+            eprintln!("no io_uring here: nothing to test");
+            return;
+        };
+        // SAFETY: a flush has no data.
+        let staged = unsafe { ring.stage_command(&Sqe::flush(0, 1), &UringIo::default()) };
+        assert!(staged.is_err() && ring.in_flight() == 0);
+    }
 
     #[test]
     fn no_two_regions_have_the_same_addresses() {

@@ -445,7 +445,7 @@ mod tests {
                 buf.is_of(&heap)
                     && !buf.is_scattered()
                     && buf.is_empty()
-                    && buf.vectors(0).is_none()
+                    && buf.vectors(0, u64::MAX).is_none()
             );
             assert_eq!(buf.iova().0 % DMA_PAGE as u64, 1024);
             assert_eq!(heap.lent_bytes(), 8 * DMA_PAGE);

@@ -44,6 +44,11 @@ pub fn keep_away() {
     KEEPS_AWAY.store(true, Ordering::Relaxed);
 }
 
+/// Whether it is enabled.
+pub fn keeps_away() -> bool {
+    KEEPS_AWAY.load(Ordering::Relaxed)
+}
+
 /// Moves `fd` to a number out of the program's way, and adds it to the set, if
 /// [enabled](keep_away). Always sets close-on-exec.
 ///

@@ -4,7 +4,7 @@ mod machine;
 
 use std::path::{Path, PathBuf};
 
-use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
+use meantime_block::{BlockDevice as _, BlockInfo, KernelDevice, KernelEngine, NvmeDevice, Uri};
 
 use super::devices::Devices;
 use super::error::{RunError, fail, refuse};
@@ -253,7 +253,11 @@ pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
         for index in &plan.devices {
             let goes_by_it = match devices.uri(*index).parse() {
-                Ok(Uri::Kernel { kernel, .. }) => kernel.engine != KernelEngine::Preadv2,
+                Ok(Uri::Kernel { kernel, .. }) => {
+                    let kernels = devices.get(*index).as_kernel();
+                    kernel.engine != KernelEngine::Preadv2
+                        && !kernels.is_some_and(KernelDevice::is_passthrough)
+                }
                 _ => false,
             };
             if !goes_by_it {

@@ -1,4 +1,4 @@
-//! One thread's channel to a file of the kernel.
+//! One thread's channel to a file or device of the kernel.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const STARTS_PER_CLOCK: u64 = 16;
 /// The shortest time for which the kernel is asked to block, in ns.
 const SHORTEST_NS: u64 = 1_000;
 
-/// One thread's channel to a file or block device of the kernel.
+/// One thread's channel to a file or device of the kernel.
 ///
 /// With `engine=preadv2` the kernel does one I/O at a time, during the wait; [`BlockChannel::poll`]
 /// also does one. A wait then takes as long as the kernel does. With io_uring every request has a
@@ -86,6 +86,11 @@ impl KernelChannel {
             Op::Read => UringOp::Read,
             Op::Write => UringOp::Write { dsync: request.fua },
             Op::Flush => UringOp::Fdatasync,
+            Op::WriteZeroes | Op::Deallocate if self.io.shared.file.namespace.is_some() => {
+                let lacks = "this command by passthrough: open its block device, e.g. \
+                             kernel:/dev/nvme0n1";
+                return Err(SubmitError::Unsupported(lacks));
+            }
             Op::WriteZeroes => range(FallocateFlags::ZERO_RANGE),
             Op::Deallocate => range(FallocateFlags::PUNCH_HOLE),
             Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {

@@ -1,4 +1,4 @@
-//! A file or block device of the kernel, and its properties.
+//! A file or device of the kernel, and its properties.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use super::super::open::{Access, Created, OpenError, may_not_write};
 use super::super::uri::KernelUri;
+use super::passthrough::{self, Namespace};
 use meantime_hw::pci::{Sysfs, in_use};
 
 /// An open file.
@@ -30,11 +31,16 @@ pub(super) struct KernelFile {
     /// A description in a few words.
     pub(super) medium: String,
     /// The path, if opening created the file.
-    created: Option<PathBuf>,
+    pub(super) created: Option<PathBuf>,
+    /// What NVMe commands to it need, if it is a namespace's character device.
+    pub(super) namespace: Option<Namespace>,
+    /// The namespace's block device, open so that nothing else takes it.
+    #[expect(dead_code)]
+    pub(super) guard: Option<File>,
 }
 
 /// A disk in sysfs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     name: String,
     queue: PathBuf,
@@ -55,11 +61,19 @@ impl KernelFile {
         };
         let wrong = |what: &str| failed(what, io::ErrorKind::InvalidInput.into());
         let there = std::fs::metadata(path);
+        if let Ok(meta) = &there
+            && meta.file_type().is_char_device()
+        {
+            return passthrough::open(uri, path, meta.rdev(), options, access);
+        }
         let is_device = there.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
         if there.as_ref().is_ok_and(|meta| !is_device && !meta.is_file()) {
             return Err(wrong("it is neither a file nor a block device"));
         }
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_new && passthrough::is_name(path) {
+            return Err(failed(passthrough::ABSENT, io::ErrorKind::NotFound.into()));
+        }
         // Removed again unless opening succeeds.
         let created = Created(match options.create_bytes {
             Some(bytes) if is_new => {
@@ -101,7 +115,19 @@ impl KernelFile {
         let disk = Disk::of(if is_device { meta.rdev() } else { meta.dev() });
         let medium = medium(&file, is_device, disk.as_ref(), options.direct);
         let (fd, created) = (Arc::new(file.into()), created.keep());
-        Ok(Self { fd, bytes, block_bytes, read_only, is_device, disk, medium, created })
+        let (namespace, guard) = (None, None);
+        Ok(Self {
+            fd,
+            bytes,
+            block_bytes,
+            read_only,
+            is_device,
+            disk,
+            medium,
+            created,
+            namespace,
+            guard,
+        })
     }
 
     /// Whether opening it created it.
@@ -150,7 +176,7 @@ fn create(path: &Path, bytes: u64) -> io::Result<()> {
 }
 
 /// Opens the file, and returns the reason if it cannot be written; `reads_only`: it need not be.
-fn open_file(
+pub(super) fn open_file(
     path: &Path,
     direct: bool,
     is_device: bool,
@@ -185,7 +211,7 @@ fn open_file(
 }
 
 /// Why opening failed, and a remedy.
-fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
+pub(super) fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EINVAL) if direct => {
             "its file system has no direct I/O (O_DIRECT): say direct=0 to measure its page cache, \
@@ -201,7 +227,7 @@ fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
 
 /// The logical block size of a file or device of `bytes` that takes I/O in units of `least_bytes`;
 /// `asked`: the URI's value.
-fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, String> {
+pub(super) fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, String> {
     let block_bytes = asked.unwrap_or(least_bytes);
     if block_bytes < least_bytes {
         return Err(format!(
@@ -243,19 +269,24 @@ fn file_alignment(file: &File, direct: bool) -> u32 {
 
 impl Disk {
     /// The disk with this device number, or the disk of that partition.
-    fn of(device: u64) -> Option<Self> {
+    pub(super) fn of(device: u64) -> Option<Self> {
         let link =
             format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
         let mut path = std::fs::canonicalize(link).ok()?;
         if !path.join("queue").is_dir() {
             path.pop();
         }
+        Self::at(path)
+    }
+
+    /// The disk of this directory.
+    pub(super) fn at(path: PathBuf) -> Option<Self> {
         let queue = path.join("queue");
         let name = path.file_name()?.to_str()?.to_owned();
         queue.is_dir().then_some(Self { name, queue })
     }
 
-    fn queue_file(&self, name: &str) -> Option<String> {
+    pub(super) fn queue_file(&self, name: &str) -> Option<String> {
         Some(std::fs::read_to_string(self.queue.join(name)).ok()?.trim().to_owned())
     }
 

@@ -13,7 +13,7 @@ use super::super::device::ChannelError;
 use super::super::error::IoErrorKind;
 use super::super::uri::KernelEngine;
 use super::Shared;
-use super::rings::{Rings, stage};
+use super::rings::Rings;
 use super::state::{KernelRequests, SWEEPS};
 use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_completion::{Policy, Source};
@@ -55,7 +55,8 @@ impl KernelIo {
         };
         let clock = Clock::real();
         let swept_ns = clock.now_ns();
-        let state = KernelRequests::new(depth);
+        let command_bytes = shared.file.namespace.map(|space| space.command_bytes.into());
+        let state = KernelRequests::new(depth, command_bytes);
         let mut io = Self { shared, engine, state, broken: None, clock, swept_ns, looks: 0 };
         io.prepare(policy)?;
         Ok(io)
@@ -92,12 +93,11 @@ impl KernelIo {
         match &mut self.engine {
             Engine::Calls(waiting) => waiting.push_back(slot),
             Engine::Rings(rings) => {
-                let ring = rings.of(polled);
-                if stage(ring, io).is_err() {
+                if rings.stage(polled, io).is_err() {
                     // The buffer is of our heap, so the kernel cannot register more memory.
                     self.state.finish(slot, Err(IoErrorKind::os(libc::ENOMEM)));
                 } else if !plugged {
-                    let submitted = ring.submit();
+                    let submitted = rings.of(polled).submit();
                     self.note(submitted);
                 }
             }

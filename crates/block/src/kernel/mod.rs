@@ -1,13 +1,15 @@
 //! The kernel's own block stack as a [`BlockDevice`]: for comparison, and for devices that must
 //! stay with it.
 //!
-//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`. A policy maps to what
-//! the kernel offers: `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its
-//! HYBRID_IOPOLL. Any other is an error with the reason.
+//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`; `kernel:/dev/ng0n1`, its
+//! NVMe driver without the block layer, by io_uring. A policy maps to what the kernel offers:
+//! `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL. Any other is an
+//! error with the reason.
 
 mod channel;
 mod file;
 mod io;
+mod passthrough;
 mod rings;
 mod state;
 
@@ -23,7 +25,7 @@ use meantime_completion::Policy;
 use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
 
-/// A file or block device of the kernel.
+/// A file, a block device or an NVMe namespace's character device of the kernel.
 pub struct KernelDevice {
     shared: Arc<Shared>,
     info: BlockInfo,
@@ -53,8 +55,8 @@ impl KernelDevice {
             block_bytes: file.block_bytes,
             blocks: file.bytes / u64::from(file.block_bytes),
             // The kernel splits requests itself; this is the largest transfer of one call, rounded
-            // down.
-            max_transfer_bytes: 1 << 30,
+            // down. It does not split NVMe commands.
+            max_transfer_bytes: file.namespace.map_or(1 << 30, |space| space.command_bytes),
             compare_write_blocks: 0,
             volatile_write_cache: file.has_volatile_cache(),
             medium: file.medium.clone(),
@@ -81,6 +83,11 @@ impl KernelDevice {
     /// reads of it without the disk.
     pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         self.shared.file.has_holes(offset_bytes, bytes)
+    }
+
+    /// Whether it takes NVMe commands, so that there is no block layer of the kernel in between.
+    pub fn is_passthrough(&self) -> bool {
+        self.shared.file.namespace.is_some()
     }
 
     /// Whether opening it created the file.
@@ -111,6 +118,11 @@ impl Shared {
                 Err(format!("{why}; use engine=io_uring"))
             }
             Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
+            _ if is_hybrid_min(policy) && self.file.namespace.is_some() => {
+                Err("NVMe passthrough is not polled so here: use poll, or the block device \
+                     (kernel:/dev/nvme0n1)"
+                    .to_owned())
+            }
             _ if is_hybrid_min(policy) => Rings::try_polling(self, policy),
             _ if was_removed(policy) => Err(
                 "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use \

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::device::ChannelError;
 use super::super::error::IoErrorKind;
+use super::passthrough::Namespace;
 use super::state::KernelRequests;
 use super::{Shared, is_hybrid_min};
 use meantime_completion::Policy;
@@ -16,11 +17,14 @@ pub(super) struct Rings {
     plain: Uring,
     /// The ring for a polling policy, and that policy.
     polled: Option<(Policy, Uring)>,
+    /// They take commands to this namespace.
+    namespace: Option<Namespace>,
 }
 
 impl Rings {
     pub(super) fn new(shared: &Shared, depth: u16) -> Result<Self, ChannelError> {
-        Ok(Self { plain: ring(shared, depth, RingPoll::Interrupt)?, polled: None })
+        let plain = ring(shared, depth, RingPoll::Interrupt)?;
+        Ok(Self { plain, polled: None, namespace: shared.file.namespace })
     }
 
     /// Adds a ring for `policy`, replacing one for another policy.
@@ -42,7 +46,8 @@ impl Rings {
         let buf = shared.heap.alloc(bytes as usize).map_err(|error| error.to_string())?;
         let (op, data) = (UringOp::Read, buf.iova());
         let io = UringIo { op, bytes: bytes.into(), data, ..UringIo::default() };
-        stage(&mut ring, &io).map_err(|error| error.to_string())?;
+        let namespace = shared.file.namespace;
+        stage(&mut ring, namespace, &io).map_err(|error| error.to_string())?;
         let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
             if let Err(error) = ring.wait(Duration::from_secs(1)) {
@@ -55,11 +60,16 @@ impl Rings {
             if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
             {
                 (answer, tries) = (None, tries - 1);
-                stage(&mut ring, &io).map_err(|error| error.to_string())?;
+                stage(&mut ring, namespace, &io).map_err(|error| error.to_string())?;
             }
         }
         match answer.map_or(0, |result| -result) {
             errno if errno <= 0 => Ok(()),
+            libc::EOPNOTSUPP if namespace.is_some() => {
+                Err("this kernel polls for no passthrough, which came with Linux 6.1; use \
+                     interrupt, or the block device (EOPNOTSUPP)"
+                    .to_owned())
+            }
             libc::EOPNOTSUPP => {
                 Err("its driver or file system does not poll (EOPNOTSUPP)".to_owned())
             }
@@ -72,6 +82,15 @@ impl Rings {
             Some((_, ring)) if polled => ring,
             _ => &mut self.plain,
         }
+    }
+
+    /// Stages an I/O.
+    ///
+    /// # Errors
+    /// See [`Uring::stage`].
+    pub(super) fn stage(&mut self, polled: bool, io: &UringIo) -> Result<(), HwError> {
+        let namespace = self.namespace;
+        stage(self.of(polled), namespace, io)
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Uring> {
@@ -120,7 +139,7 @@ impl Rings {
         let count = self.all().map(|ring| ring.reap(|tag, result| state.ended(tag, result))).sum();
         while let Some(slot) = state.again.pop() {
             let (rest, polled) = (state.rest(slot), state.submission(slot).polled);
-            if stage(self.of(polled), &rest).is_err() {
+            if self.stage(polled, &rest).is_err() {
                 state.finish(slot, Err(IoErrorKind::os(libc::EFAULT)));
             }
         }
@@ -133,7 +152,7 @@ impl Rings {
 /// # Errors
 /// See [`Uring::stage`].
 #[expect(unsafe_code)]
-pub(super) fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
+fn stage(ring: &mut Uring, namespace: Option<Namespace>, io: &UringIo) -> Result<(), HwError> {
     // SAFETY: `io` is of one of two kinds. That of a request ([`KernelRequests::begin`],
     // [`KernelRequests::rest`]) names the buffer that the request brought, which `KernelRequests`
     // keeps, and lends to no caller, until the ring has given the completion: in the request's
@@ -141,7 +160,12 @@ pub(super) fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
     // quarantine. Its vectors are in a box of that buffer, and are changed only between a
     // completion and the next `stage`. The other kind is that of `Rings::try_polling`, which keeps
     // its buffer until the completion, or quarantines it.
-    unsafe { ring.stage(io) }
+    let Some(namespace) = namespace else { return unsafe { ring.stage(io) } };
+    let command = namespace.command(io);
+    // SAFETY: as above. The command reads or writes as `io` does, as many bytes: these are whole
+    // blocks of the namespace, and no more than a command can have ([`KernelRequests`] cuts them,
+    // and the vectors with them).
+    unsafe { ring.stage_command(&command, io) }
 }
 
 fn poll_kind(policy: Policy) -> RingPoll {
@@ -151,18 +175,37 @@ fn poll_kind(policy: Policy) -> RingPoll {
 fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelError> {
     // Room for as many given-up requests that the kernel has yet to take.
     let entries = 2 * u32::from(depth);
-    let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed);
+    let is_namespace = shared.file.namespace.is_some();
+    let new = |fixed| match is_namespace {
+        false => Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed),
+        true => Uring::for_commands(&shared.file.fd, &shared.memory, entries, poll, fixed),
+    };
     let made = match shared.options.fixed {
         Some(true) => new(Register::Must),
         Some(false) => new(Register::No),
         // Without permission to register memory it also works, more slowly.
         None => new(Register::Try).or_else(|_| new(Register::No)),
     };
-    made.map_err(|source| ChannelError::Kernel { what: no_ring(&source, poll), source })
+    made.map_err(|source| {
+        let what = no_ring(&source, poll, is_namespace);
+        ChannelError::Kernel { what, source }
+    })
 }
 
-fn no_ring(error: &std::io::Error, poll: RingPoll) -> &'static str {
+fn no_ring(error: &std::io::Error, poll: RingPoll, is_namespace: bool) -> &'static str {
     match error.raw_os_error() {
+        Some(libc::EINVAL) if is_namespace => {
+            "this kernel has no NVMe passthrough by io_uring, which came with Linux 5.19; use the \
+             block device, e.g. kernel:/dev/nvme0n1"
+        }
+        Some(libc::EOPNOTSUPP) if is_namespace => {
+            "registered memory for NVMe passthrough needs Linux 6.12; leave fixed=1 out"
+        }
+        Some(libc::ENOSYS | libc::EPERM) if is_namespace => {
+            "this kernel has no io_uring, or forbids it here (sysctl kernel.io_uring_disabled, or \
+             a container's filter); use the block device with engine=preadv2, e.g. \
+             kernel:/dev/nvme0n1?engine=preadv2"
+        }
         Some(libc::EINVAL) if poll == RingPoll::HybridMin => {
             "this kernel has no HYBRID_IOPOLL, which came with Linux 6.13"
         }

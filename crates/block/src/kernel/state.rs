@@ -6,6 +6,7 @@ use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_nvme::CommandError;
+use meantime_spec::status::Status;
 
 /// How often an I/O that the kernel lacked resources for is resent.
 const RETRIES: u8 = 100;
@@ -40,15 +41,19 @@ pub(super) struct KernelRequests {
     pub(super) again: Vec<u16>,
     /// Buffers of given-up requests, by tag, until the kernel is done with them.
     orphans: Vec<(u64, Option<DmaBuf>)>,
+    /// The most data of one NVMe command, if the kernel takes such; otherwise it takes any amount.
+    command_bytes: Option<u64>,
 }
 
 impl KernelRequests {
-    pub(super) fn new(depth: u16) -> Self {
+    /// `command_bytes`: the kernel takes NVMe commands, of this much data at most.
+    pub(super) fn new(depth: u16, command_bytes: Option<u64>) -> Self {
         Self {
             table: Table::new(depth),
             submissions: vec![Submission::default(); usize::from(depth)].into(),
             again: Vec::with_capacity(usize::from(depth)),
             orphans: Vec::with_capacity(2 * usize::from(depth)),
+            command_bytes,
         }
     }
 
@@ -57,16 +62,15 @@ impl KernelRequests {
         self.orphans.len()
     }
 
-    /// Assigns `io` to the request in `slot`, and returns it with its tag. `flushes`: a flush of
-    /// its own makes it durable before it ends.
+    /// Assigns `io` to the request in `slot`, and returns it, or its first part, with its tag.
+    /// `flushes`: a flush of its own makes it durable before it ends.
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let submission = &mut self.submissions[usize::from(slot)];
         let sequence = submission.sequence.wrapping_add(1);
-        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(0));
-        let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, vectors, ..io };
+        let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, ..io };
         *submission =
             Submission { sequence, io, polled, under_way: true, flushes, ..Submission::default() };
-        io
+        self.rest(slot)
     }
 
     /// Takes the mark that a flush has to follow the request in `slot`.
@@ -78,18 +82,25 @@ impl KernelRequests {
         &self.submissions[usize::from(slot)]
     }
 
-    /// The rest of the I/O of `slot`.
+    /// The rest of the I/O of `slot`, or as much of it as the kernel takes.
     pub(super) fn rest(&mut self, slot: u16) -> UringIo {
         let Submission { io, done_bytes, .. } = *self.submission(slot);
+        let bytes = self.next_bytes(self.submission(slot));
         // The kernel is done with the former vectors.
-        let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
+        let vectors =
+            self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes, bytes));
         UringIo {
             offset_bytes: io.offset_bytes + done_bytes,
-            bytes: io.bytes - done_bytes,
+            bytes,
             data: Iova(io.data.0 + done_bytes),
             vectors,
             ..io
         }
+    }
+
+    /// Bytes of a request that the kernel gets next, or has.
+    fn next_bytes(&self, submission: &Submission) -> u64 {
+        (submission.io.bytes - submission.done_bytes).min(self.command_bytes.unwrap_or(u64::MAX))
     }
 
     /// Handles the kernel's answer to `tag`.
@@ -102,6 +113,8 @@ impl KernelRequests {
             self.orphans.retain(|(orphan, _)| *orphan != tag);
             return;
         }
+        // For a command the kernel answers with its status, and a command has no part.
+        let command_bytes = self.command_bytes.map(|_| self.next_bytes(self.submission(slot)));
         let submission = &mut self.submissions[usize::from(slot)];
         let has_data = matches!(submission.io.op, UringOp::Read | UringOp::Write { .. });
         // A temporary lack of resources; or the thread that began the I/O has ended, and with it
@@ -115,9 +128,10 @@ impl KernelRequests {
                 return;
             }
             ..0 => Err(IoErrorKind::os(-result)),
-            0 if has_data => Err(IoErrorKind::EndOfFile),
+            1.. if command_bytes.is_some() => Err(Status::from_bits(result as u16).into()),
+            0 if has_data && command_bytes.is_none() => Err(IoErrorKind::EndOfFile),
             _ if has_data => {
-                submission.done_bytes += u64::from(result.unsigned_abs());
+                submission.done_bytes += command_bytes.unwrap_or(result.unsigned_abs().into());
                 if submission.done_bytes < submission.io.bytes {
                     self.again.push(slot);
                     return;
@@ -197,7 +211,7 @@ mod tests {
 
     fn begun() -> (DmaHeap, KernelRequests, u16, UringIo) {
         let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
-        let mut state = KernelRequests::new(2);
+        let mut state = KernelRequests::new(2, None);
         let (slot, io) = begin(&heap, &mut state);
         (heap, state, slot, io)
     }
@@ -227,9 +241,30 @@ mod tests {
     }
 
     #[test]
+    fn commands_are_parts_of_their_limit_and_answer_with_a_status() {
+        let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
+        let mut state = KernelRequests::new(2, Some(4608));
+        let (slot, io) = begin(&heap, &mut state);
+        assert_eq!((io.offset_bytes, io.bytes), (4096, 4608));
+        state.ended(io.tag, -libc::EAGAIN);
+        assert_eq!(state.again.pop(), Some(slot));
+        assert_eq!(state.rest(slot).bytes, 4608);
+        state.ended(io.tag, 0);
+        assert_eq!(state.again.pop(), Some(slot));
+        let rest = state.rest(slot);
+        assert_eq!((rest.offset_bytes, rest.bytes, rest.data.0 - io.data.0), (8704, 3584, 4608));
+        state.ended(rest.tag, 0);
+        assert!(state.table.take(slot).is_some());
+        let (slot, io) = begin(&heap, &mut state);
+        state.ended(io.tag, 0x4281);
+        let done = state.table.take_failed(slot);
+        assert_eq!(done.result.unwrap_err().kind, IoErrorKind::from(Status::from_bits(0x4281)));
+    }
+
+    #[test]
     fn zeroes_that_are_to_be_durable_are_flushed() {
         let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
-        let mut state = KernelRequests::new(1);
+        let mut state = KernelRequests::new(1, None);
         let slot = state.table.take_free().unwrap();
         let request = Request::write_zeroes(0, 8).fua();
         state.table.fill(slot, request, 0, Policy::Interrupt, Claim::Ticket);

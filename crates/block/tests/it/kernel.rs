@@ -260,7 +260,12 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     let at = |name: &str| format!("kernel:{}", dir.path().join(name).display());
     assert!(open_error(&at("absent")).contains("create=SIZE"));
     assert!(open_error(&format!("kernel:{}", dir.path().display())).contains("neither"));
-    assert!(open_error("kernel:/dev/null").contains("neither"));
+    let null = open_error("kernel:/dev/null");
+    assert!(null.contains("neither") && null.contains("/dev/ng0n1"), "{null}");
+    // Not made, whatever `create` says.
+    let absent = open_error("kernel:/dev/ng4294967295n1?create=1M");
+    assert!(absent.contains("5.19") && absent.contains("kernel:/dev/nvme0n1"), "{absent}");
+    assert!(!Path::new("/dev/ng4294967295n1").exists());
     std::fs::write(dir.path().join("small"), b"x").expect("a file");
     assert!(open_error(&at("small")).contains("less than a block"));
     // Too large for any disk here: nothing may be left of it.

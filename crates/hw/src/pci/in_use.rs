@@ -24,11 +24,36 @@ pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     if meta.file_type().is_block_device() {
         let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
         let name = link_name(&sysfs.sys.join(format!("dev/block/{}:{}", number.0, number.1)))?;
-        let uses = Uses { sysfs, snapshot: Snapshot::without_programs(sysfs) };
-        let found = uses.of_device(&name, Some(number), 0);
-        return found.or_else(|| uses.of_what_holds(&name, 0)).map(|found| in_words(&found));
+        return of_disk(sysfs, &name, Some(number));
+    }
+    if meta.file_type().is_char_device() {
+        let name = generic_disk(sysfs, meta.rdev())?;
+        return of_disk(sysfs, &name, number_of(sysfs, &name));
     }
     of_file(sysfs, &meta)
+}
+
+/// The block device of the namespace whose generic character device (`/dev/ng0n1`) has the number
+/// `rdev`: `nvme0n1`. `None`: that number is no such device's. There may be no block device of that
+/// name, if the namespace's format is not one of the kernel's.
+pub fn generic_disk(sysfs: &Sysfs, rdev: u64) -> Option<String> {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let name = link_name(&sysfs.sys.join(format!("dev/char/{major}:{minor}")))?;
+    let (instance, namespace) = name.strip_prefix("ng")?.split_once('n')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let is_generic = is_number(instance)
+        && is_number(namespace)
+        && sysfs.sys.join("class/nvme-generic").join(&name).exists();
+    // The kernel forms both names of the same two numbers (`nvme_set_disk_name` and
+    // `nvme_add_ns_cdev` in drivers/nvme/host).
+    is_generic.then(|| format!("nvme{instance}n{namespace}"))
+}
+
+/// The use of a block device, a partition of it, or, for a partition, of the whole.
+fn of_disk(sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> Option<String> {
+    let uses = Uses { sysfs, snapshot: Snapshot::without_programs(sysfs) };
+    let found = uses.of_device(name, number, 0);
+    found.or_else(|| uses.of_what_holds(name, 0)).map(|found| in_words(&found))
 }
 
 /// The use of a regular file.
@@ -222,6 +247,33 @@ mod tests {
         fn in_use(&self) -> Option<String> {
             in_use(&Sysfs::at(self.root.path(), Arc::new(System::default())), &self.image)
         }
+    }
+
+    /// /dev/null stands for the character device: any number will do.
+    #[test]
+    fn a_generic_device_is_its_disk() {
+        let machine = Machine::new();
+        let sysfs = Sysfs::at(machine.root.path(), Arc::new(System::default()));
+        let null = fs::metadata("/dev/null").unwrap().rdev();
+        let there = |target: &str| {
+            let link = machine.path("sys/dev/char/1:3");
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&link);
+            symlink(format!("../../devices/nvme/nvme0/{target}"), link).unwrap();
+            generic_disk(&sysfs, null)
+        };
+        assert_eq!(there("ng0n12"), None, "not of that class");
+        machine.put("sys/class/nvme-generic/ng0n12/dev", "1:3\n");
+        machine.put("sys/class/nvme-generic/ngn1/dev", "1:3\n");
+        assert_eq!(there("ngn1"), None);
+        assert_eq!(there("nvme0"), None);
+        assert_eq!(there("ng0n12").as_deref(), Some("nvme0n12"));
+        machine.put("sys/class/block/nvme0n12/dev", "259:9\n");
+        machine.put("sys/class/block/nvme0n12/size", "8\n");
+        assert_eq!(in_use(&sysfs, Path::new("/dev/null")), None);
+        machine.mount("259:9");
+        let why = in_use(&sysfs, Path::new("/dev/null")).unwrap();
+        assert!(why.contains("/mnt") && why.contains("unmount"), "{why}");
     }
 
     #[test]

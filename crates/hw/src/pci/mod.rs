@@ -36,7 +36,7 @@ pub use error::PciError;
 pub use function::{KernelDisk, KernelPartition, NvmeFunction, PcieLink, addresses, scan};
 pub use give_back::GivenBack;
 pub use group::{GroupMember, IommuGroup};
-pub use in_use::in_use;
+pub use in_use::{generic_disk, in_use};
 pub use loops::LoopFile;
 pub use node::NodeOwner;
 pub(crate) use node::Nodes;

@@ -1,0 +1,181 @@
+//! NVMe commands that the kernel's driver sends for us: the character device of a namespace
+//! (`/dev/ng0n1`) takes them by io_uring (`IORING_OP_URING_CMD`) and by ioctl.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use io_uring::types::Fixed;
+use io_uring::{opcode, squeue};
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::Status;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `NVME_IOCTL_ID`: `_IO('N', 0x40)`.
+const IOCTL_ID: u32 = (b'N' as u32) << 8 | 0x40;
+/// `NVME_IOCTL_ADMIN_CMD`: a command for the admin queue.
+const IOCTL_ADMIN: u32 = number(0x41);
+/// `NVME_URING_CMD_IO` (Linux 5.19): a command for an I/O queue, with one buffer.
+pub(super) const IO: u32 = number(0x80);
+/// `NVME_URING_CMD_IO_VEC`: the same with an array of `struct iovec`.
+pub(super) const IO_VEC: u32 = number(0x81);
+
+/// `_IOWR('N', number, struct nvme_passthru_cmd)` (include/uapi/asm-generic/ioctl.h).
+const fn number(number: u32) -> u32 {
+    3 << 30 | (size_of::<Passthrough>() as u32) << 16 | (b'N' as u32) << 8 | number
+}
+
+// Typed from what the compiler makes of include/uapi/linux/nvme_ioctl.h.
+const _: () = assert!(IOCTL_ID == 0x4e40 && IOCTL_ADMIN == 0xc048_4e41);
+const _: () = assert!(IO == 0xc048_4e80 && IO_VEC == 0xc048_4e81);
+
+/// `struct nvme_passthru_cmd` and `struct nvme_uring_cmd` (include/uapi/linux/nvme_ioctl.h), which
+/// differ only in the last field's name. In the byte order of this machine.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+struct Passthrough {
+    opcode: u8,
+    flags: u8,
+    rsvd1: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    /// An address of this process.
+    addr: u64,
+    metadata_len: u32,
+    /// In bytes; for an array its length.
+    data_len: u32,
+    /// CDW10 to CDW15.
+    cdw10: [u32; 6],
+    /// 0: the driver's own.
+    timeout_ms: u32,
+    result: u32,
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Passthrough>() == 72);
+    assert!(offset_of!(Passthrough, nsid) == 4 && offset_of!(Passthrough, cdw2) == 8);
+    assert!(offset_of!(Passthrough, metadata) == 16 && offset_of!(Passthrough, addr) == 24);
+    assert!(offset_of!(Passthrough, metadata_len) == 32);
+    assert!(offset_of!(Passthrough, data_len) == 36 && offset_of!(Passthrough, cdw10) == 40);
+    assert!(offset_of!(Passthrough, timeout_ms) == 64 && offset_of!(Passthrough, result) == 68);
+};
+
+impl Passthrough {
+    /// The command of `sqe` with other data. The driver chooses the identifier, and describes the
+    /// data itself.
+    fn new(sqe: &Sqe, addr: u64, data_len: u32) -> Self {
+        let [cdw0, ..] = sqe.cdw0.get().to_le_bytes();
+        let Sqe { cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = *sqe;
+        Self {
+            opcode: cdw0,
+            flags: 0,
+            rsvd1: 0,
+            nsid: sqe.nsid.get(),
+            cdw2: sqe.cdw2.get(),
+            cdw3: sqe.cdw3.get(),
+            metadata: 0,
+            addr,
+            metadata_len: 0,
+            data_len,
+            cdw10: [cdw10, cdw11, cdw12, cdw13, cdw14, cdw15].map(|word| word.get()),
+            timeout_ms: 0,
+            result: 0,
+        }
+    }
+}
+
+/// Where a command's data is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Data {
+    /// [`IO`] or [`IO_VEC`].
+    pub(super) how: u32,
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    /// The number of the registered buffer that it lies in.
+    pub(super) fixed: Option<u16>,
+}
+
+/// The entry of a command on the ring's first file.
+pub(super) fn entry(sqe: &Sqe, data: Data) -> squeue::Entry128 {
+    // The area for a command is larger than ours.
+    let mut area = [0; 80];
+    area[..size_of::<Passthrough>()]
+        .copy_from_slice(Passthrough::new(sqe, data.addr, data.len).as_bytes());
+    opcode::UringCmd80::new(Fixed(0), data.how).cmd(area).buf_index(data.fixed).build()
+}
+
+/// The namespace identifier of a namespace's device.
+///
+/// # Errors
+/// The kernel's; ENOTTY if `file` is no such device.
+pub fn namespace_id(file: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: NVME_IOCTL_ID has no argument.
+    let nsid = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ID as _) };
+    u32::try_from(nsid).map_err(|_| io::Error::last_os_error())
+}
+
+/// What Identify returns (1.4 §5.15) for `cns`, one of a structure of 4,096 bytes.
+///
+/// # Errors
+/// The kernel's, or the controller's status.
+pub fn identify<T: FromBytes + IntoBytes>(
+    file: BorrowedFd<'_>,
+    nsid: u32,
+    cns: u8,
+) -> io::Result<Box<T>> {
+    const { assert!(size_of::<T>() == 4096) };
+    let mut data = Box::new(T::new_zeroed());
+    let sqe = Sqe::identify(0, nsid, cns, 0, 0, 0);
+    let bytes = data.as_mut_bytes();
+    let mut command =
+        Passthrough::new(&sqe, bytes.as_mut_ptr().expose_provenance() as u64, bytes.len() as u32);
+    // SAFETY: NVME_IOCTL_ADMIN_CMD reads and writes one `struct nvme_passthru_cmd`, which `command`
+    // is. The command is Identify, whose data is 4,096 bytes from the controller: the kernel writes
+    // them to `data`, which is that long (asserted), not otherwise borrowed, and of a type that any
+    // bytes are a value of.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ADMIN as _, &raw mut command) };
+    match result {
+        0 => Ok(data),
+        ..0 => Err(io::Error::last_os_error()),
+        status => {
+            let status = Status::from_bits(status as u16);
+            Err(io::Error::other(format!("the controller answered Identify with {status}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use meantime_spec::identify::IdentifyNamespace;
+    use meantime_spec::opcode::io::WRITE;
+
+    use super::*;
+
+    /// Against bytes typed from the kernel's header.
+    #[test]
+    fn a_command_has_the_kernels_layout() {
+        let sqe = Sqe::transfer(WRITE, 0x7777, 3, 0x11_2233_4455, 7, 1, 2, true);
+        let command = Passthrough::new(&sqe, 0x7f00_1234_5000, 4096);
+        let mut expected = [0; 72];
+        expected[0] = 0x01;
+        expected[4] = 3;
+        expected[24..30].copy_from_slice(&[0x00, 0x50, 0x34, 0x12, 0x00, 0x7f]);
+        expected[37] = 0x10;
+        expected[40..45].copy_from_slice(&[0x55, 0x44, 0x33, 0x22, 0x11]);
+        expected[48..52].copy_from_slice(&[7, 0, 0, 0x40]);
+        assert_eq!(command.as_bytes(), expected);
+    }
+
+    #[test]
+    fn what_is_no_namespace_says_so() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let errno = |error: io::Error| error.raw_os_error();
+        assert_eq!(namespace_id(file.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
+        let identified = identify::<IdentifyNamespace>(file.as_fd(), 1, 0).map(drop);
+        assert_eq!(identified.map_err(errno), Err(Some(libc::ENOTTY)));
+    }
+}
