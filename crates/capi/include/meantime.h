@@ -1,7 +1,7 @@
 /* meantime.h - Meantime's block layer from C (C11) and C++.
  *
  * A *device* is opened by its URI. A *channel* is one thread's way to it. A *buffer* is memory that
- * the device can reach.
+ * the device can reach. A *group* is for one thread that waits on many channels.
  *
  *     mt_device *device;
  *     mt_channel *channel;
@@ -35,8 +35,8 @@
  *
  *     -EINVAL      your mistake, and nothing has happened: a NULL, a closed handle, a ticket that
  *                  was redeemed, a request beyond the end of the device. No I/O ever ends with it.
- *     -EBUSY       the buffer is with the device; or all queues or interrupt vectors of the
- *                  controller are in use
+ *     -EBUSY       the buffer is with the device; the channel is in a group; another thread is
+ *                  using the group; or all queues or interrupt vectors of the controller are in use
  *     -EAGAIN      as many requests are under way as the channel has room for: wait for one
  *     -EOPNOTSUPP  the device lacks the command, or cannot be waited for like that
  *     -EROFS       the device can be read only
@@ -48,16 +48,18 @@
  *     -ENOSPC      the namespace has no capacity left
  *     -EILSEQ      of a compare-and-write: what is there is not what was expected, and nothing was
  *                  written
- *     -EIO         the device reported an error; or a bug in this library was met, and the channel
- *                  is of no more use
+ *     -EIO         the device reported an error; or a bug in this library was met, and the channel,
+ *                  or the group with its channels, is of no more use
  *     others       what the kernel said, e.g. -ENOENT or -EACCES from mt_open()
  *
  * Nothing is retried behind your back. No Rust panic unwinds into C: where one is caught, the call
  * returns -EIO, and the handle it concerned takes no more calls (nor is its memory freed, which the
  * device might still write to).
  *
- * THREADS. A device may be used by any number of threads at once. A channel, and a buffer, by one
- * thread at a time; they may be handed from one thread to another. mt_last_error() is per thread.
+ * THREADS. A device, and a waker, may be used by any number of threads at once. A channel, and a
+ * buffer, by one thread at a time; they may be handed from one thread to another. So may a group
+ * with all that is in it: while one thread is in a call on the group, or on a channel of it, calls
+ * of others on these are refused with -EBUSY. mt_last_error() is per thread.
  *
  * BUFFERS. The mt_buf handle stays with you all the time; its memory goes back and forth. From
  * mt_submit() or mt_enqueue() until the request's result was taken it is the device's:
@@ -65,13 +67,17 @@
  * whatever became of its requests.
  *
  * WHAT IS CHECKED. NULLs, handles that were closed, handles of another kind, tickets that were
- * redeemed or are of another channel, buffers of another device, buffers in flight: all are refused
- * with -EINVAL or -EBUSY. What cannot be seen, and is undefined:
+ * redeemed or are of another channel, buffers of another device, buffers in flight, a group used by
+ * two threads at once: all are refused with -EINVAL or -EBUSY. What cannot be seen, and is
+ * undefined:
  *
  *     - a pointer that is no handle at all, given to another function than mt_close(),
- *       mt_channel_close() or mt_free()
+ *       mt_channel_close(), mt_free(), mt_group_close() or mt_waker_close()
  *     - a handle that was closed, when a later open or allocation was given the same address
- *     - one channel or buffer used by two threads at the same time
+ *     - one buffer, or one channel that is in no group, used by two threads at the same time
+ *     - a device or waker closed by one thread while another uses it
+ *     - `ready` of mt_group_wait() with room for less than `count`; the memory of an mt_word that
+ *       is gone before the word is removed, or that others change otherwise than atomically
  *     - touching the bytes of a buffer, by a pointer you kept, while it is with the device
  *     - a child of fork() that uses what its parent has opened (mt_alloc()'s memory is not mapped
  *       there)
@@ -99,6 +105,8 @@ const char *mt_version(void);
 typedef struct mt_device mt_device;   /* a block device */
 typedef struct mt_channel mt_channel; /* one thread's way to it */
 typedef struct mt_buf mt_buf;         /* a buffer that the device can reach */
+typedef struct mt_group mt_group;     /* one thread's way to many channels */
+typedef struct mt_waker mt_waker;     /* other threads' way to a group */
 
 
 /* ---- Errors ---- */
@@ -194,7 +202,7 @@ typedef struct mt_channel_options {
 int mt_channel_open(mt_device *device, const mt_channel_options *options, mt_channel **channel);
 
 /* Waits for what is under way (each request has a deadline), gives its buffers back, and closes the
- * channel. NULL is fine. */
+ * channel. -EBUSY while it is in a group. NULL is fine. */
 int mt_channel_close(mt_channel *channel);
 
 /* Changes the way to wait from the next request on. */
@@ -309,6 +317,103 @@ int mt_poll(mt_channel *channel);
 
 /* How many requests are under way, not yet ended. */
 int mt_in_flight(const mt_channel *channel);
+
+
+/* ---- Many channels, one thread ----
+ *
+ * A group waits for whichever has something first: the queued requests of any number of channels,
+ * of several devices, each waited for by its channel's policy; descriptors; words of memory that
+ * others change; and other threads. The thread spins while one of the policies does, and sleeps
+ * when all may. A channel without requests costs nothing. What is added has a key: any number,
+ * yours, that mt_group_wait() gives back.
+ *
+ * A channel in a group is used as before, also by calls that wait for it alone. Its requests with a
+ * ticket are no matter of the group: mt_wait() or mt_try_take() has their results. */
+
+/* An empty group. Close it with mt_group_close(). */
+int mt_group_open(mt_group **group);
+
+/* Closes a group. Its channels go on as channels in no group, with what they have under way; its
+ * wakers are still to be closed. NULL is fine. */
+int mt_group_close(mt_group *group);
+
+/* Adds a channel, which may have requests under way; -EBUSY if it is in a group already. */
+int mt_group_add_channel(mt_group *group, mt_channel *channel, uint64_t key);
+
+/* Takes a channel out. It stays open, and its requests under way: mt_wait_done() has their results.
+ * -EINVAL if it is not in this group. */
+int mt_group_remove_channel(mt_group *group, mt_channel *channel);
+
+/* Adds a descriptor, e.g. of a socket, pipe, eventfd or timer: it is waited for until it is
+ * readable. (For anything else, add an epoll descriptor that waits for that.) The group has a
+ * duplicate of its own: remove `fd` before you close it, or the file stays open. -EBADF if `fd` is
+ * no descriptor, -EINVAL if it is in the group already. */
+int mt_group_add_fd(mt_group *group, int fd, uint64_t key);
+
+/* Takes out what was added as `fd`; -EINVAL if nothing was. */
+int mt_group_remove_fd(mt_group *group, int fd);
+
+/* Memory that other threads or processes change, e.g. the tail of a ring that is shared with them.
+ * It stays where it is until the word is removed. */
+typedef struct mt_word {
+    const uint64_t *value; /* what others change, atomically; aligned to 8 bytes */
+    const uint64_t *seen;  /* yours, as aligned: there is something while *value is not *seen */
+    uint32_t *parked;      /* for mt_word_changed(); 0 at first; aligned to 4 bytes */
+} mt_word;
+
+/* Adds a word; `word` is not needed any more when it returns. While the group's thread is awake it
+ * looks at the word, and whoever changes it needs no system call; `event_fd` gets the eventfd that
+ * ends its sleep, for mt_word_changed(). It is the group's: do not read or close it; another
+ * process needs a duplicate. It is closed when the word is removed. -EINVAL if `word->value` is in
+ * the group already. */
+int mt_group_add_word(mt_group *group, const mt_word *word, uint64_t key, int *event_fd);
+
+/* Takes out the word whose value is at `value`; -EINVAL if it is not in this group. */
+int mt_group_remove_word(mt_group *group, const uint64_t *value);
+
+/* For who has changed a word of a group: ends the sleep of the group's thread, if it sleeps.
+ * `parked` is the word's, `event_fd` its eventfd or a duplicate. For any thread of any process that
+ * has them; needs no group, and nothing that is open. */
+int mt_word_changed(const uint32_t *parked, int event_fd);
+
+/* What is ready. */
+enum {
+    MT_DONE = 1, /* a queued request of the channel has ended; `result` is as of mt_wait_done() */
+    MT_CHANGED,  /* the word differs from what was seen; given again until it does not */
+    MT_READABLE, /* the descriptor was readable, or had failed; given again until it is not. It may
+                  * have been read since: use non-blocking ones. */
+    MT_WOKEN     /* mt_wake() was called, once or more */
+};
+
+typedef struct mt_ready {
+    uint64_t key;      /* as it was added with; of MT_WOKEN 0 */
+    uint32_t what;     /* MT_DONE ... */
+    uint32_t reserved; /* 0 */
+    mt_result result;  /* of MT_DONE; else all zero */
+} mt_ready;
+
+/* A time-out that never ends. */
+#define MT_FOREVER INT64_MAX
+
+/* Waits until there is something, at most for `timeout_ns`: 0 only looks. Writes what there is into
+ * `ready`, which has room for `count`, and returns how many; what has no room is given by the next
+ * calls, in turns. 0: the time is over; with MT_FOREVER, nothing can come, since no queued request
+ * is under way, and the group has no descriptor, word or open waker. A signal handler does not end
+ * it, but may call mt_wake(). Requests that failed are no failure of this call: see `result.error`.
+ * -EINVAL if `count` is 0 or `timeout_ns` negative. */
+int mt_group_wait(mt_group *group, mt_ready *ready, size_t count, int64_t timeout_ns);
+
+/* What ends waits of the group from other threads. Open it before the group waits; close it with
+ * mt_waker_close(). */
+int mt_waker_open(mt_group *group, mt_waker **waker);
+
+/* Closes a waker. NULL is fine. */
+int mt_waker_close(mt_waker *waker);
+
+/* Ends the present wait of the group, or the next one, with MT_WOKEN; does nothing when the group
+ * was closed. What was stored before is visible after the wait. For any thread, and for signal
+ * handlers. */
+int mt_wake(const mt_waker *waker);
 
 #ifdef __cplusplus
 }

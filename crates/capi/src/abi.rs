@@ -58,11 +58,34 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of no request.
+    pub(crate) const NONE: Self =
+        Self { buf: std::ptr::null_mut(), user_data: 0, error: 0, reserved: 0 };
+
     /// The outcome of a call that waited for no request.
     #[cold]
     pub(crate) fn of_none(failed: Failed) -> Self {
-        Self { buf: std::ptr::null_mut(), user_data: 0, error: failed.0, reserved: 0 }
+        Self { error: failed.0, ..Self::NONE }
     }
+}
+
+/// `mt_word`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Word {
+    pub value: *const u64,
+    pub seen: *const u64,
+    pub parked: *mut u32,
+}
+
+/// `mt_ready`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    pub key: u64,
+    pub what: u32,
+    pub reserved: u32,
+    pub result: Outcome,
 }
 
 pub const MT_READ: u32 = 1;
@@ -74,6 +97,14 @@ pub const MT_COMPARE_AND_WRITE: u32 = 6;
 
 pub const MT_FUA: u32 = 1;
 
+pub const MT_DONE: u32 = 1;
+pub const MT_CHANGED: u32 = 2;
+pub const MT_READABLE: u32 = 3;
+pub const MT_WOKEN: u32 = 4;
+
+pub const MT_FOREVER: i64 = i64::MAX;
+
 const _: () =
     assert!(size_of::<Info>() == 40 && size_of::<Options>() == 16 && size_of::<Request>() == 48);
 const _: () = assert!(size_of::<Ticket>() == 8 && size_of::<Outcome>() == 24);
+const _: () = assert!(size_of::<Word>() == 24 && size_of::<Entry>() == 40);

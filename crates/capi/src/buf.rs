@@ -15,6 +15,7 @@ pub type Buf = Handle<DmaBuf>;
 impl Kind for DmaBuf {
     const TAG: u32 = 0x6d74_6200;
     const NAME: &'static str = "buffer";
+    type Beside = ();
 
     fn registry() -> &'static Registry<Self> {
         static BUFFERS: Registry<DmaBuf> = Registry::new();

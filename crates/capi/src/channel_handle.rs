@@ -1,7 +1,9 @@
 //! A channel for C: it keeps the library's tickets and buffers, which can only be moved; C gets
 //! numbers and handles.
 
-use meantime_block::{self as block, BlockChannel, Channel, Done, Rejected};
+use std::sync::atomic::AtomicPtr;
+
+use meantime_block::{self as block, BlockChannel, Channel, ChannelKey, Done, Rejected};
 use meantime_completion::Policy;
 use meantime_nvme::Op;
 
@@ -11,6 +13,7 @@ use crate::abi::{
 };
 use crate::buf::Buf;
 use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
+use crate::group::MtGroup;
 use crate::guard::not_open;
 use crate::handle::{Handle, Kind, Registry};
 use crate::policy;
@@ -38,11 +41,15 @@ pub struct ChannelHandle {
     in_flight: Box<[InFlight]>,
     /// The first free entry; the length of `in_flight` if there is none.
     free: usize,
+    /// Its key in the group that it is in.
+    pub member: Option<ChannelKey>,
 }
 
 impl Kind for ChannelHandle {
     const TAG: u32 = 0x6d74_6300;
     const NAME: &'static str = "channel";
+    /// The group that it is in, or NULL.
+    type Beside = AtomicPtr<MtGroup>;
 
     fn registry() -> &'static Registry<Self> {
         static CHANNELS: Registry<ChannelHandle> = Registry::new();
@@ -71,7 +78,20 @@ impl ChannelHandle {
             user_data: 0,
             next_free: index + 1,
         };
-        Self { channel, in_flight: (0..usize::from(depth)).map(empty).collect(), free: 0 }
+        let in_flight = (0..usize::from(depth)).map(empty).collect();
+        Self { channel, in_flight, free: 0, member: None }
+    }
+
+    /// The library's channel.
+    #[inline(always)]
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// The same, to look at it and to wait.
+    #[inline(always)]
+    pub fn channel_mut(&mut self) -> &mut Channel {
+        &mut self.channel
     }
 
     /// Converts C's request to the library's; its buffer is then away from its handle.
@@ -261,8 +281,9 @@ impl ChannelHandle {
         Ok(())
     }
 
+    /// Returns C's result of a queued request.
     #[inline(always)]
-    fn settle_queued(&mut self, done: Done) -> Outcome {
+    pub fn settle_queued(&mut self, done: Done) -> Outcome {
         self.settle(done.user_data as usize, done)
     }
 

@@ -23,6 +23,7 @@ pub type MtDevice = Handle<Opened>;
 impl Kind for Opened {
     const TAG: u32 = 0x6d74_6400;
     const NAME: &'static str = "device";
+    type Beside = ();
 
     fn registry() -> &'static Registry<Self> {
         static DEVICES: Registry<Opened> = Registry::new();

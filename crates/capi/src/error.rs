@@ -50,7 +50,7 @@ pub extern "C" fn mt_strerror(error: c_int) -> *const c_char {
         Some(0) => c"no error",
         Some(libc::EINVAL) => c"wrong use; nothing has happened",
         Some(libc::EBUSY) => {
-            c"the buffer is with the device, or the controller's queues are in use"
+            c"in use by the device, by a group or by another thread; or all queues are in use"
         }
         Some(libc::EAGAIN) => c"all requests of the channel are under way",
         Some(libc::EOPNOTSUPP) => c"the device cannot do that",

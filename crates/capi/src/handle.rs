@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,8 @@ pub trait Kind: Sized + Send + 'static {
     const TAG: u32;
     /// The name in C.
     const NAME: &'static str;
+    /// What a handle has beside its value: any thread may look at it at any time.
+    type Beside: Default + Sync + 'static;
     /// All handles of this kind.
     fn registry() -> &'static Registry<Self>;
 }
@@ -30,29 +33,43 @@ pub enum State {
     Empty,
     /// A panic occurred in a call on it: permanently unusable.
     Broken,
+    /// A channel in a group: whoever holds the group may use it.
+    Grouped,
+    /// A call has it to itself, see [`Held`].
+    Held,
 }
 
-/// A handle: `mt_device`, `mt_channel`, `mt_buf`.
+/// A handle: `mt_device`, `mt_channel`, `mt_buf`, `mt_group`, `mt_waker`.
 #[repr(C)]
-pub struct Handle<T> {
+pub struct Handle<T: Kind> {
     /// The kind's tag and a [`State`].
     state: AtomicU32,
-    /// Some if it is open; none if it is closed, away or empty.
+    /// None if it is closed, away or empty.
     value: UnsafeCell<Option<T>>,
+    /// See [`Kind::Beside`].
+    pub beside: T::Beside,
 }
 
-// SAFETY: the value is reached by unsafe functions only, which ask for what `Sync` would promise;
-// and by `create` and `remove`, to which the lock of the registry and the state give it
-// exclusively.
-unsafe impl<T: Send> Sync for Handle<T> {}
+// SAFETY: the value is reached by unsafe functions, which ask for what `Sync` would promise; by
+// `create` and `remove`, to which the lock of the registry and the state give it exclusively; and
+// by `Held`, to which the state does. What is beside it is `Sync`.
+unsafe impl<T: Kind> Sync for Handle<T> {}
 
 /// All handles of a kind.
-pub struct Registry<T: 'static>(Mutex<Option<Lists<T>>>);
+pub struct Registry<T: Kind>(Mutex<Option<Lists<T>>>);
 
-struct Lists<T: 'static> {
+struct Lists<T: Kind> {
     /// By address.
     live: BTreeMap<usize, &'static Handle<T>>,
     closed: Vec<&'static Handle<T>>,
+}
+
+impl<T: Kind> Lists<T> {
+    /// The memory of `handle`, which has no value any more, may be used again.
+    fn retire(&mut self, handle: &'static Handle<T>) {
+        self.live.remove(&std::ptr::from_ref(handle).addr());
+        self.closed.push(handle);
+    }
 }
 
 impl<T: Kind> Registry<T> {
@@ -74,7 +91,8 @@ impl<T: Kind> Handle<T> {
             lists.get_or_insert_with(|| Lists { live: BTreeMap::new(), closed: Vec::new() });
         let handle: &'static Self = lists.closed.pop().unwrap_or_else(|| {
             let state = AtomicU32::new(T::TAG | State::Closed as u32);
-            Box::leak(Box::new(Self { state, value: UnsafeCell::new(None) }))
+            let beside = T::Beside::default();
+            Box::leak(Box::new(Self { state, value: UnsafeCell::new(None), beside }))
         });
         // SAFETY: it is closed and was in the list, or is new: no other thread touches its value.
         unsafe { *handle.value.get() = Some(value) };
@@ -88,22 +106,29 @@ impl<T: Kind> Handle<T> {
     /// any address.
     ///
     /// # Errors
-    /// The state that prevents it: away, broken, or not one of our handles.
+    /// The state that prevents it: away, broken, grouped, held, or not one of our handles.
     pub fn remove(ptr: *const Self) -> Result<Option<T>, State> {
         let mut lists = T::registry().lock();
         let Some(lists) = lists.as_mut() else { return Err(State::Closed) };
         let handle = *lists.live.get(&ptr.addr()).ok_or(State::Closed)?;
-        match handle.state() {
-            State::Open | State::Empty => {}
-            other => return Err(other),
+        let mut state = handle.state();
+        while matches!(state, State::Open | State::Empty) && !handle.turn(state, State::Closed) {
+            state = handle.state();
         }
-        handle.set(State::Closed);
-        lists.live.remove(&ptr.addr());
+        if !matches!(state, State::Open | State::Empty) {
+            return Err(state);
+        }
         // SAFETY: it was open or empty, so it is not the device's; the caller owns it (header: one
         // thread at a time, and close is the last call).
         let value = unsafe { (*handle.value.get()).take() };
-        lists.closed.push(handle);
+        lists.retire(handle);
         Ok(value)
+    }
+
+    /// The handle at `ptr`, unless it was closed. Does not dereference `ptr`, which may be any
+    /// address.
+    pub fn find(ptr: *const Self) -> Option<&'static Self> {
+        T::registry().lock().as_ref()?.live.get(&ptr.addr()).copied()
     }
 
     /// The handle at `ptr`, if it is one of this kind, closed or not.
@@ -131,6 +156,8 @@ impl<T: Kind> Handle<T> {
             2 => State::Away,
             3 => State::Empty,
             4 => State::Broken,
+            5 => State::Grouped,
+            6 => State::Held,
             _ => State::Closed,
         }
     }
@@ -138,6 +165,20 @@ impl<T: Kind> Handle<T> {
     #[inline(always)]
     fn set(&self, state: State) {
         self.state.store(T::TAG | state as u32, Ordering::Release);
+    }
+
+    /// Goes from the state `from` to the state `to`. False, and nothing is done, if its state is
+    /// another.
+    pub fn turn(&self, from: State, to: State) -> bool {
+        let (from, to) = (T::TAG | from as u32, T::TAG | to as u32);
+        // Acquire, Release: the value goes from one call to the next.
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Takes the handle for one call, whatever other threads do. `None` if it is not open.
+    pub fn hold(&'static self) -> Option<Held<T>> {
+        // Lazily: a `Held` that is dropped opens the handle.
+        self.turn(State::Open, State::Held).then(|| Held(self))
     }
 
     #[inline(always)]
@@ -198,8 +239,82 @@ impl<T: Kind> Handle<T> {
         self.set(state);
     }
 
+    /// The value of a channel that is in a group.
+    ///
+    /// # Safety
+    /// The state is [`State::Grouped`]. The caller holds the channel's group as long as it uses the
+    /// value, and changes it by no other reference meanwhile.
+    #[inline(always)]
+    pub unsafe fn grouped(&self) -> &T {
+        debug_assert_eq!(self.state(), State::Grouped);
+        // SAFETY: the caller's promise: others ask for an open handle, or hold the group.
+        unsafe { (*self.value.get()).as_ref() }.expect(HAS_VALUE)
+    }
+
+    /// The same for changes.
+    ///
+    /// # Safety
+    /// As [`Handle::grouped`], and the caller has no other reference to the value.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // As for `value_mut`.
+    pub unsafe fn grouped_mut(&self) -> &mut T {
+        debug_assert_eq!(self.state(), State::Grouped);
+        // SAFETY: as above.
+        unsafe { (*self.value.get()).as_mut() }.expect(HAS_VALUE)
+    }
+
     /// Marks it as permanently unusable, without dropping its value.
     pub fn mark_broken(&self) {
         self.set(State::Broken);
+    }
+}
+
+const HAS_VALUE: &str = "a handle that is neither closed nor away has its value";
+
+/// A handle that one call has to itself: it goes from open to held, where calls of other threads
+/// find it, and back.
+pub struct Held<T: Kind>(&'static Handle<T>);
+
+impl<T: Kind> Held<T> {
+    /// Closes the handle. Returns its value.
+    pub fn close(self) -> Option<T> {
+        let mut lists = T::registry().lock();
+        self.0.set(State::Closed);
+        // SAFETY: it was held until now, and is not in the list of closed ones yet.
+        let value = unsafe { (*self.0.value.get()).take() };
+        if let Some(lists) = lists.as_mut() {
+            lists.retire(self.0);
+        }
+        std::mem::forget(self);
+        value
+    }
+
+    /// Marks it as permanently unusable, without dropping its value.
+    pub fn mark_broken(self) {
+        self.0.mark_broken();
+        std::mem::forget(self);
+    }
+}
+
+impl<T: Kind> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: from `hold` until this is dropped the state is held, and the other ways to the
+        // value ask for an open handle, or for a channel's.
+        unsafe { (*self.0.value.get()).as_ref() }.expect(HAS_VALUE)
+    }
+}
+
+impl<T: Kind> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; and this is borrowed exclusively.
+        unsafe { (*self.0.value.get()).as_mut() }.expect(HAS_VALUE)
+    }
+}
+
+impl<T: Kind> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.0.set(State::Open);
     }
 }

@@ -4,10 +4,12 @@
 //! docs/c-api.md says how to install and link it.
 //!
 //! # What it owns
-//! - Handles: devices, channels, buffers (`handle`). They are never unmapped, only marked, so a
-//!   closed one is recognised.
+//! - Handles: devices, channels, buffers, groups, wakers (`handle`). They are never unmapped, only
+//!   marked, so a closed one is recognised.
 //! - Each channel's table of tickets and buffers (`channel_handle`): the library's can only be
 //!   moved, so C gets numbers for them.
+//! - Groups (`group_handle`). A channel in a group stays in its handle, where C goes on using it;
+//!   the group has a reference (`member`).
 //!
 //! # What it promises
 //! - A buffer that is with the device can be neither freed nor submitted. A ticket is redeemed
@@ -16,12 +18,16 @@
 //!   used nor dropped again, because the device may still write to its buffers.
 //! - Errors are negative errnos; `mt_last_error()` has the text, for each thread.
 //! - `mt_submit` and `mt_wait` add no allocation, lock or system call.
+//! - A group and its channels are used by one call at a time: it holds the group, and a call of
+//!   another thread meanwhile is refused. What is in no group has no such check.
 //!
 //! # Parts, in reading order
 //! ```text
 //!   abi                     structures as in meantime.h
 //!   device, buf, channel    the functions
 //!   channel_handle          tickets and buffers of a channel
+//!   group, word             the functions of groups
+//!   group_handle, member    what is in a group
 //!   handle, guard           handles; panics
 //!   policy, error           texts
 //! ```
@@ -35,9 +41,13 @@ pub mod channel;
 mod channel_handle;
 pub mod device;
 mod error;
+pub mod group;
+mod group_handle;
 mod guard;
 mod handle;
+mod member;
 mod policy;
+pub mod word;
 
 pub use error::{mt_last_error, mt_strerror};
 

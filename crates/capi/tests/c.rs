@@ -98,7 +98,7 @@ fn layout_checks() -> String {
             })*
         };
     }
-    use abi::{Info, Options, Outcome, Request, Ticket};
+    use abi::{Entry, Info, Options, Outcome, Request, Ticket, Word};
     same_layout!(
         "mt_info" = Info {
             blocks,
@@ -114,7 +114,9 @@ fn layout_checks() -> String {
     same_layout!("mt_request" = Request { op, flags, lba, blocks, buf, policy, user_data });
     same_layout!("mt_ticket" = Ticket { id });
     same_layout!("mt_result" = Outcome { buf, user_data, error, reserved });
-    for (name, value) in [
+    same_layout!("mt_word" = Word { value, seen, parked });
+    same_layout!("mt_ready" = Entry { key, what, reserved, result });
+    let numbers: [(&str, u32); 14] = [
         ("MT_READ", abi::MT_READ),
         ("MT_WRITE", abi::MT_WRITE),
         ("MT_FLUSH", abi::MT_FLUSH),
@@ -122,10 +124,16 @@ fn layout_checks() -> String {
         ("MT_DEALLOCATE", abi::MT_DEALLOCATE),
         ("MT_COMPARE_AND_WRITE", abi::MT_COMPARE_AND_WRITE),
         ("MT_FUA", abi::MT_FUA),
+        ("MT_DONE", abi::MT_DONE),
+        ("MT_CHANGED", abi::MT_CHANGED),
+        ("MT_READABLE", abi::MT_READABLE),
+        ("MT_WOKEN", abi::MT_WOKEN),
         ("MT_VERSION_MAJOR", env!("CARGO_PKG_VERSION_MAJOR").parse().unwrap()),
         ("MT_VERSION_MINOR", env!("CARGO_PKG_VERSION_MINOR").parse().unwrap()),
         ("MT_VERSION_PATCH", env!("CARGO_PKG_VERSION_PATCH").parse().unwrap()),
-    ] {
+    ];
+    let numbers = numbers.map(|(name, value)| (name, i64::from(value)));
+    for (name, value) in numbers.into_iter().chain([("MT_FOREVER", abi::MT_FOREVER)]) {
         writeln!(checks, "static_assert({name} == {value}, \"{name}\");").unwrap();
     }
     checks
@@ -280,17 +288,45 @@ fn a_counter_is_shared_by_compare_and_write() {
     assert!(said.starts_with("2000 counted, "), "{said}");
 }
 
-/// Every incorrect use that can be detected; then again under valgrind: no bad access, and no leak.
-#[test]
-fn misuse_is_refused() {
+/// Runs a test program; then again under valgrind: no bad access, and no leak.
+fn run_twice(source: &str) {
     let installed = Installed::new();
-    let program = installed.compile("tests/misuse.c", Link::Shared);
+    let program = installed.compile(source, Link::Shared);
     run(installed.program(&program).arg(installed.file()));
     let mut command = installed.program("valgrind");
     // Not "possibly" lost memory: Rust's library refers to its threads by interior pointers.
     command.args(["--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
     command.args(["--fair-sched=yes", "--quiet"]);
     run(command.arg(program).arg(installed.file()));
+}
+
+/// Every incorrect use that can be detected.
+#[test]
+fn misuse_is_refused() {
+    run_twice("tests/misuse.c");
+}
+
+/// Groups: channels, descriptors, words, other threads; and every incorrect use of them.
+#[test]
+fn a_group_waits_for_whichever_is_first() {
+    run_twice("tests/group.c");
+}
+
+#[test]
+fn the_example_of_a_group_runs() {
+    let installed = Installed::new();
+    let program = installed.compile("examples/group.c", Link::Shared);
+    let uris = ["mem:16M", "mem:16M?model=nand"];
+    let said = run(installed.program(&program).args(uris));
+    for (line, uri) in said.lines().zip(uris) {
+        let reads = line.strip_prefix(&format!("{uri}: ")).and_then(|rest| rest.split_once(' '));
+        let reads: u64 = reads.and_then(|(reads, _)| reads.parse().ok()).unwrap_or(0);
+        assert!(reads > 100, "{said}");
+    }
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let wrong = output(installed.program(&program).args(["mem:16M", "men:16M"]));
+    let errors = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(1) && errors.contains("use mem:SIZE"), "{errors}");
 }
 
 #[test]

@@ -247,6 +247,41 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         }
     }
 
+    /// As [`wait`](Self::wait), and also takes what else is there when that ends, without another
+    /// look at a channel: appends at most `max` to `ready`, each watch once. Returns how many; 0
+    /// where `wait` has `None`, and if `max` is 0.
+    pub fn wait_many(
+        &mut self,
+        timeout: Option<Duration>,
+        max: usize,
+        ready: &mut Vec<Ready>,
+    ) -> usize {
+        let before = ready.len();
+        let limit = before.saturating_add(max);
+        let Some(first) = (max > 0).then(|| self.wait(timeout)).flatten() else { return 0 };
+        let given = if let Ready::Changed(key) = first { Some(key) } else { None };
+        ready.push(first);
+        // No more in a row than `wait` gives out.
+        while ready.len() < limit && self.results_in_a_row < RESULTS_IN_A_ROW {
+            let Some(done) = self.next_done() else { break };
+            ready.push(done);
+        }
+        if ready.len() < limit && self.sleep.take_woken() {
+            ready.push(Ready::Woken);
+        }
+        while ready.len() < limit {
+            let Some(at) = self.readable.pop_front() else { break };
+            ready.push(Ready::Readable(DescriptorKey(self.descriptors.key(at))));
+        }
+        for at in self.watches.places() {
+            let key = WatchKey(self.watches.key(at));
+            if ready.len() < limit && given != Some(key) && self.watches.at(at).look() {
+                ready.push(Ready::Changed(key));
+            }
+        }
+        ready.len() - before
+    }
+
     /// The next result. Looks at no channel.
     #[inline(always)]
     fn next_done(&mut self) -> Option<Ready> {
@@ -290,7 +325,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
 
     /// The next watch that has something, beginning with another one each time.
     fn next_changed(&mut self) -> Option<Ready> {
-        let places: Vec<usize> = self.watches.iter().map(|(at, _)| at).collect();
+        let places = self.watches.places();
         let first = self.rotation / 3;
         let mut in_turns = (0..places.len()).map(|n| places[(first + n) % places.len()]);
         let at = in_turns.find(|at| self.watches.at(*at).look())?;

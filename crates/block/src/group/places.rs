@@ -51,6 +51,11 @@ impl<T> Places<T> {
         (at, self.0[at].0)
     }
 
+    /// The places where there is a value.
+    pub(super) fn places(&self) -> Vec<usize> {
+        self.iter().map(|(at, _)| at).collect()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         self.0.iter().enumerate().filter_map(|(at, (_, value))| Some((at, value.as_ref()?)))
     }

@@ -550,6 +550,88 @@ fn endless_work_of_one_channel_starves_no_other() {
     ends.store(true, Ordering::Relaxed);
 }
 
+/// Everything that is there is taken at once, each watch once, and no more than there is room for.
+#[test]
+fn many_things_are_taken_at_once() {
+    let mut group: PollGroup<Channel, Reader> = PollGroup::default();
+    let watches = [(); 3].map(|()| {
+        let counter = Arc::new(Counter {
+            word: AtomicU64::new(1),
+            parked: AtomicBool::new(false),
+            event: EventFd::new().expect("a descriptor"),
+        });
+        group.watch(Reader { counter, taken: 0 }).expect("a descriptor")
+    });
+    let waker = group.waker().expect("a descriptor");
+    let key = group.add(channel("mem:16M", "poll", 8));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    group.add_descriptor(OwnedFd::from(reader));
+    drop(writer);
+    let mut ready = Vec::new();
+    assert_eq!(group.wait_many(Some(Duration::ZERO), 0, &mut ready), 0);
+    (0..8).for_each(|lba| send(&mut group, key, lba));
+    while group.channel(key).in_flight() > 0 {
+        group.channel(key).poll();
+    }
+    let count = |ready: &[Ready], of: fn(&Ready) -> bool| ready.iter().filter(|at| of(at)).count();
+    let is_done: fn(&Ready) -> bool = |ready| matches!(ready, Ready::Done(..));
+    // There is no room for more than results; then for some of the rest.
+    assert_eq!(group.wait_many(None, 5, &mut ready), 5);
+    assert_eq!(count(&ready, is_done), 5);
+    assert_eq!(group.wait_many(None, 5, &mut ready), 5);
+    assert_eq!((ready.len(), count(&ready, is_done)), (10, 8));
+    // Nothing is left but what stays ready, and what is new.
+    waker.wake();
+    let (mut woken, mut readable) = (0, 0);
+    for _ in 0..1_000 {
+        ready.clear();
+        let given = group.wait_many(None, 100, &mut ready);
+        assert!(given == ready.len() && given <= 5 && count(&ready, is_done) == 0, "{ready:?}");
+        for watch in watches {
+            let is_it = |ready: &&Ready| matches!(ready, Ready::Changed(key) if *key == watch);
+            assert_eq!(ready.iter().filter(is_it).count(), 1, "{ready:?}");
+        }
+        woken += count(&ready, |ready| matches!(ready, Ready::Woken));
+        readable += count(&ready, |ready| matches!(ready, Ready::Readable(_)));
+    }
+    assert!(woken == 1 && readable > 10, "{woken} {readable}");
+    for watch in watches {
+        group.remove_watch(watch);
+    }
+    drop(waker);
+    group.remove(key);
+}
+
+/// More results than may be given in a row do not keep the rest away, however much room there is.
+#[test]
+fn results_at_once_starve_nothing() {
+    let mut group: PollGroup<Channel> = PollGroup::new();
+    let key = group.add(channel("mem:16M", "poll", 64));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    group.add_descriptor(OwnedFd::from(reader));
+    drop(writer);
+    (0..64).for_each(|lba| send(&mut group, key, lba));
+    let (mut results, mut readable, mut ready) = (0, 0, Vec::new());
+    while readable < 10 {
+        while group.channel(key).in_flight() > 0 {
+            group.channel(key).poll();
+        }
+        assert!(group.wait_many(None, 1_000, &mut ready) <= 34, "{ready:?}");
+        for ready in ready.drain(..) {
+            match ready {
+                Ready::Done(_, done) => {
+                    done.result.expect("read");
+                    results += 1;
+                    send(&mut group, key, done.user_data);
+                }
+                Ready::Readable(_) => readable += 1,
+                ready => panic!("{ready:?}"),
+            }
+        }
+        assert!(results < 2_000, "{readable}");
+    }
+}
+
 /// An I/O far beyond the spin budget is napped for, also in a group.
 #[test]
 fn a_late_completion_does_not_cost_a_cpu() {

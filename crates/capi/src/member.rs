@@ -1,0 +1,127 @@
+//! A channel of a group, as the library's group sees it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+use meantime_block::{
+    BlockChannel, BlockInfo, ChannelKey, Done, Rejected, Request, SubmitError, Ticket,
+};
+use meantime_completion::waiter::Rest;
+use meantime_completion::{Away, Policy};
+use meantime_hw::{DmaBuf, EventFd, HwError};
+
+use crate::abi::Outcome;
+use crate::channel::MtChannel;
+use crate::channel_handle::ChannelHandle;
+use crate::error::Failed;
+use crate::group::MtGroup;
+use crate::guard::not_open;
+use crate::handle::State;
+
+/// A channel that is in a group. It stays in its handle, by which C goes on using it; the handle
+/// says that it is grouped from [`Member::join`] to [`Member::leave`].
+pub(crate) struct Member {
+    handle: &'static MtChannel,
+    /// C's.
+    pub(crate) key: u64,
+}
+
+impl Member {
+    /// Takes the open channel of `handle` into `group`, which the caller holds.
+    pub(crate) fn join(
+        call: &str,
+        handle: &'static MtChannel,
+        group: &'static MtGroup,
+        key: u64,
+    ) -> Result<Self, Failed> {
+        if !handle.turn(State::Open, State::Grouped) {
+            return Err(not_open(call, handle));
+        }
+        // Release: whoever finds the group here finds the channel in it.
+        handle.beside.store(std::ptr::from_ref(group).cast_mut(), Ordering::Release);
+        Ok(Self { handle, key })
+    }
+
+    /// The handle of the channel.
+    pub(crate) fn handle(&self) -> &'static MtChannel {
+        self.handle
+    }
+
+    /// Notes the key of this member.
+    pub(crate) fn set_member(&mut self, key: ChannelKey) {
+        self.value_mut().member = Some(key);
+    }
+
+    /// The channel is in no group any more, and open.
+    pub(crate) fn leave(mut self) {
+        self.value_mut().member = None;
+        // Before it is open, so that no other group is overwritten.
+        self.handle.beside.store(std::ptr::null_mut(), Ordering::Release);
+        self.handle.turn(State::Grouped, State::Open);
+    }
+
+    /// C's result of a queued request of this channel.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, done: Done) -> Outcome {
+        self.value_mut().settle_queued(done)
+    }
+
+    #[inline(always)]
+    fn value(&self) -> &ChannelHandle {
+        // SAFETY: a member is reached only by who holds its group, and a channel is in one group,
+        // once: so what this and `value_mut` return is borrowed as the member is. `on_channel`,
+        // which holds the group, too, uses no member while it uses the channel.
+        unsafe { self.handle.grouped() }
+    }
+
+    #[inline(always)]
+    fn value_mut(&mut self) -> &mut ChannelHandle {
+        // SAFETY: as above.
+        unsafe { self.handle.grouped_mut() }
+    }
+}
+
+/// Forwards each function to the library's channel.
+macro_rules! forward {
+    (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
+        #[inline]
+        fn $name(&self $(, $arg: $of)*) -> $out {
+            self.value().channel().$name($($arg),*)
+        }
+    )*};
+    (&mut self: $(fn $name:ident($($arg:ident: $of:ty),*) $(-> $out:ty)?;)*) => {$(
+        #[inline]
+        fn $name(&mut self $(, $arg: $of)*) $(-> $out)? {
+            self.value_mut().channel_mut().$name($($arg),*)
+        }
+    )*};
+}
+
+// C has no deferred work.
+impl BlockChannel for Member {
+    forward! { &self:
+        fn info() -> &BlockInfo;
+        fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
+        fn event() -> Option<EventFd>;
+        fn descriptor() -> Option<BorrowedFd<'_>>;
+        fn in_flight() -> usize;
+        fn depth() -> u16;
+        fn policy() -> Policy;
+    }
+
+    forward! { &mut self:
+        fn submit(request: Request) -> Result<Ticket, Rejected>;
+        fn enqueue(request: Request) -> Result<(), Rejected>;
+        fn plug();
+        fn unplug();
+        fn poll() -> usize;
+        fn look(away: Option<Away>) -> usize;
+        fn rest() -> Rest;
+        fn wait(ticket: Ticket) -> Done;
+        fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
+        fn detach(ticket: Ticket);
+        fn next_done() -> Option<Done>;
+        fn wait_done() -> Option<Done>;
+        fn set_policy(policy: Policy) -> Result<(), SubmitError>;
+    }
+}
