@@ -525,6 +525,20 @@ impl Adaptive {
             }
             _ => Seen::Within { more_ns, overslept: waited.is_some_and(|w| w.overslept) },
         };
+        if let Seen::Exactly = seen
+            && model.exploring > 0
+            && sample.interrupted
+        {
+            // The median of those whose time is seen: the last tenth is slept for.
+            let [low_ns, usual_ns, high_ns] =
+                [0.25, 0.5 * MOST, 0.75].map(|q| model.support.quantile_ns(q));
+            // Most of the others are woken by their interrupt, also those of the median.
+            let first = model.plans[control].on(true).plan.stages().first();
+            if first.is_some_and(|stage| stage.from_ns == 0 && stage.until_ns as f32 > high_ns) {
+                let later = (device_ns as f32) < usual_ns;
+                self.wake.signals_are(later, usual_ns as u64, high_ns - low_ns);
+            }
+        }
         let late_ns = model.observe(device_ns, seen);
         let planned_ns = model.plans[control].best().cpu_ns;
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
@@ -541,7 +555,7 @@ impl Adaptive {
         if let Some(model) = self.models.get(usize::from(self.index[class.index()]))
             && model.support.count > 0
         {
-            self.wake.interrupted(total_ns as f32 - model.support.quantile_ns(0.5));
+            self.wake.interrupted(total_ns, total_ns as f32 - model.support.quantile_ns(0.5));
         }
     }
 
@@ -564,13 +578,7 @@ impl Adaptive {
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
         self.wake.forget_interrupts();
-        let (interrupt_late_ns, interrupt_seen_ns) = self.wake.interrupt_late_ns();
-        let mut outlook = Outlook {
-            sleep_cpu_ns: self.wake.cpu_ns(),
-            interrupt_late_ns,
-            interrupt_seen_ns,
-            ..Outlook::default()
-        };
+        let mut outlook = Outlook { sleep_cpu_ns: self.wake.cpu_ns(), ..Outlook::default() };
         let mut weight = 0.0;
         for at in 0..self.models.len() {
             let recent = std::mem::take(&mut self.models[at].recent) as f32;
@@ -599,6 +607,8 @@ impl Adaptive {
             outlook.in_flight /= weight;
         }
         outlook.in_flight = outlook.in_flight.max(1.0);
+        (outlook.interrupt_late_ns, outlook.interrupt_seen_ns) =
+            self.wake.interrupt_late_ns(outlook.device_ns as u64);
         outlook
     }
 

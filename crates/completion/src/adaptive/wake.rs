@@ -2,12 +2,13 @@
 //! process, and kept current from the sleeps that are made.
 
 use std::sync::OnceLock;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::super::calibrate;
 use super::super::gap::Wake;
 use meantime_hw::clock::{Clock, thread_cpu_ns};
+use meantime_hw::cpu;
+use rustix::thread::sched_getcpu;
 
 /// Recent sleeps remembered per length.
 const KEPT: usize = 64;
@@ -35,9 +36,8 @@ const PROBE_WEIGHT: usize = 8;
 const INTERRUPT_STEP: f32 = 1.0 / 16.0;
 /// With each decision while none is used, this part of what was seen of them is forgotten.
 const INTERRUPT_FORGET: f32 = 0.02;
-/// Signals of the first measurement, and the length of sleep that they end.
-const SIGNALS: usize = 16;
-const SIGNALLED: usize = 1;
+/// What is found of signals is followed in steps of this part of their lateness at most.
+const SIGNAL_STEP: f32 = 1.0 / 8.0;
 /// Batches of the first measurement; the calmest one counts.
 const BATCHES: usize = 3;
 
@@ -51,20 +51,22 @@ pub struct SleepCosts {
     late_ns: [Vec<u32>; LENGTHS],
     /// CPU time of a sleep, charged to its thread, in ns.
     pub cpu_ns: u32,
-    /// Lateness of an interrupt's waiter, in ns; median.
-    pub interrupt_late_ns: u32,
+    /// Median lateness of a thread that a signal wakes, in ns, by length of sleep.
+    signal_late_ns: [u32; LENGTHS],
 }
 
 impl SleepCosts {
     /// Sleeps without lateness or cost: those of a virtual clock.
     pub fn none() -> Self {
-        Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, interrupt_late_ns: 0 }
+        Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, signal_late_ns: [0; LENGTHS] }
     }
 
-    /// Costs from samples of lateness in ns, the same for every length of sleep.
-    pub fn of(late_ns: &[u32], cpu_ns: u32, interrupt_late_ns: u32) -> Self {
+    /// Costs from samples of lateness in ns, the same for every length of sleep; `signal_late_ns` is
+    /// that of a signal.
+    pub fn of(late_ns: &[u32], cpu_ns: u32, signal_late_ns: u32) -> Self {
         let samples = if late_ns.is_empty() { vec![0] } else { late_ns.to_vec() };
-        Self { late_ns: std::array::from_fn(|_| samples.clone()), cpu_ns, interrupt_late_ns }
+        let late_ns = std::array::from_fn(|_| samples.clone());
+        Self { late_ns, cpu_ns, signal_late_ns: [signal_late_ns; LENGTHS] }
     }
 
     /// The costs on this machine, measured at the first call in the process, in about 10 ms.
@@ -91,15 +93,35 @@ impl SleepCosts {
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
-        let timer_late_ns = Lateness::of(&late_ns[SIGNALLED]).median();
-        let idle = Duration::from_nanos(lengths_ns[SIGNALLED]);
-        let signalled = || calibrate::eventfd_wake(None, idle, SIGNALS).ok();
-        // On a single CPU the signalling thread would be in the way.
-        let others = available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        let late = others.then(signalled).flatten().map(|times| times.median_ns() as u32);
-        let interrupt_late_ns = late.unwrap_or(timer_late_ns);
-        Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
+        let others_ns = apart(|other| {
+            std::array::from_fn(|length| {
+                let (idle, count) =
+                    (Duration::from_nanos(lengths_ns[length]), late_ns[length].len());
+                let times = calibrate::eventfd_wake(Some(other), idle, count).ok();
+                times.map(|times| times.median_ns() as u32)
+            })
+        });
+        let signal_late_ns = std::array::from_fn(|length| {
+            // As late as a timer's thread, where nothing else is known.
+            let timer_ns = || Lateness::of(&late_ns[length]).median();
+            others_ns.and_then(|of: [Option<u32>; LENGTHS]| of[length]).unwrap_or_else(timer_ns)
+        });
+        Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], signal_late_ns }
     }
+}
+
+/// Calls `measure` with the number of another CPU, while this thread stays on its own: a thread that
+/// is woken may move to the CPU of the one that wakes it, and then runs at once. `None` if there is
+/// no other CPU, or the threads cannot be kept apart.
+fn apart<T>(measure: impl FnOnce(usize) -> T) -> Option<T> {
+    let (allowed, own) = (cpu::allowed(), sched_getcpu());
+    let other = allowed.iter().copied().find(|cpu| *cpu != own)?;
+    cpu::bind(&[own]).ok()?;
+    let measured = measure(other);
+    if let Err(error) = cpu::bind(&allowed) {
+        tracing::warn!(%error, "this thread stays on CPU {own}, where it measured wake-ups");
+    }
+    Some(measured)
 }
 
 /// The lateness of sleeps of one length.
@@ -166,12 +188,14 @@ pub struct WakeCost {
     costs: SleepCosts,
     lengths: [Lateness; LENGTHS],
     cpu_ns: f32,
-    /// Median lateness of an interrupt's waiter, in ns, and the number since the last call of
-    /// [`WakeCost::forget_interrupts`].
-    interrupt_late_ns: f32,
+    /// How much later an interrupt's waiter runs than was measured at start-up, in ns; median; and
+    /// the number of them since the last call of [`WakeCost::forget_interrupts`].
+    interrupt_more_ns: f32,
     interrupts: u32,
-    /// How much later a signal wakes a thread than a timer does, in ns; as measured at start-up.
-    signal_more_ns: f32,
+    /// How much later a signal wakes a thread than a timer does, in ns: as measured at start-up, by
+    /// length of sleep, and what was found since.
+    signal_more_ns: [f32; LENGTHS],
+    signal_found_ns: f32,
     /// Of the sleeps that only measure: the last one, and how long and for how many I/Os to wait for
     /// the next.
     probed_ns: u64,
@@ -198,16 +222,18 @@ impl WakeCost {
     pub fn new(costs: SleepCosts) -> Self {
         let lengths: [_; LENGTHS] =
             std::array::from_fn(|length| Lateness::of(&costs.late_ns[length]));
-        let interrupt_late_ns = costs.interrupt_late_ns as f32;
         let cpu_ns = costs.cpu_ns as f32;
-        let signal_more_ns = interrupt_late_ns - lengths[SIGNALLED].groups[GROUPS / 2];
+        let signal_more_ns = std::array::from_fn(|length| {
+            costs.signal_late_ns[length] as f32 - lengths[length].groups[GROUPS / 2]
+        });
         Self {
             cpu_ns,
             costs,
             lengths,
-            interrupt_late_ns,
+            interrupt_more_ns: 0.0,
             interrupts: 0,
             signal_more_ns,
+            signal_found_ns: 0.0,
             probed_ns: 0,
             asked: 0,
             probe_after_ns: FIRST_PROBE_NS,
@@ -221,26 +247,28 @@ impl WakeCost {
         self.cpu_ns
     }
 
-    /// Lateness of an interrupt's waiter, in ns; median: as measured at start-up, and as seen.
-    pub fn interrupt_late_ns(&self) -> (f32, f32) {
-        (self.costs.interrupt_late_ns as f32, self.interrupt_late_ns)
+    /// Lateness of who blocks for `blocked_ns` until an interrupt, in ns; median: as measured at
+    /// start-up, and as seen.
+    pub fn interrupt_late_ns(&self, blocked_ns: u64) -> (f32, f32) {
+        let measured_ns = self.costs.signal_late_ns[length_of(blocked_ns)] as f32;
+        (measured_ns, (measured_ns + self.interrupt_more_ns).max(0.0))
     }
 
-    /// Records that an interrupt's waiter ran `late_ns` after the I/O had probably ended.
+    /// Records that who blocked for `blocked_ns` until an interrupt ran `late_ns` after the I/O had
+    /// probably ended.
     #[inline]
-    pub fn interrupted(&mut self, late_ns: f32) {
+    pub fn interrupted(&mut self, blocked_ns: u64, late_ns: f32) {
         // Goes up as often as down at the median, whatever single ones are.
-        let step_ns = INTERRUPT_STEP * self.interrupt_late_ns.max(1_000.0);
-        let step_ns = if late_ns > self.interrupt_late_ns { step_ns } else { -step_ns };
-        self.interrupt_late_ns = (self.interrupt_late_ns + step_ns).max(0.0);
+        let (_, seen_ns) = self.interrupt_late_ns(blocked_ns);
+        let step_ns = INTERRUPT_STEP * seen_ns.max(1_000.0);
+        self.interrupt_more_ns += if late_ns > seen_ns { step_ns } else { -step_ns };
         self.interrupts = self.interrupts.saturating_add(1);
     }
 
     /// Called with each decision: what was found of interrupts is forgotten while none is used.
     pub fn forget_interrupts(&mut self) {
         if std::mem::take(&mut self.interrupts) == 0 {
-            let measured_ns = self.costs.interrupt_late_ns as f32;
-            self.interrupt_late_ns += INTERRUPT_FORGET * (measured_ns - self.interrupt_late_ns);
+            self.interrupt_more_ns *= 1.0 - INTERRUPT_FORGET;
         }
     }
 
@@ -287,10 +315,21 @@ impl WakeCost {
         (self.probe_after_ns, self.probe_after_ios) = (FIRST_PROBE_NS, FIRST_PROBE_IOS);
     }
 
-    /// Lateness of a sleep of about `sleep_ns` that a signal ends, in ns: as much more than one
-    /// that ends at its time as was measured at start-up.
+    /// Lateness of a sleep of about `sleep_ns` that a signal ends, in ns: that of one that ends at its
+    /// time, and the difference.
     pub fn signalled_late_ns(&mut self, sleep_ns: u64) -> f32 {
-        (self.groups(sleep_ns)[GROUPS / 2] + self.signal_more_ns).max(0.0)
+        let more_ns = self.signal_more_ns[length_of(sleep_ns)] + self.signal_found_ns;
+        (self.groups(sleep_ns)[GROUPS / 2] + more_ns).max(0.0)
+    }
+
+    /// Records that an I/O whose time was seen took less, or more, than half of those whose times
+    /// were concluded from the signals that woke the thread: these are later, or less late, than was
+    /// assumed. Half of all I/Os differ by `spread_ns`.
+    pub fn signals_are(&mut self, later: bool, sleep_ns: u64, spread_ns: f32) {
+        let late_ns = self.signalled_late_ns(sleep_ns).max(1_000.0);
+        // Where times differ by more than the lateness, one says little.
+        let step_ns = SIGNAL_STEP * late_ns * (late_ns / spread_ns.max(1.0)).min(1.0);
+        self.signal_found_ns += if later { step_ns } else { -step_ns };
     }
 
     /// The lateness of sleeps of about `sleep_ns`.
@@ -374,16 +413,32 @@ mod tests {
     #[test]
     fn interrupts_are_as_late_as_half_of_them() {
         let mut wake = WakeCost::new(SleepCosts::of(&[1_000], 500, 13_000));
+        let seen_ns = |wake: &WakeCost| wake.interrupt_late_ns(80_000).1;
         for n in 0..3_000u32 {
             // One in ten finds its CPU taken.
-            wake.interrupted(if n % 10 == 0 { 3e6 } else { 33_000.0 });
+            wake.interrupted(80_000, if n % 10 == 0 { 3e6 } else { 33_000.0 });
         }
-        assert!((30_000.0..36_000.0).contains(&wake.interrupt_late_ns().1));
+        assert!((30_000.0..36_000.0).contains(&seen_ns(&wake)));
         // The decision after the last one counts as one with interrupts.
         for _ in 0..1_000 {
             wake.forget_interrupts();
         }
-        assert!((wake.interrupt_late_ns().1 - 13_000.0).abs() < 10.0);
+        assert!((seen_ns(&wake) - 13_000.0).abs() < 10.0);
+    }
+
+    /// Signals are 30 µs late, and 3 were measured. By hand: an I/O of 80 ± 5 µs is concluded to take
+    /// longer by what is missing, so all that are seen take less, until about that is found.
+    #[test]
+    fn signals_that_are_later_than_measured_are_found() {
+        let mut wake = WakeCost::new(SleepCosts::of(&[13_000], 500, 3_000));
+        assert_eq!(wake.signalled_late_ns(80_000), 3_000.0);
+        for n in 0..400 {
+            let missing_ns = 30_000.0 - wake.signalled_late_ns(80_000);
+            let seen_ns = 80_000.0 + [-5_000.0, -2_000.0, 0.0, 2_000.0, 5_000.0][n % 5];
+            wake.signals_are(seen_ns < 80_000.0 + missing_ns, 80_000, 5_000.0);
+        }
+        let late_ns = wake.signalled_late_ns(80_000);
+        assert!((26_000.0..34_000.0).contains(&late_ns), "{late_ns}");
     }
 
     #[test]
