@@ -227,8 +227,12 @@ impl BlockDevice for NvmeDevice {
         let slots = (assigned + PART_SLOTS).min(limit);
         let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
         let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
-        let wanted = options.interrupt.unwrap_or(options.policy.may_interrupt());
         let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
+        let wanted = options.interrupt.unwrap_or_else(|| {
+            // `adaptive` leaves queues for other channels.
+            options.policy.may_interrupt()
+                && (options.policy.polls_instead() || self.controller.has_queues_to_spare())
+        });
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
             // An interrupt is wanted but not required: goes without.

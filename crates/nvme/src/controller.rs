@@ -412,6 +412,13 @@ impl Controller {
         }
     }
 
+    /// Whether more than half of its queue pairs are free: some may go to who could do without.
+    pub fn has_queues_to_spare(&self) -> bool {
+        let admin = self.lock();
+        let free = admin.qids.iter().filter(|used| !**used).count();
+        2 * free > admin.qids.len()
+    }
+
     fn make_pair(
         &self,
         qid: u16,
