@@ -256,8 +256,8 @@ pub trait BlockChannel {
 
     /// The event that the device signals when a request with an interrupt has ended; `None` if
     /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
-    /// `auto`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy can be
-    /// changed from outside: an event loop has to look at the queue periodically in any case.
+    /// `auto`, `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
+    /// can be changed from outside: an event loop has to look at the queue periodically in any case.
     fn event(&self) -> Option<EventFd> {
         None
     }

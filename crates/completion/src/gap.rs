@@ -181,6 +181,9 @@ pub enum Why {
 /// Number of sleeps recorded per wait.
 const WAKES: usize = 2;
 
+/// Less than this is left of a sleep: it is over, in ns.
+const SHORTEST_SLEEP_NS: u64 = 100;
+
 /// The CPU time of a planned sleep is measured this often, in ns.
 const CPU_SAMPLE_NS: u64 = 3_000_000;
 
@@ -197,8 +200,10 @@ pub struct Waited {
     pub in_vain_at_ns: u64,
     /// Whether the completion came while the thread was blocked for the interrupt.
     pub blocked: bool,
-    /// Whether the interrupt ended a planned sleep.
+    /// Whether the interrupt ended the last planned sleep; the CPU time charged for that, in ns, 0 if
+    /// not measured.
     pub cut_short: bool,
+    pub(crate) cut_short_cpu_ns: u64,
     /// Latest time at which the completion was found if the thread was not interrupted since, in ns
     /// of the source's clock; 0: it may have been there for long.
     exact_until_ns: u64,
@@ -328,21 +333,18 @@ impl Gap {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
             if let Some(stage) = stages.peek().filter(|s| u64::from(s.from_ns) <= elapsed_ns) {
                 let left_ns = u64::from(stage.until_ns).saturating_sub(elapsed_ns);
-                if left_ns == 0 {
+                if left_ns < SHORTEST_SLEEP_NS {
                     stages.next();
                     continue;
                 }
                 self.waited.in_vain_at_ns = now_ns;
                 let left_ns = left_ns.min(source.tick_interval_ns());
-                let (woken_ns, is_over) = self.sleep_until(source, now_ns, left_ns);
+                let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
                 if ended > 0 {
                     self.counters.oversleeps += 1;
                     self.waited.overslept = true;
                     return ended;
-                }
-                if is_over {
-                    stages.next();
                 }
                 let ended = source.tick(woken_ns);
                 if ended > 0 {
@@ -368,6 +370,7 @@ impl Gap {
                 || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
             if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
+                self.waited.in_vain_at_ns = now_ns;
                 return self.wait_blocked(source, Some(since_ns));
             }
             self.pulse.give_way(source, now_ns);
@@ -391,8 +394,8 @@ impl Gap {
     }
 
     /// Sleeps for `left_ns` from `now_ns` on, or until the queue's interrupt, if it has one. Returns
-    /// when the thread ran again, and whether the sleep was over by then.
-    fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> (u64, bool) {
+    /// when the thread ran again.
+    fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
         let takes_cpu = now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
         self.counters.sleeps += 1;
         let (mut now_ns, mut left_ns, mut used_ns) = (now_ns, left_ns, 0);
@@ -408,15 +411,18 @@ impl Gap {
             source.sleep_ns(left_ns);
         }
         let (woken_ns, end_ns) = (source.now_ns(), now_ns + left_ns);
+        let cpu_ns = if takes_cpu { source.cpu_ns() - used_ns } else { 0 };
         self.waited.cut_short = has_interrupt && woken_ns < end_ns;
-        let Some(late_ns) = woken_ns.checked_sub(end_ns) else { return (woken_ns, false) };
+        let Some(late_ns) = woken_ns.checked_sub(end_ns) else {
+            self.waited.cut_short_cpu_ns = cpu_ns;
+            return woken_ns;
+        };
         if has_interrupt {
             // A completion before that would have woken the thread, about as late.
             self.waited.in_vain_at_ns = now_ns.max(end_ns.saturating_sub(late_ns));
         }
-        let cpu_ns = if takes_cpu { source.cpu_ns() - used_ns } else { 0 };
         self.waited.add(Wake { slept_ns: left_ns, late_ns, cpu_ns });
-        (woken_ns, true)
+        woken_ns
     }
 
     /// Begins a wait by looks from outside; one before `now_ns` was in vain.
@@ -457,6 +463,7 @@ impl Gap {
             Some(why) => {
                 self.waited.in_vain_at_ns = last_ns;
                 self.waited.overslept = why != Why::Worked;
+                self.waited.cut_short = why == Why::Woken;
                 if let Why::Slept(wake) = why {
                     (self.counters.sleeps, self.counters.oversleeps) =
                         (self.counters.sleeps + 1, self.counters.oversleeps + 1);
@@ -536,6 +543,7 @@ impl Gap {
             self.pulse.give_way(source, now_ns);
         }
         self.counters.fallbacks += 1;
+        self.waited.in_vain_at_ns = now_ns;
         self.wait_blocked(source, Some(start_ns))
     }
 

@@ -219,11 +219,17 @@ impl Learning {
         };
         if let Some(goal) = goal {
             let blocked = sample.interrupted && waited.is_some_and(|waited| waited.blocked);
-            let by_plan = !sample.interrupted || self.plans(policy);
+            // While `auto` uses the interrupt, it waits by plan for what it sends to the polled queue.
+            let by_plan = match self.auto.mode() {
+                _ if policy != Policy::Auto => true,
+                Mode::Adaptive => true,
+                Mode::Interrupt => !sample.interrupted,
+                Mode::Poll => false,
+            };
             let adaptive = self.adaptive();
             adaptive.record(goal, sample, by_plan, waited, cpu_ns);
             let Sample { class, device_ns, .. } = *sample;
-            if blocked {
+            if blocked && !by_plan {
                 adaptive.interrupted(class, device_ns);
             }
             return;
@@ -267,7 +273,7 @@ impl Learning {
     #[inline]
     pub(crate) fn slept(&mut self, waited: &Waited) {
         if let Some(adaptive) = &mut self.adaptive
-            && !waited.wakes().is_empty()
+            && (!waited.wakes().is_empty() || waited.cut_short_cpu_ns > 0)
         {
             adaptive.slept(waited);
         }

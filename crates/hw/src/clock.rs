@@ -238,7 +238,10 @@ impl Clock {
                 }
             }
             Source::Stepping(_) => self.step_until(timeout_ns, || event.take()),
-            _ => event.wait(timeout_ns),
+            _ => {
+                tighten_timer_slack_once();
+                event.wait(timeout_ns)
+            }
         }
     }
 

@@ -412,11 +412,13 @@ impl Controller {
         }
     }
 
-    /// Whether more than half of its queue pairs are free: some may go to who could do without.
+    /// Whether more than half of its queue pairs and of their interrupt vectors are free: some may
+    /// go to who could do without.
     pub fn has_queues_to_spare(&self) -> bool {
+        let half_free = |used: &[bool]| 2 * used.iter().filter(|used| !**used).count() > used.len();
         let admin = self.lock();
-        let free = admin.qids.iter().filter(|used| !**used).count();
-        2 * free > admin.qids.len()
+        // The first vector is the admin queue's.
+        half_free(&admin.qids) && admin.vectors.get(1..).is_some_and(half_free)
     }
 
     fn make_pair(

@@ -265,11 +265,13 @@ fn a_busy_channel_starves_neither_another_nor_a_descriptor() {
     }
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let pipe = group.add_descriptor(OwnedFd::from(reader));
+    // It is never read, so it stays readable.
+    writer.write_all(b"x").expect("written");
     let (mut ended, mut readable) = ([0u32; 2], 0);
-    for n in 0..20_000 {
-        if n == 10_000 {
-            writer.write_all(b"x").expect("written");
-        }
+    // How many of each depends on how much of a CPU the SSDs' threads get.
+    let until = Instant::now() + Duration::from_secs(60);
+    while ended.iter().any(|count| *count < 2_000) || readable < 10 {
+        assert!(Instant::now() < until, "{ended:?}, {readable}");
         match group.wait(None).expect("requests are in flight") {
             Ready::Done(key, done) => {
                 ended[usize::from(key == keys[1])] += 1;
@@ -282,10 +284,6 @@ fn a_busy_channel_starves_neither_another_nor_a_descriptor() {
             ready => panic!("{ready:?}"),
         }
     }
-    // Neither SSD is faster by much, but their threads may share a CPU.
-    assert!(ended.iter().all(|count| *count > 1_000), "{ended:?}");
-    // It is never read, so it stays readable.
-    assert!((10..9_000).contains(&readable), "{readable}");
     group.remove_descriptor(pipe);
 }
 

@@ -28,13 +28,14 @@ const PATIENCE_NS: u64 = 50_000;
 const SHORTEST_SLEEP_NS: u32 = 500;
 /// Nearly all I/O has ended at this quantile.
 const MOST: f32 = 0.9;
-/// The queue with an interrupt is used where it is better by this factor. It makes work for the
-/// kernel, and an I/O found by spinning leaves a signal to be read: this part of a sleep's CPU.
+/// The queue with an interrupt is used where it is better by this factor, since it makes work for
+/// the kernel.
 const WORTH_INTERRUPT: f32 = 0.95;
-/// For sleeps of more than this many times its lateness it may also be worse by this factor: it
+/// For sleeps of more than this many times its lateness it may be worse, by the second factor: it
 /// bounds what a wrong estimate costs.
 const INSURED: f32 = 8.0;
 const INSURANCE: f32 = 1.05;
+/// An I/O that is found by spinning leaves a signal to be read: this part of a sleep's CPU.
 const SIGNAL_CPU: f32 = 0.25;
 /// It is used only if the thread had at most one I/O in flight at this many submissions: to wait
 /// for both queues is to spin.
@@ -497,6 +498,9 @@ impl Adaptive {
         for wake in waited.wakes() {
             self.wake.record(*wake);
         }
+        if waited.cut_short_cpu_ns > 0 {
+            self.wake.record_cpu(waited.cut_short_cpu_ns);
+        }
     }
 
     /// Records an I/O that has ended: in a wait like `waited`, or found by chance. `by_plan`: whether
@@ -519,7 +523,11 @@ impl Adaptive {
         let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
         let seen = match waited {
             Some(waited) if waited.is_exact(now_ns) => Seen::Exactly,
-            Some(waited) if waited.cut_short => {
+            // The interrupt ended a planned sleep, or the block after all of them.
+            Some(waited)
+                if sample.interrupted
+                    && (waited.cut_short || waited.blocked && waited.in_vain_at_ns > 0) =>
+            {
                 let sleep_ns = device_ns.saturating_sub(more_ns);
                 Seen::Woken { late_ns: self.wake.signalled_late_ns(sleep_ns), more_ns }
             }
@@ -540,7 +548,7 @@ impl Adaptive {
             }
         }
         let late_ns = model.observe(device_ns, seen);
-        let planned_ns = model.plans[control].best().cpu_ns;
+        let planned_ns = model.plans[control].on(sample.interrupted).cpu_ns;
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
         // An I/O that was not waited for by plan says nothing of the price.
         let moved = by_plan && self.controls[control].record(&ended, cpu_ns);

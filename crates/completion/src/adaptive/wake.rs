@@ -1,14 +1,13 @@
 //! The cost of a sleep: the distribution of its lateness, and its CPU time. Measured once per
 //! process, and kept current from the sleeps that are made.
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use super::super::calibrate;
 use super::super::gap::Wake;
 use meantime_hw::clock::{Clock, thread_cpu_ns};
 use meantime_hw::cpu;
-use rustix::thread::sched_getcpu;
 
 /// Recent sleeps remembered per length.
 const KEPT: usize = 64;
@@ -36,6 +35,11 @@ const PROBE_WEIGHT: usize = 8;
 const INTERRUPT_STEP: f32 = 1.0 / 16.0;
 /// With each decision while none is used, this part of what was seen of them is forgotten.
 const INTERRUPT_FORGET: f32 = 0.02;
+/// Signals of a batch; how long to measure them at most; and their lateness in times of a timer's at
+/// most: more is another thread's doing.
+const SIGNALS: usize = 5;
+const SIGNALS_TIMEOUT: Duration = Duration::from_millis(100);
+const SIGNAL_MOST: u32 = 8;
 /// What is found of signals is followed in steps of this part of their lateness at most.
 const SIGNAL_STEP: f32 = 1.0 / 8.0;
 /// Batches of the first measurement; the calmest one counts.
@@ -69,7 +73,8 @@ impl SleepCosts {
         Self { late_ns, cpu_ns, signal_late_ns: [signal_late_ns; LENGTHS] }
     }
 
-    /// The costs on this machine, measured at the first call in the process, in about 10 ms.
+    /// The costs on this machine, measured at the first call in the process, in about 15 ms on
+    /// an idle machine.
     pub fn of_this_machine() -> &'static Self {
         static COSTS: OnceLock<SleepCosts> = OnceLock::new();
         COSTS.get_or_init(Self::measure)
@@ -93,35 +98,39 @@ impl SleepCosts {
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
-        let others_ns = apart(|other| {
-            std::array::from_fn(|length| {
-                let (idle, count) =
-                    (Duration::from_nanos(lengths_ns[length]), late_ns[length].len());
-                let times = calibrate::eventfd_wake(Some(other), idle, count).ok();
-                times.map(|times| times.median_ns() as u32)
-            })
-        });
+        let signalled_ns = signal_late_ns(lengths_ns);
         let signal_late_ns = std::array::from_fn(|length| {
             // As late as a timer's thread, where nothing else is known.
-            let timer_ns = || Lateness::of(&late_ns[length]).median();
-            others_ns.and_then(|of: [Option<u32>; LENGTHS]| of[length]).unwrap_or_else(timer_ns)
+            let timer_ns = Lateness::of(&late_ns[length]).median();
+            signalled_ns.map_or(timer_ns, |ns| ns[length].min(SIGNAL_MOST * timer_ns.max(1_000)))
         });
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], signal_late_ns }
     }
 }
 
-/// Calls `measure` with the number of another CPU, while this thread stays on its own: a thread that
-/// is woken may move to the CPU of the one that wakes it, and then runs at once. `None` if there is
-/// no other CPU, or the threads cannot be kept apart.
-fn apart<T>(measure: impl FnOnce(usize) -> T) -> Option<T> {
-    let (allowed, own) = (cpu::allowed(), sched_getcpu());
-    let other = allowed.iter().copied().find(|cpu| *cpu != own)?;
-    cpu::bind(&[own]).ok()?;
-    let measured = measure(other);
-    if let Err(error) = cpu::bind(&allowed) {
-        tracing::warn!(%error, "this thread stays on CPU {own}, where it measured wake-ups");
-    }
-    Some(measured)
+/// How late a thread runs that a signal wakes, in ns; median of the calmest batch, by length of
+/// sleep. The two threads have CPUs of their own: on one, the woken thread takes over at once. `None`
+/// if there are no two, or if they are busy for long.
+fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
+    let allowed = cpu::allowed();
+    let (&own, &other) = (allowed.first()?, allowed.last().filter(|cpu| allowed[0] != **cpu)?);
+    let (done, result) = mpsc::channel();
+    let measure = move || {
+        let batch = |length_ns| {
+            let idle = Duration::from_nanos(length_ns);
+            calibrate::eventfd_wake(Some(other), idle, SIGNALS).ok().map(|late| late.median_ns())
+        };
+        let calmest = |length_ns| (0..BATCHES).filter_map(|_| batch(length_ns)).min();
+        if cpu::bind(&[own]).is_ok() {
+            let late_ns = lengths_ns.map(|length_ns| calmest(length_ns).map(|ns| ns as u32));
+            // Nobody listens after the time is over.
+            let _ = done.send(late_ns);
+        }
+    };
+    // Not this thread, whose CPUs are its own affair.
+    let _measures = meantime_process::thread::spawn("meantime-calib", measure).ok()?;
+    let late_ns = result.recv_timeout(SIGNALS_TIMEOUT).ok()?;
+    late_ns.iter().all(Option::is_some).then(|| late_ns.map(Option::unwrap_or_default))
 }
 
 /// The lateness of sleeps of one length.
@@ -261,7 +270,9 @@ impl WakeCost {
         // Goes up as often as down at the median, whatever single ones are.
         let (_, seen_ns) = self.interrupt_late_ns(blocked_ns);
         let step_ns = INTERRUPT_STEP * seen_ns.max(1_000.0);
-        self.interrupt_more_ns += if late_ns > seen_ns { step_ns } else { -step_ns };
+        let more_ns = self.interrupt_more_ns + if late_ns > seen_ns { step_ns } else { -step_ns };
+        let (measured_ns, _) = self.interrupt_late_ns(blocked_ns);
+        self.interrupt_more_ns = more_ns.max(-measured_ns);
         self.interrupts = self.interrupts.saturating_add(1);
     }
 
@@ -282,15 +293,26 @@ impl WakeCost {
         if is_probe {
             self.probe_ns = 0;
         }
-        if wake.cpu_ns > 0 {
-            // A preemption is not part of a sleep's cost.
-            let (most, part) = if weight > 1 { (1.5, 0.5) } else { (3.0, 0.125) };
-            let cpu_ns = (wake.cpu_ns as f32).min(most * self.cpu_ns.max(1_000.0));
-            self.cpu_ns += part * (cpu_ns - self.cpu_ns);
+        if is_probe && wake.cpu_ns > 0 {
+            self.charge(wake.cpu_ns, 1.5, 0.5);
+        } else if wake.cpu_ns > 0 {
+            self.record_cpu(wake.cpu_ns);
         }
         let late_ns = u32::try_from(wake.late_ns).unwrap_or(u32::MAX);
         let lateness = &mut self.lengths[length_of(wake.slept_ns)];
         (0..weight).for_each(|_| lateness.push(late_ns));
+    }
+
+    /// Records what a sleep was charged, in ns.
+    pub fn record_cpu(&mut self, cpu_ns: u64) {
+        self.charge(cpu_ns, 3.0, 0.125);
+    }
+
+    /// Moves the CPU of a sleep by `part` of the difference to `cpu_ns`, or to `most` times itself: a
+    /// preemption is not part of a sleep's cost.
+    fn charge(&mut self, cpu_ns: u64, most: f32, part: f32) {
+        let cpu_ns = (cpu_ns as f32).min(most * self.cpu_ns.max(1_000.0));
+        self.cpu_ns += part * (cpu_ns - self.cpu_ns);
     }
 
     /// Whether to sleep only to measure that: none pays, and the last one is long ago, both in time
@@ -329,7 +351,10 @@ impl WakeCost {
         let late_ns = self.signalled_late_ns(sleep_ns).max(1_000.0);
         // Where times differ by more than the lateness, one says little.
         let step_ns = SIGNAL_STEP * late_ns * (late_ns / spread_ns.max(1.0)).min(1.0);
-        self.signal_found_ns += if later { step_ns } else { -step_ns };
+        let found_ns = self.signal_found_ns + if later { step_ns } else { -step_ns };
+        let measured_ns =
+            self.groups(sleep_ns)[GROUPS / 2] + self.signal_more_ns[length_of(sleep_ns)];
+        self.signal_found_ns = found_ns.max(-measured_ns);
     }
 
     /// The lateness of sleeps of about `sleep_ns`.

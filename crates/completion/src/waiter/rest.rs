@@ -74,7 +74,8 @@ impl Waiter {
         Rest { until_ns, interrupt: queues.is_busy(true), waits: true }
     }
 
-    /// The same for the polled queue alone.
+    /// The same for the requests that are waited for by looks: not for those that block until their
+    /// interrupt.
     fn rest_of_polled<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> u64 {
         if self.looks.sleeps_until_ns > now_ns {
             return self.looks.sleeps_until_ns;
@@ -122,7 +123,7 @@ impl Waiter {
         now_ns + nap_ns.clamp(1_000, LONGEST_NAP_NS)
     }
 
-    /// How to wait for the polled request `id`. A sleep without a plan is chosen once.
+    /// How to wait for the request `id`. A sleep without a plan is chosen once.
     fn plan_of<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) -> WaitPlan {
         let InFlight { policy, flight, timed, .. } = queues.begin_wait(id);
         match self.looks.plan {
