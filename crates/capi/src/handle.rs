@@ -33,7 +33,7 @@ pub enum State {
     Empty,
     /// A panic occurred in a call on it: permanently unusable.
     Broken,
-    /// A channel in a group: whoever holds the group may use it.
+    /// A channel in a group: the thread that holds the group may use it.
     Grouped,
     /// A call has it to itself, see [`Held`].
     Held,

@@ -37,7 +37,7 @@ impl Member {
         if !handle.turn(State::Open, State::Grouped) {
             return Err(not_open(call, handle));
         }
-        // Release: whoever finds the group here finds the channel in it.
+        // Release: a thread that reads the group here also sees the channel in it.
         handle.beside.store(std::ptr::from_ref(group).cast_mut(), Ordering::Release);
         Ok(Self { handle, key })
     }
@@ -68,9 +68,9 @@ impl Member {
 
     #[inline(always)]
     fn value(&self) -> &ChannelHandle {
-        // SAFETY: a member is reached only by who holds its group, and a channel is in one group,
-        // once: so what this and `value_mut` return is borrowed as the member is. `on_channel`,
-        // which holds the group, too, uses no member while it uses the channel.
+        // SAFETY: only the thread that holds a group reaches its members, and a channel is in one
+        // group, once: so what this and `value_mut` return is borrowed as the member is.
+        // `on_channel`, which holds the group, too, uses no member while it uses the channel.
         unsafe { self.handle.grouped() }
     }
 

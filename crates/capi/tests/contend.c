@@ -6,13 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                       \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, mt_last_error()); \
-            exit(1);                                                                           \
-        }                                                                                      \
-    } while (0)
+#include "check.h"
 
 enum { THREADS = 2, TIMES = 1000, BLOCK = 512, LBA = 7 };
 

@@ -62,11 +62,7 @@ impl Learning {
         let (costs, can_interrupt) = (&self.costs, self.can_interrupt);
         self.adaptive.get_or_insert_with(|| {
             let costs = costs.clone().unwrap_or_else(|| SleepCosts::of_this_machine().clone());
-            let mut adaptive = Adaptive::new(costs);
-            if can_interrupt {
-                adaptive.allow_interrupts();
-            }
-            Box::new(adaptive)
+            Box::new(Adaptive::new(costs, can_interrupt))
         })
     }
 
@@ -152,12 +148,9 @@ impl Learning {
         }
     }
 
-    /// Notes that there is a queue with an interrupt.
+    /// Notes that there is a queue with an interrupt. Before [`Self::prepare`].
     pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.allow_interrupts();
-        }
     }
 
     /// Whether an I/O of `class` goes to the queue with an interrupt. Called at its submission, if

@@ -24,8 +24,10 @@ fn main() {
 
 /// ns an I/O.
 fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
-    let mut adaptive =
-        Adaptive::new(SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200));
+    let mut adaptive = Adaptive::new(
+        SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200),
+        false,
+    );
     let seen_as_it_came = Waited::exactly();
     let start_ns = clock.now_ns();
     let mut now_ns = 1_000_000_000;

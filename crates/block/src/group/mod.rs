@@ -273,9 +273,9 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
             let Some(at) = self.readable.pop_front() else { break };
             ready.push(Ready::Readable(DescriptorKey(self.descriptors.key(at))));
         }
-        for at in self.watches.places() {
-            let key = WatchKey(self.watches.key(at));
-            if ready.len() < limit && given != Some(key) && self.watches.at(at).look() {
+        for (key, watch) in self.watches.keyed_mut() {
+            let key = WatchKey(key);
+            if ready.len() < limit && given != Some(key) && watch.look() {
                 ready.push(Ready::Changed(key));
             }
         }
@@ -325,11 +325,12 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
 
     /// The next watch that has something, beginning with another one each time.
     fn next_changed(&mut self) -> Option<Ready> {
-        let places = self.watches.places();
-        let first = self.rotation / 3;
-        let mut in_turns = (0..places.len()).map(|n| places[(first + n) % places.len()]);
-        let at = in_turns.find(|at| self.watches.at(*at).look())?;
-        Some(Ready::Changed(WatchKey(self.watches.key(at))))
+        let count = self.watches.iter().count();
+        let first = (self.rotation / 3).checked_rem(count)?;
+        [first..count, 0..first].into_iter().find_map(|part| {
+            let mut part = self.watches.keyed_mut().skip(part.start).take(part.len());
+            part.find_map(|(key, watch)| watch.look().then_some(Ready::Changed(WatchKey(key))))
+        })
     }
 
     /// Looks once at everything but the descriptors. True if there is something.

@@ -51,9 +51,10 @@ impl<T> Places<T> {
         (at, self.0[at].0)
     }
 
-    /// The places where there is a value.
-    pub(super) fn places(&self) -> Vec<usize> {
-        self.iter().map(|(at, _)| at).collect()
+    /// The values with their keys.
+    pub(super) fn keyed_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        let places = self.0.iter_mut().enumerate();
+        places.filter_map(|(at, (generation, value))| Some(((at, *generation), value.as_mut()?)))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {

@@ -89,7 +89,7 @@ fn as_much_is_done_as_fits_and_no_io_is_late_for_it() {
         channel.defer(Box::new(three)).expect("room");
         for n in 1..=50 {
             let ((), with_ns) = rig.timed(|| read(&mut channel));
-            // Virtual time passes in steps of 200 ns for who waits for an interrupt.
+            // A thread that waits for an interrupt sees virtual time pass in steps of 200 ns.
             assert!(with_ns <= without_ns + 300, "{policy}: {with_ns} instead of {without_ns}");
             assert_eq!(ran.load(Ordering::Relaxed), 3 * n, "{policy}");
         }

@@ -156,45 +156,34 @@ impl Model {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
         self.recent += 1;
-        let (at, knows) = (ns as f32, self.seen > 2 * FIRST_IOS);
-        let (mut surprising, mut late_ns) = (false, 0.0);
-        if let Seen::Exactly = seen {
-            self.times.exactly(ns);
-            surprising = knows && !self.usual_ns.contains(&at);
-            (self.oversleeps_in_a_row, self.exploring) = (0, 0);
-        } else if let Seen::Woken { late_ns: by_ns, more_ns } = seen {
+        let at = ns as f32;
+        let is_unusual = |ns: f32| self.seen > 2 * FIRST_IOS && !self.usual_ns.contains(&ns);
+        let (surprising, late_ns) = match seen {
+            Seen::Exactly => {
+                let surprising = is_unusual(at);
+                self.times.exactly(ns);
+                (self.oversleeps_in_a_row, self.exploring) = (0, 0);
+                (surprising, 0.0)
+            }
             // The interrupt came when it ended.
-            let ended = (at - by_ns).max(more_ns as f32);
-            self.times.exactly(ended as u64);
-            surprising = knows && !self.usual_ns.contains(&ended);
-            late_ns = at - ended;
-            (self.oversleeps_in_a_row, self.exploring) = (0, 0);
-        } else if let Seen::Within { more_ns, overslept } = seen {
-            let (more, random) = (more_ns as f32, self.random());
-            if more_ns > self.soonest_ns {
-                // A look was in vain at a time when some I/Os have usually ended. Draws a time from
-                // the known ones in the range or, so that the estimate does not confirm itself, any
-                // time in it.
-                let known = self.support.draw_between_ns(more, at, random);
-                let known = known.filter(|_| self.random() > DOUBT);
-                let drawn = known.unwrap_or(more + random * (at - more));
-                self.times.exactly(drawn as u64);
-                late_ns = at - drawn;
-            } else {
-                self.times.at_most(ns);
-                late_ns = self.support.mean_below_ns(at).map_or(0.0, |mean_ns| at - mean_ns);
+            Seen::Woken { late_ns, more_ns } => {
+                let ended = (at - late_ns).max(more_ns as f32);
+                let surprising = is_unusual(ended);
+                self.times.exactly(ended as u64);
+                (self.oversleeps_in_a_row, self.exploring) = (0, 0);
+                (surprising, at - ended)
             }
-            if overslept {
-                self.oversleeps_in_a_row += 1;
-                if self.exploring > 0 && more_ns <= self.soonest_ns {
-                    // Woken early, and still too late.
-                    surprising = true;
-                    self.exploring += 1;
-                } else {
-                    self.exploring = 0;
+            Seen::Within { more_ns, overslept } => {
+                let late_ns = self.observe_within(at, more_ns);
+                // Woken early, and still too late.
+                let in_vain = overslept && self.exploring > 0 && more_ns <= self.soonest_ns;
+                if overslept {
+                    self.oversleeps_in_a_row += 1;
+                    self.exploring = if in_vain { self.exploring + 1 } else { 0 };
                 }
+                (in_vain, if overslept { late_ns } else { 0.0 })
             }
-        }
+        };
         if surprising {
             self.surprise += 1.0;
             if self.surprise >= SURPRISES {
@@ -207,10 +196,24 @@ impl Model {
         } else {
             self.surprise = (self.surprise - 0.125).max(0.0);
         }
-        match seen {
-            Seen::Within { overslept: false, .. } => 0.0,
-            _ => late_ns,
+        late_ns
+    }
+
+    /// Records an I/O that took at most `at` and more than `more_ns`. Returns by how much less than
+    /// `at` it probably took.
+    fn observe_within(&mut self, at: f32, more_ns: u64) -> f32 {
+        let (more, random) = (more_ns as f32, self.random());
+        if more_ns <= self.soonest_ns {
+            self.times.at_most(at as u64);
+            return self.support.mean_below_ns(at).map_or(0.0, |mean_ns| at - mean_ns);
         }
+        // A look was in vain at a time when some I/Os have usually ended. Draws a time from the
+        // known ones in the range or, so that the estimate does not confirm itself, any time in it.
+        let known = self.support.draw_between_ns(more, at, random);
+        let known = known.filter(|_| self.random() > DOUBT);
+        let drawn = known.unwrap_or(more + random * (at - more));
+        self.times.exactly(drawn as u64);
+        at - drawn
     }
 
     /// A random number from 0 to 1.
@@ -305,27 +308,22 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// A state without observations, with the sleep costs `costs`. Allocates all memory that it
-    /// will need.
-    pub fn new(costs: SleepCosts) -> Self {
+    /// A state without observations, with the sleep costs `costs`. `can_interrupt`: there is a queue
+    /// with an interrupt, which ends sleeps. Allocates all memory that it will need.
+    pub fn new(costs: SleepCosts, can_interrupt: bool) -> Self {
         Self {
             wake: WakeCost::new(costs),
             models: Vec::with_capacity(MODELS),
             index: [NONE; Class::COUNT],
             controls: Vec::with_capacity(GOALS),
             last: 0,
-            can_interrupt: false,
+            can_interrupt,
             ends_sleeps: false,
             alone: 0,
         }
     }
 
-    /// Notes that there is a queue with an interrupt, which ends sleeps.
-    pub fn allow_interrupts(&mut self) {
-        self.can_interrupt = true;
-    }
-
-    /// Whether some I/O is to be sent to that queue.
+    /// Whether some I/O is to be sent to the queue with an interrupt.
     #[inline]
     pub fn ends_sleeps(&self) -> bool {
         self.ends_sleeps

@@ -178,7 +178,7 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
     let typical_wake = wake[GROUPS / 2];
     // The first moment of the next time for which spinning is best.
     let mut spins_from = None;
-    // The next time at which so many I/Os end soon that a sleep should have ended.
+    // From this time on, more than `share` of the I/Os end within a wake-up: no sleep goes on.
     let (mut rises_ns, mut soon_after) = (f32::NEG_INFINITY, 1.0);
     for m in (0..n).rev() {
         let left = below[n] - below[m];

@@ -102,7 +102,9 @@ impl SleepCosts {
         let signal_late_ns = std::array::from_fn(|length| {
             // As late as a timer's thread, where nothing else is known.
             let timer_ns = Lateness::of(&late_ns[length]).median();
-            signalled_ns.map_or(timer_ns, |ns| ns[length].min(SIGNAL_MOST * timer_ns.max(1_000)))
+            signalled_ns.map_or(timer_ns, |ns| {
+                ns[length].min(timer_ns.max(1_000).saturating_mul(SIGNAL_MOST))
+            })
         });
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], signal_late_ns }
     }
@@ -123,7 +125,7 @@ fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
         let calmest = |length_ns| (0..BATCHES).filter_map(|_| batch(length_ns)).min();
         if cpu::bind(&[own]).is_ok() {
             let late_ns = lengths_ns.map(|length_ns| calmest(length_ns).map(|ns| ns as u32));
-            // Nobody listens after the time is over.
+            // The receiver is gone if this took too long.
             let _ = done.send(late_ns);
         }
     };
