@@ -26,6 +26,7 @@
 //!   identify/, features,    what a controller reports about itself
 //!     log
 //!   dbbuf                   shadow doorbells
+//!   fabrics, tcp            commands of NVMe over Fabrics; PDUs of NVMe/TCP
 //!   seam                    SoftPort: what a driver and a software SSD in one process share in
 //!                             place of a PCIe link: registers, doorbells, `parked`, mappings
 //!   pci, vfio_user          configuration space; the protocol to a device of another process
@@ -45,6 +46,7 @@ pub mod bytes;
 pub mod cqe;
 pub mod dbbuf;
 pub mod dsm;
+pub mod fabrics;
 pub mod features;
 pub mod identify;
 pub mod log;
@@ -57,6 +59,7 @@ pub mod sgl;
 pub mod sqe;
 mod sqe_admin;
 pub mod status;
+pub mod tcp;
 pub mod vfio_user;
 
 pub use macros::UnknownCode;

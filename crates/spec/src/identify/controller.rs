@@ -3,6 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U128};
 
 use crate::bytes::{Reserved, set_text, text};
+use crate::fabrics::FabricsAttributes;
 use crate::regs::Vs;
 
 wire! {
@@ -176,7 +177,7 @@ wire! {
         768 pub subnqn: [u8; 256],
         1024 reserved_1024: Reserved<768>,
         /// NVMe over Fabrics' fields.
-        1792 pub fabrics: [u8; 256],
+        1792 pub fabrics: FabricsAttributes,
         /// Power State Descriptors; those up to NPSS count.
         2048 pub psd: [PowerStateDescriptor; 32],
         /// Vendor specific.
