@@ -166,11 +166,14 @@ pub use group::{
     ChannelKey, DescriptorKey, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
+pub use meantime_fabrics::Subsystem;
 #[cfg(feature = "ssd")]
 pub use open::start_ssd;
-pub use open::{Access, OpenError, OpenOptions, in_use, open, open_nvme};
+pub use open::{Access, OpenError, OpenOptions, discover, in_use, open, open_nvme};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
-pub use uri::{Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};
+pub use uri::{
+    Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError, parse_bytes,
+};

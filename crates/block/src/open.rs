@@ -1,6 +1,7 @@
 //! Opening a device by its URI.
 
 mod shared;
+mod tcp;
 mod user;
 mod vfio;
 
@@ -11,6 +12,7 @@ use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
 use super::uri::{Coalescing, Uri, UriError};
+use meantime_fabrics::Subsystem;
 use meantime_hw::pci::Sysfs;
 use meantime_nvme::{Controller, ControllerOptions, Error};
 
@@ -75,6 +77,14 @@ pub enum OpenError {
         uri: String,
         /// The cause.
         source: meantime_hw::pci::PciError,
+    },
+    /// The NVMe/TCP target cannot be used.
+    #[error("{uri}: {source}")]
+    Fabrics {
+        /// The device.
+        uri: String,
+        /// The cause.
+        source: meantime_fabrics::FabricsError,
     },
     /// The driver could not initialise the controller.
     #[error(transparent)]
@@ -144,6 +154,21 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
     }
 }
 
+/// Asks the discovery service of the NVMe/TCP target that `uri` names (`nvme+tcp://HOST[:PORT]`) for
+/// its subsystems.
+///
+/// # Errors
+/// [`OpenError`], which gives the cause and a remedy.
+pub fn discover(uri: &str, options: &OpenOptions) -> Result<Vec<Subsystem>, OpenError> {
+    match uri.parse()? {
+        Uri::Tcp { address, tcp } => tcp::discover(uri, &address, &tcp, options),
+        _ => Err(OpenError::Uri(UriError {
+            uri: uri.to_owned(),
+            what: "only a target has subsystems; e.g. nvme+tcp://192.0.2.7".to_owned(),
+        })),
+    }
+}
+
 /// Starts the software SSD that `uri` names, without a driver, to be served to others. `adjust` may
 /// change values that the URI leaves open.
 ///
@@ -203,6 +228,7 @@ fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<Nvme
     match parsed {
         Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
         Uri::VfioUser { path, nvme } => user::open(uri, &path, nvme, options),
+        Uri::Tcp { address, tcp } => tcp::open(uri, &address, &tcp, options),
         parsed => open_soft(uri, parsed, options),
     }
 }

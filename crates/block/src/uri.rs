@@ -1,13 +1,17 @@
 //! Device URIs (docs/guide.md): `mem:1G?model=optane`, `file:disk.img?model=zssd`,
-//! `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`, `kernel:/dev/nvme0n1`.
+//! `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`, `nvme+tcp://192.0.2.7/NQN`,
+//! `kernel:/dev/nvme0n1`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use meantime_fabrics::{KATO_MIN_MS, TcpAddress, parse_uuid};
 use meantime_hw::clock::parse_time_ns;
 use meantime_hw::pci::{PciAddress, PciAddressError};
 use meantime_nvme::ControllerOptions;
+use meantime_spec::fabrics::is_nqn;
+use meantime_spec::tcp::dgst;
 
 /// A parsed device URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,13 @@ pub enum Uri {
         path: PathBuf,
         /// The driver's parameters.
         nvme: NvmeUri,
+    },
+    /// A namespace of an NVMe/TCP target.
+    Tcp {
+        /// The target and its subsystem.
+        address: TcpAddress,
+        /// The connection's parameters.
+        tcp: TcpUri,
     },
     /// A file or block device of the kernel's own stack, or an NVMe namespace's character device.
     Kernel {
@@ -116,6 +127,29 @@ pub struct NvmeUri {
 impl Default for NvmeUri {
     fn default() -> Self {
         Self { nsid: 1, sgl: false, shadow: None, no_iommu: false, coalesce: None }
+    }
+}
+
+/// The parameters of `nvme+tcp:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpUri {
+    /// The namespace to open.
+    pub nsid: u32,
+    /// The host's NQN; `None`: this machine's.
+    pub hostnqn: Option<String>,
+    /// The host's identifier; `None`: this machine's.
+    pub hostid: Option<[u8; 16]>,
+    /// Digests of headers, bit 0, and of data, bit 1.
+    pub digests: u8,
+    /// Keep Alive Timeout, in ms.
+    pub kato_ms: u32,
+    /// How long to connect again after the connection was lost, in ms.
+    pub loss_ms: u32,
+}
+
+impl Default for TcpUri {
+    fn default() -> Self {
+        Self { nsid: 1, hostnqn: None, hostid: None, digests: 0, kato_ms: 5_000, loss_ms: 60_000 }
     }
 }
 
@@ -203,11 +237,12 @@ pub struct UriError {
 
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. \
     file:disk.img?model=zssd), vfio:ADDRESS (e.g. vfio:0000:01:00.0), vfio-user:SOCKET (e.g. \
-    vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
+    vfio-user:/run/ssd.sock), nvme+tcp://HOST[:PORT]/NQN or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
 const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, \
     strict, lock, faults, create, ro, coalesce, inline";
 const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, coalesce, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow, coalesce";
+const TCP_PARAMETERS: &str = "nsid, hostnqn, hostid, digest, kato_ms, loss_ms";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
@@ -245,6 +280,7 @@ fn parse(text: &str) -> Result<Uri, String> {
             let nvme = parse_nvme(query, VFIO_USER_PARAMETERS)?;
             Ok(Uri::VfioUser { path: target.into(), nvme })
         }
+        "nvme+tcp" => Ok(Uri::Tcp { address: TcpAddress::parse(target)?, tcp: parse_tcp(query)? }),
         // A path may contain a colon, and a PCI address does.
         _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
             Err(no_scheme(text))
@@ -394,6 +430,40 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
     Ok(nvme)
 }
 
+fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
+    let mut tcp = TcpUri::default();
+    for parameter in parameters(query, TCP_PARAMETERS)? {
+        match parameter.key {
+            "nsid" => tcp.nsid = parameter.number(1, u64::from(u32::MAX) - 1)?,
+            "hostnqn" => {
+                let nqn = parameter.text("the NQN of this host")?;
+                if !is_nqn(&nqn) {
+                    return Err(parameter.wrong("an NQN: 1 to 223 printable characters"));
+                }
+                tcp.hostnqn = Some(nqn);
+            }
+            "hostid" => {
+                tcp.hostid =
+                    Some(parse_uuid(parameter.value).map_err(|what| parameter.wrong(&what))?)
+            }
+            "digest" => {
+                for part in parameter.value.split(',') {
+                    tcp.digests |= match part {
+                        "none" => 0,
+                        "header" => dgst::HEADER,
+                        "data" => dgst::DATA,
+                        _ => return Err(parameter.wrong("header, data, header,data or none")),
+                    }
+                }
+            }
+            "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 3_600_000)?,
+            "loss_ms" => tcp.loss_ms = parameter.number(0, 127_000)?,
+            _ => return Err(parameter.unknown(TCP_PARAMETERS)),
+        }
+    }
+    Ok(tcp)
+}
+
 fn parse_mem(target: &str, query: Option<&str>) -> Result<Uri, String> {
     let soft = parse_soft(query)?;
     if soft.create_bytes.is_some() {
@@ -496,6 +566,7 @@ impl fmt::Display for Uri {
             Self::VfioUser { path, nvme } => {
                 write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid)
             }
+            Self::Tcp { address, tcp } => write!(f, "{address}?nsid={}", tcp.nsid),
             Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
         }
     }
@@ -525,6 +596,9 @@ mod tests {
             panic!()
         };
         assert_eq!((path.to_str(), nvme), (Some("/run/ssd.sock"), NvmeUri::default()));
+        let text = "nvme+tcp://192.0.2.7/nqn.2014-08.org.example:disk?nsid=3&digest=header,data";
+        let Uri::Tcp { address, tcp } = text.parse().unwrap() else { panic!() };
+        assert_eq!((address.authority().as_str(), tcp.nsid, tcp.digests), ("192.0.2.7:4420", 3, 3));
         let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";
         let Uri::Kernel { path, kernel } = text.parse().unwrap() else { panic!() };
         assert_eq!((path.to_str(), kernel.engine), (Some("/dev/nvme0n1"), KernelEngine::Preadv2));
@@ -536,7 +610,7 @@ mod tests {
         let coalescing = |text: &str| match text.parse().unwrap() {
             Uri::Mem { soft, .. } | Uri::File { soft, .. } => soft.coalesce,
             Uri::Vfio { nvme, .. } | Uri::VfioUser { nvme, .. } => nvme.coalesce,
-            Uri::Kernel { .. } => None,
+            Uri::Kernel { .. } | Uri::Tcp { .. } => None,
         };
         for device in ["mem:1G", "file:x", "vfio:0000:01:00.0", "vfio-user:/run/ssd.sock"] {
             assert_eq!(coalescing(device), None);
@@ -596,6 +670,13 @@ mod tests {
             ("mem:1G?mdts=5000", "power of two"),
             ("file:", "no file name"),
             ("file:x?namespaces=2", "one namespace"),
+            ("nvme+tcp:box/nqn.x", "no //host"),
+            ("nvme+tcp:///nqn.x", "no host"),
+            ("nvme+tcp://box/nqn.x?nsid=0", "from 1"),
+            ("nvme+tcp://box/nqn.x?digest=both", "header, data"),
+            ("nvme+tcp://box/nqn.x?kato_ms=5", "from 100"),
+            ("nvme+tcp://box/nqn.x?hostid=12", "no UUID"),
+            ("nvme+tcp://box/nqn.x?sgl=1", "unknown parameter"),
             ("kernel:", "no file name"),
             ("kernel:/dev/x?model=optane", "engine, direct"),
             ("kernel:/dev/x?engine=libaio", "io_uring or preadv2"),
@@ -617,7 +698,7 @@ mod tests {
 
         #[test]
         fn never_panics_on_the_likely(
-            scheme in "(mem|file|vfio|kernel):[0-9kMG]{0,25}",
+            scheme in "(mem|file|vfio|kernel|nvme.tcp):[0-9kMG]{0,25}",
             parameters in "(([a-z]{1,10}=[0-9a-zKMG]{0,22})&?){0,4}",
         ) {
             let text = format!("{scheme}?{parameters}");

@@ -10,7 +10,7 @@ use meantime_block::Uri;
 use crate::failure::Failure;
 
 /// The schemes of device URIs, with their colons.
-const SCHEMES: [&str; 5] = ["mem:", "file:", "vfio:", "vfio-user:", "kernel:"];
+const SCHEMES: [&str; 6] = ["mem:", "file:", "vfio:", "vfio-user:", "nvme+tcp://", "kernel:"];
 
 /// A device, and a path in its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +114,12 @@ mod tests {
             ("vfio:0000:01:00.0", "vfio:0000:01:00.0", None),
             ("vfio-user:/run/ssd.sock:/x/y", "vfio-user:/run/ssd.sock", Some("/x/y")),
             ("kernel:/dev/nvme0n1?direct=0:/a b", "kernel:/dev/nvme0n1?direct=0", Some("/a b")),
+            (
+                "nvme+tcp://[::1]:4421/nqn.x:y?nsid=2:/z",
+                "nvme+tcp://[::1]:4421/nqn.x:y?nsid=2",
+                Some("/z"),
+            ),
+            ("nvme+tcp://box:4420/nqn.x", "nvme+tcp://box:4420/nqn.x", None),
             // A path with colons.
             ("file:disk.img:/a:/b", "file:disk.img", Some("/a:/b")),
             ("file:disk.img://a", "file:disk.img", Some("//a")),

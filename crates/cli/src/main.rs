@@ -22,7 +22,7 @@
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
 //!   mount/          a file system in the kernel; also as mount(8)'s helper
-//!   ssd/ top/ devices/ bind/ calibrate/ copy/ info
+//!   ssd/ top/ devices/ bind/ calibrate/ copy/ info discover
 //! ```
 //!
 //! `bench --html` goes through the JSON, so that a page from a file cannot differ from one from a
@@ -40,6 +40,7 @@ mod compare_and_write;
 mod competitor;
 mod copy;
 mod devices;
+mod discover;
 mod failure;
 mod fs;
 mod idle;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
         Command::Info(args) => info::run(args),
+        Command::Discover(args) => discover::run(args),
         Command::Copy(args) => copy::run(args),
         Command::CompareAndWrite(args) => compare_and_write::run(args),
         Command::Calibrate(args) => calibrate::run(args),

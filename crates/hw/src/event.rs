@@ -27,17 +27,29 @@ struct Event {
     /// Signals without a descriptor; `None`: every signal uses the descriptor.
     local: Option<Futex>,
     fd: OnceLock<Arc<OwnedFd>>,
+    /// The descriptor tells for itself when it is readable: nothing is taken from it.
+    is_level: bool,
 }
 
 impl EventFd {
     /// A new eventfd with counter 0.
     pub fn new() -> Result<Self> {
-        Ok(Self(Arc::new(Event { local: None, fd: OnceLock::from(Arc::new(open()?)) })))
+        Ok(Self(Arc::new(Event {
+            local: None,
+            fd: OnceLock::from(Arc::new(open()?)),
+            is_level: false,
+        })))
+    }
+
+    /// An event that `fd` tells, such as an epoll instance: signalled as long as it is readable.
+    pub fn level(fd: Arc<OwnedFd>) -> Self {
+        Self(Arc::new(Event { local: None, fd: OnceLock::from(fd), is_level: true }))
     }
 
     /// An event for a device in this process, without a descriptor.
     pub fn local() -> Self {
-        Self(Arc::new(Event { local: Some(Futex::default()), fd: OnceLock::new() }))
+        let local = Some(Futex::default());
+        Self(Arc::new(Event { local, fd: OnceLock::new(), is_level: false }))
     }
 
     /// The interrupt that a device in this process, or one that takes a descriptor, signals.
@@ -75,6 +87,9 @@ impl EventFd {
 
     /// Takes the counter if it is not zero, without blocking.
     pub fn take(&self) -> bool {
+        if self.0.is_level {
+            return false;
+        }
         let local = self.0.local.as_ref().is_some_and(|local| local.take() != 0);
         let mut counter = [0; 8];
         let rung = self.0.fd.get().is_some_and(|fd| matches!(read(fd, &mut counter), Ok(8)));
@@ -94,7 +109,7 @@ impl EventFd {
         match poll(&mut fds, Some(&timespec(timeout_ns))) {
             // A signal handler ran: the caller checks its queue and its deadline, and waits again.
             Ok(0) | Err(Errno::INTR) => false,
-            _ => self.take(),
+            _ => self.0.is_level || self.take(),
         }
     }
 }

@@ -32,7 +32,7 @@ pub trait Wake: Send + Sync {
 }
 
 /// Writes a doorbell that is not memory. Slow: used only without an alternative.
-pub(crate) trait WriteDoorbell: Send + Sync {
+pub trait WriteDoorbell: Send + Sync {
     /// Writes `value`; the controller sees it later.
     fn write(&self, value: u32);
 }
@@ -116,7 +116,7 @@ impl Doorbell {
     }
 
     /// A doorbell that is written by `message`.
-    pub(crate) fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
+    pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
         // A cell that no device reads, and one that says that every store needs more.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));

@@ -174,11 +174,26 @@ pub unsafe trait Transport: DmaMap {
     /// This thread has seen the device's stand still, on the same CPU: for a while that yields it
     /// when it has nothing to do.
     fn share_cpu(&self) {}
+    /// What moves the entries of queue `qid`, if no device does that by itself.
+    fn progress(&self, qid: u16) -> Option<Arc<dyn Progress>> {
+        let _ = qid;
+        None
+    }
     /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
     /// then shadow doorbells pay off.
     fn has_slow_doorbells(&self) -> bool {
         false
     }
+}
+
+/// A queue whose completions come by a socket: the thread that waits for them receives them.
+pub trait Progress: Send + Sync {
+    /// Sends what waits to be sent, receives what has come, and writes completion queue entries.
+    /// Never blocks.
+    fn progress(&self);
+    /// Blocks until something has come, at most for `timeout_ns`, and does as
+    /// [`progress`](Self::progress). May return early.
+    fn wait(&self, timeout_ns: u64);
 }
 
 /// Whether a driver uses a device: at most one at a time.

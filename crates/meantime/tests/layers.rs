@@ -15,8 +15,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Experiments: for programs and tests, never used by the library.
     ("lab", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "process", "spec"]),
+    ("fabrics", &["hw", "process", "spec"]),
     // The software SSD, for URIs that name one.
-    ("block", &["completion", "hw", "nvme", "process", "spec", "ssd"]),
+    ("block", &["completion", "fabrics", "hw", "nvme", "process", "spec", "ssd"]),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),

@@ -1,6 +1,7 @@
 //! The admin queue: one command at a time for callers, plus the asynchronous event requests.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use meantime_spec::regs::GONE;
 use meantime_spec::sqe::Sqe;
@@ -11,7 +12,7 @@ use super::queue::{CommandError, Outcome, QueuePair};
 use super::registers::Registers;
 use super::retry::{Verdict, verdict};
 use super::{Error, Result};
-use meantime_hw::{Clock, DmaBuf};
+use meantime_hw::{Clock, DmaBuf, Progress};
 
 /// Entries of the admin queues.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
@@ -28,6 +29,8 @@ const EVENTS_KEPT: usize = 64;
 /// The admin queue and what is in flight on it.
 pub(crate) struct AdminQueue {
     queue: QueuePair,
+    /// What moves its entries, if no device does.
+    progress: Option<Arc<dyn Progress>>,
     /// By owner.
     slots: Vec<AdminSlot>,
     events: VecDeque<u32>,
@@ -53,9 +56,9 @@ pub(crate) struct AdminContext<'a> {
 }
 
 impl AdminQueue {
-    pub(crate) fn new(queue: QueuePair) -> Self {
+    pub(crate) fn new(queue: QueuePair, progress: Option<Arc<dyn Progress>>) -> Self {
         let slots = (0..queue.slots()).map(|_| AdminSlot::Free).collect();
-        Self { queue, slots, events: VecDeque::new(), event_requests: 0 }
+        Self { queue, progress, slots, events: VecDeque::new(), event_requests: 0 }
     }
 
     pub(crate) fn queue(&self) -> &QueuePair {
@@ -138,7 +141,10 @@ impl AdminQueue {
 
     /// Reaps completions: outcomes for waiting callers, events for later.
     pub(crate) fn reap(&mut self) {
-        let Self { queue, slots, events, event_requests } = self;
+        if let Some(progress) = &self.progress {
+            progress.progress();
+        }
+        let Self { queue, slots, events, event_requests, .. } = self;
         queue.reap(|owner, outcome| {
             if owner == EVENT_OWNER {
                 *event_requests -= 1;

@@ -24,7 +24,9 @@ use super::registers::Registers;
 use super::ring::Ring;
 use super::shadow::Shadows;
 use super::{Error, IoQueue, QueueClass, Result};
-use meantime_hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
+use meantime_hw::{
+    Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Progress, Transport,
+};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// The driver's timeouts, retries and optional features.
@@ -150,7 +152,8 @@ impl Controller {
         let entries = u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16;
         let (tail, head) = registers.doorbells(0, cap)?;
         let ring = Ring::new(&heap, entries, tail, head, true)?;
-        let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0));
+        let progress = registers.transport().progress(0);
+        let mut admin = AdminQueue::new(QueuePair::new(0, ring, 0), progress);
         let arbitration = arbitration(cap, &options);
         let mut features = Features::default();
         let mut shadows = None::<Shadows>;
@@ -270,6 +273,11 @@ impl Controller {
     /// See [`Transport::share_cpu`].
     pub fn share_cpu(&self) {
         self.registers.transport().share_cpu();
+    }
+
+    /// See [`Transport::progress`].
+    pub(crate) fn progress_of(&self, qid: u16) -> Option<Arc<dyn Progress>> {
+        self.registers.transport().progress(qid)
     }
 
     /// The clock of this device's times.

@@ -9,7 +9,7 @@ use super::queue::{Command, CommandError, Outcome, QueuePair, Tag};
 use super::recovery::{Owner, in_callers_terms};
 use super::retry::Retries;
 use super::{Error, Result};
-use meantime_hw::{Clock, EventFd};
+use meantime_hw::{Clock, EventFd, Progress};
 
 /// The most attempts to register while resets keep intervening.
 const REGISTER_TRIES: u32 = 8;
@@ -19,6 +19,8 @@ pub struct IoQueue {
     controller: Arc<Controller>,
     pair: QueuePair,
     event: Option<EventFd>,
+    /// What moves its entries, if no device does.
+    progress: Option<Arc<dyn Progress>>,
     vector: Option<u16>,
     class: QueueClass,
     /// The epoch of the controller that knows this queue.
@@ -61,10 +63,12 @@ impl IoQueue {
         pair.set_recovery(controller.clock().clone(), retries);
         let cache_losses = controller.cache_losses();
         let (registered, perhaps_known) = (false, false);
+        let progress = controller.progress_of(pair.qid());
         let mut queue = Self {
             controller,
             pair,
             event,
+            progress,
             vector,
             class,
             epoch,
@@ -95,6 +99,26 @@ impl IoQueue {
     #[inline(always)]
     pub fn event(&self) -> Option<&EventFd> {
         self.event.as_ref()
+    }
+
+    /// Receives what has come, if this thread has to do that. Before a look at the queue.
+    #[inline(always)]
+    pub fn progress(&self) {
+        if let Some(progress) = &self.progress {
+            progress.progress();
+        }
+    }
+
+    /// Blocks until the queue's interrupt, at most for `timeout_ns`. False at once if it has none.
+    pub fn wait_interrupt(&self, timeout_ns: u64) -> bool {
+        match (&self.event, &self.progress) {
+            (None, _) => return false,
+            (Some(_), Some(progress)) => progress.wait(timeout_ns),
+            (Some(event), None) => {
+                self.clock().wait_event(event, timeout_ns);
+            }
+        }
+        true
     }
 
     /// The class of its submission queue.
@@ -229,6 +253,7 @@ impl IoQueue {
     /// The ladder for the overdue command `cid`.
     fn climb(&mut self, cid: u16, to: &mut dyn Owner) {
         // Step 1: it may have completed unnoticed.
+        self.progress();
         self.reap(|owner, outcome| to.ended(owner, outcome));
         if !self.pair.is_busy(cid) {
             self.pair.counters_mut().late += 1;
@@ -273,6 +298,7 @@ impl IoQueue {
 
     /// Reaps, and translates the statuses that our own recovery caused.
     fn reap_aborted(&mut self, to: &mut dyn Owner) {
+        self.progress();
         self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
@@ -398,6 +424,7 @@ impl IoQueue {
         while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
             let now_ns = clock.now_ns();
             self.tick(now_ns, to);
+            self.progress();
             if self.reap(|owner, outcome| to.ended(owner, outcome)) == 0 {
                 pause_ns = (pause_ns + 500).min(1_000_000);
                 clock.sleep_ns(pause_ns);

@@ -127,6 +127,7 @@ impl Queue {
     /// Reaps completions, and sends the backlog.
     #[inline(always)]
     pub(super) fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+        self.pair.progress();
         View { pair: &mut self.pair, table, ns, probe: &() }.reap();
         self.after_reap(table, ns);
     }

@@ -149,24 +149,24 @@ impl<P: Probe> Source for View<'_, P> {
         self.pair.look_interval_ns()
     }
 
+    /// A waiting thread reads the clock between its looks: there it receives what has come.
     fn now_ns(&self) -> u64 {
+        self.pair.progress();
         self.pair.clock().now_ns()
     }
 
     fn sleep_ns(&self, duration_ns: u64) {
         self.pair.clock().sleep_ns(duration_ns);
+        self.pair.progress();
         self.probe.woken();
     }
 
     fn wait_interrupt(&self, timeout_ns: u64) -> bool {
-        match self.pair.event() {
-            Some(event) => {
-                self.pair.clock().wait_event(event, timeout_ns);
-                self.probe.woken();
-                true
-            }
-            None => false,
+        let has_interrupt = self.pair.wait_interrupt(timeout_ns);
+        if has_interrupt {
+            self.probe.woken();
         }
+        has_interrupt
     }
 
     fn cpu_ns(&self) -> u64 {
@@ -214,6 +214,8 @@ impl<P: Probe> Source for Both<'_, P> {
     }
 
     fn now_ns(&self) -> u64 {
+        self.polled.progress();
+        self.interrupt.progress();
         self.polled.clock().now_ns()
     }
 

@@ -35,6 +35,7 @@ impl NvmeChannel {
     pub(super) fn polls_until_any_done(&mut self) -> bool {
         // Longer than a wait by ticket: just before, an executor has read the clock and swept
         // deadlines.
+        self.polled.pair.progress();
         for _ in 0..4 * FIRST_LOOKS {
             if self.polled.pair.has_completion() {
                 self.polled.reap(&mut self.table, &self.ns);

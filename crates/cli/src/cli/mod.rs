@@ -72,6 +72,10 @@ pub(crate) enum Command {
     /// Show what a device says of itself: identify, namespaces, features, SMART
     #[command(long_about = help!("info", "about"), after_long_help = help!("info", "after"))]
     Info(InfoArgs),
+    /// Ask an NVMe/TCP target which subsystems it has
+    #[command(long_about = help!("discover", "about"))]
+    #[command(after_long_help = help!("discover", "after"))]
+    Discover(DiscoverArgs),
     /// Copy all of a device's data: to another device, or from or to a pipe
     #[command(long_about = help!("copy", "about"), after_long_help = help!("copy", "after"))]
     Copy(CopyArgs),
@@ -150,6 +154,17 @@ pub(crate) struct InfoArgs {
     #[arg(long_help = help!("info", "--device"))]
     pub device: String,
     /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `discover`.
+#[derive(Debug, Args)]
+pub(crate) struct DiscoverArgs {
+    /// The target, e.g. nvme+tcp://192.0.2.7
+    #[arg(value_name = "URI", long_help = help!("discover", "URI"))]
+    pub target: String,
+    /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
 }

@@ -1,0 +1,50 @@
+//! Opening a controller behind NVMe/TCP.
+
+use std::sync::Arc;
+
+use super::super::device::NvmeDevice;
+use super::super::uri::TcpUri;
+use super::{OpenError, OpenOptions, shared};
+use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
+use meantime_nvme::Controller;
+
+/// The settings that a URI and the driver's options make.
+fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsError> {
+    Ok(TcpOptions {
+        host: Host::find(tcp.hostnqn.as_deref(), tcp.hostid)?,
+        kato_ms: tcp.kato_ms,
+        digests: tcp.digests,
+        loss_ms: tcp.loss_ms,
+        timeout_ns: options.controller.admin_timeout_ns,
+        queues: options.controller.io_queues,
+    })
+}
+
+/// Opens it, or shares an open connection to the same subsystem with the same parameters.
+pub(super) fn open(
+    uri: &str,
+    address: &TcpAddress,
+    tcp: &TcpUri,
+    options: &OpenOptions,
+) -> Result<NvmeDevice, OpenError> {
+    let failed = |source| OpenError::Fabrics { uri: uri.to_owned(), source };
+    let name = format!("{address}?{:?}", TcpUri { nsid: 0, ..tcp.clone() });
+    let controller = shared::controller(&name, || {
+        let settings = settings(tcp, options).map_err(failed)?;
+        let transport = TcpTransport::connect(address.clone(), &settings).map_err(failed)?;
+        Ok(Controller::enable(Arc::new(transport), options.controller)?)
+    })?;
+    Ok(NvmeDevice::new(controller, tcp.nsid, uri.to_owned())?)
+}
+
+/// Asks the discovery service at `address` for its subsystems, as [`open`] would connect.
+pub(super) fn discover(
+    uri: &str,
+    address: &TcpAddress,
+    tcp: &TcpUri,
+    options: &OpenOptions,
+) -> Result<Vec<Subsystem>, OpenError> {
+    settings(tcp, options)
+        .and_then(|settings| meantime_fabrics::discover(address, &settings))
+        .map_err(|source| OpenError::Fabrics { uri: uri.to_owned(), source })
+}

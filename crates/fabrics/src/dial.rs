@@ -1,0 +1,232 @@
+//! From an address to a connected queue: TCP, ICReq, Connect.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use meantime_process::descriptor::shelter;
+use meantime_spec::cqe::Cqe;
+use meantime_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
+use meantime_spec::sqe::Sqe;
+use meantime_spec::tcp::{
+    ADMIN_CAPSULE_BYTES, CommonHeader, FatalError, InitializeConnection, MAXH2CDATA_MIN, PFV_1_0,
+    PduType, TermReq,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::address::{Host, TcpAddress};
+use crate::connection::{Agreed, Connection};
+use crate::error::{FabricsError, Result};
+use crate::identified::Identified;
+use crate::memory::Memory;
+
+/// Entries of the admin queue.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
+
+/// How a target is reached, and as whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Dialer {
+    pub(crate) address: TcpAddress,
+    pub(crate) host: Host,
+    /// Keep Alive Timeout, in ms; 0: none.
+    pub(crate) kato_ms: u32,
+    /// Digests to ask for.
+    pub(crate) dgst: u8,
+    /// For each step.
+    pub(crate) timeout: Duration,
+}
+
+impl Dialer {
+    fn name(&self) -> String {
+        self.address.authority()
+    }
+
+    fn ended(&self, why: impl ToString) -> FabricsError {
+        FabricsError::Ended { address: self.name(), why: why.to_string() }
+    }
+
+    /// A TCP connection that does not block.
+    fn tcp(&self) -> Result<Arc<OwnedFd>> {
+        let TcpAddress { host, port, .. } = &self.address;
+        let resolved = (host.as_str(), *port)
+            .to_socket_addrs()
+            .map_err(|source| FabricsError::Resolve { host: host.clone(), source })?;
+        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+        for address in resolved {
+            match TcpStream::connect_timeout(&address, self.timeout) {
+                Ok(stream) => {
+                    let os = |source| FabricsError::Os { what: "cannot set up a socket", source };
+                    stream.set_nodelay(true).map_err(os)?;
+                    stream.set_nonblocking(true).map_err(os)?;
+                    let fd = shelter(stream.into()).map_err(|errno| os(errno.into()))?;
+                    return Ok(Arc::new(fd));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(FabricsError::Connect { address: self.name(), source: last })
+    }
+
+    /// Waits until `fd` is ready. An error when `until` has passed.
+    fn wait(
+        &self,
+        fd: &OwnedFd,
+        flags: PollFlags,
+        until: Instant,
+        what: &'static str,
+    ) -> Result<()> {
+        if wait_for(fd, flags, until) {
+            Ok(())
+        } else {
+            Err(FabricsError::Late { address: self.name(), what, time: self.timeout })
+        }
+    }
+
+    /// Sends ICReq and checks ICResp (NVMe/TCP 1.0 §3.6.2.2, §3.6.2.3).
+    fn initialize(&self, fd: &OwnedFd, in_capsule_bytes: u32) -> Result<Agreed> {
+        let mut request = InitializeConnection::default();
+        request.common = CommonHeader::new(PduType::IcReq, 128, 0);
+        (request.pfv, request.dgst) = (PFV_1_0.into(), self.dgst);
+        // An empty socket has room for 128 bytes.
+        send(fd, request.as_bytes(), SendFlags::NOSIGNAL).map_err(|errno| self.ended(errno))?;
+        let until = Instant::now() + self.timeout;
+        let mut bytes = [0; size_of::<InitializeConnection>()];
+        let mut came = 0;
+        while came < bytes.len() {
+            self.wait(fd, PollFlags::IN, until, "ICReq")?;
+            match recv(fd, &mut bytes[came..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(self.ended("the target closed it after ICReq")),
+                Ok((more, _)) => came += more,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(self.ended(errno)),
+            }
+            if came >= size_of::<TermReq>() && bytes[0] == PduType::TargetTermReq as u8 {
+                let fes = TermReq::read_from_prefix(&bytes).map_or(0, |(pdu, _)| pdu.fes.get());
+                let why = FatalError::try_from(fes).map_or("unknown reason", FatalError::name);
+                return Err(self.ended(format!("the target refused ICReq: {why}")));
+            }
+        }
+        let unsupported = |what: String| FabricsError::Unsupported { address: self.name(), what };
+        let Ok(response) = InitializeConnection::read_from_bytes(&bytes) else {
+            return Err(unsupported("no ICResp".into()));
+        };
+        let common = response.common;
+        if common.kind != PduType::IcResp as u8 || common.hlen != 128 || common.plen.get() != 128 {
+            return Err(unsupported(format!(
+                "it answered ICReq by type {:#x}, HLEN {}, PLEN {}: no NVMe/TCP target?",
+                common.kind, common.hlen, common.plen
+            )));
+        }
+        if response.pfv.get() != PFV_1_0 || response.pda != 0 {
+            return Err(unsupported(format!(
+                "it wants format {} with CPDA {}; both are 0 here",
+                response.pfv, response.pda
+            )));
+        }
+        if response.dgst != self.dgst {
+            return Err(unsupported(format!(
+                "digests {:#x} were asked for, and it has {:#x}: change digest=",
+                self.dgst, response.dgst
+            )));
+        }
+        let maxh2c_bytes = response.limit.get();
+        if maxh2c_bytes < MAXH2CDATA_MIN {
+            return Err(unsupported(format!("its MAXH2CDATA is {maxh2c_bytes}")));
+        }
+        Ok(Agreed { dgst: self.dgst, maxh2c_bytes: maxh2c_bytes & !3, in_capsule_bytes })
+    }
+
+    /// Connects queue `qid` with `entries` entries to controller `cntlid`, [`CNTLID_DYNAMIC`] for an
+    /// admin queue. Returns the connection and the controller.
+    pub(crate) fn connect(
+        &self,
+        memory: &Memory,
+        identified: &Arc<Identified>,
+        qid: u16,
+        entries: u16,
+        cntlid: u16,
+    ) -> Result<(Connection, u16)> {
+        let fd = self.tcp()?;
+        let in_capsule_bytes =
+            if qid == 0 { ADMIN_CAPSULE_BYTES as u32 } else { identified.in_capsule_bytes() };
+        let agreed = self.initialize(&fd, in_capsule_bytes)?;
+        let mut connection = Connection::new(fd, qid, agreed, identified);
+        let kato_ms = if qid == 0 { self.kato_ms } else { 0 };
+        let sqe = Sqe::connect(0, qid, entries, cattr::DISABLE_SQ_FLOW, kato_ms);
+        let mut data = ConnectData::default();
+        data.hostid = self.host.id;
+        data.cntlid.set(if qid == 0 { CNTLID_DYNAMIC } else { cntlid });
+        set_zero_ended(&mut data.subnqn, &self.address.nqn);
+        set_zero_ended(&mut data.hostnqn, &self.host.nqn);
+        let (cqe, _) = self.execute(&mut connection, memory, sqe, data.as_bytes(), 0, "Connect")?;
+        // AUTHREQ, of dword 0.
+        if qid == 0 && cqe.dw0.get() >> 16 & 3 != 0 {
+            return Err(FabricsError::Unsupported {
+                address: self.name(),
+                what: "it asks for authentication (DH-HMAC-CHAP), which is not here yet".into(),
+            });
+        }
+        Ok((connection, cqe.dw0.get() as u16))
+    }
+
+    /// Sends a command of our own and waits for its end. Other commands of the connection go on.
+    pub(crate) fn execute(
+        &self,
+        connection: &mut Connection,
+        memory: &Memory,
+        sqe: Sqe,
+        data: &[u8],
+        bytes: u32,
+        what: &'static str,
+    ) -> Result<(Cqe, Vec<u8>)> {
+        let until = Instant::now() + self.timeout;
+        // A Keep Alive may be under way.
+        while connection.is_own_busy() {
+            self.step(connection, memory, until, what)?;
+        }
+        connection.take_own();
+        connection.start_own(&memory.mapped(), sqe, data, bytes);
+        loop {
+            if let Some((cqe, data)) = connection.take_own() {
+                if cqe.status().is_success() {
+                    return Ok((cqe, data));
+                }
+                let (address, status) = (self.name(), cqe.status());
+                return Err(FabricsError::Refused { address, what, status });
+            }
+            self.step(connection, memory, until, what)?;
+        }
+    }
+
+    fn step(
+        &self,
+        connection: &mut Connection,
+        memory: &Memory,
+        until: Instant,
+        what: &'static str,
+    ) -> Result<()> {
+        connection.progress(&memory.mapped());
+        if let Some(why) = connection.ended() {
+            return Err(self.ended(format!("{why} (during {what})")));
+        }
+        if connection.has_own_end() {
+            return Ok(());
+        }
+        let fd = Arc::clone(connection.socket());
+        self.wait(&fd, connection.waits_for(), until, what)
+    }
+}
+
+/// Waits until `fd` is ready: false when `until` has passed.
+pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout =
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let mut fds = [PollFd::new(&fd, flags)];
+    // A signal handler: the caller looks again.
+    !matches!(poll(&mut fds, Some(&timeout)), Ok(0))
+}

@@ -1,0 +1,119 @@
+//! A queue pair of the driver, and its connection, if it has one at present.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use meantime_hw::{EventFd, Progress, WriteDoorbell};
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::Status;
+use rustix::event::epoll;
+
+use crate::connection::Connection;
+use crate::dial::wait_for;
+use crate::memory::Memory;
+
+/// The longest wait on a connection that has ended: until the driver's reset it stays readable.
+const ENDED_WAIT: Duration = Duration::from_millis(1);
+
+/// What all queues of a controller share.
+pub(crate) struct Shared {
+    pub(crate) memory: Memory,
+    /// Whether a connection has ended by itself.
+    pub(crate) is_broken: AtomicBool,
+    /// Wakes the thread that keeps the association alive.
+    pub(crate) alarm: EventFd,
+}
+
+pub(crate) struct Queue {
+    shared: Arc<Shared>,
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Queue {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), connection: Mutex::new(None) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the connection.
+    pub(crate) fn set(&self, connection: Option<Connection>) {
+        *self.lock() = connection;
+    }
+
+    /// Runs `act` on the connection. If it ends in that, the association is to be reset.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let mut connection = self.lock();
+        let connection = connection.as_mut()?;
+        let had_ended = connection.ended().is_some();
+        let result = act(connection);
+        if !had_ended && connection.ended().is_some() {
+            self.shared.is_broken.store(true, Ordering::Release);
+            self.shared.alarm.signal();
+        }
+        Some(result)
+    }
+
+    /// Ends the connection on purpose.
+    pub(crate) fn end(&self, why: &str) {
+        if let Some(connection) = self.lock().as_mut() {
+            connection.end(why);
+        }
+    }
+
+    /// The driver has rung the submission queue's doorbell. `answer` may answer entries itself.
+    pub(crate) fn ring(&self, tail: u16, answer: impl FnMut(&Sqe) -> Option<Status>) {
+        self.with(|connection| {
+            connection.submit(&self.shared.memory.mapped(), tail, answer);
+        });
+    }
+}
+
+impl Progress for Queue {
+    fn progress(&self) {
+        self.with(|connection| connection.progress(&self.shared.memory.mapped()));
+    }
+
+    fn wait(&self, timeout_ns: u64) {
+        let waits_for = self.lock().as_ref().and_then(|connection| {
+            let works = connection.ended().is_none();
+            works.then(|| (Arc::clone(connection.socket()), connection.waits_for()))
+        });
+        let timeout = Duration::from_nanos(timeout_ns);
+        match waits_for {
+            // Not under the lock: the device may be released meanwhile.
+            Some((socket, flags)) => {
+                wait_for(&socket, flags, Instant::now() + timeout);
+            }
+            None => std::thread::sleep(timeout.min(ENDED_WAIT)),
+        }
+        self.progress();
+    }
+}
+
+/// The tail doorbell of an I/O queue.
+pub(crate) struct TailDoorbell(pub(crate) Arc<Queue>);
+
+impl WriteDoorbell for TailDoorbell {
+    fn write(&self, tail: u32) {
+        self.0.ring(tail as u16, |_| None);
+    }
+}
+
+/// A head doorbell: there is always room for completions, so nobody asks.
+pub(crate) struct HeadDoorbell;
+
+impl WriteDoorbell for HeadDoorbell {
+    fn write(&self, _: u32) {}
+}
+
+/// Makes `event`, an epoll instance, readable when `socket` is.
+pub(crate) fn watch(event: &OwnedFd, socket: &OwnedFd) {
+    let data = epoll::EventData::new_u64(0);
+    // Fails only if memory is short; blocking waits then use the socket itself.
+    let _ = epoll::add(event, socket, data, epoll::EventFlags::IN);
+}

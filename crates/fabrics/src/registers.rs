@@ -1,0 +1,320 @@
+//! The controller's registers, as the driver sees them over a network.
+//!
+//! CAP, VS, CC and CSTS are properties of the target's controller. What a PCIe controller has
+//! besides is kept here: the admin queue's place, which nobody else needs.
+//!
+//! **Reset and loss.** An association (the admin queue's connection and its I/O queues') is made
+//! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
+//!
+//! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the target,
+//!   and CSTS.RDY = 0 read there says that it has given up all commands.
+//! - *Loss.* It does not. Nobody knows whether the target still executes commands, and a write that
+//!   is repeated could be overtaken by its first copy. So no association is made before the target's
+//!   Keep Alive Timer has expired for the old one, which ends it there (1.4 §7.12). The driver
+//!   finds CC.EN clear and AQA empty, as after a loss of power: a volatile write cache may be lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use meantime_spec::features::fid;
+use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS};
+use meantime_spec::sqe::Sqe;
+
+use crate::connection::{Connection, Rings};
+use crate::dial::{ADMIN_ENTRIES, Dialer};
+use crate::error::{FabricsError, Result};
+use crate::identified::Identified;
+use crate::memory::Memory;
+
+/// The first pause between attempts to connect, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+/// The time that a target has for a controller reset.
+const RESET_TIME: Duration = Duration::from_secs(10);
+
+/// Added to the Keep Alive Timeout: the target may count in steps.
+const EXPIRY_MARGIN: Duration = Duration::from_millis(200);
+
+/// What there is of an association.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// There is one.
+    Connected,
+    /// There is none: CC.EN is clear.
+    Closed,
+    /// There is none, and the driver has set CC.EN: it is to be made.
+    Wanted,
+    /// The device was given up.
+    Released,
+}
+
+/// The registers, and the association behind them.
+pub(crate) struct Registers {
+    pub(crate) phase: Phase,
+    cap: u64,
+    vs: u32,
+    cc: u32,
+    aqa: u32,
+    asq: u64,
+    acq: u64,
+    pub(crate) cntlid: u16,
+    /// The target's Keep Alive Timeout.
+    pub(crate) kato: Duration,
+    /// Before this, a former association may still exist.
+    not_before: Option<Instant>,
+    try_at: Instant,
+    pause: Duration,
+}
+
+/// What the registers act on: the admin queue's connection, and the others.
+pub(crate) trait Queues {
+    /// Replaces the admin queue's connection.
+    fn set_admin(&self, connection: Connection);
+    /// Runs `act` on it, if there is one.
+    fn with_admin<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T>;
+    /// Ends every connection.
+    fn end_all(&self, why: &str);
+    /// Whether a connection has ended by itself.
+    fn is_broken(&self) -> bool;
+    /// Notes that none has.
+    fn mend(&self);
+}
+
+/// What belongs to the registers' work.
+pub(crate) struct Parts<'a, Q> {
+    pub(crate) dialer: &'a Dialer,
+    pub(crate) memory: &'a Memory,
+    pub(crate) identified: &'a Arc<Identified>,
+    pub(crate) queues: &'a Q,
+}
+
+impl<Q: Queues> Parts<'_, Q> {
+    /// A command of our own on the admin queue.
+    fn execute(&self, sqe: Sqe, what: &'static str) -> Result<u64> {
+        let executed = self
+            .queues
+            .with_admin(|admin| self.dialer.execute(admin, self.memory, sqe, &[], 0, what));
+        let ended = || FabricsError::Ended {
+            address: self.dialer.address.authority(),
+            why: "it is closed".into(),
+        };
+        let (cqe, _) = executed.ok_or_else(ended)??;
+        Ok(u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32)
+    }
+
+    fn get(&self, offset: u32, bytes: u8) -> Result<u64> {
+        self.execute(Sqe::property_get(0, offset, bytes), "Property Get")
+    }
+
+    fn set(&self, offset: u32, bytes: u8, value: u64) -> Result<()> {
+        self.execute(Sqe::property_set(0, offset, bytes, value), "Property Set").map(drop)
+    }
+
+    /// Makes the admin queue's connection. Returns the controller's identifier and its Keep Alive
+    /// Timeout.
+    fn dial(&self) -> Result<(u16, Duration)> {
+        let Self { dialer, memory, identified, queues } = self;
+        let (connection, cntlid) = dialer.connect(
+            memory,
+            identified,
+            0,
+            ADMIN_ENTRIES,
+            meantime_spec::fabrics::CNTLID_DYNAMIC,
+        )?;
+        queues.set_admin(connection);
+        queues.mend();
+        // The target may have rounded it up.
+        let sqe = Sqe::get_features(0, 0, fid::KEEP_ALIVE_TIMER, 0, 0);
+        let told_ms = self.execute(sqe, "Get Features (Keep Alive Timer)").unwrap_or(0);
+        let kato_ms = told_ms.min(3_600_000).max(u64::from(dialer.kato_ms));
+        Ok((cntlid, Duration::from_millis(kato_ms)))
+    }
+}
+
+impl Registers {
+    /// Makes the first association. `loss` is how long the driver shall wait for a later one.
+    pub(crate) fn open(parts: &Parts<'_, impl Queues>, loss: Duration) -> Result<Self> {
+        let (cntlid, kato) = parts.dial()?;
+        let cap = Cap(parts.get(CAP, 8)?);
+        let vs = parts.get(VS, 4)? as u32;
+        let cc = parts.get(CC, 4)? as u32;
+        // Rings are ours, and so are doorbells: packed, any size of page, no other arbitration.
+        let to = (loss.as_millis() / 500).clamp(2, 255) as u8;
+        let cap = cap.with_dstrd(0).with_ams(0).with_cqr(true).with_to(to.max(cap.to()));
+        let cap = cap.with_mpsmin(0).with_nssrs(false).with_cmbs(false).with_pmrs(false);
+        Ok(Self {
+            phase: Phase::Connected,
+            cap: cap.0,
+            vs,
+            cc,
+            aqa: 0,
+            asq: 0,
+            acq: 0,
+            cntlid,
+            kato,
+            not_before: None,
+            try_at: Instant::now(),
+            pause: PAUSES[0],
+        })
+    }
+
+    /// Whether the driver has enabled the controller.
+    pub(crate) fn is_enabled(&self) -> bool {
+        Cc(self.cc).en()
+    }
+
+    /// The association is lost. The driver finds a controller that is disabled, and has forgotten.
+    pub(crate) fn lose(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
+        tracing::warn!(device = %parts.dialer.address, why, "the connection is lost");
+        self.leave(parts, why);
+        (self.cc, self.aqa) = (0, 0);
+        self.phase = Phase::Closed;
+    }
+
+    /// Ends the connections, with nobody knowing what the target still does.
+    fn leave(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
+        parts.queues.end_all(why);
+        self.not_before = Some(Instant::now() + self.kato + EXPIRY_MARGIN);
+    }
+
+    /// Loses the association if the admin queue's connection has ended.
+    pub(crate) fn look(&mut self, parts: &Parts<'_, impl Queues>) {
+        if self.phase == Phase::Connected {
+            let ended = parts.queues.with_admin(|admin| admin.ended().map(str::to_owned));
+            if let Some(Some(why)) = ended {
+                self.lose(parts, &why);
+            }
+        }
+    }
+
+    pub(crate) fn read(&mut self, parts: &Parts<'_, impl Queues>, offset: u32) -> u64 {
+        self.look(parts);
+        if self.phase == Phase::Released {
+            return u64::from(GONE) | u64::from(GONE) << 32;
+        }
+        match offset {
+            CAP => self.cap,
+            VS => self.vs.into(),
+            CC => self.cc.into(),
+            CSTS => self.csts(parts).into(),
+            AQA => self.aqa.into(),
+            ASQ => self.asq,
+            ACQ => self.acq,
+            _ => 0,
+        }
+    }
+
+    fn csts(&mut self, parts: &Parts<'_, impl Queues>) -> u32 {
+        if self.phase == Phase::Wanted {
+            self.connect(parts);
+        }
+        if self.phase != Phase::Connected {
+            return 0;
+        }
+        match parts.get(CSTS, 4) {
+            // An I/O queue without its connection: only a reset helps.
+            Ok(csts) if parts.queues.is_broken() => Csts(csts as u32).with_cfs(true).0,
+            Ok(csts) => csts as u32,
+            Err(error) => {
+                self.lose(parts, &error.to_string());
+                0
+            }
+        }
+    }
+
+    /// Makes an association, if it is time to try, and enables the controller.
+    fn connect(&mut self, parts: &Parts<'_, impl Queues>) {
+        let now = Instant::now();
+        if now < self.try_at || self.not_before.is_some_and(|at| now < at) {
+            return;
+        }
+        match parts.dial() {
+            Ok((cntlid, kato)) => {
+                (self.cntlid, self.kato) = (cntlid, kato);
+                (self.not_before, self.pause) = (None, PAUSES[0]);
+                self.phase = Phase::Connected;
+                self.enable(parts);
+                tracing::info!(device = %parts.dialer.address, "connected again");
+            }
+            Err(error) => {
+                tracing::warn!(device = %parts.dialer.address, %error, "cannot connect again");
+                parts.queues.end_all("not connected");
+                self.try_at = Instant::now() + self.pause;
+                self.pause = (self.pause * 2).min(PAUSES[1]);
+            }
+        }
+    }
+
+    /// Gives the admin queue its rings, and sets CC.EN at the target.
+    fn enable(&mut self, parts: &Parts<'_, impl Queues>) {
+        let aqa = Aqa(self.aqa);
+        let rings = Rings {
+            sq_iova: self.asq,
+            cq_iova: self.acq,
+            entries: aqa.asqs() as u16,
+            cq_entries: aqa.acqs() as u16,
+        };
+        parts.queues.with_admin(|admin| admin.set_rings(rings));
+        if let Err(error) = parts.set(CC, 4, self.cc.into()) {
+            self.lose(parts, &error.to_string());
+        }
+    }
+
+    pub(crate) fn write(&mut self, parts: &Parts<'_, impl Queues>, offset: u32, value: u64) {
+        self.look(parts);
+        match offset {
+            AQA => self.aqa = value as u32,
+            ASQ => self.asq = value,
+            ACQ => self.acq = value,
+            CC => self.write_cc(parts, value as u32),
+            _ => {}
+        }
+    }
+
+    fn write_cc(&mut self, parts: &Parts<'_, impl Queues>, value: u32) {
+        let (before, after) = (Cc(self.cc), Cc(value));
+        self.cc = value;
+        match (self.phase, before.en(), after.en()) {
+            (Phase::Closed, _, true) => {
+                (self.phase, self.try_at) = (Phase::Wanted, Instant::now());
+                self.connect(parts);
+            }
+            (Phase::Wanted, _, false) => self.phase = Phase::Closed,
+            (Phase::Connected, false, true) => self.enable(parts),
+            (Phase::Connected, true, false) => self.disable(parts),
+            // A shutdown notification, for example.
+            (Phase::Connected, _, _) => {
+                if let Err(error) = parts.set(CC, 4, value.into()) {
+                    self.lose(parts, &error.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A controller reset, and the end of the association.
+    fn disable(&mut self, parts: &Parts<'_, impl Queues>) {
+        let until = Instant::now() + RESET_TIME;
+        let mut result = parts.set(CC, 4, self.cc.into());
+        while result.is_ok() {
+            match parts.get(CSTS, 4) {
+                Ok(csts) if !Csts(csts as u32).rdy() => {
+                    parts.queues.end_all("the controller was reset");
+                    self.phase = Phase::Closed;
+                    return;
+                }
+                Ok(_) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),
+                Ok(_) => break,
+                Err(error) => result = Err(error),
+            }
+        }
+        let why = result.err().map_or("CSTS.RDY stays set".into(), |error| error.to_string());
+        self.lose(parts, &why);
+    }
+
+    /// The device is given up: the connections end.
+    pub(crate) fn release(&mut self, parts: &Parts<'_, impl Queues>) {
+        parts.queues.end_all("the device was released");
+        self.phase = Phase::Released;
+    }
+}

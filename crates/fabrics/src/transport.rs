@@ -1,0 +1,459 @@
+//! The transport to a controller behind NVMe/TCP, as the driver knows transports.
+//!
+//! The driver has its rings, its buffers and its registers, as with PCIe. Here an I/O queue is a
+//! connection. *Create I/O Submission Queue* connects it; the tail doorbell sends what is in the
+//! ring; whoever waits for the queue receives ([`Progress`]). *Delete I/O Submission Queue* closes
+//! it, but only when nothing is in flight: a closed connection says nothing of what the target still
+//! does with a write. With commands in flight the driver is refused, and resets the controller,
+//! which the target confirms.
+
+#![expect(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use meantime_hw::pages::Pages;
+use meantime_hw::{
+    Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, HwError,
+    Progress, Transport, WriteDoorbell,
+};
+use meantime_process::descriptor::shelter;
+use meantime_spec::opcode::admin;
+use meantime_spec::regs::DOORBELLS;
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::{Status, StatusCode};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use crate::address::{Host, TcpAddress};
+use crate::connection::{Connection, Rings};
+use crate::dial::Dialer;
+use crate::error::Result;
+use crate::identified::Identified;
+use crate::queue::{HeadDoorbell, Queue, Shared, TailDoorbell, watch};
+use crate::registers::{Parts, Phase, Queues, Registers};
+
+/// The settings of a connection.
+#[derive(Debug, Clone)]
+pub struct TcpOptions {
+    /// The host's names.
+    pub host: Host,
+    /// Keep Alive Timeout, in ms; at least 100. After a loss no association is made before it is
+    /// over.
+    pub kato_ms: u32,
+    /// Digests of headers, bit 0, and of data, bit 1.
+    pub digests: u8,
+    /// How long to connect again after a loss, in ms; up to 127 s.
+    pub loss_ms: u32,
+    /// Deadline of connecting, and of each command of the connection itself, in ns.
+    pub timeout_ns: u64,
+    /// I/O queue pairs.
+    pub queues: u16,
+}
+
+/// The least Keep Alive Timeout, in ms.
+pub const KATO_MIN_MS: u32 = 100;
+
+/// A controller behind NVMe/TCP.
+pub struct TcpTransport {
+    inner: Arc<Inner>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+struct Inner {
+    dialer: Dialer,
+    identified: Arc<Identified>,
+    shared: Arc<Shared>,
+    /// Index is the queue identifier.
+    queues: Vec<Arc<Queue>>,
+    registers: Mutex<Registers>,
+    /// What the driver has told of completion queues, by queue identifier.
+    cqs: Mutex<Vec<CompletionQueue>>,
+    /// The descriptors of the vectors' events.
+    vectors: Mutex<Vec<Option<Arc<OwnedFd>>>>,
+    handler: Mutex<Option<EventHandler>>,
+    claim: Claim,
+    clock: Clock,
+    is_stopping: std::sync::atomic::AtomicBool,
+}
+
+/// A completion queue that the driver has created.
+#[derive(Debug, Clone, Copy, Default)]
+struct CompletionQueue {
+    iova: u64,
+    entries: u16,
+    vector: Option<u16>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TcpTransport {
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// The reason, and a remedy.
+    pub fn connect(address: TcpAddress, options: &TcpOptions) -> Result<Self> {
+        let dialer = Dialer {
+            address,
+            host: options.host.clone(),
+            kato_ms: options.kato_ms.max(KATO_MIN_MS),
+            dgst: options.digests & 3,
+            timeout: Duration::from_nanos(options.timeout_ns),
+        };
+        let os = |source| crate::FabricsError::Os { what: "cannot make an eventfd", source };
+        let alarm = EventFd::new().map_err(|error| os(std::io::Error::other(error)))?;
+        let shared =
+            Arc::new(Shared { memory: Default::default(), is_broken: false.into(), alarm });
+        let count = usize::from(options.queues) + 1;
+        let queues: Vec<Arc<Queue>> = (0..count).map(|_| Arc::new(Queue::new(&shared))).collect();
+        let identified = Arc::default();
+        let all = AllQueues { queues: &queues, shared: &shared };
+        let parts = Parts {
+            dialer: &dialer,
+            memory: &shared.memory,
+            identified: &identified,
+            queues: &all,
+        };
+        let loss = Duration::from_millis(options.loss_ms.into());
+        let registers = Registers::open(&parts, loss)?;
+        let inner = Arc::new(Inner {
+            dialer,
+            identified,
+            shared,
+            queues,
+            registers: Mutex::new(registers),
+            cqs: Mutex::new(vec![CompletionQueue::default(); count]),
+            vectors: Mutex::new(vec![None; count]),
+            handler: Mutex::new(None),
+            claim: Claim::new(),
+            clock: Clock::real(),
+            is_stopping: false.into(),
+        });
+        let kept = Arc::clone(&inner);
+        let keeper = meantime_process::thread::spawn("meantime-kato", move || kept.keep_alive())
+            .map_err(|source| crate::FabricsError::Os { what: "cannot start a thread", source })?;
+        Ok(Self { inner, keeper: Some(keeper) })
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        self.inner.is_stopping.store(true, Ordering::Release);
+        self.inner.shared.alarm.signal();
+        let Some(keeper) = self.keeper.take() else { return };
+        // The thread itself may drop the last handle, after a reset.
+        if keeper.thread().id() != std::thread::current().id() {
+            let _ = keeper.join();
+        }
+        self.release();
+    }
+}
+
+/// The queues, as the registers act on them.
+struct AllQueues<'a> {
+    queues: &'a [Arc<Queue>],
+    shared: &'a Shared,
+}
+
+impl Queues for AllQueues<'_> {
+    fn set_admin(&self, connection: Connection) {
+        self.queues[0].set(Some(connection));
+    }
+
+    fn with_admin<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        self.queues[0].with(act)
+    }
+
+    fn end_all(&self, why: &str) {
+        self.queues.iter().for_each(|queue| queue.end(why));
+    }
+
+    fn is_broken(&self) -> bool {
+        self.shared.is_broken.load(Ordering::Acquire)
+    }
+
+    fn mend(&self) {
+        self.shared.is_broken.store(false, Ordering::Release);
+    }
+}
+
+impl Inner {
+    fn with_registers<T>(
+        &self,
+        act: impl FnOnce(&mut Registers, &Parts<'_, AllQueues<'_>>) -> T,
+    ) -> T {
+        let all = AllQueues { queues: &self.queues, shared: &self.shared };
+        let parts = Parts {
+            dialer: &self.dialer,
+            memory: &self.shared.memory,
+            identified: &self.identified,
+            queues: &all,
+        };
+        act(&mut lock(&self.registers), &parts)
+    }
+
+    /// Keeps the association alive, and notices when it is lost, until the transport is dropped.
+    fn keep_alive(&self) {
+        let mut last = Instant::now();
+        loop {
+            let (period, is_connected) = self.with_registers(|registers, _| {
+                (registers.kato / 2, registers.phase == Phase::Connected)
+            });
+            self.wait_for_keeper(
+                is_connected,
+                (last + period).saturating_duration_since(Instant::now()),
+            );
+            if self.is_stopping.load(Ordering::Acquire) {
+                return;
+            }
+            self.shared.alarm.take();
+            if !is_connected {
+                last = Instant::now();
+                continue;
+            }
+            let is_due = last.elapsed() >= period;
+            if is_due {
+                last = Instant::now();
+            }
+            self.queues[0].with(|admin| {
+                let mapped = self.shared.memory.mapped();
+                admin.progress(&mapped);
+                if !is_due {
+                    return;
+                }
+                if admin.is_own_busy() {
+                    admin.end("it did not answer Keep Alive in time");
+                } else {
+                    admin.start_own(&mapped, Sqe::keep_alive(0), &[], 0);
+                }
+            });
+            if self.shared.is_broken.swap(false, Ordering::AcqRel) {
+                self.report_loss();
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Waits for the alarm, for `time`, or for the admin queue.
+    fn wait_for_keeper(&self, is_connected: bool, time: Duration) {
+        let socket = self.queues[0].lock().as_ref().and_then(|admin| {
+            (is_connected && admin.ended().is_none()).then(|| Arc::clone(admin.socket()))
+        });
+        let mut fds = vec![PollFd::new(&self.shared.alarm, PollFlags::IN)];
+        if let Some(socket) = &socket {
+            fds.push(PollFd::new(socket, PollFlags::IN));
+        }
+        let timeout =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// A connection has ended by itself: the driver resets the controller.
+    fn report_loss(&self) {
+        // Seen by the reset: read by `csts`.
+        self.shared.is_broken.store(true, Ordering::Release);
+        let enabled = self.with_registers(|registers, parts| {
+            let was_enabled = registers.is_enabled();
+            registers.look(parts);
+            was_enabled
+        });
+        // The handler resets, which needs the registers; and it may drop the last controller.
+        let handler = lock(&self.handler);
+        if let (true, Some(handler)) = (enabled, &*handler) {
+            handler(DeviceEvent::Lost);
+        }
+    }
+
+    /// Answers an admin command that concerns queues; `None`: it is the target's.
+    fn answer(&self, registers: &mut Registers, sqe: &Sqe) -> Option<Status> {
+        let done = Status::from_code(StatusCode::SuccessfulCompletion);
+        let wrong = |code| Status::from_code(code).with_dnr();
+        let qid = sqe.qid();
+        let known = (1..self.queues.len()).contains(&usize::from(qid));
+        Some(match sqe.opcode() {
+            admin::CREATE_IO_CQ if known => {
+                let vector = sqe.ien().then(|| sqe.iv());
+                lock(&self.cqs)[usize::from(qid)] =
+                    CompletionQueue { iova: sqe.prp1.get(), entries: entries(sqe), vector };
+                done
+            }
+            admin::CREATE_IO_SQ if known => {
+                self.connect_queue(registers, qid, sqe.prp1.get(), entries(sqe))
+            }
+            admin::DELETE_IO_SQ if known => {
+                let queue = &self.queues[usize::from(qid)];
+                let in_flight = queue.lock().as_ref().map_or(0, Connection::in_flight);
+                if in_flight > 0 {
+                    wrong(StatusCode::InvalidQueueDeletion)
+                } else {
+                    queue.set(None);
+                    done
+                }
+            }
+            admin::DELETE_IO_CQ if known => done,
+            admin::CREATE_IO_CQ
+            | admin::CREATE_IO_SQ
+            | admin::DELETE_IO_SQ
+            | admin::DELETE_IO_CQ => wrong(StatusCode::InvalidQueueIdentifier),
+            admin::DOORBELL_BUFFER_CONFIG => wrong(StatusCode::InvalidCommandOpcode),
+            _ => return None,
+        })
+    }
+
+    fn connect_queue(
+        &self,
+        registers: &mut Registers,
+        qid: u16,
+        sq_iova: u64,
+        entries: u16,
+    ) -> Status {
+        let cq = lock(&self.cqs)[usize::from(qid)];
+        let (memory, identified) = (&self.shared.memory, &self.identified);
+        match self.dialer.connect(memory, identified, qid, entries, registers.cntlid) {
+            Ok((mut connection, _)) => {
+                let cq_entries = cq.entries;
+                connection.set_rings(Rings { sq_iova, cq_iova: cq.iova, entries, cq_entries });
+                let vectors = lock(&self.vectors);
+                let event = cq.vector.and_then(|vector| vectors.get(usize::from(vector)));
+                if let Some(Some(event)) = event {
+                    watch(event, connection.socket());
+                }
+                self.queues[usize::from(qid)].set(Some(connection));
+                Status::from_code(StatusCode::SuccessfulCompletion)
+            }
+            Err(error) => {
+                tracing::warn!(device = %self.dialer.address, qid, %error, "no connection");
+                Status::from_code(StatusCode::InternalError)
+            }
+        }
+    }
+}
+
+/// QSIZE of a command that creates a queue.
+fn entries(sqe: &Sqe) -> u16 {
+    ((sqe.cdw10.get() >> 16) as u16).saturating_add(1)
+}
+
+/// The admin queue's tail doorbell.
+struct AdminDoorbell(Arc<Inner>);
+
+impl WriteDoorbell for AdminDoorbell {
+    fn write(&self, tail: u32) {
+        let inner = &self.0;
+        // The registers' lock first, as everywhere.
+        inner.with_registers(|registers, _| {
+            inner.queues[0].ring(tail as u16, |sqe| inner.answer(registers, sqe));
+        });
+    }
+}
+
+// SAFETY: only `Connection` accesses the memory, inside its calls, by addresses that the driver's
+// commands name, and each access looks the address up under a lock that `unmap` takes: afterwards it
+// is not found. `Memory` holds the `Pages` from `map` to `unmap`, and refuses overlaps.
+unsafe impl DmaMap for TcpTransport {
+    fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> meantime_hw::Result<()> {
+        self.inner.shared.memory.map(iova, pages)
+    }
+
+    unsafe fn unmap_dma(&self, iova: u64) -> meantime_hw::Result<()> {
+        self.inner.shared.memory.unmap(iova);
+        Ok(())
+    }
+
+    /// Memory is reached by its address in this process, at each access.
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn limits(&self) -> DmaLimits {
+        DmaLimits::default()
+    }
+}
+
+// SAFETY: CSTS.RDY = 0 is the target's own answer, after which its connections are ended, or there
+// is no connection: data reaches memory only by a connection that works. Each transport has its own
+// controller at the target, so its claim is that device's. Doorbells hold their queue.
+unsafe impl Transport for TcpTransport {
+    fn describe(&self) -> String {
+        self.inner.dialer.address.to_string()
+    }
+
+    fn read32(&self, offset: u32) -> u32 {
+        self.read64(offset) as u32
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.inner.with_registers(|registers, parts| registers.read(parts, offset))
+    }
+
+    fn claim(&self) -> &Claim {
+        &self.inner.claim
+    }
+
+    unsafe fn write32(&self, offset: u32, value: u32) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.write64(offset, value.into()) };
+    }
+
+    unsafe fn write64(&self, offset: u32, value: u64) {
+        self.inner.with_registers(|registers, parts| registers.write(parts, offset, value));
+    }
+
+    unsafe fn doorbell(&self, offset: u32) -> meantime_hw::Result<Doorbell> {
+        let missing = || HwError::Missing { what: format!("doorbell at offset {offset:#x}") };
+        let index = offset.checked_sub(DOORBELLS).ok_or_else(missing)? / 4;
+        let (qid, is_head) = ((index / 2) as usize, index % 2 == 1);
+        let queue = self.inner.queues.get(qid).ok_or_else(missing)?;
+        let message: Arc<dyn WriteDoorbell> = match (is_head, qid) {
+            (true, _) => Arc::new(HeadDoorbell),
+            (false, 0) => Arc::new(AdminDoorbell(Arc::clone(&self.inner))),
+            (false, _) => Arc::new(TailDoorbell(Arc::clone(queue))),
+        };
+        Ok(Doorbell::by_message(message))
+    }
+
+    fn vectors(&self) -> u16 {
+        self.inner.queues.len() as u16
+    }
+
+    /// An epoll instance, which tells when the queue's socket is readable.
+    fn new_event(&self) -> meantime_hw::Result<EventFd> {
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).and_then(shelter);
+        let fd = fd.map_err(|errno| HwError::Os {
+            what: "cannot create an epoll instance (is `ulimit -n` too low?)",
+            source: errno.into(),
+        })?;
+        Ok(EventFd::level(Arc::new(fd)))
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> meantime_hw::Result<()> {
+        let mut vectors = lock(&self.inner.vectors);
+        let missing = || HwError::Missing { what: format!("interrupt vector {vector}") };
+        *vectors.get_mut(usize::from(vector)).ok_or_else(missing)? = event.and_then(EventFd::fd);
+        Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock.clone()
+    }
+
+    fn on_event(&self, handler: EventHandler) {
+        *lock(&self.inner.handler) = Some(handler);
+        if self.inner.shared.is_broken.load(Ordering::Acquire) {
+            self.inner.shared.alarm.signal();
+        }
+    }
+
+    fn release(&self) {
+        self.inner.with_registers(|registers, parts| registers.release(parts));
+    }
+
+    fn progress(&self, qid: u16) -> Option<Arc<dyn Progress>> {
+        let queue = self.inner.queues.get(usize::from(qid))?;
+        Some(Arc::clone(queue) as Arc<dyn Progress>)
+    }
+}
