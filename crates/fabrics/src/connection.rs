@@ -10,12 +10,12 @@
 //! *Transient Transport Error*, which the driver repeats.
 
 use std::io;
-use std::mem::{self, offset_of};
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use meantime_spec::cqe::Cqe;
-use meantime_spec::identify::{IdentifyController, cns};
+use meantime_spec::identify::{self, cns};
 use meantime_spec::opcode::admin;
 use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
@@ -711,18 +711,11 @@ impl Connection {
         let (cid, bad_digest) = (command.cid, command.bad_digest);
         self.in_flight -= 1;
         if self.qid == 0 && command.opcode == admin::IDENTIFY && status.is_success() {
-            let mut data = [0; 512];
-            let mut copy = |offset| {
-                let mut pieces = command.part(offset, data.len() as u32);
-                load(mapped, &mut pieces, &mut data);
-                data
-            };
+            let mut data = [0; identify::SIZE];
+            load(mapped, &mut command.part(0, data.len() as u32), &mut data);
             match command.cns {
-                cns::NAMESPACE => self.identified.learn_namespace(command.nsid, &copy(0)),
-                cns::CONTROLLER => {
-                    let fabrics = offset_of!(IdentifyController, fabrics) as u32;
-                    self.identified.learn_controller(&copy(fabrics));
-                }
+                cns::NAMESPACE => self.identified.learn_namespace(command.nsid, &data),
+                cns::CONTROLLER => self.identified.learn_controller(&data),
                 _ => {}
             }
         }

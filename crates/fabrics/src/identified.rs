@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meantime_spec::fabrics::FabricsAttributes;
-use meantime_spec::identify::IdentifyNamespace;
+use meantime_spec::identify::{IdentifyController, IdentifyNamespace};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
@@ -24,10 +23,11 @@ pub(crate) struct Identified {
 }
 
 impl Identified {
-    /// Notes what Identify Controller has returned, from byte 1792 on.
+    /// Notes what Identify Controller has returned.
     pub(crate) fn learn_controller(&self, data: &[u8]) {
-        if let Ok((fabrics, _)) = FabricsAttributes::read_from_prefix(data) {
-            self.in_capsule_bytes.store(fabrics.in_capsule_bytes(), Ordering::Relaxed);
+        if let Ok(controller) = IdentifyController::ref_from_bytes(data) {
+            let bytes = controller.fabrics.in_capsule_bytes();
+            self.in_capsule_bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -38,7 +38,7 @@ impl Identified {
 
     /// Notes what Identify Namespace has returned for `nsid`.
     pub(crate) fn learn_namespace(&self, nsid: u32, data: &[u8]) {
-        let Ok((data, _)) = IdentifyNamespace::read_from_prefix(data) else { return };
+        let Ok(data) = IdentifyNamespace::ref_from_bytes(data) else { return };
         let Some(format) = data.lba_format_in_use() else { return };
         if !(9..=16).contains(&format.lbads) {
             return;
