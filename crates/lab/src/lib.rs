@@ -16,8 +16,10 @@
 //!   published/    one file for each published rule
 //!   sim/          device times through any policy in virtual time; lower bounds for a goal
 //!   floor         the exchange between two cores that no protocol can beat
+//!   exchange/     the same over TCP: request and answer without a protocol
 //! ```
 
+pub mod exchange;
 pub mod floor;
 pub mod published;
 pub mod sim;
