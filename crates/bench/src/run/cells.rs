@@ -4,12 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use meantime_block::ChannelOptions;
 use meantime_hw::{MemPolicy, cpu, numa};
-use meantime_lab::floor::Floor;
 use meantime_nvme::QueueClass;
 
 use super::RunOptions;
 use super::devices::Devices;
 use super::error::RunError;
+use super::floor::DeviceFloor;
 use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
 use super::thread::WorkerThread;
@@ -83,8 +83,10 @@ pub(crate) fn start_threads(
         }
         let mut floors = Vec::new();
         for index in plan.devices.iter().filter(|_| options.floor && thread == 0) {
-            let bytes = devices.get(*index).info().bytes();
-            let started = Floor::start(bytes, devices.ssd_cpu(*index));
+            let kind = devices.floor_kind(*index, &plan.job);
+            let cpu = kind.cpu(devices.ssd_cpu(*index), &cpus, &cpu::allowed());
+            let bytes = devices.floor_bytes(*index, &plan.job);
+            let started = DeviceFloor::start(kind, bytes, cpu);
             floors.push(started.map_err(|error| RunError::new(format_args!("--floor: {error}")))?);
         }
         let name = format!("meantime-job{thread}");

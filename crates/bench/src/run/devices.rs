@@ -16,7 +16,9 @@ use meantime_hw::cpu;
 use super::checks;
 use super::error::{RunError, fail};
 use super::file_counts::FileCounts;
+use super::floor::FloorKind;
 use super::target::{HowUsed, MountedToWrite, Target, Wanted};
+use crate::job::Job;
 
 struct Opened {
     target: Target,
@@ -419,9 +421,15 @@ impl Devices {
         wanted.iter().filter_map(index).collect()
     }
 
-    /// Returns the memory in bytes that the floors of `indices` need.
-    pub(crate) fn floor_bytes(&self, indices: &[usize]) -> u64 {
-        indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
+    /// Returns how the floor of the device with index `index` is measured for `job`.
+    pub(crate) fn floor_kind(&self, index: usize, job: &Job) -> FloorKind {
+        let device = &self.opened[index].wanted.device;
+        FloorKind::of(device, job.numjobs as usize, job.iodepth as usize)
+    }
+
+    /// Returns the size of the floor's medium for the device with index `index`, in bytes.
+    pub(crate) fn floor_bytes(&self, index: usize, job: &Job) -> u64 {
+        self.floor_kind(index, job).medium_bytes(self.get(index).info().bytes())
     }
 
     /// Returns the parts of `range` (in bytes) that are not yet filled, on a medium that began

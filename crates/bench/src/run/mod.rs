@@ -24,6 +24,7 @@ mod devices;
 mod error;
 mod file_counts;
 mod fill;
+mod floor;
 mod group;
 mod left_out;
 mod logs;

@@ -268,7 +268,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         received(
             &self.jobs[0].threads[0]
                 .ask(move |worker| worker.floor_ns(device, bytes as usize, count)),
-        )
+        )?
     }
 
     /// Lets the software SSDs park, and probes the cache-line time. Returns whether it has changed.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
 use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
-use meantime_lab::floor::Floor;
 use meantime_report::run::LogRows;
 
+use super::error::RunError;
+use super::floor::DeviceFloor;
 use super::logs::Log;
 use super::tally::{Logged, Tally};
 use super::target::TargetChannel;
@@ -354,7 +355,7 @@ pub(crate) struct Worker {
     /// Buffers by device.
     pub slots: Vec<Slots>,
     /// The floors, by device; in the first thread only.
-    pub floors: Vec<Floor>,
+    pub floors: Vec<DeviceFloor>,
     clock: Clock,
 }
 
@@ -372,7 +373,7 @@ macro_rules! of_kind {
 
 impl Worker {
     /// Creates a worker with its channels and buffers.
-    pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
+    pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<DeviceFloor>) -> Self {
         Self { cells, slots, floors, clock: Clock::real() }
     }
 
@@ -419,10 +420,19 @@ impl Worker {
     }
 
     /// Returns the floor of the device with index `device`, in ns.
-    pub(crate) fn floor_ns(&mut self, device: usize, bytes: usize, count: usize) -> Option<f64> {
-        let buf = self.slots[device].any_buf()?;
+    pub(crate) fn floor_ns(
+        &mut self,
+        device: usize,
+        bytes: usize,
+        count: usize,
+    ) -> Result<Option<f64>, RunError> {
+        let Some((buf, floor)) = self.slots[device].any_buf().zip(self.floors.get_mut(device))
+        else {
+            return Ok(None);
+        };
         buf.set_len(bytes);
-        Some(self.floors.get_mut(device)?.measure(buf, bytes, count))
+        let measured = floor.measure(buf, count);
+        measured.map(Some).map_err(|error| RunError::new(format_args!("--floor: {error}")))
     }
 
     /// Returns the time of a cache line to `cpu` and back, in ns. The software SSDs must have

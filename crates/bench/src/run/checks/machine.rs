@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use meantime_hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
+use meantime_hw::{MemPolicy, PmQos, SchedClass, cpu, numa, pm_qos};
 use meantime_report::figures;
 
 use crate::job::Job;
@@ -11,6 +11,7 @@ use crate::plan::JobPlan;
 use crate::run::cells;
 use crate::run::devices::Devices;
 use crate::run::error::{RunError, refuse};
+use crate::run::floor::FloorKind;
 use crate::run::group::{Group, PmQosSetting};
 
 pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
@@ -112,13 +113,18 @@ pub(super) fn check_floor(group: &Group, devices: &Devices) -> Result<(), RunErr
     };
     let cpus = cells::thread_cpus(plan, group, devices);
     for index in &plan.devices {
-        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
-            refuse!(
-                plan.job,
-                "--floor needs two CPUs: the job's threads and the software SSD would share one; \
-                 give each a CPU (cpus_allowed, cpu=)"
-            );
+        let kind = devices.floor_kind(*index, &plan.job);
+        if kind.cpu(devices.ssd_cpu(*index), &cpus, &cpu::allowed()).is_some() {
+            continue;
         }
+        let (other, remedy) = match kind {
+            FloorKind::Cores => ("the software SSD", "give each a CPU (cpus_allowed, cpu=)"),
+            FloorKind::Tcp { .. } => ("what answers them", "let this process use two"),
+        };
+        refuse!(
+            plan.job,
+            "--floor needs two CPUs: the job's threads and {other} would share one; {remedy}"
+        );
     }
     Ok(())
 }
@@ -135,7 +141,10 @@ pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Res
             largest = (bytes, plan);
         }
     }
-    let floors_bytes = if floor { devices.floor_bytes(&group.plans[0].devices) } else { 0 };
+    let first = &group.plans[0];
+    let floors_bytes = (first.devices.iter().filter(|_| floor))
+        .map(|index| devices.floor_bytes(*index, &first.job))
+        .fold(0, u64::saturating_add);
     let Some(available_bytes) = memory::available_bytes() else { return Ok(()) };
     if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
         return Ok(());
