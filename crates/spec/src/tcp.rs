@@ -169,17 +169,23 @@ wire! {
 }
 
 impl CommonHeader {
-    /// A header of `kind` with `hlen` bytes, without digests, followed by `data_bytes` of data.
+    /// A header of `kind` with `hlen` bytes, without digests, followed by `data_bytes` of data. (In
+    /// a TermReq PDO is reserved.)
     #[must_use]
     pub const fn new(kind: PduType, hlen: u8, data_bytes: u32) -> Self {
-        let pdo = if data_bytes > 0 { hlen } else { 0 };
+        let ends = matches!(kind, PduType::HostTermReq | PduType::TargetTermReq);
+        let pdo = if data_bytes > 0 && !ends { hlen } else { 0 };
         let plen = U32::new(hlen as u32 + data_bytes);
         Self { kind: kind as u8, flags: 0, hlen, pdo, plen }
     }
 
-    /// The same with digests where `dgst` has them: longer, and with flags.
+    /// The same with digests where `dgst` has them: longer, and with flags. PDUs that begin or end a
+    /// connection have none.
     #[must_use]
     pub const fn with_digests(mut self, dgst: u8) -> Self {
+        if self.kind <= PduType::TargetTermReq as u8 {
+            return self;
+        }
         let mut plen = self.plen.get();
         if dgst & dgst::HEADER != 0 {
             self.flags |= flags::HDGST;
