@@ -2,5 +2,6 @@
 
 mod codes;
 mod golden_bytes;
+mod golden_fabrics;
 mod golden_options;
 mod identify;
