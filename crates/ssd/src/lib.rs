@@ -102,6 +102,7 @@ mod stamps;
 mod stepped;
 mod store;
 mod sys;
+pub mod tcp;
 mod threaded;
 mod uncorrectable;
 mod vwc;

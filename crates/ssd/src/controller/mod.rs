@@ -16,6 +16,7 @@ mod arbiter;
 mod cmb;
 mod complete;
 mod dbbuf;
+mod direct;
 mod ending;
 mod error_log;
 mod events;

@@ -1,0 +1,100 @@
+//! A host's association: the virtual controller that it has.
+
+use std::collections::VecDeque;
+
+use meantime_spec::regs::{Cap, Cc, Csts, shn, shst};
+
+use super::backend::ConnId;
+
+/// Asynchronous Event Requests that are held.
+pub(super) const EVENT_REQUESTS: usize = 4;
+/// Events that wait for a request.
+const EVENTS: usize = 8;
+
+/// KAS: the granularity of the Keep Alive Timer, in ms.
+pub(super) const KEEP_ALIVE_MS: u32 = 100;
+
+pub(super) struct Association {
+    pub(super) cntlid: u16,
+    pub(super) hostid: [u8; 16],
+    pub(super) hostnqn: String,
+    pub(super) is_discovery: bool,
+    pub(super) cc: Cc,
+    /// CSTS.CFS.
+    pub(super) failed: bool,
+    pub(super) shst: u8,
+    pub(super) kato_ms: u32,
+    /// When the last command came.
+    pub(super) alive_ns: u64,
+    pub(super) admin: ConnId,
+    /// I/O queues with their connections.
+    pub(super) io: Vec<(u16, ConnId)>,
+    /// I/O queues granted.
+    pub(super) granted: u16,
+    /// Requests held, by identifier.
+    pub(super) requests: VecDeque<u16>,
+    /// Events that wait for a request, as in DW0.
+    pub(super) events: VecDeque<u32>,
+}
+
+/// What a change of CC asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Nothing,
+    Enable,
+    Disable,
+    ShutDown,
+}
+
+impl Association {
+    pub(super) fn queue_exists(&self, qid: u16) -> bool {
+        self.io.iter().any(|&(other, _)| other == qid)
+    }
+
+    /// Takes a new value of CC.
+    pub(super) fn set_cc(&mut self, new: Cc) -> Change {
+        let old = std::mem::replace(&mut self.cc, new);
+        if old.en() && !new.en() {
+            return Change::Disable;
+        }
+        if new.en() && !old.en() {
+            let sizes = matches!((new.iosqes(), new.iocqes()), (0 | 6, 0 | 4));
+            self.failed = new.css() != 0 || new.mps() != 0 || new.ams() != 0 || !sizes;
+            self.shst = 0;
+            return Change::Enable;
+        }
+        let asked = new.shn() != old.shn() && new.shn() != shn::NONE;
+        if asked && new.shn() <= shn::ABRUPT { Change::ShutDown } else { Change::Nothing }
+    }
+
+    /// CSTS; `device_ready` says whether the SSD is.
+    pub(super) fn csts(&self, device_ready: bool) -> Csts {
+        let ready = self.cc.en() && !self.failed && device_ready;
+        Csts(0).with_rdy(ready).with_cfs(self.failed).with_shst(self.shst)
+    }
+
+    /// Whether commands other than those of Fabrics are executed.
+    #[inline(always)]
+    pub(super) fn takes_commands(&self) -> bool {
+        self.cc.en() && !self.failed && self.shst != shst::COMPLETE
+    }
+
+    /// When the host is given up.
+    pub(super) fn until_ns(&self) -> Option<u64> {
+        let kato_ms = u64::from(self.kato_ms.checked_next_multiple_of(KEEP_ALIVE_MS)?);
+        (kato_ms > 0).then(|| self.alive_ns.saturating_add(kato_ms * 1_000_000))
+    }
+
+    /// Queues an event.
+    pub(super) fn event(&mut self, event: u32) {
+        if self.events.len() < EVENTS && !self.events.contains(&event) {
+            self.events.push_back(event);
+        }
+    }
+}
+
+/// CAP of a virtual controller, given that of the SSD.
+pub(super) fn cap(of_ssd: u64, most_entries: u32) -> Cap {
+    let cap = Cap(of_ssd).with_mqes((most_entries - 1) as u16);
+    cap.with_dstrd(0).with_nssrs(false).with_ams(0).with_cmbs(false)
+}

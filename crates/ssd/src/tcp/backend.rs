@@ -1,0 +1,424 @@
+//! What the target has of the controller: slots with buffers, and queue pairs.
+//!
+//! A command takes a slot, its data goes into the slot's buffer, and its entry with the slot's
+//! number as identifier into the submission queue of its association. Each association has a queue
+//! pair of the controller's, which ends with it: then no command of it is executed any more.
+
+use std::sync::atomic::Ordering;
+
+use meantime_spec::cqe::Cqe;
+use meantime_spec::opcode::admin;
+use meantime_spec::regs::{self, Aqa, CSTS, Cc, Csts};
+use meantime_spec::sqe::Sqe;
+
+use super::machine::Machine;
+use crate::clock::{Clock as _, MonotonicClock};
+use crate::config::SsdConfig;
+use crate::controller::{Controller, Turn};
+use crate::error::SsdError;
+use crate::medium::Medium;
+
+/// Commands that can be in flight, over all connections.
+pub(super) const SLOTS: usize = 256;
+
+/// Entries of the controller's queues.
+const ENTRIES: u32 = 512;
+
+/// The identifier of the target's own Asynchronous Event Request.
+const EVENT_CID: u16 = 0xfff0;
+
+/// Turns of the controller at once, at most.
+const TURNS: u32 = 16;
+
+/// A connection: its place, and which of those that were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct ConnId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// What a slot is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// Taken; its data comes, or its answer goes.
+    Taken,
+    /// Waits for H2CData.
+    Filling,
+    /// In the controller's hands.
+    InFlight,
+}
+
+/// A command.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    pub(super) conn: ConnId,
+    /// The host's entry.
+    pub(super) sqe: Sqe,
+    /// Bytes of data.
+    pub(super) len: u32,
+    /// Of those, received so far.
+    pub(super) received: u32,
+    /// A data digest was wrong.
+    pub(super) bad: bool,
+    /// Whether the data goes to the host.
+    pub(super) is_read: bool,
+    /// The controller's queue.
+    pub(super) pair: u16,
+}
+
+#[derive(Clone, Default)]
+struct Pair {
+    open: bool,
+    tail: u32,
+    head: u32,
+    /// The phase that new entries have.
+    phase: bool,
+    in_flight: u32,
+}
+
+impl Pair {
+    fn opened() -> Self {
+        Self { open: true, phase: true, ..Self::default() }
+    }
+}
+
+/// What came of a turn.
+pub(super) enum Reaped {
+    /// A command's completion.
+    Done(u16, Cqe),
+    /// An asynchronous event.
+    Event(u32),
+}
+
+pub(super) struct Backend {
+    machine: Machine,
+    clock: MonotonicClock,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    pairs: Vec<Pair>,
+    entries: u32,
+    /// Slots that wait for H2CData.
+    pub(super) filling: usize,
+    /// The controller's resets that the target knows of.
+    resets: u64,
+    /// Completions that belong to no command.
+    pub(super) strays: u64,
+}
+
+impl Backend {
+    pub(super) fn new(config: SsdConfig, medium: Medium) -> Result<Self, SsdError> {
+        let entries = ENTRIES.min(config.max_queue_entries);
+        let slots = SLOTS.min(entries as usize - 1);
+        if slots < 16 {
+            let problem = format!("{}; at least 17 to be served", config.max_queue_entries);
+            return Err(SsdError::config("max_queue_entries", problem));
+        }
+        let pairs = usize::from(config.max_io_queues) + 1;
+        let controller = Controller::new(config, medium);
+        let machine = Machine::new(controller, slots, pairs, entries)
+            .ok_or_else(|| SsdError::config("max_io_queues", "no memory for so many queues"))?;
+        let free = (0..slots as u16).rev().collect();
+        let none = Slot {
+            state: State::Free,
+            conn: ConnId::default(),
+            sqe: Sqe::default(),
+            len: 0,
+            received: 0,
+            bad: false,
+            is_read: false,
+            pair: 0,
+        };
+        let mut backend = Self {
+            machine,
+            clock: MonotonicClock::new(),
+            slots: vec![none; slots],
+            free,
+            pairs: vec![Pair::default(); pairs],
+            entries,
+            filling: 0,
+            resets: 0,
+            strays: 0,
+        };
+        backend.enable();
+        Ok(backend)
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub(super) fn machine_mut(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    pub(super) fn controller(&mut self) -> &mut Controller {
+        self.machine.controller()
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// Resets the controller and enables it. Nothing is in flight afterwards.
+    pub(super) fn enable(&mut self) {
+        self.forget_all();
+        let now_ns = self.now_ns();
+        let (sq, cq) = self.machine.rings(0);
+        self.machine.clear_pair(0);
+        let entries = self.entries;
+        let controller = self.machine.controller();
+        controller.write32(regs::CC, 0, now_ns);
+        let aqa = Aqa::new(entries, entries);
+        controller.write32(regs::AQA, aqa.0, now_ns);
+        controller.write64(regs::ASQ, sq, now_ns);
+        controller.write64(regs::ACQ, cq, now_ns);
+        let cc = Cc(0).with_en(true).with_iosqes(6).with_iocqes(4);
+        controller.write32(regs::CC, cc.0, now_ns);
+        self.resets = self.machine.look().counters.resets.get();
+        self.pairs[0] = Pair::opened();
+        self.ask_for_event();
+    }
+
+    /// The controller has no queues any more: its commands are gone.
+    fn forget_all(&mut self) {
+        for pair in 0..self.pairs.len() {
+            self.forget(pair);
+        }
+    }
+
+    fn forget(&mut self, pair: usize) {
+        self.pairs[pair] = Pair::default();
+        for slot in 0..self.slots.len() {
+            let of = &self.slots[slot];
+            if of.state == State::InFlight && usize::from(of.pair) == pair {
+                self.release(slot as u16);
+            }
+        }
+    }
+
+    fn ask_for_event(&mut self) {
+        let sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, EVENT_CID, 0);
+        self.push(0, &sqe);
+    }
+
+    /// Whether the controller was reset, but not by the target: its power was cut.
+    pub(super) fn lost_power(&self) -> bool {
+        self.machine.look().counters.resets.get() != self.resets
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.machine.look().regs.is_gone()
+    }
+
+    pub(super) fn csts(&self) -> Csts {
+        Csts(self.machine.look().regs.read32(CSTS))
+    }
+
+    /// Log2 of the block size of a namespace.
+    #[inline(always)]
+    pub(super) fn lba_shift(&self, nsid: u32) -> Option<u8> {
+        self.machine.look().store.namespace(nsid).map(|namespace| namespace.lba_shift)
+    }
+
+    pub(super) fn config(&self) -> &SsdConfig {
+        &self.machine.look().config
+    }
+
+    /// Opens a pair of queues. False if the controller is not ready for that.
+    pub(super) fn open_pair(&mut self, pair: u16) -> bool {
+        let at = usize::from(pair);
+        if self.pairs[at].open {
+            return true;
+        }
+        let (sq, cq) = self.machine.rings(at);
+        self.machine.clear_pair(at);
+        let entries = self.entries;
+        let open = self.machine.controller().open_pair(pair, sq, cq, entries);
+        if open {
+            self.pairs[at] = Pair::opened();
+        }
+        open
+    }
+
+    /// Closes a pair of queues: no command of it is executed any more.
+    pub(super) fn close_pair(&mut self, pair: u16) {
+        let now_ns = self.now_ns();
+        self.machine.controller().close_pair(pair, now_ns);
+        self.forget(usize::from(pair));
+    }
+
+    #[inline(always)]
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes a slot, of which there must be one.
+    #[inline(always)]
+    pub(super) fn take(&mut self, conn: ConnId) -> Option<u16> {
+        let slot = self.free.pop()?;
+        let of = &mut self.slots[usize::from(slot)];
+        *of = Slot { state: State::Taken, conn, received: 0, bad: false, is_read: false, ..*of };
+        Some(slot)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self, slot: u16) -> &Slot {
+        &self.slots[usize::from(slot)]
+    }
+
+    #[inline(always)]
+    pub(super) fn slot_mut(&mut self, slot: u16) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// Gives a slot back, whatever it was used for.
+    #[inline(always)]
+    pub(super) fn release(&mut self, slot: u16) {
+        let of = &mut self.slots[usize::from(slot)];
+        if of.state == State::Filling {
+            self.filling -= 1;
+        }
+        if of.state != State::Free {
+            of.state = State::Free;
+            self.free.push(slot);
+        }
+    }
+
+    /// Releases what a connection that ends has received data for. What is in flight ends by
+    /// itself.
+    pub(super) fn abandon(&mut self, conn: ConnId) {
+        for slot in 0..self.slots.len() {
+            let of = &self.slots[slot];
+            if of.conn == conn && matches!(of.state, State::Taken | State::Filling) {
+                self.release(slot as u16);
+            }
+        }
+    }
+
+    /// The slot of a command in flight.
+    pub(super) fn find(&self, conn: ConnId, cid: u16) -> Option<u16> {
+        let is_it =
+            |of: &Slot| of.state == State::InFlight && of.conn == conn && of.sqe.cid() == cid;
+        self.slots.iter().position(is_it).map(|slot| slot as u16)
+    }
+
+    /// Gives a command to the controller. False if its queue is closed.
+    #[inline(always)]
+    pub(super) fn stage(&mut self, slot: u16, pair: u16) -> bool {
+        if !self.pairs[usize::from(pair)].open {
+            return false;
+        }
+        let at = usize::from(slot);
+        let of = &mut self.slots[at];
+        if of.state == State::Filling {
+            self.filling -= 1;
+        }
+        of.state = State::InFlight;
+        of.pair = pair;
+        let mut sqe = of.sqe;
+        // PRPs instead of the SGL; the host's identifier stays in the slot.
+        sqe.cdw0.set(sqe.cdw0.get() & 0xff | u32::from(slot) << 16);
+        sqe.mptr.set(0);
+        let (prp1, prp2) = self.machine.prps(at, of.len as usize);
+        sqe = sqe.with_prps(prp1, prp2);
+        self.push(pair, &sqe);
+        true
+    }
+
+    #[inline(always)]
+    fn push(&mut self, pair: u16, sqe: &Sqe) {
+        let at = usize::from(pair);
+        let of = &mut self.pairs[at];
+        self.machine.write_sqe(at, of.tail, sqe);
+        of.tail = if of.tail + 1 == self.entries { 0 } else { of.tail + 1 };
+        of.in_flight += 1;
+        if let Some(doorbell) = self.machine.look().doorbells.sq_tail(pair) {
+            doorbell.store(of.tail, Ordering::Release);
+        }
+    }
+
+    /// Lets the controller work, and collects what has completed.
+    #[inline]
+    pub(super) fn turn(&mut self, reaped: &mut Vec<Reaped>) -> Turn {
+        let clock = self.clock;
+        let controller = self.machine.controller();
+        controller.begin_turn();
+        let mut turn = controller.turn(&clock);
+        let mut turns = 1;
+        let worked = turn == Turn::Worked;
+        while turn == Turn::Worked && turns < TURNS {
+            turn = controller.turn(&clock);
+            turns += 1;
+        }
+        if worked {
+            for pair in 0..self.pairs.len() {
+                if self.pairs[pair].in_flight > 0 {
+                    self.reap(pair, reaped);
+                }
+            }
+            return Turn::Worked;
+        }
+        turn
+    }
+
+    fn reap(&mut self, pair: usize, reaped: &mut Vec<Reaped>) {
+        let mut rearm = false;
+        let before = self.pairs[pair].head;
+        loop {
+            let of = &mut self.pairs[pair];
+            let cqe = self.machine.read_cqe(pair, of.head);
+            if cqe.phase() != of.phase {
+                break;
+            }
+            of.head += 1;
+            if of.head == self.entries {
+                of.head = 0;
+                of.phase = !of.phase;
+            }
+            let cid = cqe.cid.get();
+            if pair == 0 && cid == EVENT_CID {
+                of.in_flight -= 1;
+                rearm = cqe.status().is_success();
+                if rearm {
+                    reaped.push(Reaped::Event(cqe.dw0.get()));
+                }
+                continue;
+            }
+            match self.slots.get_mut(usize::from(cid)) {
+                Some(slot) if slot.state == State::InFlight && usize::from(slot.pair) == pair => {
+                    slot.state = State::Taken;
+                    of.in_flight -= 1;
+                    reaped.push(Reaped::Done(cid, cqe));
+                }
+                // Injected, or a second one.
+                _ => self.strays += 1,
+            }
+        }
+        let head = self.pairs[pair].head;
+        if head != before
+            && let Some(doorbell) = self.machine.look().doorbells.cq_head(pair as u16)
+        {
+            doorbell.store(head, Ordering::Release);
+        }
+        if rearm {
+            self.ask_for_event();
+        }
+    }
+
+    /// Looks at what is not looked at each turn.
+    pub(super) fn inspect(&mut self) {
+        let now_ns = self.now_ns();
+        self.machine.controller().inspect(now_ns);
+    }
+
+    /// When the controller has something to do.
+    pub(super) fn next_event_ns(&self) -> Option<u64> {
+        self.machine.look().next_event_ns()
+    }
+}

@@ -1,0 +1,532 @@
+//! The target without sockets: bytes of connections in, bytes out.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use meantime_spec::cqe::Cqe;
+use meantime_spec::fabrics::SQHD_NONE;
+use meantime_spec::opcode::admin as opcode;
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::tcp::CapsuleResp;
+use zerocopy::IntoBytes as _;
+
+use super::admin::{self, Identity};
+use super::association::Association;
+use super::backend::{Backend, ConnId, Reaped};
+use super::connection::{Connection, Fatal, Got, Phase};
+use super::counters::SharedCounters;
+use super::faults::Injector;
+use super::output::{PIECES, Spoiled};
+use super::{NetFaults, TargetOptions};
+use crate::config::SsdConfig;
+use crate::controller::Turn;
+use crate::error::SsdError;
+use crate::medium::Medium;
+
+/// Commands of one connection before the next has its turn.
+const BURST: u32 = 32;
+
+/// How long a connection may take for ICReq and Connect, for data that it was asked for, and to
+/// take what was sent.
+pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// How long a host may take to close after a TermReq.
+const LINGER_NS: u64 = 2_000_000_000;
+
+/// Associations with the discovery service, at once.
+const DISCOVERIES: usize = 64;
+
+/// The most entries of a host's queue.
+const QUEUE_ENTRIES: u32 = 1024;
+
+/// A response that is held back.
+struct Held {
+    due_ns: u64,
+    conn: ConnId,
+    response: Response,
+}
+
+pub(super) enum Response {
+    /// The completion of a slot's command.
+    Done(u16, Cqe),
+    /// A completion without data.
+    Cqe(Cqe),
+    /// A slot's data, of a successful read that the target answers itself.
+    Data(u16),
+}
+
+pub(super) struct Engine {
+    pub(super) backend: Backend,
+    pub(super) conns: Vec<Option<Connection>>,
+    generations: Vec<u32>,
+    free: Vec<usize>,
+    /// By place: first those that have a queue pair of the SSD's, place + 1, then those with the
+    /// discovery service.
+    pub(super) associations: Vec<Option<Association>>,
+    /// Places of the first kind.
+    pub(super) pairs: usize,
+    pub(super) entries: u32,
+    pub(super) options: TargetOptions,
+    pub(super) addr: SocketAddr,
+    pub(super) counters: Arc<SharedCounters>,
+    pub(super) injector: Injector,
+    held: VecDeque<Held>,
+    /// Connections with something to send.
+    pub(super) dirty: Vec<usize>,
+    /// Connections with deferred commands.
+    deferring: Vec<usize>,
+    reaped: Vec<Reaped>,
+    pub(super) now_ns: u64,
+    pub(super) last_cntlid: u16,
+    /// CSTS.CFS of the SSD has been passed on.
+    failed: bool,
+    gone: bool,
+}
+
+impl Engine {
+    pub(super) fn new(
+        config: SsdConfig,
+        medium: Medium,
+        options: TargetOptions,
+    ) -> Result<Self, SsdError> {
+        let pairs = usize::from(config.max_io_queues);
+        let entries = QUEUE_ENTRIES.min(config.max_queue_entries);
+        let backend = Backend::new(config, medium)?;
+        let now_ns = backend.now_ns();
+        Ok(Self {
+            backend,
+            conns: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            associations: (0..pairs + DISCOVERIES).map(|_| None).collect(),
+            pairs,
+            entries,
+            injector: Injector::new(options.net_faults),
+            addr: options.addr,
+            options,
+            counters: Arc::default(),
+            held: VecDeque::new(),
+            dirty: Vec::new(),
+            deferring: Vec::new(),
+            reaped: Vec::new(),
+            now_ns,
+            last_cntlid: 0,
+            failed: false,
+            gone: false,
+        })
+    }
+
+    pub(super) fn set_net_faults(&mut self, plan: NetFaults) {
+        self.injector = Injector::new(plan);
+    }
+
+    /// Adds a connection; `None` if there are too many, or the SSD is not there.
+    pub(super) fn open(&mut self) -> Option<usize> {
+        if self.gone || self.conns.len() - self.free.len() >= self.options.max_connections {
+            self.counters.too_many.add(1);
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.conns.push(None);
+            self.generations.push(0);
+            self.conns.len() - 1
+        });
+        self.generations[index] = self.generations[index].wrapping_add(1);
+        let id = ConnId { index: index as u32, generation: self.generations[index] };
+        self.conns[index] = Some(Connection::new(id, self.now_ns));
+        self.counters.connections.add(1);
+        Some(index)
+    }
+
+    /// The connection, if it is still that one.
+    #[inline(always)]
+    pub(super) fn live(&mut self, id: ConnId) -> Option<&mut Connection> {
+        self.conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
+    }
+
+    /// Whether the connection is to be closed, or is no more.
+    pub(super) fn is_over(&self, index: usize) -> bool {
+        self.conns.get(index).and_then(Option::as_ref).is_none_or(|c| c.phase == Phase::Closed)
+    }
+
+    /// Removes a connection, and what depends on it.
+    pub(super) fn close(&mut self, index: usize) {
+        let Some(mut conn) = self.conns.get_mut(index).and_then(Option::take) else { return };
+        conn.out.drop_all(&mut self.backend);
+        self.held.retain(|held| held.conn != conn.id);
+        self.backend.abandon(conn.id);
+        self.counters.ended.add(1);
+        self.free.push(index);
+        let Some(queue) = conn.queue else { return };
+        if queue.qid == 0 {
+            self.end_association_of(queue.association, conn.id);
+        } else if let Some(association) = &mut self.associations[queue.association] {
+            association.io.retain(|&(_, id)| id != conn.id);
+        }
+    }
+
+    /// Has a connection closed.
+    pub(super) fn doom(&mut self, id: ConnId) {
+        let index = id.index as usize;
+        if let Some(conn) = self.live(id) {
+            conn.phase = Phase::Closed;
+            self.mark_dirty(index);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn mark_dirty(&mut self, index: usize) {
+        if self.dirty.last() != Some(&index) {
+            self.dirty.push(index);
+        }
+    }
+
+    /// Takes bytes that have come; returns how many. The others are to be offered again, once
+    /// there is room, or after the other connections.
+    #[inline]
+    pub(super) fn receive(&mut self, index: usize, input: &[u8]) -> usize {
+        let mut used = 0;
+        if let Some(conn) = &mut self.conns[index] {
+            conn.moved_ns = self.now_ns;
+        }
+        for _ in 0..BURST {
+            let Some(conn) = &mut self.conns[index] else { return input.len() };
+            match conn.phase {
+                Phase::Ending | Phase::Closed => return input.len(),
+                Phase::Fresh | Phase::Ready => {}
+            }
+            match conn.next(input, &mut used, &mut self.backend) {
+                Ok(Got::Nothing) => {
+                    if !conn.out.is_empty() {
+                        self.mark_dirty(index);
+                    }
+                    return used;
+                }
+                Ok(Got::Stalled) => return used,
+                Ok(Got::Capsule(sqe, data)) => {
+                    if !self.injector.none && self.injector.drops() {
+                        self.counters.injected_closes.add(1);
+                        let id = conn.id;
+                        self.doom(id);
+                        return input.len();
+                    }
+                    self.command(index, sqe, data);
+                }
+                Ok(Got::Filled(slot)) => self.filled(index, slot),
+                Ok(Got::Terminated) => {
+                    self.counters.terminated_by_hosts.add(1);
+                    let id = conn.id;
+                    self.doom(id);
+                    return input.len();
+                }
+                Err(fatal) => {
+                    self.fatal(index, fatal);
+                    return input.len();
+                }
+            }
+        }
+        used
+    }
+
+    /// Ends a connection with a TermReq.
+    pub(super) fn fatal(&mut self, index: usize, fatal: Fatal) {
+        self.counters.fatal_errors.add(1);
+        let Some(conn) = &mut self.conns[index] else { return };
+        tracing::debug!(why = fatal.why, "connection refused");
+        conn.terminate(fatal);
+        let (queue, id) = (conn.queue, conn.id);
+        self.mark_dirty(index);
+        if let Some(queue) = queue
+            && queue.qid == 0
+        {
+            self.end_association_of(queue.association, id);
+        }
+    }
+
+    /// Lets the SSD work, and queues the answers.
+    #[inline]
+    pub(super) fn turn(&mut self) -> Turn {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        let turn = self.backend.turn(&mut reaped);
+        for one in reaped.drain(..) {
+            match one {
+                Reaped::Done(slot, cqe) => self.answer_slot(slot, cqe),
+                Reaped::Event(event) => self.event(event),
+            }
+        }
+        self.reaped = reaped;
+        if !self.held.is_empty() {
+            self.release_held();
+        }
+        if !self.deferring.is_empty() {
+            for index in std::mem::take(&mut self.deferring) {
+                self.resume(index);
+            }
+        }
+        if turn != Turn::Idle {
+            self.check_device();
+        }
+        turn
+    }
+
+    fn answer_slot(&mut self, slot: u16, cqe: Cqe) {
+        let conn = self.backend.slot(slot).conn;
+        self.answer(conn, Response::Done(slot, cqe));
+    }
+
+    /// Sends a response, now or after the delay.
+    pub(super) fn answer(&mut self, conn: ConnId, response: Response) {
+        if self.injector.plan.delay_ns > 0 {
+            let due_ns = self.backend.now_ns() + self.injector.plan.delay_ns;
+            self.held.push_back(Held { due_ns, conn, response });
+        } else {
+            self.send(conn, response);
+        }
+    }
+
+    fn release_held(&mut self) {
+        self.now_ns = self.backend.now_ns();
+        // The plan may have changed, so they are not in order for sure; nearly always they are.
+        while self.held.front().is_some_and(|held| held.due_ns <= self.now_ns) {
+            let Some(Held { conn, response, .. }) = self.held.pop_front() else { break };
+            self.send(conn, response);
+        }
+    }
+
+    /// When there is something to do without any bytes coming.
+    pub(super) fn next_event_ns(&self) -> Option<u64> {
+        let held = self.held.front().map(|held| held.due_ns);
+        [held, self.backend.next_event_ns()].into_iter().flatten().min()
+    }
+
+    fn send(&mut self, id: ConnId, response: Response) {
+        if self.live(id).is_none_or(|conn| conn.phase != Phase::Ready) {
+            if let Response::Done(slot, _) | Response::Data(slot) = response {
+                self.backend.release(slot);
+            }
+            return;
+        }
+        let index = id.index as usize;
+        if let Response::Done(slot, _) = response {
+            self.patch(slot, id);
+        }
+        let Some(conn) = &mut self.conns[index] else { return };
+        let Some(queue) = &conn.queue else { return };
+        let spoiled = if self.injector.none { Spoiled::default() } else { self.injector.spoils() };
+        let before = conn.out.left();
+        let sqhd = if queue.no_flow { SQHD_NONE } else { queue.head as u16 };
+        let (mut cqe, data) = match response {
+            Response::Cqe(cqe) => (cqe, None),
+            Response::Data(slot) => {
+                let cid = self.backend.slot(slot).sqe.cid();
+                (Cqe::new(0, 0, 0, cid, Status::SUCCESS, false), Some(slot))
+            }
+            Response::Done(slot, done) => {
+                let of = self.backend.slot(slot);
+                let mut cqe = done;
+                cqe.cid.set(of.sqe.cid());
+                cqe.status_phase.set(done.status_phase.get() & !1);
+                let data = (of.is_read && of.len > 0 && done.status().is_success()).then_some(slot);
+                if data.is_none() {
+                    self.backend.release(slot);
+                }
+                conn.slots -= 1;
+                (cqe, data)
+            }
+        };
+        let cid = cqe.cid.get();
+        let mut answered = false;
+        if let Some(slot) = data {
+            let len = self.backend.slot(slot).len;
+            // No completion has to follow if it would say nothing.
+            answered = queue.no_flow && cqe.dw0.get() == 0 && cqe.status_phase.get() == 0;
+            let how = (conn.digests, conn.align);
+            conn.out.data(&self.backend, (slot, cid, len), how, answered, spoiled);
+        }
+        if !answered {
+            cqe.sqhd.set(sqhd);
+            cqe.sqid.set(0);
+            let mut pdu = CapsuleResp::new(&cqe);
+            pdu.common = pdu.common.with_digests(conn.digests);
+            conn.out.pdu(pdu.as_bytes(), conn.digests, spoiled);
+        }
+        conn.outstanding -= 1;
+        conn.free_cid(cid);
+        if !self.injector.none {
+            if (spoiled.header && conn.digests & 1 != 0)
+                || (spoiled.data && conn.digests & 2 != 0 && data.is_some())
+            {
+                self.counters.injected_digests.add(1);
+            }
+            if conn.cut.is_none()
+                && let Some(at) = self.injector.cuts(conn.out.left() - before)
+            {
+                self.counters.injected_closes.add(1);
+                conn.cut = Some(before + at);
+            }
+        }
+        self.mark_dirty(index);
+    }
+
+    /// Changes what the SSD says of itself to what hosts are to know.
+    #[inline(always)]
+    fn patch(&mut self, slot: u16, id: ConnId) {
+        let of = self.backend.slot(slot);
+        if of.pair != 0 || of.sqe.opcode() != opcode::IDENTIFY {
+            return;
+        }
+        let (structure, len) = (of.sqe.cns(), of.len as usize);
+        let Some(queue) = self.live(id).and_then(|conn| conn.queue) else { return };
+        let Some(association) = &self.associations[queue.association] else { return };
+        let identity =
+            Identity { cntlid: association.cntlid, nqn: &self.options.nqn, entries: self.entries };
+        let data = self.backend.machine_mut().data_mut(usize::from(slot), 0..len);
+        admin::patch(structure, data, &identity);
+    }
+
+    /// Answers a command that took no slot.
+    pub(super) fn respond(&mut self, index: usize, cid: u16, status: Status, dws: u64) {
+        let Some(conn) = &self.conns[index] else { return };
+        let id = conn.id;
+        let mut cqe = Cqe::new(dws as u32, 0, 0, cid, status, false);
+        cqe.dw1.set((dws >> 32) as u32);
+        self.answer(id, Response::Cqe(cqe));
+    }
+
+    /// Takes the slot away from a command, and answers it.
+    pub(super) fn refuse_slot(&mut self, index: usize, slot: u16, status: Status) {
+        let cid = self.backend.slot(slot).sqe.cid();
+        self.free_slot(index, slot);
+        self.respond(index, cid, status, 0);
+    }
+
+    pub(super) fn free_slot(&mut self, index: usize, slot: u16) {
+        self.backend.release(slot);
+        if let Some(conn) = &mut self.conns[index] {
+            conn.slots -= 1;
+        }
+    }
+
+    /// A connection has deferred commands, for which there may be room later.
+    pub(super) fn defer(&mut self, index: usize, sqe: Sqe) {
+        if let Some(conn) = &mut self.conns[index] {
+            conn.deferred.push_back(sqe);
+            self.deferring.push(index);
+        }
+    }
+
+    pub(super) fn keep_deferring(&mut self, index: usize) {
+        if !self.deferring.contains(&index) {
+            self.deferring.push(index);
+        }
+    }
+
+    /// The next pieces to send of a connection.
+    pub(super) fn gather<'a>(&'a self, index: usize, to: &mut [IoSlice<'a>; PIECES]) -> usize {
+        let Some(conn) = &self.conns[index] else { return 0 };
+        conn.out.gather(&self.backend, to, conn.cut.unwrap_or(usize::MAX))
+    }
+
+    /// So many bytes were sent.
+    pub(super) fn sent(&mut self, index: usize, count: usize) {
+        let Some(conn) = &mut self.conns[index] else { return };
+        conn.out.advance(count, &mut self.backend);
+        conn.moved_ns = self.now_ns;
+        if let Some(cut) = &mut conn.cut {
+            *cut -= count;
+            if *cut == 0 {
+                conn.phase = Phase::Closed;
+            }
+        }
+    }
+
+    /// Notices what has happened to the SSD.
+    pub(super) fn check_device(&mut self) {
+        let gone = self.backend.is_gone();
+        if gone != self.gone {
+            self.gone = gone;
+            self.end_all();
+            if !gone {
+                self.backend.enable();
+            }
+        } else if !gone && self.backend.lost_power() {
+            // Whoever serves an SSD without power does not answer either.
+            self.end_all();
+            self.backend.enable();
+            self.failed = false;
+        } else if !gone && !self.failed && self.backend.csts().cfs() {
+            self.failed = true;
+            let pairs = self.pairs;
+            for association in self.associations[..pairs].iter_mut().flatten() {
+                association.failed |= association.cc.en();
+            }
+        }
+    }
+
+    fn end_all(&mut self) {
+        let all: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
+        for id in all {
+            self.doom(id);
+        }
+    }
+
+    /// A controller is enabled: the SSD has to be, too.
+    pub(super) fn revive(&mut self) {
+        let idle = self.associations[..self.pairs].iter().flatten().filter(|a| a.cc.en()).count();
+        if self.failed || (idle <= 1 && !self.backend.csts().rdy()) {
+            self.failed = false;
+            self.backend.enable();
+        }
+    }
+
+    /// Ends what has taken too long. Called every now and then, after all bytes that have come
+    /// were looked at.
+    pub(super) fn tick(&mut self) {
+        let now_ns = self.now_ns;
+        for at in 0..self.associations.len() {
+            let Some(association) = &self.associations[at] else { continue };
+            if association.until_ns().is_some_and(|until_ns| now_ns >= until_ns) {
+                self.counters.keep_alives_expired.add(1);
+                tracing::debug!(hostnqn = association.hostnqn, "Keep Alive Timer expired");
+                self.end_association(at);
+            }
+        }
+        for index in 0..self.conns.len() {
+            let Some(conn) = &self.conns[index] else { continue };
+            let since_ns = now_ns.saturating_sub(conn.moved_ns);
+            let late = match conn.phase {
+                Phase::Closed => continue,
+                Phase::Ending => since_ns >= LINGER_NS,
+                _ if conn.queue.is_none() => now_ns.saturating_sub(conn.opened_ns) >= PATIENCE_NS,
+                _ => (conn.awaits_data() || !conn.out.is_empty()) && since_ns >= PATIENCE_NS,
+            };
+            if late {
+                self.counters.too_slow.add(1);
+                let id = conn.id;
+                self.doom(id);
+            }
+        }
+        self.check_device();
+    }
+
+    /// When `tick` has something to do, at the latest.
+    pub(super) fn next_tick_ns(&self) -> Option<u64> {
+        let hosts = self.associations.iter().flatten().filter_map(Association::until_ns).min();
+        let slow = |conn: &Connection| match conn.phase {
+            Phase::Closed => None,
+            Phase::Ending => Some(conn.moved_ns + LINGER_NS),
+            _ if conn.queue.is_none() => Some(conn.opened_ns + PATIENCE_NS),
+            _ => (conn.awaits_data() || !conn.out.is_empty()).then(|| conn.moved_ns + PATIENCE_NS),
+        };
+        let conns = self.conns.iter().flatten().filter_map(slow).min();
+        [hosts, conns].into_iter().flatten().min()
+    }
+}
+
+/// A status that a repetition does not change.
+pub(super) fn dnr(code: StatusCode) -> Status {
+    Status::from_code(code).with_dnr()
+}

@@ -1,0 +1,320 @@
+//! Hosts come and go: Connect, properties, and the end of an association.
+
+use meantime_spec::cqe::Cqe;
+use meantime_spec::fabrics::{
+    CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, FabricsStatus, FabricsType, SQHD_NONE, cattr, nqn,
+    sub_type,
+};
+use meantime_spec::opcode::admin;
+use meantime_spec::regs::{self, Cc, Csts, shst};
+use meantime_spec::sgl::SglKind;
+use meantime_spec::sqe::Sqe;
+use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::tcp::CapsuleResp;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::association::{Association, Change, cap};
+use super::backend::ConnId;
+use super::connection::{InCapsule, Phase, Queue};
+use super::engine::{Engine, dnr};
+use super::output::Spoiled;
+
+/// Why Connect is refused, and DW0 of its completion.
+struct Refused(Status, u32);
+
+/// The parameter at `offset` of the entry is wrong.
+fn in_entry(offset: u32) -> Refused {
+    Refused(status(FabricsStatus::ConnectInvalidParameters), offset)
+}
+
+/// The parameter at `offset` of the data is wrong.
+fn in_data(offset: u32) -> Refused {
+    Refused(status(FabricsStatus::ConnectInvalidParameters), offset | 1 << 16)
+}
+
+fn status(code: FabricsStatus) -> Status {
+    Status::from_bits(code as u16).with_dnr()
+}
+
+impl Engine {
+    /// The most I/O queues of a host.
+    pub(super) fn most_queues(&self) -> u16 {
+        self.options.max_queues
+    }
+
+    pub(super) fn version(&self) -> u32 {
+        self.backend.machine().look().regs.read32(regs::VS)
+    }
+
+    /// The first command of a connection, which has to be Connect.
+    pub(super) fn connect(&mut self, index: usize, sqe: &Sqe, data: Option<InCapsule>) {
+        let made = match data {
+            _ if sqe.opcode() != admin::FABRICS
+                || sqe.fctype() != u8::from(FabricsType::Connect) =>
+            {
+                Err(Refused(dnr(StatusCode::CommandSequenceError), 0))
+            }
+            Some(data) if data.bad => {
+                self.counters.data_digest_errors.add(1);
+                Err(Refused(Status::from_code(StatusCode::TransientTransportError), 0))
+            }
+            Some(data) if data.len as usize >= size_of::<ConnectData>() => {
+                let bytes = self
+                    .backend
+                    .machine()
+                    .data(usize::from(data.slot), 0..size_of::<ConnectData>());
+                let connect = ConnectData::read_from_bytes(bytes);
+                let sgl = sqe.sgl1();
+                let fits = sgl.identifier == (SglKind::DataBlock as u8) << 4 | sub_type::OFFSET
+                    && sgl.address.get() == 0
+                    && sgl.length.get() as usize == size_of::<ConnectData>();
+                match connect {
+                    Ok(connect) if fits => self.join(index, sqe, &connect),
+                    _ => Err(Refused(dnr(StatusCode::DataSglLengthInvalid), 0)),
+                }
+            }
+            _ => Err(Refused(dnr(StatusCode::DataSglLengthInvalid), 0)),
+        };
+        self.drop_data(index, data);
+        let (status, dw0) = match made {
+            Ok(cntlid) => (Status::SUCCESS, u32::from(cntlid)),
+            Err(Refused(status, dw0)) => {
+                self.counters.connects_refused.add(1);
+                (status, dw0)
+            }
+        };
+        let Some(conn) = &mut self.conns[index] else { return };
+        let sqhd = match &conn.queue {
+            Some(queue) if !queue.no_flow => queue.head as u16,
+            Some(_) => SQHD_NONE,
+            None => 0,
+        };
+        let mut pdu = CapsuleResp::new(&Cqe::new(dw0, sqhd, 0, sqe.cid(), status, false));
+        pdu.common = pdu.common.with_digests(conn.digests);
+        conn.out.pdu(pdu.as_bytes(), conn.digests, Spoiled::default());
+        self.mark_dirty(index);
+    }
+
+    /// Makes a queue of a connection. Returns CNTLID.
+    fn join(&mut self, index: usize, sqe: &Sqe, data: &ConnectData) -> Result<u16, Refused> {
+        if sqe.recfmt() != 0 {
+            return Err(Refused(status(FabricsStatus::ConnectIncompatibleFormat), 0));
+        }
+        let entries = u32::from(sqe.connect_sqsize()) + 1;
+        if entries < 2 || entries > self.entries {
+            return Err(in_entry(44));
+        }
+        let subnqn = nqn(&data.subnqn).ok_or_else(|| in_data(256))?;
+        let hostnqn = nqn(&data.hostnqn).ok_or_else(|| in_data(512))?;
+        let is_discovery = subnqn == DISCOVERY_NQN;
+        if !is_discovery && subnqn != self.options.nqn {
+            return Err(in_data(256));
+        }
+        let hosts = &self.options.hosts;
+        if !is_discovery && !hosts.is_empty() && !hosts.iter().any(|host| host == hostnqn) {
+            return Err(Refused(status(FabricsStatus::ConnectInvalidHost), 0));
+        }
+        let Some(id) = self.conns[index].as_ref().map(|conn| conn.id) else {
+            return Err(in_entry(42));
+        };
+        let qid = sqe.connect_qid();
+        let (association, cntlid) = if qid == 0 {
+            if data.cntlid.get() != CNTLID_DYNAMIC {
+                return Err(in_data(16));
+            }
+            self.associate(id, sqe, data.hostid, hostnqn, is_discovery)?
+        } else {
+            self.add_queue(id, qid, data, hostnqn, subnqn)?
+        };
+        if let Some(conn) = &mut self.conns[index] {
+            let no_flow = sqe.cattr() & cattr::DISABLE_SQ_FLOW != 0;
+            let head = if entries > 1 { 1 } else { 0 };
+            conn.queue = Some(Queue { association, qid, entries, head, no_flow });
+        }
+        Ok(cntlid)
+    }
+
+    fn associate(
+        &mut self,
+        admin: ConnId,
+        sqe: &Sqe,
+        hostid: [u8; 16],
+        hostnqn: &str,
+        is_discovery: bool,
+    ) -> Result<(usize, u16), Refused> {
+        let (from, to) =
+            if is_discovery { (self.pairs, self.associations.len()) } else { (0, self.pairs) };
+        let place = (from..to).find(|&at| self.associations[at].is_none());
+        let Some(place) = place else {
+            let busy = Status::from_bits(FabricsStatus::ConnectControllerBusy as u16);
+            return Err(Refused(busy, 0));
+        };
+        let cntlid = self.next_cntlid();
+        self.associations[place] = Some(Association {
+            cntlid,
+            hostid,
+            hostnqn: hostnqn.to_owned(),
+            is_discovery,
+            cc: Cc(0),
+            failed: false,
+            shst: 0,
+            kato_ms: sqe.connect_kato_ms(),
+            alive_ns: self.now_ns,
+            admin,
+            io: Vec::new(),
+            granted: self.most_queues(),
+            requests: Default::default(),
+            events: Default::default(),
+        });
+        self.counters.associations.add(1);
+        Ok((place, cntlid))
+    }
+
+    /// The next identifier that no association has, as late as possible one that had been used.
+    fn next_cntlid(&mut self) -> u16 {
+        /// CNTLIDs from here on are reserved (NVMe-oF 1.1 §3.3).
+        const END: u16 = 0xfff0;
+        loop {
+            self.last_cntlid = if self.last_cntlid + 1 >= END { 1 } else { self.last_cntlid + 1 };
+            let cntlid = self.last_cntlid;
+            if !self.associations.iter().flatten().any(|other| other.cntlid == cntlid) {
+                return cntlid;
+            }
+        }
+    }
+
+    fn add_queue(
+        &mut self,
+        id: ConnId,
+        qid: u16,
+        data: &ConnectData,
+        hostnqn: &str,
+        subnqn: &str,
+    ) -> Result<(usize, u16), Refused> {
+        let cntlid = data.cntlid.get();
+        let is_it = |a: &Association| a.cntlid == cntlid && !a.is_discovery;
+        let place = self.associations.iter().position(|a| a.as_ref().is_some_and(is_it));
+        let place = place.ok_or_else(|| in_data(16))?;
+        let Some(association) = &mut self.associations[place] else { return Err(in_data(16)) };
+        if association.hostnqn != hostnqn {
+            return Err(in_data(512));
+        }
+        if association.hostid != data.hostid {
+            return Err(in_data(0));
+        }
+        if subnqn != self.options.nqn {
+            return Err(in_data(256));
+        }
+        if qid > association.granted || association.queue_exists(qid) {
+            return Err(in_entry(42));
+        }
+        if !association.takes_commands() {
+            return Err(Refused(dnr(StatusCode::CommandSequenceError), 0));
+        }
+        association.io.push((qid, id));
+        association.alive_ns = self.now_ns;
+        Ok((place, cntlid))
+    }
+
+    /// The value of a property; `None` if there is none of this offset and size.
+    pub(super) fn property(&mut self, at: usize, sqe: &Sqe) -> Option<u64> {
+        let is_long = sqe.property_is_long();
+        match (sqe.property_offset(), is_long) {
+            (regs::CAP, true) => {
+                let of_ssd = self.backend.machine().look().regs.read64(regs::CAP);
+                Some(cap(of_ssd, self.entries).0)
+            }
+            (regs::VS, false) => Some(self.version().into()),
+            (regs::CC, false) => Some(self.associations[at].as_ref()?.cc.0.into()),
+            (regs::CSTS, false) => Some(self.csts(at)?.0.into()),
+            _ => None,
+        }
+    }
+
+    fn csts(&mut self, at: usize) -> Option<Csts> {
+        let association = self.associations[at].as_ref()?;
+        let enabled = association.cc.en() && !association.failed;
+        let ready = enabled
+            && (association.is_discovery
+                || (self.backend.csts().rdy() && self.backend.open_pair(at as u16 + 1)));
+        Some(self.associations[at].as_ref()?.csts(ready))
+    }
+
+    /// Writes CC.
+    pub(super) fn set_cc(&mut self, at: usize, value: u32) {
+        let Some(association) = &mut self.associations[at] else { return };
+        let is_discovery = association.is_discovery;
+        match association.set_cc(Cc(value)) {
+            Change::Nothing => {}
+            Change::Enable if is_discovery => {}
+            Change::Enable => {
+                self.revive();
+                if self.backend.csts().rdy() {
+                    self.backend.open_pair(at as u16 + 1);
+                }
+            }
+            Change::Disable => self.disable(at),
+            Change::ShutDown => {
+                let flushed = is_discovery || self.backend.controller().store.flush();
+                if !is_discovery {
+                    self.end_queues(at);
+                }
+                if let Some(association) = &mut self.associations[at] {
+                    association.shst = if flushed { shst::COMPLETE } else { shst::OCCURRING };
+                }
+            }
+        }
+    }
+
+    /// CC.EN has become 0: the queues end, and with them their commands.
+    fn disable(&mut self, at: usize) {
+        self.end_queues(at);
+        let most = self.most_queues();
+        let Some(association) = &mut self.associations[at] else { return };
+        association.failed = false;
+        association.granted = most;
+        association.events.clear();
+        // Requests are not answered: after a reset the host does not know them any more.
+        let admin = association.admin;
+        let requests = std::mem::take(&mut association.requests);
+        if let Some(conn) = self.live(admin) {
+            for cid in requests {
+                conn.outstanding -= 1;
+                conn.free_cid(cid);
+            }
+        }
+    }
+
+    /// Closes an association's I/O connections, and the pair of queues behind them.
+    fn end_queues(&mut self, at: usize) {
+        let Some(association) = &mut self.associations[at] else { return };
+        for (_, id) in std::mem::take(&mut association.io) {
+            self.doom_unless_ending(id);
+        }
+        if at < self.pairs {
+            self.backend.close_pair(at as u16 + 1);
+        }
+    }
+
+    fn doom_unless_ending(&mut self, id: ConnId) {
+        if self.live(id).is_some_and(|conn| conn.phase != Phase::Ending) {
+            self.doom(id);
+        }
+    }
+
+    /// Ends an association: its connections are closed, and no command of it is executed any more.
+    pub(super) fn end_association(&mut self, at: usize) {
+        self.end_queues(at);
+        if let Some(association) = self.associations[at].take() {
+            self.counters.associations_ended.add(1);
+            self.doom_unless_ending(association.admin);
+        }
+    }
+
+    /// The same, if its admin connection is this.
+    pub(super) fn end_association_of(&mut self, at: usize, admin: ConnId) {
+        if self.associations[at].as_ref().is_some_and(|association| association.admin == admin) {
+            self.end_association(at);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The SSD served over NVMe/TCP: to Linux's host, SPDK's, and this project's.
+//!
+//! [`Target`] has one thread, which runs the sockets and the controller: nothing is handed over
+//! between CPUs. All hosts share one controller, with its namespaces, its service-time model, its
+//! faults. Each has an association, with a virtual controller (registers, Keep Alive Timer, number
+//! of queues, event requests), and a queue pair of the controller's that is closed when it ends:
+//! no command of a host that is gone is executed.
+//!
+//! ```text
+//!   server        sockets; when to look, to spin, to sleep
+//!     engine        connections, associations, answers: bytes in, bytes out
+//!       connection    PDUs of one connection, in pieces of any size
+//!       commands      what is answered here, and what the SSD gets
+//!       hosts         Connect, properties, the end of an association
+//!       output        what is to be sent, payload where the controller put it
+//!     backend       slots and queue pairs of the controller
+//!       machine       its memory
+//! ```
+//!
+//! - **No host is trusted.** What breaks the protocol ends its connection with a TermReq and a
+//!   named reason, and is counted. Memory is bounded for each connection and in all; who is slow to
+//!   connect, to send data that was asked for, or to take answers, is disconnected after 10 s.
+//! - **Without encryption or authentication.** Whoever can reach the address can read and write
+//!   everything; a list of host NQNs only keeps mistakes away.
+//! - Features but the number of queues and the Keep Alive Timer are common to all hosts.
+
+mod admin;
+mod association;
+mod backend;
+mod commands;
+mod connection;
+mod counters;
+mod digest;
+mod discovery;
+mod engine;
+mod faults;
+mod hosts;
+mod machine;
+mod output;
+mod server;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use meantime_spec::fabrics::{DISCOVERY_NQN, is_nqn};
+use rustix::event::{EventfdFlags, eventfd};
+
+pub use counters::TcpCounters;
+pub use faults::{NetFaults, NetFaultsError};
+
+use crate::config::SsdConfig;
+use crate::control::{Action, FaultControl};
+use crate::counters::{Counters, SharedCounters};
+use crate::error::SsdError;
+use crate::mailbox::{Call, Mailbox};
+use crate::medium::Medium;
+use crate::sys;
+use engine::Engine;
+use server::Server;
+
+/// The NQN of the subsystem, unless another is given.
+pub const DEFAULT_NQN: &str = "nqn.2026-01.io.meantime:ssd";
+
+/// How an SSD is served.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TargetOptions {
+    /// Where to listen; port 0: any.
+    pub addr: SocketAddr,
+    /// The NQN of the subsystem.
+    pub nqn: String,
+    /// The NQNs of the hosts that may connect; empty: any.
+    pub hosts: Vec<String>,
+    /// The most connections at once.
+    pub max_connections: usize,
+    /// The most I/O queues of a host.
+    pub max_queues: u16,
+    /// Faults of the network.
+    pub net_faults: NetFaults,
+}
+
+impl Default for TargetOptions {
+    /// At any port of the loopback address, for any host.
+    fn default() -> Self {
+        Self {
+            addr: (Ipv4Addr::LOCALHOST, 0).into(),
+            nqn: DEFAULT_NQN.to_owned(),
+            hosts: Vec::new(),
+            max_connections: 1024,
+            max_queues: 128,
+            net_faults: NetFaults::NONE,
+        }
+    }
+}
+
+/// Why a target could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The SSD could not be made.
+    #[error(transparent)]
+    Ssd(#[from] SsdError),
+    /// A setting of the target is invalid.
+    #[error("{field} {value:?}: {problem}")]
+    Option {
+        /// Which.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The system refuses to listen.
+    #[error("cannot listen at {addr}: {source}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An SSD served over NVMe/TCP. Dropping it closes all connections and ends the thread.
+#[derive(Debug)]
+pub struct Target {
+    handle: TargetHandle,
+    addr: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Controls a running [`Target`] and its SSD. A clone controls the same one.
+#[derive(Clone)]
+pub struct TargetHandle(Arc<Shared>);
+
+struct Shared {
+    mailbox: Arc<Mailbox>,
+    wake: Arc<OwnedFd>,
+    asleep: Arc<AtomicBool>,
+    /// A plan that is to replace the one in force.
+    net_faults: Arc<Mutex<Option<NetFaults>>>,
+    counters: Arc<SharedCounters>,
+    tcp: Arc<counters::SharedCounters>,
+}
+
+impl Target {
+    /// Listens at the address, for an SSD on `medium`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn start(
+        config: SsdConfig,
+        medium: Medium,
+        options: TargetOptions,
+    ) -> Result<Self, TargetError> {
+        check(&options)?;
+        let listener = listen(options.addr)?;
+        Self::start_on(config, medium, options, listener)
+    }
+
+    /// The same with a socket that listens already, whatever address the options have.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn start_on(
+        config: SsdConfig,
+        medium: Medium,
+        mut options: TargetOptions,
+        listener: TcpListener,
+    ) -> Result<Self, TargetError> {
+        check(&options)?;
+        crate::threaded::check_medium(&config, &medium)?;
+        let failed = |source| TargetError::Listen { addr: options.addr, source };
+        let addr = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        options.addr = addr;
+        let cpu = config.cpu;
+        let engine = Engine::new(config, medium, options)?;
+        let mailbox = Arc::<Mailbox>::default();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let system = |error: io::Error| TargetError::Ssd(SsdError::Thread(error));
+        let wake = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
+        let asleep = Arc::new(AtomicBool::new(false));
+        let net_faults = Arc::<Mutex<Option<NetFaults>>>::default();
+        let shared = Shared {
+            net_faults: Arc::clone(&net_faults),
+            mailbox: Arc::clone(&mailbox),
+            wake: Arc::clone(&wake),
+            asleep: Arc::clone(&asleep),
+            counters: Arc::clone(&engine.backend.machine().look().counters),
+            tcp: Arc::clone(&engine.counters),
+        };
+        let calls = Arc::clone(&mailbox);
+        let server = Server::new(engine, listener, calls, wake, asleep, net_faults);
+        let mut server = server.map_err(|error| system(error.into()))?;
+        let (pinned, is_pinned) = sync_channel(1);
+        let thread = meantime_process::thread::spawn("meantime-ssd", move || {
+            // However the thread ends, no caller waits for ever for an answer.
+            let _closing = CloseOnDrop(mailbox);
+            let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
+            let go_on = result.is_ok();
+            let _ = pinned.send(result);
+            if go_on {
+                server.run();
+            }
+        })
+        .map_err(system)?;
+        let target = Self { handle: TargetHandle(Arc::new(shared)), addr, thread: Some(thread) };
+        match is_pinned.recv() {
+            Ok(Ok(())) => Ok(target),
+            Ok(Err(error)) => {
+                let cpu = cpu.unwrap_or_default();
+                let problem = format!(
+                    "binding the SSD's thread to CPU {cpu}: {error}; choose one of this machine's"
+                );
+                Err(SsdError::config("cpu", problem).into())
+            }
+            Err(_) => Err(system(io::Error::other("the thread ended at once"))),
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// A handle to control it while it runs. The handle does not keep it alive.
+    #[must_use]
+    pub fn handle(&self) -> TargetHandle {
+        self.handle.clone()
+    }
+
+    /// Replaces the faults of the network.
+    pub fn set_net_faults(&self, plan: NetFaults) {
+        self.handle.set_net_faults(plan);
+    }
+
+    /// Cuts the power and restores it: a random subset (by `seed`) of unflushed writes is lost,
+    /// and all connections are closed. Returns the number of lost writes.
+    pub fn power_cut(&self, seed: u64) -> u64 {
+        self.handle.cut_power(seed)
+    }
+
+    /// The SSD's counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.handle.counters()
+    }
+
+    /// The target's own counters.
+    #[must_use]
+    pub fn tcp_counters(&self) -> TcpCounters {
+        self.handle.tcp_counters()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.handle.0.push(Call::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn push(&self, call: Call) {
+        // The thread swaps the flag, too, before it looks for calls a last time. Whichever swap is
+        // second sees what came before the other.
+        if self.mailbox.push(call) && self.asleep.swap(true, Ordering::SeqCst) {
+            sys::signal(&self.wake);
+        }
+    }
+}
+
+impl TargetHandle {
+    /// Replaces the faults of the network; returns when they are in force.
+    pub fn set_net_faults(&self, plan: NetFaults) {
+        *self.0.net_faults.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+        self.run(Action::new(|_, _| {}));
+        // The action may have run before the plan was taken; the next is after that.
+        self.run(Action::new(|_, _| {}));
+    }
+
+    /// The target's own counters.
+    #[must_use]
+    pub fn tcp_counters(&self) -> TcpCounters {
+        self.0.tcp.snapshot()
+    }
+}
+
+impl FaultControl for TargetHandle {
+    fn run(&self, action: Action) {
+        let (done, is_done) = sync_channel(1);
+        self.0.push(Call::Run(Action::new(move |controller, now_ns| {
+            action.run(controller, now_ns);
+            let _ = done.send(());
+        })));
+        // Without a time-out: the SSD's owner waits. If the target has ended, the call is dropped.
+        let _ = is_done.recv();
+    }
+
+    fn counters(&self) -> Counters {
+        self.0.counters.snapshot()
+    }
+}
+
+impl std::fmt::Debug for TargetHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetHandle").field("tcp", &self.tcp_counters()).finish_non_exhaustive()
+    }
+}
+
+struct CloseOnDrop(Arc<Mailbox>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Listens at an address.
+///
+/// # Errors
+/// [`TargetError::Listen`].
+pub fn listen(addr: SocketAddr) -> Result<TcpListener, TargetError> {
+    TcpListener::bind(addr).map_err(|source| TargetError::Listen { addr, source })
+}
+
+fn check(options: &TargetOptions) -> Result<(), TargetError> {
+    let wrong = |field, value: &str, problem| {
+        Err(TargetError::Option { field, value: value.to_owned(), problem })
+    };
+    let nqns = [("NQN", &options.nqn)].into_iter();
+    for (field, nqn) in nqns.chain(options.hosts.iter().map(|host| ("host NQN", host))) {
+        if !is_nqn(nqn) {
+            return wrong(field, nqn, "1 to 223 printable characters without a blank");
+        }
+    }
+    if options.nqn == DISCOVERY_NQN {
+        return wrong("NQN", &options.nqn, "is that of the discovery service; choose another");
+    }
+    if options.max_connections == 0 || options.max_queues == 0 {
+        return wrong("limit", "0", "no host could use it");
+    }
+    Ok(())
+}

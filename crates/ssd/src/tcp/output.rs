@@ -1,0 +1,183 @@
+//! What a connection is about to send: headers in a buffer of its own, payload in its slots.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use meantime_spec::tcp::{CommonHeader, DIGEST_BYTES, DataHeader, PduType, dgst, flags};
+use zerocopy::IntoBytes;
+
+use super::backend::Backend;
+use super::digest;
+
+/// The most pieces of one `sendmsg`.
+pub(super) const PIECES: usize = 64;
+
+enum Piece {
+    /// The next bytes of `bytes`.
+    Bytes(usize),
+    /// So many bytes of a slot's buffer; then the slot is free.
+    Slot { slot: u16, len: usize },
+}
+
+/// Whether a PDU gets wrong digests, for fault injection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Spoiled {
+    pub(super) header: bool,
+    pub(super) data: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    pieces: VecDeque<Piece>,
+    /// Bytes sent of `bytes`.
+    sent_bytes: usize,
+    /// Bytes sent of the first piece.
+    sent: usize,
+    /// Bytes that are left to send.
+    left: usize,
+}
+
+impl Output {
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    #[inline(always)]
+    fn grew(&mut self, by: usize) {
+        self.left += by;
+        match self.pieces.back_mut() {
+            Some(Piece::Bytes(len)) => *len += by,
+            _ => self.pieces.push_back(Piece::Bytes(by)),
+        }
+    }
+
+    /// Adds a PDU without data. `header` has its flags and length already.
+    #[inline(always)]
+    pub(super) fn pdu(&mut self, header: &[u8], digests: u8, spoiled: Spoiled) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(header);
+        if digests & dgst::HEADER != 0 {
+            self.header_digest(before, spoiled);
+        }
+        self.grew(self.bytes.len() - before);
+    }
+
+    fn header_digest(&mut self, from: usize, spoiled: Spoiled) {
+        let crc = digest::of(&self.bytes[from..]) ^ u32::from(spoiled.header);
+        self.bytes.extend_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Adds C2HData with all `len` bytes of a slot, which is free once they are sent. The data
+    /// begins at a multiple of `align`.
+    pub(super) fn data(
+        &mut self,
+        backend: &Backend,
+        (slot, cid, len): (u16, u16, u32),
+        (digests, align): (u8, usize),
+        success: bool,
+        spoiled: Spoiled,
+    ) {
+        let mut header = DataHeader::default();
+        let common = CommonHeader::new(PduType::C2hData, size_of::<DataHeader>() as u8, len);
+        header.common = common.with_digests(digests);
+        header.common.flags |= flags::LAST | if success { flags::SUCCESS } else { 0 };
+        let begin = usize::from(header.common.pdo);
+        let padding = begin.next_multiple_of(align) - begin;
+        header.common.pdo += padding as u8;
+        header.common.plen.set(header.common.plen.get() + padding as u32);
+        header.cccid.set(cid);
+        header.datal.set(len);
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(header.as_bytes());
+        if digests & dgst::HEADER != 0 {
+            self.header_digest(before, spoiled);
+        }
+        self.bytes.resize(self.bytes.len() + padding, 0);
+        self.grew(self.bytes.len() - before);
+        let len = len as usize;
+        self.pieces.push_back(Piece::Slot { slot, len });
+        self.left += len;
+        if digests & dgst::DATA != 0 {
+            let data = backend.machine().data(usize::from(slot), 0..len);
+            let crc = digest::of(data) ^ u32::from(spoiled.data);
+            self.bytes.extend_from_slice(&crc.to_le_bytes());
+            self.grew(DIGEST_BYTES);
+        }
+    }
+
+    /// The next pieces to send; how many there are.
+    pub(super) fn gather<'a>(
+        &'a self,
+        backend: &'a Backend,
+        to: &mut [IoSlice<'a>; PIECES],
+        limit: usize,
+    ) -> usize {
+        let (mut bytes_at, mut skip, mut count, mut left) = (self.sent_bytes, self.sent, 0, limit);
+        for piece in &self.pieces {
+            if count == PIECES || left == 0 {
+                break;
+            }
+            let all = match *piece {
+                Piece::Bytes(len) => {
+                    let begin = bytes_at - skip;
+                    bytes_at = begin + len;
+                    &self.bytes[begin..bytes_at]
+                }
+                Piece::Slot { slot, len } => backend.machine().data(usize::from(slot), 0..len),
+            };
+            let rest = &all[skip..];
+            let rest = &rest[..rest.len().min(left)];
+            left -= rest.len();
+            to[count] = IoSlice::new(rest);
+            count += 1;
+            skip = 0;
+        }
+        count
+    }
+
+    /// So many bytes have been sent.
+    pub(super) fn advance(&mut self, mut count: usize, backend: &mut Backend) {
+        self.left -= count;
+        while count > 0 {
+            let Some(piece) = self.pieces.front() else { break };
+            let (len, slot) = match *piece {
+                Piece::Bytes(len) => (len, None),
+                Piece::Slot { slot, len } => (len, Some(slot)),
+            };
+            let now = count.min(len - self.sent);
+            count -= now;
+            self.sent += now;
+            if slot.is_none() {
+                self.sent_bytes += now;
+            }
+            if self.sent == len {
+                self.sent = 0;
+                self.pieces.pop_front();
+                if let Some(slot) = slot {
+                    backend.release(slot);
+                }
+            }
+        }
+        if self.left == 0 {
+            self.bytes.clear();
+            self.sent_bytes = 0;
+        }
+    }
+
+    /// Sends no more than this many bytes of what is there. Slots stay with the connection.
+    pub(super) fn drop_all(&mut self, backend: &mut Backend) {
+        for piece in self.pieces.drain(..) {
+            if let Piece::Slot { slot, .. } = piece {
+                backend.release(slot);
+            }
+        }
+        self.bytes.clear();
+        (self.sent_bytes, self.sent, self.left) = (0, 0, 0);
+    }
+}

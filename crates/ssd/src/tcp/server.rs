@@ -1,0 +1,420 @@
+//! The thread: the sockets, and when to look at them, to spin and to sleep.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_tcp_nodelay, socket_incoming_cpu};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg,
+    shutdown,
+};
+use rustix::thread::sched_getcpu;
+use rustix::time::Timespec;
+
+use super::NetFaults;
+use super::connection::{Connection, Phase};
+use super::engine::Engine;
+use super::output::PIECES;
+use crate::controller::Turn;
+use crate::mailbox::{Call, Mailbox};
+
+/// Bytes taken at once from a socket.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Rounds between two looks at the clock and at the sockets that are not busy.
+const ROUNDS: u32 = 32;
+/// Rounds without work after which the thread yields its CPU.
+const YIELD_AFTER: u32 = 128;
+/// How long a socket stays busy, and the thread awake, without anything coming.
+const AWAKE_NS: u64 = 2_000_000;
+/// Sleeps end this long before their time: what is left is spun.
+const EARLY_NS: u64 = 60_000;
+/// Time between two checks for what has taken too long.
+const TICK_NS: u64 = 10_000_000;
+/// How long no connection is accepted after the system had no descriptor for one.
+const NO_ACCEPT_NS: u64 = 100_000_000;
+/// Connections accepted at once.
+const ACCEPTS: usize = 16;
+
+/// Events taken at once from epoll.
+const EVENTS: usize = 64;
+
+/// What epoll says of the listener and of the wake-up.
+const LISTENER: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+
+struct Peer {
+    stream: OwnedFd,
+    /// Bytes that could not be taken yet.
+    left: Vec<u8>,
+    left_at: usize,
+    /// Something has come since the last check.
+    seen: bool,
+    seen_ns: u64,
+    busy: bool,
+    /// The socket takes no more.
+    full: bool,
+    interest: EventFlags,
+    shut: bool,
+}
+
+pub(super) struct Server {
+    pub(super) engine: Engine,
+    pub(super) listener: TcpListener,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) wake: Arc<OwnedFd>,
+    /// The thread is, or will be, asleep.
+    pub(super) asleep: Arc<AtomicBool>,
+    net_faults: Arc<Mutex<Option<NetFaults>>>,
+    epoll: OwnedFd,
+    peers: Vec<Option<Peer>>,
+    /// Busy sockets, by place.
+    busy: Vec<usize>,
+    buffer: Vec<u8>,
+    /// When connections are accepted again.
+    accept_ns: Option<u64>,
+    tick_ns: u64,
+    one_cpu: bool,
+    shares_cpu: bool,
+}
+
+impl Server {
+    pub(super) fn new(
+        engine: Engine,
+        listener: TcpListener,
+        mailbox: Arc<Mailbox>,
+        wake: Arc<OwnedFd>,
+        asleep: Arc<AtomicBool>,
+        net_faults: Arc<Mutex<Option<NetFaults>>>,
+    ) -> rustix::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let one_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+        Ok(Self {
+            tick_ns: engine.now_ns,
+            engine,
+            listener,
+            mailbox,
+            wake,
+            asleep,
+            net_faults,
+            epoll,
+            peers: Vec::new(),
+            busy: Vec::new(),
+            buffer: Vec::with_capacity(RECEIVE_BYTES),
+            accept_ns: None,
+            one_cpu,
+            shares_cpu: false,
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(&mut self) {
+        let (mut rounds, mut idle, mut awake_ns) = (0_u32, 0_u32, self.engine.now_ns);
+        loop {
+            if self.mailbox.is_waiting() && !self.answer_calls() {
+                return;
+            }
+            let mut worked = false;
+            let mut at = 0;
+            while let Some(&index) = self.busy.get(at) {
+                worked |= self.look(index);
+                at += 1;
+            }
+            let turn = self.engine.turn();
+            worked |= turn == Turn::Worked;
+            if !self.engine.dirty.is_empty() {
+                self.flush_all();
+            }
+            rounds = rounds.wrapping_add(1);
+            idle = if worked { 0 } else { idle + 1 };
+            if rounds.is_multiple_of(ROUNDS) {
+                if idle < ROUNDS {
+                    awake_ns = self.check(Some(Duration::ZERO));
+                } else {
+                    let now_ns = self.check(Some(Duration::ZERO));
+                    let quiet = now_ns.saturating_sub(awake_ns) >= AWAKE_NS;
+                    if quiet && let Some(sleep) = self.may_sleep(turn) {
+                        self.sleep(sleep);
+                        // Whoever wakes it may have more to say.
+                        (idle, awake_ns) = (0, self.engine.now_ns - AWAKE_NS / 2);
+                    }
+                }
+            }
+            if idle >= YIELD_AFTER || (idle > 0 && (self.shares_cpu || self.one_cpu)) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Runs what others have asked for. False if that is to stop.
+    fn answer_calls(&mut self) -> bool {
+        while let Some(call) = self.mailbox.pop() {
+            match call {
+                Call::Run(action) => {
+                    let now_ns = self.engine.backend.now_ns();
+                    action.run(self.engine.backend.controller(), now_ns);
+                    self.engine.check_device();
+                }
+                Call::Stop => return false,
+            }
+        }
+        if let Some(plan) = self.net_faults.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.engine.set_net_faults(plan);
+        }
+        true
+    }
+
+    /// Takes what has come on a connection. True if there was something.
+    #[inline]
+    fn look(&mut self, index: usize) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return false };
+        if peer.left_at < peer.left.len() {
+            let used = self.engine.receive(index, &peer.left[peer.left_at..]);
+            peer.left_at += used;
+            if peer.left_at == peer.left.len() {
+                peer.left.clear();
+                peer.left_at = 0;
+            }
+            peer.seen |= used > 0;
+            return used > 0;
+        }
+        self.buffer.clear();
+        match recv(&peer.stream, spare_capacity(&mut self.buffer), RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => {
+                self.close(index);
+                true
+            }
+            Ok(_) => {
+                peer.seen = true;
+                let used = self.engine.receive(index, &self.buffer);
+                if used < self.buffer.len() {
+                    peer.left.extend_from_slice(&self.buffer[used..]);
+                }
+                true
+            }
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Err(_) => {
+                self.close(index);
+                true
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        self.engine.close(index);
+        if let Some(peer) = self.peers.get_mut(index).and_then(Option::take) {
+            if peer.busy {
+                self.busy.retain(|&other| other != index);
+            }
+            // Closing the descriptor takes it out of epoll, too.
+            drop(peer);
+        }
+    }
+
+    fn flush_all(&mut self) {
+        let mut dirty = std::mem::take(&mut self.engine.dirty);
+        // Ending an association may add some.
+        while let Some(index) = dirty.pop() {
+            self.flush(index);
+            dirty.append(&mut self.engine.dirty);
+        }
+        self.engine.dirty = dirty;
+    }
+
+    /// Sends what there is, as far as the socket takes it.
+    fn flush(&mut self, index: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return };
+        while !self.engine.is_over(index) {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = self.engine.gather(index, &mut pieces);
+            if count == 0 {
+                peer.full = false;
+                break;
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut control = SendAncillaryBuffer::default();
+            match sendmsg(&peer.stream, &pieces[..count], &mut control, flags) {
+                Ok(sent) => self.engine.sent(index, sent),
+                Err(Errno::AGAIN) => {
+                    peer.full = true;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return self.close(index),
+            }
+        }
+        if self.engine.is_over(index) {
+            return self.close(index);
+        }
+        let ending = |conn: &Connection| conn.phase == Phase::Ending && conn.out.is_empty();
+        if !peer.shut && self.engine.conns[index].as_ref().is_some_and(ending) {
+            peer.shut = true;
+            let _ = shutdown(&peer.stream, Shutdown::Write);
+        }
+    }
+
+    /// Looks at all sockets and at the clock, which it returns.
+    fn check(&mut self, wait: Option<Duration>) -> u64 {
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        let mut space = [MaybeUninit::uninit(); EVENTS];
+        // Without an answer nothing is known; the next check asks again.
+        let answer = epoll::wait(&self.epoll, &mut space, timeout.as_ref());
+        let events = answer.map_or(&mut [][..], |(events, _)| events);
+        let now_ns = self.engine.backend.now_ns();
+        self.engine.now_ns = now_ns;
+        for event in events {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                WAKE => {
+                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                }
+                index => self.ready(index as usize, event.flags),
+            }
+        }
+        self.cool(now_ns);
+        if self.accept_ns.is_some_and(|at_ns| now_ns >= at_ns) {
+            self.accept_ns = None;
+            let data = EventData::new_u64(LISTENER);
+            let _ = epoll::modify(&self.epoll, &self.listener, data, EventFlags::IN);
+        }
+        if now_ns.saturating_sub(self.tick_ns) >= TICK_NS {
+            self.tick_ns = now_ns;
+            self.engine.backend.inspect();
+            self.engine.tick();
+            self.shares_cpu = self.busy.iter().any(|&index| {
+                let peer = self.peers.get(index).and_then(Option::as_ref);
+                let cpu = peer.and_then(|peer| socket_incoming_cpu(&peer.stream).ok());
+                cpu == Some(sched_getcpu() as u32)
+            });
+        }
+        if !self.engine.dirty.is_empty() {
+            self.flush_all();
+        }
+        now_ns
+    }
+
+    /// A socket has something, or takes something again.
+    fn ready(&mut self, index: usize, flags: EventFlags) {
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return };
+        if flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) && peer.full {
+            self.flush(index);
+        }
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return };
+        if !peer.busy {
+            (peer.busy, peer.seen) = (true, true);
+            self.busy.push(index);
+            self.look(index);
+        }
+    }
+
+    /// Sockets on which nothing has come for a while are left to epoll.
+    fn cool(&mut self, now_ns: u64) {
+        let mut at = 0;
+        while at < self.busy.len() {
+            let index = self.busy[at];
+            let Some(Some(peer)) = self.peers.get_mut(index) else {
+                self.busy.swap_remove(at);
+                continue;
+            };
+            if std::mem::take(&mut peer.seen) {
+                peer.seen_ns = now_ns;
+            }
+            let stalled = peer.left_at < peer.left.len();
+            let wanted = if stalled { EventFlags::empty() } else { EventFlags::IN }
+                | if peer.full { EventFlags::OUT } else { EventFlags::empty() };
+            if wanted != peer.interest {
+                peer.interest = wanted;
+                let data = EventData::new_u64(index as u64);
+                let _ = epoll::modify(&self.epoll, &peer.stream, data, wanted);
+            }
+            let keep = stalled || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
+            if keep {
+                at += 1;
+            } else {
+                peer.busy = false;
+                self.busy.swap_remove(at);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..ACCEPTS {
+            match accept_with(&self.listener, flags) {
+                Ok(stream) => self.admit(stream),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    // Without free descriptors the listener stays ready.
+                    self.accept_ns = Some(self.engine.now_ns + NO_ACCEPT_NS);
+                    let data = EventData::new_u64(LISTENER);
+                    let none = EventFlags::empty();
+                    let _ = epoll::modify(&self.epoll, &self.listener, data, none);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: OwnedFd) {
+        let _ = set_tcp_nodelay(&stream, true);
+        let Some(index) = self.engine.open() else { return };
+        let data = EventData::new_u64(index as u64);
+        if epoll::add(&self.epoll, stream.as_fd(), data, EventFlags::IN).is_err() {
+            return self.engine.close(index);
+        }
+        if self.peers.len() <= index {
+            self.peers.resize_with(index + 1, || None);
+        }
+        self.busy.push(index);
+        self.peers[index] = Some(Peer {
+            stream,
+            left: Vec::new(),
+            left_at: 0,
+            seen: true,
+            seen_ns: self.engine.now_ns,
+            busy: true,
+            full: false,
+            interest: EventFlags::IN,
+            shut: false,
+        });
+    }
+
+    /// How long the thread may sleep if nothing comes; `None` if it should not.
+    fn may_sleep(&self, turn: Turn) -> Option<Option<Duration>> {
+        /// Completions that wait for room are looked for so often.
+        const BLOCKED_NS: u64 = 1_000_000;
+        let now_ns = self.engine.now_ns;
+        let blocked = (turn == Turn::Blocked).then_some(now_ns + BLOCKED_NS);
+        let due_ns = self.engine.next_event_ns().map(|at_ns| at_ns.saturating_sub(EARLY_NS));
+        let tick_ns = self.engine.next_tick_ns().map(|at_ns| at_ns + TICK_NS);
+        let until_ns = [blocked, due_ns, tick_ns, self.accept_ns].into_iter().flatten().min();
+        match until_ns {
+            None => Some(None),
+            Some(until_ns) if until_ns <= now_ns => None,
+            Some(until_ns) => Some(Some(Duration::from_nanos(until_ns - now_ns))),
+        }
+    }
+
+    /// Sleeps until something comes, or for so long.
+    fn sleep(&mut self, time: Option<Duration>) {
+        // Who pushes a call sees the flag, or this thread sees the call: both swap or fence.
+        self.asleep.swap(true, Ordering::SeqCst);
+        let time = if self.mailbox.is_waiting() { Some(Duration::ZERO) } else { time };
+        self.engine.counters.sleeps.add(1);
+        self.check(time);
+        self.asleep.swap(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,4 @@
+//! The software SSD over NVMe/TCP, as hosts on a socket see it.
+
+mod basics;
+mod peer;
