@@ -28,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
-    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "random", "spec", "ssd"]),
+    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
     // Results and pages: it makes no measurements.
     ("report", &[]),
     // It runs the command, and uses nothing of what it measures.

@@ -16,6 +16,7 @@
 //!   power_cut    the states that a power cut may leave
 //!   e2fs, image  e2fsprogs, images of file systems
 //!   process      a test in a process of its own
+//!   proxy        a TCP proxy that is slow, stalls and cuts
 //! ```
 
 #![allow(missing_docs, reason = "what the tests call says what it does by its name")]
@@ -32,6 +33,7 @@ pub mod lab;
 pub mod port;
 pub mod power_cut;
 pub mod process;
+pub mod proxy;
 pub mod rig;
 mod rng;
 pub mod served;
