@@ -179,8 +179,8 @@ impl CommonHeader {
         Self { kind: kind as u8, flags: 0, hlen, pdo, plen }
     }
 
-    /// The same with digests where `dgst` has them: longer, and with flags. PDUs that begin or end a
-    /// connection have none.
+    /// The same with digests where `dgst` has them: longer, and with flags. PDUs that begin or end
+    /// a connection have none.
     #[must_use]
     pub const fn with_digests(mut self, dgst: u8) -> Self {
         if self.kind <= PduType::TargetTermReq as u8 {
