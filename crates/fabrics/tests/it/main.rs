@@ -1,5 +1,6 @@
-//! The host against a target that is right, and against one that is wrong in every way.
+//! The host against a target that is right, one that is wrong in every way, and our own.
 
+mod ours;
 mod target;
 
 use std::io;
