@@ -33,8 +33,8 @@ fn check(exchange: &mut Exchange, payload_bytes: usize) -> usize {
 }
 
 fn plausible(burst: &Burst) {
-    assert!(burst.median_ns > 0 && burst.median_ns <= burst.wall_ns, "{burst:?}");
-    assert!(burst.rate() > 0.0, "{burst:?}");
+    // (Of many in flight, most began before the burst: they may take longer than it does.)
+    assert!(burst.median_ns > 0 && burst.wall_ns > 0 && burst.rate() > 0.0, "{burst:?}");
     assert!(burst.cpu_ns_each().iter().all(|ns| *ns > 0.0), "{burst:?}");
 }
 
@@ -46,6 +46,7 @@ fn one_at_a_time() {
         let burst = exchange.burst(&load, Length::Exchanges(100)).unwrap();
         assert_eq!(burst.exchanges, 100);
         plausible(&burst);
+        assert!(burst.median_ns <= burst.wall_ns, "{burst:?}");
         assert_eq!(check(&mut exchange, payload_bytes), 110);
     }
 }
