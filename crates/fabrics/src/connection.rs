@@ -105,6 +105,8 @@ pub(crate) struct Connection {
     phase: bool,
     commands: Vec<Command>,
     in_flight: u16,
+    /// The slot of the last command that was started.
+    last: u16,
     own: Own,
     output: Output,
     input: Input,
@@ -133,6 +135,7 @@ impl Connection {
             phase: true,
             commands: Vec::new(),
             in_flight: 0,
+            last: 0,
             own: Own::default(),
             output: Output::new(agreed.dgst),
             input: Input::new(),
@@ -241,6 +244,7 @@ impl Connection {
         (command.direction, command.bytes, command.moved) = (direction, bytes, 0);
         (command.in_capsule, command.bad_digest) = (in_capsule, false);
         self.in_flight += 1;
+        self.last = slot as u16;
 
         let sgl = if in_capsule {
             SglDescriptor::in_capsule(bytes)
@@ -338,11 +342,10 @@ impl Connection {
         if self.in_flight != 1 || self.own.is_busy {
             return None;
         }
-        let slot = self.commands.iter().position(|command| command.is_busy)?;
-        let command = &self.commands[slot];
+        let command = &self.commands[usize::from(self.last)];
         let fits = command.bytes <= GUESS_MAX_BYTES && command.pieces.len() + 2 <= RANGES_MAX;
-        let waits = command.direction == Direction::In && command.moved == 0 && command.bytes > 0;
-        (waits && fits).then_some(slot as u16)
+        let reads = command.is_busy && command.direction == Direction::In;
+        (reads && command.moved == 0 && command.bytes > 0 && fits).then_some(self.last)
     }
 
     /// Receives into the buffer, and parses.

@@ -36,6 +36,13 @@ impl Identified {
         self.in_capsule_bytes.load(Ordering::Relaxed)
     }
 
+    /// Sets log2 of a block size.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn set_shift(&self, nsid: u32, shift: u8) {
+        self.shifts.lock().unwrap_or_else(PoisonError::into_inner).insert(nsid, shift);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     /// Notes what Identify Namespace has returned for `nsid`.
     pub(crate) fn learn_namespace(&self, nsid: u32, data: &[u8]) {
         let Ok(data) = IdentifyNamespace::ref_from_bytes(data) else { return };

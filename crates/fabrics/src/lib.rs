@@ -47,6 +47,9 @@ mod connection;
 mod dial;
 mod discovery;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod identified;
 mod input;
 mod memory;
