@@ -77,9 +77,10 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
         return Err(Error::Gone);
     }
     if cc.en() {
-        // EN must not be cleared before RDY has followed it, unless the controller has failed or
-        // exceeded its own time to become ready.
-        let ready = |csts: Csts| csts.rdy() || csts.cfs();
+        // EN must not be cleared before RDY has followed it, unless the controller has failed, was
+        // shut down (Linux's NVMe/TCP target then clears RDY), or exceeded its own time to become
+        // ready.
+        let ready = |csts: Csts| csts.rdy() || csts.cfs() || csts.shst() == 2;
         match wait_for(registers, clock, "become ready", timeout_ms, ready) {
             Ok(()) | Err(Error::NotReady { .. }) => {}
             Err(error) => return Err(error),
