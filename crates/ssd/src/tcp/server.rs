@@ -83,6 +83,8 @@ pub(super) struct Server {
     tick_ns: u64,
     one_cpu: bool,
     shares_cpu: bool,
+    /// The last check has found something, which the next round looks at.
+    found: bool,
 }
 
 impl Server {
@@ -113,6 +115,7 @@ impl Server {
             accept_ns: None,
             one_cpu,
             shares_cpu: false,
+            found: false,
         })
     }
 
@@ -137,10 +140,10 @@ impl Server {
             rounds = rounds.wrapping_add(1);
             idle = if worked { 0 } else { idle + 1 };
             if rounds.is_multiple_of(ROUNDS) {
-                if idle < ROUNDS {
-                    awake_ns = self.check(Some(Duration::ZERO));
+                let now_ns = self.check(Some(Duration::ZERO));
+                if idle < ROUNDS || self.found {
+                    awake_ns = now_ns;
                 } else {
-                    let now_ns = self.check(Some(Duration::ZERO));
                     let quiet = now_ns.saturating_sub(awake_ns) >= AWAKE_NS;
                     if quiet && let Some(sleep) = self.may_sleep(turn) {
                         self.sleep(sleep);
@@ -274,6 +277,7 @@ impl Server {
         let events = answer.map_or(&mut [][..], |(events, _)| events);
         let now_ns = self.engine.backend.now_ns();
         self.engine.now_ns = now_ns;
+        self.found = !events.is_empty();
         for event in events {
             match event.data.u64() {
                 LISTENER => self.accept(),
@@ -315,7 +319,6 @@ impl Server {
         if !peer.busy {
             (peer.busy, peer.seen) = (true, true);
             self.busy.push(index);
-            self.look(index);
         }
     }
 
