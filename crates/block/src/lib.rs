@@ -167,9 +167,9 @@ pub use group::{
 };
 pub use kernel::{KernelChannel, KernelDevice};
 pub use meantime_fabrics::Subsystem;
-#[cfg(feature = "ssd")]
-pub use open::start_ssd;
 pub use open::{Access, OpenError, OpenOptions, discover, in_use, open, open_nvme};
+#[cfg(feature = "ssd")]
+pub use open::{make_ssd, start_ssd};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, Request, Ticket};

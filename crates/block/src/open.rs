@@ -184,6 +184,21 @@ pub fn start_ssd(
     soft::start(uri, uri.parse()?, options, adjust)
 }
 
+/// Makes something else of the software SSD that `uri` names: `make` gets what it is made of. A
+/// file created for it is removed again if `make` fails.
+///
+/// # Errors
+/// As [`start_ssd`]; inside, the error of `make`.
+#[cfg(feature = "ssd")]
+pub fn make_ssd<T, E>(
+    uri: &str,
+    options: &OpenOptions,
+    adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
+    make: impl FnOnce(meantime_ssd::SsdConfig, meantime_ssd::Medium) -> Result<T, E>,
+) -> Result<Result<T, E>, OpenError> {
+    soft::make(uri, uri.parse()?, options, adjust, make)
+}
+
 /// The reason why a file cannot be opened for writing, if reading may still work.
 pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
@@ -313,6 +328,26 @@ mod soft {
         let ssd = run(uri, config, medium)?;
         created.keep();
         Ok(ssd)
+    }
+
+    /// What `make` makes of an SSD.
+    pub(super) fn make<T, E>(
+        uri: &str,
+        parsed: Uri,
+        options: &OpenOptions,
+        adjust: impl FnOnce(&mut SsdConfig),
+        make: impl FnOnce(SsdConfig, Medium) -> Result<T, E>,
+    ) -> Result<Result<T, E>, OpenError> {
+        let Prepared { config, medium, soft, created, .. } = prepare(uri, parsed, options, adjust)?;
+        if soft.inline {
+            let what = "inline=1 has no thread that could serve others; leave it out".to_owned();
+            return Err(UriError { uri: uri.to_owned(), what }.into());
+        }
+        let made = make(config, medium);
+        if made.is_ok() {
+            created.keep();
+        }
+        Ok(made)
     }
 
     fn run(uri: &str, config: SsdConfig, medium: Medium) -> Result<Ssd, OpenError> {

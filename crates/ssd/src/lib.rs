@@ -45,6 +45,7 @@
 //!   record                 what was written and flushed, for tests of power cuts
 //!   control/               changing a running one
 //!   served/                a PCI function of it, over vfio-user
+//!   tcp/                   an NVMe subsystem of it, over NVMe/TCP
 //! ```
 //!
 //! # Parking
@@ -72,7 +73,8 @@
 //! expires, CSTS.CFS is set.
 //!
 //! # Unsafe code
-//! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches)
+//! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches),
+//! `tcp::machine` (memory that the controller shares with the target)
 //! and `served::mapping` (memory shared with another process). `port` promises the seam's contract.
 //! The rest is safe code over their bounds-checked interfaces.
 

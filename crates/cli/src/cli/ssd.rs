@@ -16,8 +16,28 @@ pub(crate) struct SsdArgs {
     #[arg(value_name = "URI", required = true, long_help = help!("ssd", "URI"))]
     pub device: Option<String>,
     /// The socket that drivers connect to; made by this command and removed at its end
-    #[arg(long, value_name = "PATH", required = true, long_help = help!("ssd", "--socket"))]
+    #[arg(long, value_name = "PATH", long_help = help!("ssd", "--socket"))]
     pub socket: Option<PathBuf>,
+    /// Serve over NVMe/TCP instead, at this address, e.g. 127.0.0.1:4420
+    #[arg(
+        long,
+        value_name = "ADDR[:PORT]",
+        conflicts_with_all = ["socket", "mode", "owner", "never_park"],
+        long_help = help!("ssd", "--tcp")
+    )]
+    pub tcp: Option<String>,
+    /// NQN of the subsystem that --tcp serves
+    #[arg(long, value_name = "NQN", requires = "tcp")]
+    pub nqn: Option<String>,
+    /// With --tcp: only hosts with this NQN may connect; may be repeated
+    #[arg(long, value_name = "NQN", requires = "tcp")]
+    pub host: Vec<String>,
+    /// With --tcp: serve at an address that others than this machine can reach
+    #[arg(long, requires = "tcp")]
+    pub allow: bool,
+    /// With --tcp: faults of the network to inject, e.g. delay=2ms,drop=1/1000
+    #[arg(long, value_name = "PLAN", requires = "tcp", long_help = help!("ssd", "--net-faults"))]
+    pub net_faults: Option<String>,
     /// A second socket, by which `meantime ssd ctl` injects faults, cuts the power, shows counters
     #[arg(long, value_name = "PATH")]
     pub ctl: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use meantime_ssd::served::Event;
-use meantime_ssd::{Refusal, Ssd};
+use meantime_ssd::{FaultControl, Refusal};
 
 /// Maximum number of lines of each kind in `PER`.
 const LINES_MAX: usize = 20;
@@ -80,7 +80,7 @@ impl Log {
     }
 
     /// Logs new refusals of the controller, at limited intervals.
-    pub(super) fn look(&mut self, ssd: &Ssd) {
+    pub(super) fn look(&mut self, ssd: &dyn FaultControl) {
         if self.looked.elapsed() >= PER {
             self.looked = Instant::now();
             self.look_now(ssd);
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Logs new refusals at once.
-    pub(super) fn look_now(&mut self, ssd: &Ssd) {
+    pub(super) fn look_now(&mut self, ssd: &dyn FaultControl) {
         let counters = ssd.counters();
         // Tolerated ones need no attention.
         let refused = counters.remembered - counters.tolerated;

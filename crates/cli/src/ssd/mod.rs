@@ -4,6 +4,7 @@ mod ctl;
 mod log;
 mod sigbus;
 mod starved;
+mod tcp;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,10 +34,13 @@ const EVENTS_MAX: usize = 1024;
 
 /// Runs the command.
 pub(crate) fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
-    match (&args.command, &args.device, &args.socket) {
+    match (&args.command, &args.device, &args.socket, &args.tcp) {
         (Some(SsdCommand::Ctl(args)), ..) => ctl::run(args),
-        (None, Some(device), Some(socket)) => serve(args, device.trim(), socket),
-        _ => Err(Failure::usage("give a device and --socket PATH; see `meantime ssd --help`")),
+        (None, Some(device), Some(socket), None) => serve(args, device.trim(), socket),
+        (None, Some(device), None, Some(addr)) => tcp::serve(args, device.trim(), addr),
+        _ => Err(Failure::usage(
+            "give a device, and --socket PATH or --tcp ADDR; see `meantime ssd --help`",
+        )),
     }
 }
 
@@ -86,7 +90,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
                 ));
             }
         }
-        log.look(&ssd);
+        log.look(&ssd.handle());
         if let Some(text) = watch.as_mut().and_then(Watch::look) {
             log.line(&text);
             // It reports once.
@@ -97,7 +101,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     for event in events.try_iter() {
         log.event(&event);
     }
-    log.look_now(&ssd);
+    log.look_now(&ssd.handle());
     let flushed = shut_down(&ssd);
     report(args, ssd.counters())?;
     if !flushed {

@@ -254,6 +254,11 @@ impl Backend {
         !self.free.is_empty()
     }
 
+    /// Whether all slots are free.
+    pub(super) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }

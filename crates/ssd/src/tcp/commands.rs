@@ -434,7 +434,7 @@ impl Engine {
             admin::GET_LOG_PAGE if sqe.lid() == DISCOVERY_LOG => {
                 let page = discovery::log_page(&self.options.nqn, self.addr);
                 let offset = sqe.log_page_offset();
-                if offset % 4 != 0 || offset > page.len() as u64 {
+                if !offset.is_multiple_of(4) || offset > page.len() as u64 {
                     (dnr(StatusCode::InvalidFieldInCommand), 0)
                 } else {
                     let len = sqe.numd_dwords() * 4;

@@ -38,6 +38,7 @@ mod hosts;
 mod machine;
 mod output;
 mod server;
+mod wire;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -52,9 +53,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use counters::TcpCounters;
 pub use faults::{NetFaults, NetFaultsError};
+pub use wire::Wire;
 
 use crate::config::SsdConfig;
-use crate::control::{Action, FaultControl};
+use crate::control::{Action, FaultControl, call};
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
 use crate::mailbox::{Call, Mailbox};
@@ -286,6 +288,13 @@ impl TargetHandle {
         self.run(Action::new(|_, _| {}));
         // The action may have run before the plan was taken; the next is after that.
         self.run(Action::new(|_, _| {}));
+    }
+
+    /// Has everything that is cached reach the medium. False if that fails, or the target has
+    /// ended.
+    #[must_use]
+    pub fn flush(&self) -> bool {
+        call(self, |controller| controller.store.flush()).unwrap_or(false)
     }
 
     /// The target's own counters.

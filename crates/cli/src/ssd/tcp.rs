@@ -1,0 +1,150 @@
+//! `meantime ssd --tcp`: the software SSD over NVMe/TCP.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use meantime_block::{OpenOptions, make_ssd};
+use meantime_ssd::tcp::{Target, TargetOptions, TcpCounters, listen};
+use meantime_ssd::{FaultControl, control};
+use serde_json::json;
+
+use super::log::Log;
+use super::{LOOK_EVERY, check, report};
+use crate::cli::{SsdArgs, SsdLog};
+use crate::failure::{Failure, named};
+use crate::output::print;
+use crate::signal;
+
+/// The port of NVMe over Fabrics.
+const PORT: u16 = 4420;
+
+/// Serves until a signal comes.
+pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, Failure> {
+    let access = check(uri)?;
+    let mut options = TargetOptions::default();
+    options.addr = address(addr).map_err(Failure::usage)?;
+    if !options.addr.ip().is_loopback() && !args.allow {
+        return Err(Failure::usage(format_args!(
+            "{addr}: whoever reaches this address could read and write everything, without a \
+             password and in the clear; add --allow if that is meant, or use 127.0.0.1"
+        )));
+    }
+    if let Some(nqn) = &args.nqn {
+        options.nqn.clone_from(nqn);
+    }
+    options.hosts.clone_from(&args.host);
+    if let Some(plan) = &args.net_faults {
+        options.net_faults = plan.parse().map_err(Failure::usage)?;
+    }
+    // Before the medium, which may create a file.
+    let listener = listen(options.addr).map_err(Failure::new)?;
+    signal::catch();
+    let open = OpenOptions { access, ..OpenOptions::default() };
+    let nqn = options.nqn.clone();
+    let adjust = |config: &mut meantime_ssd::SsdConfig| {
+        if let Some(serial) = &args.serial {
+            config.serial.clone_from(serial);
+        }
+    };
+    let start = |config, medium| Target::start_on(config, medium, options, listener);
+    let target = make_ssd(uri, &open, adjust, start).map_err(|error| named(uri, &error))?;
+    let target = target.map_err(Failure::new)?;
+    let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(target.handle())));
+    // Kept until the end.
+    let _control = control.transpose().map_err(Failure::new)?;
+    announce(args, uri, target.addr(), &nqn)?;
+    let mut log = Log::new(args.log == SsdLog::Refused);
+    if args.allow && !target.addr().ip().is_loopback() {
+        log.line("the traffic is in the clear, and hosts prove nothing: for trusted networks only");
+    }
+    let handle = target.handle();
+    let mut before = TcpCounters::default();
+    while !signal::stopped() {
+        std::thread::sleep(LOOK_EVERY);
+        before = tell(&mut log, before, handle.tcp_counters());
+        log.look(&handle);
+    }
+    tell(&mut log, before, handle.tcp_counters());
+    log.look_now(&handle);
+    let flushed = handle.flush();
+    let (counters, tcp) = (handle.counters(), handle.tcp_counters());
+    drop(target);
+    report(args, counters)?;
+    if !args.json {
+        print(&format!(
+            "{} connections, {} hosts, {} refused; {} protocol errors\n",
+            tcp.connections, tcp.associations, tcp.connects_refused, tcp.fatal_errors
+        ))?;
+    }
+    if !flushed {
+        return Err(Failure::new(format_args!(
+            "{uri}: the medium failed to write back what was cached"
+        )));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The address that `text` names.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(addr) = text.parse::<SocketAddr>() {
+        return Ok(addr);
+    }
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    let ip = bare.parse::<IpAddr>();
+    ip.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| {
+        format!("{text}: no IP address with or without a port, e.g. 127.0.0.1:4420 or [::1]:4420")
+    })
+}
+
+/// Prints that hosts can connect.
+fn announce(args: &SsdArgs, uri: &str, addr: SocketAddr, nqn: &str) -> Result<(), Failure> {
+    let pid = std::process::id();
+    if args.json {
+        let tcp = addr.to_string();
+        let ready = json!({ "ready": true, "device": uri, "tcp": tcp, "nqn": nqn, "pid": pid });
+        return print(&format!("{ready}\n"));
+    }
+    print(&format!("{uri} is served at {addr} as {nqn} (process {pid})\n"))
+}
+
+/// Logs what the counters say has happened; returns them.
+fn tell(log: &mut Log, before: TcpCounters, now: TcpCounters) -> TcpCounters {
+    for ((name, old), (_, new)) in before.iter().zip(now.iter()) {
+        let what = match name {
+            "associations" => "hosts have connected",
+            "associations_ended" => "hosts have gone",
+            "connects_refused" => "hosts were refused",
+            "fatal_errors" => "connections broke the protocol, and were ended",
+            "keep_alives_expired" => "hosts were given up: their Keep Alive Timer has expired",
+            "too_slow" => "connections were too slow, and were closed",
+            "too_many" => "connections were too many, and were closed",
+            _ => continue,
+        };
+        if new > old {
+            log.line(&format!("{} {what}", new - old));
+        }
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_or_get_one() {
+        for (text, addr) in [
+            ("127.0.0.1", "127.0.0.1:4420"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("::1", "[::1]:4420"),
+            ("[::1]", "[::1]:4420"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(address(text).unwrap().to_string(), addr);
+        }
+        for text in ["", "localhost", "127.0.0.1:", "1.2.3.4:99999", "[::1"] {
+            assert!(address(text).unwrap_err().contains("127.0.0.1:4420"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The target without sockets and without a thread.
+
+use std::io::IoSlice;
+
+use super::TargetOptions;
+use super::engine::Engine;
+use super::output::PIECES;
+use crate::config::SsdConfig;
+use crate::controller::Turn;
+use crate::error::SsdError;
+use crate::medium::Medium;
+
+/// The target as a function of bytes, for fuzzers and tests. Nothing ever takes too long.
+pub struct Wire(Engine);
+
+impl Wire {
+    /// A target of an SSD on `medium`.
+    ///
+    /// # Errors
+    /// If the configuration is invalid or the medium too small.
+    pub fn new(config: SsdConfig, medium: Medium) -> Result<Self, SsdError> {
+        crate::threaded::check_medium(&config, &medium)?;
+        Ok(Self(Engine::new(config, medium, TargetOptions::default())?))
+    }
+
+    /// A new connection; `None` if there are too many.
+    pub fn open(&mut self) -> Option<usize> {
+        self.0.open()
+    }
+
+    /// The host closes the connection.
+    pub fn close(&mut self, connection: usize) {
+        self.0.close(connection);
+    }
+
+    /// The host sends `bytes`. What it gets is added to `answer`. False if the connection has
+    /// ended.
+    pub fn exchange(&mut self, connection: usize, bytes: &[u8], answer: &mut Vec<u8>) -> bool {
+        let mut used = 0;
+        loop {
+            if self.0.is_over(connection) {
+                self.close_all_that_are_over();
+                return false;
+            }
+            let taken = self.0.receive(connection, &bytes[used..]);
+            used += taken;
+            while self.0.turn() == Turn::Worked {}
+            self.send(connection, answer);
+            if taken == 0 || used == bytes.len() {
+                self.close_all_that_are_over();
+                return !self.0.is_over(connection);
+            }
+        }
+    }
+
+    fn send(&mut self, connection: usize, answer: &mut Vec<u8>) {
+        while !self.0.is_over(connection) {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = self.0.gather(connection, &mut pieces);
+            if count == 0 {
+                return;
+            }
+            let before = answer.len();
+            pieces[..count].iter().for_each(|piece| answer.extend_from_slice(piece));
+            let sent = answer.len() - before;
+            self.0.sent(connection, sent);
+        }
+    }
+
+    fn close_all_that_are_over(&mut self) {
+        self.0.dirty.clear();
+        for connection in 0..self.0.conns.len() {
+            if self.0.conns[connection].is_some() && self.0.is_over(connection) {
+                self.0.close(connection);
+            }
+        }
+    }
+
+    /// Whether nothing is left: no connection, association or slot in use.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.0.conns.iter().all(Option::is_none)
+            && self.0.associations.iter().all(Option::is_none)
+            && self.0.backend.is_idle()
+    }
+}
