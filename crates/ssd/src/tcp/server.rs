@@ -30,8 +30,13 @@ use crate::mailbox::{Call, Mailbox};
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Rounds between two looks at the clock and at the sockets that are not busy.
 const ROUNDS: u32 = 32;
-/// Rounds without work after which the thread yields its CPU.
-const YIELD_AFTER: u32 = 128;
+/// Rounds without work after which the thread sleeps if others wait for its CPU. It does not yield:
+/// on Linux 6.18 a thread that yielded again and again was seen not to run for seconds afterwards.
+const CROWDED_ROUNDS: u32 = 2;
+/// If some rounds took so long, another thread had the CPU in between.
+const PREEMPTED_NS: u64 = 1_000_000;
+/// How long it is then assumed that others wait for it.
+const CROWDED_NS: u64 = 20_000_000;
 /// How long a socket stays busy, and the thread awake, without anything coming.
 const AWAKE_NS: u64 = 2_000_000;
 /// Sleeps end this long before their time: what is left is spun.
@@ -82,7 +87,10 @@ pub(super) struct Server {
     accept_ns: Option<u64>,
     tick_ns: u64,
     one_cpu: bool,
+    /// A busy host was on this thread's CPU lately.
     shares_cpu: bool,
+    /// Until when others are assumed to wait for the CPU.
+    preempted_ns: u64,
     /// The last check has found something, which the next round looks at.
     found: bool,
 }
@@ -115,6 +123,7 @@ impl Server {
             accept_ns: None,
             one_cpu,
             shares_cpu: false,
+            preempted_ns: 0,
             found: false,
         })
     }
@@ -122,6 +131,8 @@ impl Server {
     /// Serves until it is told to stop.
     pub(super) fn run(&mut self) {
         let (mut rounds, mut idle, mut awake_ns) = (0_u32, 0_u32, self.engine.now_ns);
+        // Whether there was work since the last check.
+        let mut busy = false;
         loop {
             if self.mailbox.is_waiting() && !self.answer_calls() {
                 return;
@@ -139,21 +150,23 @@ impl Server {
             }
             rounds = rounds.wrapping_add(1);
             idle = if worked { 0 } else { idle + 1 };
-            if rounds.is_multiple_of(ROUNDS) {
+            busy |= worked;
+            let crowded = self.one_cpu || self.shares_cpu || self.preempted_ns > self.engine.now_ns;
+            if rounds.is_multiple_of(ROUNDS) || (crowded && idle >= CROWDED_ROUNDS) {
+                let before_ns = self.engine.now_ns;
                 let now_ns = self.check(Some(Duration::ZERO));
-                if idle < ROUNDS || self.found {
-                    awake_ns = now_ns;
-                } else {
-                    let quiet = now_ns.saturating_sub(awake_ns) >= AWAKE_NS;
-                    if quiet && let Some(sleep) = self.may_sleep(turn) {
-                        self.sleep(sleep);
-                        // Whoever wakes it may have more to say.
-                        (idle, awake_ns) = (0, self.engine.now_ns - AWAKE_NS / 2);
-                    }
+                if now_ns.saturating_sub(before_ns) >= PREEMPTED_NS {
+                    self.preempted_ns = now_ns + CROWDED_NS;
                 }
-            }
-            if idle >= YIELD_AFTER || (idle > 0 && (self.shares_cpu || self.one_cpu)) {
-                std::thread::yield_now();
+                if std::mem::take(&mut busy) || self.found {
+                    awake_ns = now_ns;
+                } else if (crowded || now_ns.saturating_sub(awake_ns) >= AWAKE_NS)
+                    && let Some(sleep) = self.may_sleep(turn)
+                {
+                    self.sleep(sleep);
+                    // Whoever wakes it may have more to say.
+                    (idle, awake_ns) = (0, self.engine.now_ns);
+                }
             }
         }
     }
