@@ -447,12 +447,13 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
                     Some(parse_uuid(parameter.value).map_err(|what| parameter.wrong(&what))?)
             }
             "digest" => {
-                for part in parameter.value.split(',') {
+                // A comma would end the device in a list of them.
+                for part in parameter.value.split('+') {
                     tcp.digests |= match part {
                         "none" => 0,
                         "header" => dgst::HEADER,
                         "data" => dgst::DATA,
-                        _ => return Err(parameter.wrong("header, data, header,data or none")),
+                        _ => return Err(parameter.wrong("header, data, header+data or none")),
                     }
                 }
             }
@@ -596,7 +597,7 @@ mod tests {
             panic!()
         };
         assert_eq!((path.to_str(), nvme), (Some("/run/ssd.sock"), NvmeUri::default()));
-        let text = "nvme+tcp://192.0.2.7/nqn.2014-08.org.example:disk?nsid=3&digest=header,data";
+        let text = "nvme+tcp://192.0.2.7/nqn.2014-08.org.example:disk?nsid=3&digest=header+data";
         let Uri::Tcp { address, tcp } = text.parse().unwrap() else { panic!() };
         assert_eq!((address.authority().as_str(), tcp.nsid, tcp.digests), ("192.0.2.7:4420", 3, 3));
         let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";

@@ -56,7 +56,7 @@ fn verify(channel: &mut NvmeChannel) {
 
 #[test]
 fn every_size_every_way() {
-    for digest in ["", "&digest=header", "&digest=data", "&digest=header,data"] {
+    for digest in ["", "&digest=header", "&digest=data", "&digest=header+data"] {
         for splits in [false, true] {
             let target = Target::start();
             target.shared.splits.store(splits, Ordering::Relaxed);
@@ -187,7 +187,7 @@ fn an_idle_association_is_kept_alive() {
 #[test]
 fn every_cut_of_every_pdu() {
     let target = Target::start();
-    let device = opened(&target, "&kato_ms=100&digest=header,data");
+    let device = opened(&target, "&kato_ms=100&digest=header+data");
     let mut channel = channel(&device, Policy::Poll);
     verify(&mut channel);
     let want = pattern(0x55, 4096);
@@ -240,7 +240,7 @@ fn every_wrong_byte_of_a_header() {
 #[test]
 fn digests_find_every_wrong_byte() {
     let target = Target::start();
-    let device = opened(&target, "&kato_ms=100&digest=header,data");
+    let device = opened(&target, "&kato_ms=100&digest=header+data");
     let mut channel = channel(&device, Policy::Poll);
     let want = pattern(0x77, 4096);
     target.shared.medium.lock().unwrap()[..4096].copy_from_slice(&want);

@@ -33,7 +33,7 @@ fn opened(target: &Target, parameters: &str) -> NvmeDevice {
 
 #[test]
 fn every_size_every_way() {
-    for digest in ["", "&digest=header,data"] {
+    for digest in ["", "&digest=header+data"] {
         let target = started(|_| {});
         let device = opened(&target, digest);
         for policy in ["poll", "interrupt", "adaptive", "auto"] {

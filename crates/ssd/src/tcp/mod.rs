@@ -169,7 +169,7 @@ impl Target {
     /// # Errors
     /// [`TargetError`].
     pub fn start_on(
-        config: SsdConfig,
+        mut config: SsdConfig,
         medium: Medium,
         mut options: TargetOptions,
         listener: TcpListener,
@@ -180,6 +180,14 @@ impl Target {
         let addr = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         options.addr = addr;
+        if config.serial == SsdConfig::default().serial {
+            // Identifiers of namespaces come from it. A host that has two subsystems refuses the
+            // second one's if they are the same; and they must not change from run to run.
+            let hash = options.nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            config.serial = format!("{hash:016X}");
+        }
         let cpu = config.cpu;
         let engine = Engine::new(config, medium, options)?;
         let mailbox = Arc::<Mailbox>::default();
