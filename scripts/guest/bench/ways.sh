@@ -1,8 +1,7 @@
 #!/bin/sh
 # Ways to wait, one after the other, as $rows orders them (by the kernel's command line): a row is
 # CONTROLLER/BYTES/WAY. BYTES is the namespace's block size and that of the reads. Each row is
-# measured for $ms. Reports go to the host whole, with the numbers of interrupts and of reads that
-# the kernel has counted meanwhile.
+# measured for $ms (`measure` in lib.sh).
 #
 # machine: seconds=600 kernel="nvme.poll_queues=1"
 # nvme: null ns=1G/512+1G/4096 medium=null
@@ -13,23 +12,6 @@ modprobe nvme
 until_true 10 disk null 2
 until_true 10 disk slow 1
 null=$(address null) slow=$(address slow)
-
-# measure ROW DEVICE POLICY DISK: DISK is the kernel's, or none.
-measure() {
-    before_interrupts=$(interrupts nvme) before_reads=$(reads "$4")
-    if ! meantime bench --device "$2" --completion "$3" --no-control --rw randread --bs "$bytes" --norandommap \
-        --ramp-time 500ms --runtime "${ms}ms" --time-based --json /tmp/json >/tmp/out 2>&1; then
-        fail "$1"
-        cat /tmp/out
-        return
-    fi
-    say "report $1 $(($(interrupts nvme) - before_interrupts)) $(($(reads "$4") - before_reads))" >/dev/null
-    cat /tmp/json >/dev/ttyS1
-    say "end"
-}
-
-# reads DISK: how many reads the kernel has done on it.
-reads() { [ -z "$1" ] && echo 0 || awk '{ print $1 }' "/sys/block/$1/stat"; }
 
 for row in $(echo "$rows" | tr , ' '); do
     controller=${row%%/*} way=${row##*/}
