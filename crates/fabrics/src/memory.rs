@@ -224,7 +224,8 @@ impl<'a> Ranges<'a> {
         // SAFETY: all zeroes is a valid header, without name and control data.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = self.ranges.as_mut_ptr().cast();
-        header.msg_iovlen = self.count;
+        // Its type is the C library's.
+        header.msg_iovlen = self.count as _;
         header
     }
 
