@@ -9,6 +9,7 @@
 //! R2T for what was not asked; a wrong header digest. A wrong data digest ends the command with
 //! *Transient Transport Error*, which the driver repeats.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,9 +41,6 @@ pub(crate) const OWN_CID: u16 = 0xffff;
 /// The slot of the same, where data is received.
 const OWN_SLOT: u16 = u16::MAX;
 
-/// The most data that is received on a guess of what comes next.
-const GUESS_MAX_BYTES: u32 = 32 << 10;
-
 /// The most calls of one look, so that it ends.
 const RECEIVES_MAX: usize = 16;
 
@@ -68,7 +66,7 @@ pub(crate) struct Rings {
 
 /// Where the parser stands in the stream.
 #[derive(Debug, Clone, Copy)]
-enum Reading {
+pub(crate) enum Reading {
     Header,
     /// Data of a command; `left` bytes of this PDU are still to come.
     Data {
@@ -96,21 +94,23 @@ struct Own {
 }
 
 pub(crate) struct Connection {
-    socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<OwnedFd>,
     qid: u16,
-    agreed: Agreed,
+    pub(crate) agreed: Agreed,
     rings: Option<Rings>,
     sq_head: u16,
     cq_tail: u16,
     phase: bool,
-    commands: Vec<Command>,
-    in_flight: u16,
-    /// The slot of the last command that was started.
-    last: u16,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) in_flight: u16,
+    /// Reads in flight, oldest first.
+    pub(crate) reads: VecDeque<u16>,
+    /// Receiving calls until answers are guessed again.
+    pub(crate) no_guesses: u32,
     own: Own,
     output: Output,
-    input: Input,
-    reading: Reading,
+    pub(crate) input: Input,
+    pub(crate) reading: Reading,
     identified: Arc<Identified>,
     shifts: BlockShifts,
     /// Why it ended.
@@ -135,7 +135,8 @@ impl Connection {
             phase: true,
             commands: Vec::new(),
             in_flight: 0,
-            last: 0,
+            reads: VecDeque::new(),
+            no_guesses: 0,
             own: Own::default(),
             output: Output::new(agreed.dgst),
             input: Input::new(),
@@ -244,7 +245,9 @@ impl Connection {
         (command.direction, command.bytes, command.moved) = (direction, bytes, 0);
         (command.in_capsule, command.bad_digest) = (in_capsule, false);
         self.in_flight += 1;
-        self.last = slot as u16;
+        if direction == Direction::In {
+            self.reads.push_back(slot as u16);
+        }
 
         let sgl = if in_capsule {
             SglDescriptor::in_capsule(bytes)
@@ -329,23 +332,16 @@ impl Connection {
             Reading::Data { slot, left, .. } if slot != OWN_SLOT => {
                 self.receive_data(mapped, slot, left)
             }
-            Reading::Header => match self.guess() {
-                Some(slot) => self.receive_guessed(mapped, slot),
-                None => self.receive_rest(mapped),
-            },
+            Reading::Header => {
+                let guess = self.guess();
+                if guess.is_empty() {
+                    self.receive_rest(mapped)
+                } else {
+                    self.receive_guessed(mapped, &guess)
+                }
+            }
             _ => self.receive_rest(mapped),
         }
-    }
-
-    /// The slot of the only command in flight, if it reads and nothing of it has come.
-    fn guess(&self) -> Option<u16> {
-        if self.in_flight != 1 || self.own.is_busy {
-            return None;
-        }
-        let command = &self.commands[usize::from(self.last)];
-        let fits = command.bytes <= GUESS_MAX_BYTES && command.pieces.len() + 2 <= RANGES_MAX;
-        let reads = command.is_busy && command.direction == Direction::In;
-        (reads && command.moved == 0 && command.bytes > 0 && fits).then_some(self.last)
     }
 
     /// Receives into the buffer, and parses.
@@ -383,67 +379,12 @@ impl Connection {
         Ok(came == wanted)
     }
 
-    /// Receives a header into the buffer, the data of the only command into its place, and what
-    /// follows into the buffer: mostly that is the answer to a read, and nothing is copied twice.
-    fn receive_guessed(&mut self, mapped: &Mapped<'_>, slot: u16) -> io::Result<bool> {
-        let header = 24 + self.header_digest_bytes();
-        let bytes = self.commands[usize::from(slot)].bytes;
-        let mut ranges = Ranges::new(mapped);
-        let (head, tail) = self.input.split(header);
-        ranges.buffer(head);
-        let command = &self.commands[usize::from(slot)];
-        for piece in command.part(0, bytes) {
-            ranges.piece(piece).map_err(|NotMapped| io::Error::other("a buffer is not mapped"))?;
-        }
-        ranges.buffer(tail);
-        let wanted = ranges.bytes();
-        let came = received(ranges.receive(self.socket.as_fd()))?;
-        let Some(came) = came else { return Ok(false) };
-        if came <= header {
-            self.input.came(came);
-            self.parse(mapped);
-            return Ok(false);
-        }
-        let placed = (came - header).min(bytes as usize);
-        let tail = came - header - placed;
-        // Right if it is this command's data, from its beginning.
-        let mut in_place = 0;
-        if PduType::try_from(self.input.head(1)[0]) == Ok(PduType::C2hData) {
-            let mut head = [0; 24 + DIGEST_BYTES];
-            head[..header].copy_from_slice(self.input.head(header));
-            self.take_header(mapped, &head[..header]);
-            if let Reading::Data { slot: begun, left, .. } = self.reading
-                && begun == slot
-            {
-                in_place = placed.min(left as usize);
-            }
-            // What was placed wrongly is moved before the command's data are touched.
-            let command = &self.commands[usize::from(slot)];
-            let mut rest = command.part(in_place as u32, (placed - in_place) as u32);
-            self.input.fill(placed - in_place, tail, |to| load(mapped, &mut rest, to));
-            drop(rest);
-            if in_place > 0 {
-                self.data_came(mapped, in_place as u32);
-            }
-        } else {
-            let head: Vec<u8> = self.input.head(header).to_vec();
-            let command = &self.commands[usize::from(slot)];
-            let mut rest = command.part(0, placed as u32);
-            self.input.fill(header + placed, tail, |to| {
-                to[..header].copy_from_slice(&head);
-                load(mapped, &mut rest, &mut to[header..]);
-            });
-        }
-        self.parse(mapped);
-        Ok(came == wanted)
-    }
-
-    fn header_digest_bytes(&self) -> usize {
+    pub(crate) fn header_digest_bytes(&self) -> usize {
         if self.agreed.dgst & dgst::HEADER != 0 { DIGEST_BYTES } else { 0 }
     }
 
     /// Notes that `bytes` of the current PDU's data have come into their place.
-    fn data_came(&mut self, mapped: &Mapped<'_>, bytes: u32) {
+    pub(crate) fn data_came(&mut self, mapped: &Mapped<'_>, bytes: u32) {
         let Reading::Data { slot, left, crc, flags } = self.reading else { return };
         let mut crc = crc;
         if slot == OWN_SLOT {
@@ -491,7 +432,7 @@ impl Connection {
     }
 
     /// Parses what is in the buffer.
-    fn parse(&mut self, mapped: &Mapped<'_>) {
+    pub(crate) fn parse(&mut self, mapped: &Mapped<'_>) {
         while self.ended.is_none() {
             match self.reading {
                 Reading::Header => {
@@ -559,7 +500,7 @@ impl Connection {
     }
 
     /// Handles a PDU's header, with its digest.
-    fn take_header(&mut self, mapped: &Mapped<'_>, header: &[u8]) {
+    pub(crate) fn take_header(&mut self, mapped: &Mapped<'_>, header: &[u8]) {
         let Ok((common, _)) = CommonHeader::read_from_prefix(header) else { return };
         let Ok(kind) = PduType::try_from(common.kind) else { return };
         let hlen = usize::from(header_bytes(kind));
@@ -713,6 +654,11 @@ impl Connection {
         command.is_busy = false;
         let (cid, bad_digest) = (command.cid, command.bad_digest);
         self.in_flight -= 1;
+        if command.direction == Direction::In
+            && let Some(at) = self.reads.iter().position(|read| *read == slot)
+        {
+            self.reads.remove(at);
+        }
         if self.qid == 0 && command.opcode == admin::IDENTIFY && status.is_success() {
             let mut data = [0; identify::SIZE];
             load(mapped, &mut command.part(0, data.len() as u32), &mut data);
@@ -752,7 +698,7 @@ fn slot(cid: u16) -> usize {
 }
 
 /// Copies pieces to `to`, as far as they are mapped.
-fn load(mapped: &Mapped<'_>, pieces: &mut impl Iterator<Item = Piece>, to: &mut [u8]) {
+pub(crate) fn load(mapped: &Mapped<'_>, pieces: &mut impl Iterator<Item = Piece>, to: &mut [u8]) {
     let mut at = 0;
     for piece in pieces {
         let until = at + piece.len as usize;
@@ -762,7 +708,7 @@ fn load(mapped: &Mapped<'_>, pieces: &mut impl Iterator<Item = Piece>, to: &mut 
 }
 
 /// What a receiving call means: bytes, `None` for nothing yet, or that the target has closed.
-fn received(result: io::Result<usize>) -> io::Result<Option<usize>> {
+pub(crate) fn received(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(0) => Err(io::Error::other("the target closed it")),
         Ok(came) => Ok(Some(came)),

@@ -47,21 +47,25 @@ impl Input {
         self.end += bytes;
     }
 
-    /// Of an empty buffer: room for a header of `bytes`, and room at its end for what follows data
-    /// that is received elsewhere. What lies between is for [`fill`](Self::fill).
-    pub(crate) fn split(&mut self, bytes: usize) -> (&mut [u8], &mut [u8]) {
+    /// Of an empty buffer: room for `count` headers of `bytes` each, and room for what follows the
+    /// data that is received elsewhere.
+    pub(crate) fn split(
+        &mut self,
+        bytes: usize,
+        count: usize,
+    ) -> (impl Iterator<Item = &mut [u8]>, &mut [u8]) {
         (self.start, self.end) = (0, 0);
         let (first, last) = self.buffer.split_at_mut(BUFFER_BYTES / 2);
-        (&mut first[..bytes], last)
+        (first[..bytes * count].chunks_mut(bytes), last)
     }
 
-    /// The `bytes` first in [`split`](Self::split).
-    pub(crate) fn head(&self, bytes: usize) -> &[u8] {
+    /// The first `bytes`, after [`split`](Self::split): its headers.
+    pub(crate) fn heads(&self, bytes: usize) -> &[u8] {
         &self.buffer[..bytes]
     }
 
-    /// After [`split`](Self::split): what has come is `gap` bytes that `load` writes, and the `tail`
-    /// bytes last.
+    /// After [`split`](Self::split): what has come and is to be parsed is `gap` bytes, which `load`
+    /// writes, and the `tail` bytes that follow the data.
     pub(crate) fn fill(&mut self, gap: usize, tail: usize, load: impl FnOnce(&mut [u8])) {
         load(&mut self.buffer[..gap]);
         self.buffer.copy_within(BUFFER_BYTES / 2..BUFFER_BYTES / 2 + tail, gap);

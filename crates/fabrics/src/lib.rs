@@ -29,6 +29,7 @@
 //!   command       a command's data: length, direction, pieces
 //!   output, input bytes to be sent; bytes to be parsed
 //!   connection    one queue: capsules out, data and completions in
+//!   guess         receiving the data of reads without copying it twice
 //!   dial          from an address to a connected queue
 //!   queue         a queue pair and its connection
 //!   registers     properties, controller reset, loss
@@ -50,6 +51,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod guess;
 mod identified;
 mod input;
 mod memory;
