@@ -475,7 +475,10 @@ impl BlockChannel for NvmeChannel {
         if !self.table.timed.is_empty() {
             self.learn_polled();
         }
-        if self.table.active() == before && before > 0 {
+        // A queue that was lost stays so, and its event signalled, until it is registered again.
+        let is_current = self.polled.pair.is_current()
+            && self.interrupt.as_ref().is_none_or(|queue| queue.pair.is_current());
+        if self.table.active() == before && (before > 0 || !is_current) {
             self.tick();
         }
         if self.table.active() != before {

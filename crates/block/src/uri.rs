@@ -457,7 +457,7 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
                     }
                 }
             }
-            "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 3_600_000)?,
+            "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 55_000)?,
             "loss_ms" => tcp.loss_ms = parameter.number(0, 127_000)?,
             _ => return Err(parameter.unknown(TCP_PARAMETERS)),
         }

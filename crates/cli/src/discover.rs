@@ -64,7 +64,11 @@ fn table(all: &[Subsystem]) -> Table {
     table.set_header(["kind", "transport", "device"]);
     for found in all {
         let device = uri(found).unwrap_or_else(|| {
-            let why = if found.needs_secure_channel { "needs TLS" } else { "not by TCP" };
+            let why = match (found.needs_secure_channel, found.trtype) {
+                (true, _) => "needs TLS",
+                (_, 3) => "no valid NQN",
+                _ => "not by TCP",
+            };
             format!("{} ({why})", found.nqn)
         });
         table.add_row([kind(found).to_owned(), transport(found), device]);

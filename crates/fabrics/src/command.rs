@@ -91,6 +91,8 @@ pub(crate) fn admin_data(sqe: &Sqe) -> Result<(Direction, u64), Status> {
         admin::IDENTIFY => (Direction::In, 4096),
         admin::GET_LOG_PAGE => (Direction::In, sqe.numd_dwords().saturating_mul(4)),
         admin::SET_FEATURES => by_length(Direction::Out, feature),
+        // The capabilities of a feature are in the completion.
+        admin::GET_FEATURES if sqe.cdw10.get() >> 8 & 7 == 3 => (Direction::None, 0),
         admin::GET_FEATURES => by_length(Direction::In, feature),
         opcode if opcode & 3 == 0 => (Direction::None, 0),
         _ => return Err(Status::from_code(StatusCode::InvalidCommandOpcode).with_dnr()),

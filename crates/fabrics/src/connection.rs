@@ -25,14 +25,14 @@ use meantime_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DIGEST_BYTES, DataHeader, FatalError, PduType, R2t,
     TermReq, dgst, flags, header_bytes,
 };
-use rustix::event::PollFlags;
-use rustix::net::{Shutdown, shutdown};
+use rustix::event::{PollFlags, epoll};
+use rustix::net::{Shutdown, connect_unspec, shutdown};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::command::{Command, Direction, admin_data, io_data, walk_prps};
 use crate::identified::{BlockShifts, Identified};
 use crate::input::Input;
-use crate::memory::{Mapped, NotMapped, Piece, RANGES_MAX, Ranges};
+use crate::memory::{Mapped, Memory, NotMapped, Piece, RANGES_MAX, Ranges};
 use crate::output::Output;
 
 /// The CID of our own command on this connection: the driver's tags are smaller.
@@ -115,6 +115,11 @@ pub(crate) struct Connection {
     shifts: BlockShifts,
     /// Why it ended.
     ended: Option<String>,
+    /// The process that it belongs to.
+    process: u32,
+    /// An epoll instance that tells of the socket, and whether it tells of room to send.
+    event: Option<Arc<OwnedFd>>,
+    tells_room: bool,
 }
 
 impl Connection {
@@ -144,6 +149,9 @@ impl Connection {
             identified: Arc::clone(identified),
             shifts: BlockShifts::new(Arc::clone(identified)),
             ended: None,
+            process: std::process::id(),
+            event: None,
+            tells_room: false,
         }
     }
 
@@ -168,12 +176,28 @@ impl Connection {
         self.in_flight
     }
 
-    /// Ends the connection. Its descriptor stays, readable, so that waiters notice.
+    /// Ends the connection. Its descriptor stays, and tells of the end, so that waiters notice.
     pub(crate) fn end(&mut self, why: impl Into<String>) {
         if self.ended.is_none() {
             self.ended = Some(why.into());
             self.output.clear();
-            let _ = shutdown(&self.socket, Shutdown::Both);
+            self.abort();
+        }
+    }
+
+    /// Ends the connection with its association: whatever was in flight on it is over.
+    pub(crate) fn end_for_good(&mut self, why: &str) {
+        self.end(why);
+        self.abort();
+        self.in_flight = 0;
+    }
+
+    /// Drops what the kernel has not yet sent. Otherwise it would go on to send it, perhaps when the
+    /// network works again, and a write would be done long after it was given up.
+    fn abort(&self) {
+        // Not for the parent of a process that has forked.
+        if std::process::id() == self.process {
+            let _ = connect_unspec(&self.socket);
         }
     }
 
@@ -190,14 +214,17 @@ impl Connection {
                 rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
             );
         }
-        self.end(format!("{error}: {why}"));
+        // So that it is sent; the end of the association drops what is left.
+        self.ended = Some(format!("{error}: {why}"));
+        self.output.clear();
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Takes the entries up to `tail` from the submission ring and sends them, but those that
     /// `answer` answers.
     pub(crate) fn submit(
         &mut self,
-        mapped: &Mapped<'_>,
+        memory: &Memory,
         tail: u16,
         mut answer: impl FnMut(&Sqe) -> Option<Status>,
     ) {
@@ -207,19 +234,20 @@ impl Connection {
         }
         while self.sq_head != tail {
             let at = rings.sq_iova + u64::from(self.sq_head) * size_of::<Sqe>() as u64;
-            let Ok(sqe) = mapped.sqe(at) else {
+            let Ok(sqe) = memory.mapped().sqe(at) else {
                 return self.end("the submission queue is no longer mapped");
             };
             self.sq_head = (self.sq_head + 1) % rings.entries;
+            // Not under the memory's lock: an answer may connect a queue, which takes it.
             let ended = match answer(&sqe) {
                 Some(status) => Err(status),
-                None => self.start(mapped, sqe),
+                None => self.start(&memory.mapped(), sqe),
             };
             if let Err(status) = ended {
-                self.post(mapped, 0, sqe.cid(), status);
+                self.post(&memory.mapped(), 0, sqe.cid(), status);
             }
         }
-        self.flush(mapped);
+        self.flush(&memory.mapped());
     }
 
     /// Queues the capsule of `sqe`, or returns the status with which it ends.
@@ -256,7 +284,7 @@ impl Connection {
         };
         let mut pdu = CapsuleCmd::new(&sqe.with_sgl(sgl), if in_capsule { bytes } else { 0 });
         let data = command.part(0, if in_capsule { bytes } else { 0 });
-        let queued = self.output.pdu(mapped, pdu.as_mut_bytes(), &[], data);
+        let queued = self.output.pdu(mapped, pdu.as_mut_bytes(), &[], slot as u16, data);
         queued.map_err(|NotMapped| {
             self.end("data of a command is not mapped");
             Status::from_code(StatusCode::DataTransferError)
@@ -271,7 +299,7 @@ impl Connection {
         }
         self.own = Own { is_busy: true, bytes, ..Own::default() };
         let mut pdu = CapsuleCmd::new(&sqe, data.len() as u32);
-        let _ = self.output.pdu(mapped, pdu.as_mut_bytes(), data, std::iter::empty());
+        let _ = self.output.pdu(mapped, pdu.as_mut_bytes(), data, OWN_SLOT, std::iter::empty());
         self.flush(mapped);
     }
 
@@ -296,11 +324,30 @@ impl Connection {
         Some((end, mem::take(&mut self.own.data)))
     }
 
+    /// Has `event`, an epoll instance, tell of the socket.
+    pub(crate) fn set_event(&mut self, event: &Arc<OwnedFd>) {
+        let flags = epoll::EventFlags::IN;
+        // Fails only if memory is short; blocking waits then use the socket itself.
+        if epoll::add(event, &self.socket, epoll::EventData::new_u64(0), flags).is_ok() {
+            self.event = Some(Arc::clone(event));
+        }
+    }
+
     fn flush(&mut self, mapped: &Mapped<'_>) {
-        if !self.output.is_empty()
-            && let Err(error) = self.output.send(mapped, self.socket.as_fd())
+        if self.output.is_empty() {
+            return;
+        }
+        if let Err(error) = self.output.send(mapped, self.socket.as_fd()) {
+            return self.end(error.to_string());
+        }
+        let waits = !self.output.is_empty();
+        if waits != self.tells_room
+            && let Some(event) = &self.event
         {
-            self.end(error.to_string());
+            self.tells_room = waits;
+            let room = if waits { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+            let flags = epoll::EventFlags::IN | room;
+            let _ = epoll::modify(event, &self.socket, epoll::EventData::new_u64(0), flags);
         }
     }
 
@@ -560,10 +607,13 @@ impl Connection {
         }
         let slot = self.busy_slot(cqe.cid.get())?;
         let command = &self.commands[usize::from(slot)];
-        let all_came = command.direction != Direction::In || command.moved == command.bytes;
-        if cqe.status().is_success() && !all_came && command.opcode != admin::GET_LOG_PAGE {
+        let all_moved = command.in_capsule || command.moved == command.bytes;
+        if cqe.status().is_success() && !all_moved {
             let why = format!("a completion after {} of {} bytes", command.moved, command.bytes);
             return Err((FatalError::Sequence, why));
+        }
+        if self.output.has_data_of(slot) {
+            return Err((FatalError::Sequence, "a completion before its data were sent".into()));
         }
         self.finish(mapped, slot, cqe.dw0.get(), cqe.status());
         Ok(())
@@ -639,7 +689,7 @@ impl Connection {
                 data.common.flags |= flags::LAST;
             }
             let pieces = command.part(offset + sent, part);
-            if self.output.pdu(mapped, data.as_mut_bytes(), &[], pieces).is_err() {
+            if self.output.pdu(mapped, data.as_mut_bytes(), &[], slot, pieces).is_err() {
                 self.end("data of a command is no longer mapped");
                 return Ok(());
             }
@@ -659,7 +709,8 @@ impl Connection {
         {
             self.reads.remove(at);
         }
-        if self.qid == 0 && command.opcode == admin::IDENTIFY && status.is_success() {
+        let identifies = self.qid == 0 && command.opcode == admin::IDENTIFY;
+        if identifies && status.is_success() && !bad_digest {
             let mut data = [0; identify::SIZE];
             load(mapped, &mut command.part(0, data.len() as u32), &mut data);
             match command.cns {

@@ -1,9 +1,9 @@
 //! From an address to a connected queue: TCP, ICReq, Connect.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use meantime_process::descriptor::shelter;
@@ -28,15 +28,17 @@ use crate::memory::Memory;
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
 /// How a target is reached, and as whom.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) address: TcpAddress,
+    /// What its name stood for when an admin queue was last connected.
+    pub(crate) resolved: Mutex<Vec<SocketAddr>>,
     pub(crate) host: Host,
     /// Keep Alive Timeout, in ms; 0: none.
     pub(crate) kato_ms: u32,
     /// Digests to ask for.
     pub(crate) dgst: u8,
-    /// For each step.
+    /// For connecting an admin queue, and for each command of our own.
     pub(crate) timeout: Duration,
 }
 
@@ -49,15 +51,28 @@ impl Dialer {
         FabricsError::Ended { address: self.name(), why: why.to_string() }
     }
 
-    /// A TCP connection that does not block.
-    fn tcp(&self) -> Result<Arc<OwnedFd>> {
+    /// The addresses to try: those of a new look-up for an admin queue, if that works.
+    fn addresses(&self, qid: u16) -> Result<Vec<SocketAddr>> {
         let TcpAddress { host, port, .. } = &self.address;
-        let resolved = (host.as_str(), *port)
-            .to_socket_addrs()
-            .map_err(|source| FabricsError::Resolve { host: host.clone(), source })?;
+        let mut known = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        if qid == 0 {
+            match (host.as_str(), *port).to_socket_addrs() {
+                Ok(found) => *known = found.collect(),
+                Err(source) if known.is_empty() => {
+                    return Err(FabricsError::Resolve { host: host.clone(), source });
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(known.clone())
+    }
+
+    /// A TCP connection that does not block.
+    fn tcp(&self, qid: u16, until: Instant) -> Result<Arc<OwnedFd>> {
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-        for address in resolved {
-            match TcpStream::connect_timeout(&address, self.timeout) {
+        for address in self.addresses(qid)? {
+            let left = until.saturating_duration_since(Instant::now());
+            match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
                 Ok(stream) => {
                     let os = |source| FabricsError::Os { what: "cannot set up a socket", source };
                     stream.set_nodelay(true).map_err(os)?;
@@ -87,13 +102,12 @@ impl Dialer {
     }
 
     /// Sends ICReq and checks ICResp (NVMe/TCP 1.0 §3.6.2.2, §3.6.2.3).
-    fn initialize(&self, fd: &OwnedFd, in_capsule_bytes: u32) -> Result<Agreed> {
+    fn initialize(&self, fd: &OwnedFd, in_capsule_bytes: u32, until: Instant) -> Result<Agreed> {
         let mut request = InitializeConnection::default();
         request.common = CommonHeader::new(PduType::IcReq, 128, 0);
         (request.pfv, request.dgst) = (PFV_1_0.into(), self.dgst);
         // An empty socket has room for 128 bytes.
         send(fd, request.as_bytes(), SendFlags::NOSIGNAL).map_err(|errno| self.ended(errno))?;
-        let until = Instant::now() + self.timeout;
         let mut bytes = [0; size_of::<InitializeConnection>()];
         let mut came = 0;
         while came < bytes.len() {
@@ -141,7 +155,7 @@ impl Dialer {
     }
 
     /// Connects queue `qid` with `entries` entries to controller `cntlid`, [`CNTLID_DYNAMIC`] for an
-    /// admin queue. Returns the connection and the controller.
+    /// admin queue, within `time`. Returns the connection and the controller.
     pub(crate) fn connect(
         &self,
         memory: &Memory,
@@ -149,11 +163,13 @@ impl Dialer {
         qid: u16,
         entries: u16,
         cntlid: u16,
+        time: Duration,
     ) -> Result<(Connection, u16)> {
-        let fd = self.tcp()?;
+        let until = Instant::now() + time;
+        let fd = self.tcp(qid, until)?;
         let in_capsule_bytes =
             if qid == 0 { ADMIN_CAPSULE_BYTES as u32 } else { identified.in_capsule_bytes() };
-        let agreed = self.initialize(&fd, in_capsule_bytes)?;
+        let agreed = self.initialize(&fd, in_capsule_bytes, until)?;
         let mut connection = Connection::new(fd, qid, agreed, identified);
         let kato_ms = if qid == 0 { self.kato_ms } else { 0 };
         let sqe = Sqe::connect(0, qid, entries, cattr::DISABLE_SQ_FLOW, kato_ms);
@@ -162,9 +178,10 @@ impl Dialer {
         data.cntlid.set(if qid == 0 { CNTLID_DYNAMIC } else { cntlid });
         set_zero_ended(&mut data.subnqn, &self.address.nqn);
         set_zero_ended(&mut data.hostnqn, &self.host.nqn);
-        let (cqe, _) = self.execute(&mut connection, memory, sqe, data.as_bytes(), 0, "Connect")?;
-        // AUTHREQ, of dword 0.
-        if qid == 0 && cqe.dw0.get() >> 16 & 3 != 0 {
+        let (cqe, _) =
+            self.execute_until(until, &mut connection, memory, sqe, data.as_bytes(), 0, "Connect")?;
+        // ATR and ASCR of AUTHREQ, in dword 0.
+        if qid == 0 && cqe.dw0.get() >> 17 & 3 != 0 {
             return Err(FabricsError::Unsupported {
                 address: self.name(),
                 what: "it asks for authentication (DH-HMAC-CHAP), which is not here yet".into(),
@@ -173,9 +190,24 @@ impl Dialer {
         Ok((connection, cqe.dw0.get() as u16))
     }
 
-    /// Sends a command of our own and waits for its end. Other commands of the connection go on.
+    /// Sends a command of our own that reads `bytes`, and waits for its end. Other commands of the
+    /// connection go on.
     pub(crate) fn execute(
         &self,
+        connection: &mut Connection,
+        memory: &Memory,
+        sqe: Sqe,
+        bytes: u32,
+        what: &'static str,
+    ) -> Result<(Cqe, Vec<u8>)> {
+        let until = Instant::now() + self.timeout;
+        self.execute_until(until, connection, memory, sqe, &[], bytes, what)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a command, its data, where and until when")]
+    fn execute_until(
+        &self,
+        until: Instant,
         connection: &mut Connection,
         memory: &Memory,
         sqe: Sqe,
@@ -183,7 +215,6 @@ impl Dialer {
         bytes: u32,
         what: &'static str,
     ) -> Result<(Cqe, Vec<u8>)> {
-        let until = Instant::now() + self.timeout;
         // A Keep Alive may be under way.
         while connection.is_own_busy() {
             self.step(connection, memory, until, what)?;

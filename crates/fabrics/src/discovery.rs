@@ -1,6 +1,6 @@
 //! The discovery service: which subsystems a target has (NVMe-oF 1.1 §5).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use meantime_spec::bytes::text;
@@ -54,6 +54,7 @@ pub fn discover(address: &TcpAddress, options: &TcpOptions) -> Result<Vec<Subsys
     let address = TcpAddress { nqn: DISCOVERY_NQN.to_owned(), ..address.clone() };
     let dialer = Dialer {
         address,
+        resolved: Mutex::default(),
         host: options.host.clone(),
         kato_ms: 0,
         dgst: options.digests & 3,
@@ -61,7 +62,7 @@ pub fn discover(address: &TcpAddress, options: &TcpOptions) -> Result<Vec<Subsys
     };
     let (memory, identified) = (Memory::default(), Arc::default());
     let (mut connection, _) =
-        dialer.connect(&memory, &identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC)?;
+        dialer.connect(&memory, &identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC, dialer.timeout)?;
     let mut session = Session { dialer: &dialer, memory: &memory, connection: &mut connection };
     session.enable()?;
     session.records()
@@ -76,7 +77,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn execute(&mut self, sqe: Sqe, bytes: u32, what: &'static str) -> Result<(u64, Vec<u8>)> {
         let Self { dialer, memory, connection } = self;
-        let (cqe, data) = dialer.execute(connection, memory, sqe, &[], bytes, what)?;
+        let (cqe, data) = dialer.execute(connection, memory, sqe, bytes, what)?;
         Ok((u64::from(cqe.dw0.get()), data))
     }
 

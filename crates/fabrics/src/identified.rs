@@ -1,13 +1,13 @@
-//! What Identify has told of the controller and its identified.
+//! What Identify has told of the controller and its namespaces.
 //!
 //! A command says how many blocks it moves, a capsule how many bytes. A PCIe controller knows its
 //! formats; here they are taken from the Identify data that pass by.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meantime_spec::identify::{IdentifyController, IdentifyNamespace};
+use meantime_spec::identify::{IdentifyController, IdentifyNamespace, ctratt};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
@@ -20,6 +20,8 @@ pub(crate) struct Identified {
     version: AtomicU32,
     /// The most data in a capsule of an I/O queue, in bytes.
     in_capsule_bytes: AtomicU32,
+    /// Whether any command restarts the Keep Alive Timer.
+    is_traffic_based: AtomicBool,
 }
 
 impl Identified {
@@ -28,7 +30,14 @@ impl Identified {
         if let Ok(controller) = IdentifyController::ref_from_bytes(data) {
             let bytes = controller.fabrics.in_capsule_bytes();
             self.in_capsule_bytes.store(bytes, Ordering::Relaxed);
+            let traffic = controller.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
+            self.is_traffic_based.store(traffic, Ordering::Relaxed);
         }
+    }
+
+    /// Whether any command restarts the Keep Alive Timer.
+    pub(crate) fn is_traffic_based(&self) -> bool {
+        self.is_traffic_based.load(Ordering::Relaxed)
     }
 
     /// The most data in a capsule of an I/O queue, in bytes.

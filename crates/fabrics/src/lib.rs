@@ -1,7 +1,7 @@
 //! NVMe over TCP: controllers of other machines.
 //!
 //! # What it is for
-//! [`TcpTransport`] is a [`Transport`](meantime_hw::Transport) to a namespace of any NVMe/TCP target
+//! [`TcpTransport`] is a [`Transport`](meantime_hw::Transport) to a controller of any NVMe/TCP target
 //! (Linux's, SPDK's, storage arrays, `meantime ssd --tcp`), without kernel modules or root. The
 //! driver above is the one for PCIe, with its retries and its ladder. [`discover`] asks a target for
 //! its subsystems.
@@ -11,15 +11,15 @@
 //! driver's, and are reached only by the addresses that its commands name (`memory`).
 //!
 //! # What it promises
-//! - Nothing blocks a thread that polls: sockets are read and written without waiting, and whoever
-//!   waits for a queue receives for it.
+//! - A thread that polls does not wait for a socket, and whoever waits for a queue receives for it.
+//!   (Eight times in the time that an I/O command has, the driver asks whether the controller is
+//!   well: a round trip, unless another thread asked in the last second.)
 //! - The data of a read goes from the socket to its buffer, copied once, by the kernel.
-//! - Nothing is allocated for a command.
+//! - Nothing is allocated for a command, once as many were in flight before.
 //! - The target is not trusted: what it may not do ends the connection (`connection`).
 //! - A buffer is written only while its command is in flight, inside a call of this process. So the
 //!   buffers of a connection that has ended are free.
-//! - After a loss no command is repeated before the target has surely given up the old ones
-//!   (`registers`).
+//! - After a loss no command is repeated before the target's controller has ended (`registers`).
 //!
 //! # Parts, in reading order
 //! ```text

@@ -9,13 +9,16 @@ use zerocopy::IntoBytes;
 
 use crate::memory::{Mapped, NotMapped, Piece, Ranges};
 
+/// Headers that were sent are kept up to this length.
+const SENT_MAX_BYTES: usize = 64 << 10;
+
 /// A part of what waits.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     /// Bytes of `bytes`, by position.
     Own { at: usize, len: usize },
-    /// The driver's memory.
-    Piece(Piece),
+    /// The driver's memory, of the command in a slot.
+    Piece { piece: Piece, slot: u16 },
 }
 
 /// PDUs that wait to be sent: headers, and the driver's data by reference.
@@ -50,12 +53,19 @@ impl Output {
         }
     }
 
-    /// Adds a PDU: `header`, which begins with its common header, without digests, and data.
+    /// Whether data of the command in `slot` wait.
+    pub(crate) fn has_data_of(&self, slot: u16) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Piece { slot: of, .. } if *of == slot))
+    }
+
+    /// Adds a PDU: `header`, which begins with its common header, without digests; bytes of our
+    /// own; and data of the command in `slot`.
     pub(crate) fn pdu(
         &mut self,
         mapped: &Mapped<'_>,
         header: &mut [u8],
         own: &[u8],
+        slot: u16,
         pieces: impl Iterator<Item = Piece>,
     ) -> Result<(), NotMapped> {
         let dgst = self.dgst;
@@ -84,7 +94,7 @@ impl Output {
             if digests {
                 crc = mapped.crc(crc, piece)?;
             }
-            self.parts.push_back(Part::Piece(piece));
+            self.parts.push_back(Part::Piece { piece, slot });
         }
         if digests {
             self.own(&crc.to_le_bytes());
@@ -102,7 +112,7 @@ impl Output {
                 }
                 match *part {
                     Part::Own { at, len } => ranges.bytes_to_send(&self.bytes[at..at + len]),
-                    Part::Piece(piece) => ranges.piece(piece).map_err(|NotMapped| {
+                    Part::Piece { piece, .. } => ranges.piece(piece).map_err(|NotMapped| {
                         io::Error::other("data of a command is no longer mapped")
                     })?,
                 }
@@ -115,6 +125,7 @@ impl Output {
                 Err(error) => return Err(error),
             };
             self.remove(sent);
+            self.shrink();
             if sent < wanted {
                 return Ok(());
             }
@@ -123,12 +134,28 @@ impl Output {
         Ok(())
     }
 
+    /// Drops headers that were sent, if something always waits.
+    fn shrink(&mut self) {
+        let first = self.parts.iter().find_map(|part| match part {
+            Part::Own { at, .. } => Some(*at),
+            Part::Piece { .. } => None,
+        });
+        if let Some(first) = first.filter(|first| *first >= SENT_MAX_BYTES) {
+            self.bytes.drain(..first);
+            for part in &mut self.parts {
+                if let Part::Own { at, .. } = part {
+                    *at -= first;
+                }
+            }
+        }
+    }
+
     fn remove(&mut self, mut sent: usize) {
         while sent > 0 {
             let Some(part) = self.parts.front_mut() else { return };
             let len = match part {
                 Part::Own { len, .. } => *len,
-                Part::Piece(piece) => piece.len as usize,
+                Part::Piece { piece, .. } => piece.len as usize,
             };
             if sent >= len {
                 sent -= len;
@@ -137,7 +164,7 @@ impl Output {
             }
             match part {
                 Part::Own { at, len } => (*at, *len) = (*at + sent, *len - sent),
-                Part::Piece(piece) => {
+                Part::Piece { piece, .. } => {
                     (piece.iova, piece.len) = (piece.iova + sent as u64, piece.len - sent as u32);
                 }
             }

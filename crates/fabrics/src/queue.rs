@@ -1,6 +1,5 @@
 //! A queue pair of the driver, and its connection, if it has one at present.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +7,6 @@ use std::time::{Duration, Instant};
 use meantime_hw::{EventFd, Progress, WriteDoorbell};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::Status;
-use rustix::event::epoll;
 
 use crate::connection::Connection;
 use crate::dial::wait_for;
@@ -61,14 +59,14 @@ impl Queue {
     /// Ends the connection on purpose.
     pub(crate) fn end(&self, why: &str) {
         if let Some(connection) = self.lock().as_mut() {
-            connection.end(why);
+            connection.end_for_good(why);
         }
     }
 
     /// The driver has rung the submission queue's doorbell. `answer` may answer entries itself.
     pub(crate) fn ring(&self, tail: u16, answer: impl FnMut(&Sqe) -> Option<Status>) {
         self.with(|connection| {
-            connection.submit(&self.shared.memory.mapped(), tail, answer);
+            connection.submit(&self.shared.memory, tail, answer);
         });
     }
 }
@@ -109,11 +107,4 @@ pub(crate) struct HeadDoorbell;
 
 impl WriteDoorbell for HeadDoorbell {
     fn write(&self, _: u32) {}
-}
-
-/// Makes `event`, an epoll instance, readable when `socket` is.
-pub(crate) fn watch(event: &OwnedFd, socket: &OwnedFd) {
-    let data = epoll::EventData::new_u64(0);
-    // Fails only if memory is short; blocking waits then use the socket itself.
-    let _ = epoll::add(event, socket, data, epoll::EventFlags::IN);
 }

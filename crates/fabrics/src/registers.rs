@@ -7,17 +7,25 @@
 //! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
 //!
 //! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the target,
-//!   and CSTS.RDY = 0 read there says that it has given up all commands.
-//! - *Loss.* It does not. Nobody knows whether the target still executes commands, and a write that
-//!   is repeated could be overtaken by its first copy. So no association is made before the target's
-//!   Keep Alive Timer has expired for the old one, which ends it there (1.4 §7.12). The driver
-//!   finds CC.EN clear and AQA empty, as after a loss of power: a volatile write cache may be lost.
+//!   and CSTS.RDY = 0 read there says that the controller takes no more commands.
+//! - *Loss.* It does not. Nobody knows whether the target still takes commands, and a write that is
+//!   repeated could be overtaken by its first copy. So what the kernel has not yet sent is dropped,
+//!   and no association is made before the target's Keep Alive Timer has expired for the old one,
+//!   which ends it there (1.4 §7.12). The timer may expire after twice its value, if any command
+//!   restarts it (CTRATT.TBKAS). The driver finds CC.EN clear and AQA empty, as after a loss of
+//!   power: a volatile write cache may be lost.
+//!
+//! Neither recalls what the target has already handed to its own disks: Linux's confirms a reset
+//! while those still work (the Cross-Controller Reset of NVMe 2.1 is about that). A write is
+//! repeated with the same data, and a later one of the same blocks waits for it; the first copy
+//! would have to take longer than both.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use meantime_spec::fabrics::CNTLID_DYNAMIC;
 use meantime_spec::features::fid;
-use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS};
+use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS, shst};
 use meantime_spec::sqe::Sqe;
 
 use crate::connection::{Connection, Rings};
@@ -34,6 +42,15 @@ const RESET_TIME: Duration = Duration::from_secs(10);
 
 /// Added to the Keep Alive Timeout: the target may count in steps.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(200);
+
+/// The longest time that a lost association may have to be waited out: CAP.TO ends at 127 s.
+const EXPIRY_MAX: Duration = Duration::from_secs(120);
+
+/// The time to connect in, beside that.
+const CONNECT_TIME: Duration = Duration::from_secs(4);
+
+/// CSTS is asked for again after this time, while all is well.
+const STATUS_AGE: Duration = Duration::from_secs(1);
 
 /// What there is of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +79,10 @@ pub(crate) struct Registers {
     pub(crate) kato: Duration,
     /// Before this, a former association may still exist.
     not_before: Option<Instant>,
+    /// When CSTS was last read as ready and well.
+    well_at: Option<Instant>,
+    /// The association was lost, or an I/O queue's connection was: the driver is to be told.
+    pub(crate) is_to_report: bool,
     try_at: Instant,
     pause: Duration,
 }
@@ -74,6 +95,8 @@ pub(crate) trait Queues {
     fn with_admin<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T>;
     /// Ends every connection.
     fn end_all(&self, why: &str);
+    /// Wakes the thread that reports losses.
+    fn alarm(&self);
     /// Whether a connection has ended by itself.
     fn is_broken(&self) -> bool;
     /// Notes that none has.
@@ -91,9 +114,8 @@ pub(crate) struct Parts<'a, Q> {
 impl<Q: Queues> Parts<'_, Q> {
     /// A command of our own on the admin queue.
     fn execute(&self, sqe: Sqe, what: &'static str) -> Result<u64> {
-        let executed = self
-            .queues
-            .with_admin(|admin| self.dialer.execute(admin, self.memory, sqe, &[], 0, what));
+        let executed =
+            self.queues.with_admin(|admin| self.dialer.execute(admin, self.memory, sqe, 0, what));
         let ended = || FabricsError::Ended {
             address: self.dialer.address.authority(),
             why: "it is closed".into(),
@@ -114,13 +136,8 @@ impl<Q: Queues> Parts<'_, Q> {
     /// Timeout.
     fn dial(&self) -> Result<(u16, Duration)> {
         let Self { dialer, memory, identified, queues } = self;
-        let (connection, cntlid) = dialer.connect(
-            memory,
-            identified,
-            0,
-            ADMIN_ENTRIES,
-            meantime_spec::fabrics::CNTLID_DYNAMIC,
-        )?;
+        let (connection, cntlid) =
+            dialer.connect(memory, identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC, dialer.timeout)?;
         queues.set_admin(connection);
         queues.mend();
         // The target may have rounded it up.
@@ -138,6 +155,19 @@ impl Registers {
         let cap = Cap(parts.get(CAP, 8)?);
         let vs = parts.get(VS, 4)? as u32;
         let cc = parts.get(CC, 4)? as u32;
+        // As if any command restarted the timer: that is not yet known.
+        let expiry = kato * 2 + EXPIRY_MARGIN;
+        if expiry > EXPIRY_MAX {
+            return Err(FabricsError::Unsupported {
+                address: parts.dialer.address.authority(),
+                what: format!(
+                    "its Keep Alive Timeout is {} s, and a lost connection would have to wait that \
+                     long: give a smaller kato_ms, or change it there",
+                    kato.as_secs()
+                ),
+            });
+        }
+        let loss = loss.max(expiry + CONNECT_TIME);
         // Rings are ours, and so are doorbells: packed, any size of page, no other arbitration.
         let to = (loss.as_millis() / 500).clamp(2, 255) as u8;
         let cap = cap.with_dstrd(0).with_ams(0).with_cqr(true).with_to(to.max(cap.to()));
@@ -153,6 +183,8 @@ impl Registers {
             cntlid,
             kato,
             not_before: None,
+            well_at: None,
+            is_to_report: false,
             try_at: Instant::now(),
             pause: PAUSES[0],
         })
@@ -167,6 +199,8 @@ impl Registers {
     pub(crate) fn lose(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
         tracing::warn!(device = %parts.dialer.address, why, "the connection is lost");
         self.leave(parts, why);
+        self.is_to_report |= self.is_enabled();
+        parts.queues.alarm();
         (self.cc, self.aqa) = (0, 0);
         self.phase = Phase::Closed;
     }
@@ -174,7 +208,8 @@ impl Registers {
     /// Ends the connections, with nobody knowing what the target still does.
     fn leave(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
         parts.queues.end_all(why);
-        self.not_before = Some(Instant::now() + self.kato + EXPIRY_MARGIN);
+        self.not_before = Some(Instant::now() + expiry(self.kato, parts));
+        self.well_at = None;
     }
 
     /// Loses the association if the admin queue's connection has ended.
@@ -208,13 +243,25 @@ impl Registers {
         if self.phase == Phase::Wanted {
             self.connect(parts);
         }
-        if self.phase != Phase::Connected {
-            return 0;
+        match self.phase {
+            Phase::Connected => {}
+            // What was to be shut down is gone.
+            Phase::Closed if Cc(self.cc).shn() != 0 => return Csts(0).with_shst(shst::COMPLETE).0,
+            _ => return 0,
+        }
+        let is_broken = parts.queues.is_broken();
+        // Not a round trip for each look of a thread that polls.
+        if self.well_at.is_some_and(|at| at.elapsed() < STATUS_AGE) {
+            return Csts(0).with_rdy(true).with_cfs(is_broken).0;
         }
         match parts.get(CSTS, 4) {
-            // An I/O queue without its connection: only a reset helps.
-            Ok(csts) if parts.queues.is_broken() => Csts(csts as u32).with_cfs(true).0,
-            Ok(csts) => csts as u32,
+            Ok(csts) => {
+                let csts = Csts(csts as u32);
+                let is_well = csts.0 == Csts(0).with_rdy(true).0 && self.is_enabled();
+                self.well_at = is_well.then(Instant::now);
+                // An I/O queue without its connection: only a reset helps.
+                csts.with_cfs(csts.cfs() || is_broken).0
+            }
             Err(error) => {
                 self.lose(parts, &error.to_string());
                 0
@@ -233,8 +280,15 @@ impl Registers {
                 (self.cntlid, self.kato) = (cntlid, kato);
                 (self.not_before, self.pause) = (None, PAUSES[0]);
                 self.phase = Phase::Connected;
-                self.enable(parts);
-                tracing::info!(device = %parts.dialer.address, "connected again");
+                match self.enable(parts) {
+                    Ok(()) => tracing::info!(device = %parts.dialer.address, "connected again"),
+                    Err(error) => {
+                        // The driver waits for CSTS.RDY: it is tried again.
+                        self.leave(parts, &error.to_string());
+                        self.phase = Phase::Wanted;
+                    }
+                }
+                parts.queues.alarm();
             }
             Err(error) => {
                 tracing::warn!(device = %parts.dialer.address, %error, "cannot connect again");
@@ -246,7 +300,7 @@ impl Registers {
     }
 
     /// Gives the admin queue its rings, and sets CC.EN at the target.
-    fn enable(&mut self, parts: &Parts<'_, impl Queues>) {
+    fn enable(&mut self, parts: &Parts<'_, impl Queues>) -> Result<()> {
         let aqa = Aqa(self.aqa);
         let rings = Rings {
             sq_iova: self.asq,
@@ -255,9 +309,7 @@ impl Registers {
             cq_entries: aqa.acqs() as u16,
         };
         parts.queues.with_admin(|admin| admin.set_rings(rings));
-        if let Err(error) = parts.set(CC, 4, self.cc.into()) {
-            self.lose(parts, &error.to_string());
-        }
+        parts.set(CC, 4, self.cc.into())
     }
 
     pub(crate) fn write(&mut self, parts: &Parts<'_, impl Queues>, offset: u32, value: u64) {
@@ -274,13 +326,21 @@ impl Registers {
     fn write_cc(&mut self, parts: &Parts<'_, impl Queues>, value: u32) {
         let (before, after) = (Cc(self.cc), Cc(value));
         self.cc = value;
+        self.well_at = None;
+        if after.en() && !before.en() {
+            self.is_to_report = false;
+        }
         match (self.phase, before.en(), after.en()) {
             (Phase::Closed, _, true) => {
                 (self.phase, self.try_at) = (Phase::Wanted, Instant::now());
                 self.connect(parts);
             }
             (Phase::Wanted, _, false) => self.phase = Phase::Closed,
-            (Phase::Connected, false, true) => self.enable(parts),
+            (Phase::Connected, false, true) => {
+                if let Err(error) = self.enable(parts) {
+                    self.lose(parts, &error.to_string());
+                }
+            }
             (Phase::Connected, true, false) => self.disable(parts),
             // A shutdown notification, for example.
             (Phase::Connected, _, _) => {
@@ -317,4 +377,11 @@ impl Registers {
         parts.queues.end_all("the device was released");
         self.phase = Phase::Released;
     }
+}
+
+/// The time after which an association that was lost is surely over at the target: if any command
+/// restarts its timer, it may expire after one to two times its value.
+fn expiry(kato: Duration, parts: &Parts<'_, impl Queues>) -> Duration {
+    let times = if parts.identified.is_traffic_based() { 2 } else { 1 };
+    kato * times + EXPIRY_MARGIN
 }

@@ -30,9 +30,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::address::{Host, TcpAddress};
 use crate::connection::{Connection, Rings};
 use crate::dial::Dialer;
-use crate::error::Result;
+use crate::error::{FabricsError, Result};
 use crate::identified::Identified;
-use crate::queue::{HeadDoorbell, Queue, Shared, TailDoorbell, watch};
+use crate::queue::{HeadDoorbell, Queue, Shared, TailDoorbell};
 use crate::registers::{Parts, Phase, Queues, Registers};
 
 /// The settings of a connection.
@@ -76,6 +76,8 @@ struct Inner {
     handler: Mutex<Option<EventHandler>>,
     claim: Claim,
     clock: Clock,
+    /// How long to connect again after a loss, in ns.
+    patience_ns: u64,
     is_stopping: std::sync::atomic::AtomicBool,
 }
 
@@ -99,12 +101,13 @@ impl TcpTransport {
     pub fn connect(address: TcpAddress, options: &TcpOptions) -> Result<Self> {
         let dialer = Dialer {
             address,
+            resolved: Mutex::default(),
             host: options.host.clone(),
             kato_ms: options.kato_ms.max(KATO_MIN_MS),
             dgst: options.digests & 3,
             timeout: Duration::from_nanos(options.timeout_ns),
         };
-        let os = |source| crate::FabricsError::Os { what: "cannot make an eventfd", source };
+        let os = |source| FabricsError::Os { what: "cannot make an eventfd", source };
         let alarm = EventFd::new().map_err(|error| os(std::io::Error::other(error)))?;
         let shared =
             Arc::new(Shared { memory: Default::default(), is_broken: false.into(), alarm });
@@ -131,11 +134,12 @@ impl TcpTransport {
             handler: Mutex::new(None),
             claim: Claim::new(),
             clock: Clock::real(),
+            patience_ns: u64::from(options.loss_ms) * 1_000_000,
             is_stopping: false.into(),
         });
         let kept = Arc::clone(&inner);
         let keeper = meantime_process::thread::spawn("meantime-kato", move || kept.keep_alive())
-            .map_err(|source| crate::FabricsError::Os { what: "cannot start a thread", source })?;
+            .map_err(|source| FabricsError::Os { what: "cannot start a thread", source })?;
         Ok(Self { inner, keeper: Some(keeper) })
     }
 }
@@ -172,6 +176,10 @@ impl Queues for AllQueues<'_> {
         self.queues.iter().for_each(|queue| queue.end(why));
     }
 
+    fn alarm(&self) {
+        self.shared.alarm.signal();
+    }
+
     fn is_broken(&self) -> bool {
         self.shared.is_broken.load(Ordering::Acquire)
     }
@@ -196,46 +204,53 @@ impl Inner {
         act(&mut lock(&self.registers), &parts)
     }
 
-    /// Keeps the association alive, and notices when it is lost, until the transport is dropped.
+    /// Keeps the association alive, and reports when it is lost, until the transport is dropped.
     fn keep_alive(&self) {
-        let mut last = Instant::now();
+        // When Keep Alive was last sent.
+        let mut sent = Instant::now();
+        let mut was_connected = true;
         loop {
-            let (period, is_connected) = self.with_registers(|registers, _| {
-                (registers.kato / 2, registers.phase == Phase::Connected)
+            let (kato, is_connected) = self.with_registers(|registers, _| {
+                (registers.kato, registers.phase == Phase::Connected)
             });
-            self.wait_for_keeper(
-                is_connected,
-                (last + period).saturating_duration_since(Instant::now()),
-            );
+            let waits = self.queues[0].lock().as_ref().is_some_and(Connection::is_own_busy);
+            let due = sent + if waits { kato } else { kato / 2 };
+            self.wait_for_keeper(is_connected, due.saturating_duration_since(Instant::now()));
+            self.shared.alarm.take();
             if self.is_stopping.load(Ordering::Acquire) {
                 return;
             }
-            self.shared.alarm.take();
-            if !is_connected {
-                last = Instant::now();
-                continue;
+            if !is_connected || !was_connected {
+                // Of a new association.
+                sent = Instant::now();
             }
-            let is_due = last.elapsed() >= period;
-            if is_due {
-                last = Instant::now();
+            was_connected = is_connected;
+            if is_connected && self.send_keep_alive(sent, kato) {
+                sent = Instant::now();
             }
-            self.queues[0].with(|admin| {
-                let mapped = self.shared.memory.mapped();
-                admin.progress(&mapped);
-                if !is_due {
-                    return;
-                }
-                if admin.is_own_busy() {
-                    admin.end("it did not answer Keep Alive in time");
-                } else {
-                    admin.start_own(&mapped, Sqe::keep_alive(0), &[], 0);
-                }
-            });
-            if self.shared.is_broken.swap(false, Ordering::AcqRel) {
-                self.report_loss();
-                last = Instant::now();
-            }
+            self.report_losses();
         }
+    }
+
+    /// Sends Keep Alive if half of the time-out is over since the last one. Whether it did.
+    fn send_keep_alive(&self, sent: Instant, kato: Duration) -> bool {
+        let sent = self.queues[0].with(|admin| {
+            let mapped = self.shared.memory.mapped();
+            admin.progress(&mapped);
+            let passed = sent.elapsed();
+            if admin.ended().is_some() || passed < kato / 2 {
+                return false;
+            }
+            if !admin.is_own_busy() {
+                admin.start_own(&mapped, Sqe::keep_alive(0), &[], 0);
+                return true;
+            }
+            if passed >= kato {
+                admin.end("it did not answer Keep Alive in time");
+            }
+            false
+        });
+        sent == Some(true)
     }
 
     /// Waits for the alarm, for `time`, or for the admin queue.
@@ -252,24 +267,30 @@ impl Inner {
         let _ = poll(&mut fds, Some(&timeout));
     }
 
-    /// A connection has ended by itself: the driver resets the controller.
-    fn report_loss(&self) {
-        // Seen by the reset: read by `csts`.
-        self.shared.is_broken.store(true, Ordering::Release);
-        let enabled = self.with_registers(|registers, parts| {
-            let was_enabled = registers.is_enabled();
+    /// If a connection has ended by itself, has the driver reset the controller.
+    fn report_losses(&self) {
+        let is_to_report = self.with_registers(|registers, parts| {
             registers.look(parts);
-            was_enabled
+            let is_broken = registers.phase == Phase::Connected
+                && registers.is_enabled()
+                && parts.queues.is_broken();
+            std::mem::take(&mut registers.is_to_report) || is_broken
         });
         // The handler resets, which needs the registers; and it may drop the last controller.
         let handler = lock(&self.handler);
-        if let (true, Some(handler)) = (enabled, &*handler) {
+        if let (true, Some(handler)) = (is_to_report, &*handler) {
             handler(DeviceEvent::Lost);
         }
     }
 
-    /// Answers an admin command that concerns queues; `None`: it is the target's.
-    fn answer(&self, registers: &mut Registers, sqe: &Sqe) -> Option<Status> {
+    /// Answers an admin command that concerns queues; `None`: it is the target's. `lost` says why
+    /// the association is to be given up, if so.
+    fn answer(
+        &self,
+        registers: &Registers,
+        sqe: &Sqe,
+        lost: &mut Option<String>,
+    ) -> Option<Status> {
         let done = Status::from_code(StatusCode::SuccessfulCompletion);
         let wrong = |code| Status::from_code(code).with_dnr();
         let qid = sqe.qid();
@@ -282,7 +303,19 @@ impl Inner {
                 done
             }
             admin::CREATE_IO_SQ if known => {
-                self.connect_queue(registers, qid, sqe.prp1.get(), entries(sqe))
+                let connected = self.connect_queue(registers, qid, sqe.prp1.get(), entries(sqe));
+                match connected {
+                    Ok(()) => done,
+                    Err(error) => {
+                        tracing::warn!(device = %self.dialer.address, qid, %error, "no connection");
+                        // A target that refuses works. With one that cannot be reached, all is
+                        // tried again.
+                        if !matches!(error, FabricsError::Refused { .. }) {
+                            *lost = Some(error.to_string());
+                        }
+                        Status::from_code(StatusCode::InternalError)
+                    }
+                }
             }
             admin::DELETE_IO_SQ if known => {
                 let queue = &self.queues[usize::from(qid)];
@@ -306,30 +339,27 @@ impl Inner {
 
     fn connect_queue(
         &self,
-        registers: &mut Registers,
+        registers: &Registers,
         qid: u16,
         sq_iova: u64,
         entries: u16,
-    ) -> Status {
+    ) -> Result<()> {
         let cq = lock(&self.cqs)[usize::from(qid)];
         let (memory, identified) = (&self.shared.memory, &self.identified);
-        match self.dialer.connect(memory, identified, qid, entries, registers.cntlid) {
-            Ok((mut connection, _)) => {
-                let cq_entries = cq.entries;
-                connection.set_rings(Rings { sq_iova, cq_iova: cq.iova, entries, cq_entries });
-                let vectors = lock(&self.vectors);
-                let event = cq.vector.and_then(|vector| vectors.get(usize::from(vector)));
-                if let Some(Some(event)) = event {
-                    watch(event, connection.socket());
-                }
-                self.queues[usize::from(qid)].set(Some(connection));
-                Status::from_code(StatusCode::SuccessfulCompletion)
-            }
-            Err(error) => {
-                tracing::warn!(device = %self.dialer.address, qid, %error, "no connection");
-                Status::from_code(StatusCode::InternalError)
-            }
+        // No Keep Alive is sent meanwhile.
+        let time = self.dialer.timeout.min(registers.kato / 3);
+        let cntlid = registers.cntlid;
+        let (mut connection, _) =
+            self.dialer.connect(memory, identified, qid, entries, cntlid, time)?;
+        let cq_entries = cq.entries;
+        connection.set_rings(Rings { sq_iova, cq_iova: cq.iova, entries, cq_entries });
+        let vectors = lock(&self.vectors);
+        let event = cq.vector.and_then(|vector| vectors.get(usize::from(vector)));
+        if let Some(Some(event)) = event {
+            connection.set_event(event);
         }
+        self.queues[usize::from(qid)].set(Some(connection));
+        Ok(())
     }
 }
 
@@ -345,8 +375,13 @@ impl WriteDoorbell for AdminDoorbell {
     fn write(&self, tail: u32) {
         let inner = &self.0;
         // The registers' lock first, as everywhere.
-        inner.with_registers(|registers, _| {
-            inner.queues[0].ring(tail as u16, |sqe| inner.answer(registers, sqe));
+        inner.with_registers(|registers, parts| {
+            let mut lost = None;
+            inner.queues[0].ring(tail as u16, |sqe| inner.answer(registers, sqe, &mut lost));
+            // Only now: it ends the admin queue's connection, too.
+            if let Some(why) = lost {
+                registers.lose(parts, &why);
+            }
         });
     }
 }
@@ -441,11 +476,13 @@ unsafe impl Transport for TcpTransport {
         self.inner.clock.clone()
     }
 
+    fn patience_ns(&self) -> u64 {
+        self.inner.patience_ns
+    }
+
     fn on_event(&self, handler: EventHandler) {
         *lock(&self.inner.handler) = Some(handler);
-        if self.inner.shared.is_broken.load(Ordering::Acquire) {
-            self.inner.shared.alarm.signal();
-        }
+        self.inner.shared.alarm.signal();
     }
 
     fn release(&self) {

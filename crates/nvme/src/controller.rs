@@ -510,7 +510,13 @@ impl Controller {
         }
         tracing::warn!(device = %self.describe(), "resetting the controller");
         self.epoch.store(seen_epoch + 1, Ordering::Release);
-        match self.restart(&mut admin) {
+        let until_ns = self.clock.now_ns() + self.registers.transport().patience_ns();
+        let mut restarted = self.restart(&mut admin);
+        while restarted.is_err() && self.clock.now_ns() < until_ns && self.registers.csts() != GONE
+        {
+            restarted = self.restart(&mut admin);
+        }
+        match restarted {
             Ok(()) => {
                 self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release)
             }

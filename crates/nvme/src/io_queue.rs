@@ -109,10 +109,17 @@ impl IoQueue {
         }
     }
 
+    /// Whether this thread has to receive.
+    pub fn receives(&self) -> bool {
+        self.progress.is_some()
+    }
+
     /// Blocks until the queue's interrupt, at most for `timeout_ns`. False at once if it has none.
     pub fn wait_interrupt(&self, timeout_ns: u64) -> bool {
         match (&self.event, &self.progress) {
             (None, _) => return false,
+            // What was received since the last look has no interrupt any more.
+            (Some(_), Some(_)) if self.has_completion() => {}
             (Some(_), Some(progress)) => progress.wait(timeout_ns),
             (Some(event), None) => {
                 self.clock().wait_event(event, timeout_ns);
