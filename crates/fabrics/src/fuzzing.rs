@@ -66,11 +66,10 @@ impl Rig {
 
     /// Rings the doorbell for one more entry.
     pub fn submit(&mut self, sqe: &Sqe) {
-        let mapped = self.memory.mapped();
         let at = SQ + u64::from(self.tail) * size_of::<Sqe>() as u64;
-        mapped.store(at, sqe.as_bytes()).expect("the ring");
+        self.memory.mapped().store(at, sqe.as_bytes()).expect("the ring");
         self.tail = (self.tail + 1) % self.entries;
-        self.connection.submit(&mapped, self.tail, |_| None);
+        self.connection.submit(&self.memory, self.tail, |_| None);
     }
 
     /// What the target sends.
