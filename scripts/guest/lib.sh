@@ -217,7 +217,8 @@ ram_disk() {
 
 # Linux's NVMe/TCP host, without nvme-cli.
 #
-# linux_connect NQN [OPTION,…]: to 127.0.0.1:4420, with options of /dev/nvme-fabrics.
+# linux_connect NQN [OPTION,…]: with options of /dev/nvme-fabrics, of which the last of a kind
+# counts; to 127.0.0.1:4420.
 linux_connect() {
     modprobe nvme-tcp
     ip link set lo up

@@ -12,7 +12,7 @@ nqn=nqn.2014-08.org.example:bench
 ram_disk nullb0 4096 1024 memory_backed=0
 ram_disk nullb1 512 1024 memory_backed=0
 target_up $nqn /dev/nullb0 /dev/nullb1
-# Both hosts are connected for a row only, and have the same queues. Without SQ flow control, as
+# Both hosts are connected for a row only. Without SQ flow control, as
 # ours has none, a read ends with its data.
 for row in $(echo "$rows" | tr , ' '); do
     way=${row##*/} bytes=${row#*/} && bytes=${bytes%/*}
@@ -26,7 +26,7 @@ for row in $(echo "$rows" | tr , ' '); do
             measure "$row" "kernel:$disk" "${way#kernel-}" "$(basename "$disk")"
             linux_disconnect $nqn
             ;;
-        ours-*) measure "$row" "nvme+tcp://127.0.0.1/$nqn?nsid=$nsid&queues=1" "${way#ours-}" "" ;;
+        ours-*) measure "$row" "nvme+tcp://127.0.0.1/$nqn?nsid=$nsid" "${way#ours-}" "" ;;
     esac
 done
 finish
