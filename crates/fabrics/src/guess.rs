@@ -17,8 +17,9 @@ use crate::memory::{Mapped, NotMapped, RANGES_MAX, Ranges};
 /// The most data that is received so by one call: what is wrong has to fit the buffer.
 const DATA_MAX_BYTES: u32 = 28 << 10;
 
-/// The most commands of one guess.
-const COMMANDS_MAX: usize = 7;
+/// The most commands of one guess: with contiguous buffers seven ranges. For more than eight the
+/// kernel would allocate memory in each call.
+const COMMANDS_MAX: usize = 3;
 
 /// Bytes of a header with its digest.
 const HEADER_MAX_BYTES: usize = 24 + DIGEST_BYTES;

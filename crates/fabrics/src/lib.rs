@@ -27,7 +27,7 @@
 //!   memory        the driver's memory by address; ranges for system calls
 //!   identified    block sizes, from the Identify data that pass by
 //!   command       a command's data: length, direction, pieces
-//!   output, input bytes to be sent; bytes to be parsed
+//!   output, input            bytes to be sent; bytes to be parsed
 //!   connection    one queue: capsules out, data and completions in
 //!   guess         receiving the data of reads without copying it twice
 //!   dial          from an address to a connected queue
