@@ -366,6 +366,9 @@ impl Engine {
             {
                 self.counters.injected_closes.add(1);
                 conn.cut = Some(before + at);
+                if before + at == 0 {
+                    conn.phase = Phase::Closed;
+                }
             }
         }
         self.mark_dirty(index);
