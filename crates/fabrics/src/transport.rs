@@ -76,8 +76,6 @@ struct Inner {
     handler: Mutex<Option<EventHandler>>,
     claim: Claim,
     clock: Clock,
-    /// How long to connect again after a loss, in ns.
-    patience_ns: u64,
     is_stopping: std::sync::atomic::AtomicBool,
 }
 
@@ -134,7 +132,6 @@ impl TcpTransport {
             handler: Mutex::new(None),
             claim: Claim::new(),
             clock: Clock::real(),
-            patience_ns: u64::from(options.loss_ms) * 1_000_000,
             is_stopping: false.into(),
         });
         let kept = Arc::clone(&inner);
@@ -474,10 +471,6 @@ unsafe impl Transport for TcpTransport {
 
     fn clock(&self) -> Clock {
         self.inner.clock.clone()
-    }
-
-    fn patience_ns(&self) -> u64 {
-        self.inner.patience_ns
     }
 
     fn on_event(&self, handler: EventHandler) {

@@ -174,11 +174,6 @@ pub unsafe trait Transport: DmaMap {
     /// This thread has seen the device's stand still, on the same CPU: for a while that yields it
     /// when it has nothing to do.
     fn share_cpu(&self) {}
-    /// How long a controller that did not come back from a reset may be reset again, in ns: it may
-    /// be reached later.
-    fn patience_ns(&self) -> u64 {
-        0
-    }
     /// What moves the entries of queue `qid`, if no device does that by itself.
     fn progress(&self, qid: u16) -> Option<Arc<dyn Progress>> {
         let _ = qid;

@@ -15,7 +15,7 @@ use meantime_spec::status::StatusCode;
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
 use super::enable::{
     admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive,
-    set_queue_count, start, wait_for,
+    ready_timeout_ms, set_queue_count, start, wait_for,
 };
 use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
@@ -510,10 +510,14 @@ impl Controller {
         }
         tracing::warn!(device = %self.describe(), "resetting the controller");
         self.epoch.store(seen_epoch + 1, Ordering::Release);
-        let until_ns = self.clock.now_ns() + self.registers.transport().patience_ns();
+        let start_ns = self.clock.now_ns();
         let mut restarted = self.restart(&mut admin);
-        while restarted.is_err() && self.clock.now_ns() < until_ns && self.registers.csts() != GONE
+        // EN was cleared by something else: power, or the connection, was lost again meanwhile.
+        while let Err(error) = &restarted
+            && !Cc(self.registers.cc()).en()
+            && self.clock.now_ns() - start_ns < ready_timeout_ms(self.cap) * 1_000_000
         {
+            tracing::warn!(device = %self.describe(), %error, "resetting the controller again");
             restarted = self.restart(&mut admin);
         }
         match restarted {
