@@ -201,6 +201,18 @@ impl Connection {
         }
     }
 
+    /// The controller was reset, and the connection is kept without the driver's memory: only our
+    /// own commands go on. In the middle of anything else it ends.
+    pub(crate) fn retire(&mut self) {
+        if !self.output.is_empty() || !matches!(self.reading, Reading::Header) {
+            return self.end("the controller was reset");
+        }
+        self.rings = None;
+        self.commands.iter_mut().for_each(|command| command.is_busy = false);
+        self.reads.clear();
+        self.in_flight = 0;
+    }
+
     /// Ends the connection for a violation by the target, and tells it, with the header of the PDU.
     fn refuse(&mut self, error: FatalError, why: String, header: &[u8]) {
         let mut pdu = TermReq::default();

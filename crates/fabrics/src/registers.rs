@@ -7,13 +7,16 @@
 //! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
 //!
 //! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the target,
-//!   and CSTS.RDY = 0 read there says that the controller takes no more commands.
+//!   and CSTS.RDY = 0 read there says that the controller takes no more commands. The connection is
+//!   kept until the next association is made: if it still works then, the target has not lost power
+//!   meanwhile.
 //! - *Loss.* It does not. Nobody knows whether the target still takes commands, and a write that is
 //!   repeated could be overtaken by its first copy. So what the kernel has not yet sent is dropped,
 //!   and no association is made before the target's Keep Alive Timer has expired for the old one,
 //!   which ends it there (1.4 §7.12). The timer may expire after twice its value, if any command
 //!   restarts it (CTRATT.TBKAS). The driver finds CC.EN clear and AQA empty, as after a loss of
-//!   power: a volatile write cache may be lost.
+//!   power: a volatile write cache may be lost. If it has set CC.EN already, CSTS.CFS tells it to
+//!   begin again.
 //!
 //! Neither recalls what the target has already handed to its own disks: Linux's confirms a reset
 //! while those still work (the Cross-Controller Reset of NVMe 2.1 is about that). A write is
@@ -77,6 +80,10 @@ pub(crate) struct Registers {
     pub(crate) cntlid: u16,
     /// The target's Keep Alive Timeout.
     pub(crate) kato: Duration,
+    /// The last association was reset, and its admin queue's connection is kept.
+    is_kept: bool,
+    /// The association was lost, and the driver has not set CC.EN since.
+    is_lost: bool,
     /// Before this, a former association may still exist.
     not_before: Option<Instant>,
     /// When CSTS was last read as ready and well.
@@ -95,6 +102,8 @@ pub(crate) trait Queues {
     fn with_admin<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T>;
     /// Ends every connection.
     fn end_all(&self, why: &str);
+    /// Ends every connection but the admin queue's, which forgets the driver's memory.
+    fn retire(&self, why: &str);
     /// Wakes the thread that reports losses.
     fn alarm(&self);
     /// Whether a connection has ended by itself.
@@ -133,11 +142,14 @@ impl<Q: Queues> Parts<'_, Q> {
     }
 
     /// Makes the admin queue's connection. Returns the controller's identifier and its Keep Alive
-    /// Timeout.
-    fn dial(&self) -> Result<(u16, Duration)> {
+    /// Timeout. If the former connection `is_kept`, it must still work.
+    fn dial(&self, is_kept: bool) -> Result<(u16, Duration)> {
         let Self { dialer, memory, identified, queues } = self;
         let (connection, cntlid) =
             dialer.connect(memory, identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC, dialer.timeout)?;
+        if is_kept {
+            self.get(CSTS, 4)?;
+        }
         queues.set_admin(connection);
         queues.mend();
         // The target may have rounded it up.
@@ -151,7 +163,7 @@ impl<Q: Queues> Parts<'_, Q> {
 impl Registers {
     /// Makes the first association. `loss` is how long the driver shall wait for a later one.
     pub(crate) fn open(parts: &Parts<'_, impl Queues>, loss: Duration) -> Result<Self> {
-        let (cntlid, kato) = parts.dial()?;
+        let (cntlid, kato) = parts.dial(false)?;
         let cap = Cap(parts.get(CAP, 8)?);
         let vs = parts.get(VS, 4)? as u32;
         let cc = parts.get(CC, 4)? as u32;
@@ -182,6 +194,8 @@ impl Registers {
             acq: 0,
             cntlid,
             kato,
+            is_kept: false,
+            is_lost: false,
             not_before: None,
             well_at: None,
             is_to_report: false,
@@ -197,19 +211,18 @@ impl Registers {
 
     /// The association is lost. The driver finds a controller that is disabled, and has forgotten.
     pub(crate) fn lose(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
-        tracing::warn!(device = %parts.dialer.address, why, "the connection is lost");
-        self.leave(parts, why);
-        self.is_to_report |= self.is_enabled();
-        parts.queues.alarm();
-        (self.cc, self.aqa) = (0, 0);
-        self.phase = Phase::Closed;
+        // Nobody knows what the target still does.
+        self.not_before = Some(Instant::now() + expiry(self.kato, parts));
+        self.forget(parts, why);
     }
 
-    /// Ends the connections, with nobody knowing what the target still does.
-    fn leave(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
+    fn forget(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
+        tracing::warn!(device = %parts.dialer.address, why, "the connection is lost");
         parts.queues.end_all(why);
-        self.not_before = Some(Instant::now() + expiry(self.kato, parts));
-        self.well_at = None;
+        self.is_to_report |= self.is_enabled();
+        parts.queues.alarm();
+        (self.cc, self.aqa, self.well_at) = (0, 0, None);
+        (self.phase, self.is_kept, self.is_lost) = (Phase::Closed, false, true);
     }
 
     /// Loses the association if the admin queue's connection has ended.
@@ -247,7 +260,7 @@ impl Registers {
             Phase::Connected => {}
             // What was to be shut down is gone.
             Phase::Closed if Cc(self.cc).shn() != 0 => return Csts(0).with_shst(shst::COMPLETE).0,
-            _ => return 0,
+            _ => return Csts(0).with_cfs(self.is_lost).0,
         }
         let is_broken = parts.queues.is_broken();
         // Not a round trip for each look of a thread that polls.
@@ -264,7 +277,7 @@ impl Registers {
             }
             Err(error) => {
                 self.lose(parts, &error.to_string());
-                0
+                Csts(0).with_cfs(true).0
             }
         }
     }
@@ -275,21 +288,19 @@ impl Registers {
         if now < self.try_at || self.not_before.is_some_and(|at| now < at) {
             return;
         }
-        match parts.dial() {
+        match parts.dial(self.is_kept) {
             Ok((cntlid, kato)) => {
                 (self.cntlid, self.kato) = (cntlid, kato);
                 (self.not_before, self.pause) = (None, PAUSES[0]);
-                self.phase = Phase::Connected;
+                (self.phase, self.is_kept) = (Phase::Connected, false);
                 match self.enable(parts) {
                     Ok(()) => tracing::info!(device = %parts.dialer.address, "connected again"),
-                    Err(error) => {
-                        // The driver waits for CSTS.RDY: it is tried again.
-                        self.leave(parts, &error.to_string());
-                        self.phase = Phase::Wanted;
-                    }
+                    Err(error) => self.lose(parts, &error.to_string()),
                 }
                 parts.queues.alarm();
             }
+            // The target has confirmed the reset, but may lose power while it is out of reach.
+            Err(error) if self.is_kept => self.forget(parts, &error.to_string()),
             Err(error) => {
                 tracing::warn!(device = %parts.dialer.address, %error, "cannot connect again");
                 parts.queues.end_all("not connected");
@@ -328,7 +339,7 @@ impl Registers {
         self.cc = value;
         self.well_at = None;
         if after.en() && !before.en() {
-            self.is_to_report = false;
+            (self.is_to_report, self.is_lost) = (false, false);
         }
         match (self.phase, before.en(), after.en()) {
             (Phase::Closed, _, true) => {
@@ -359,8 +370,8 @@ impl Registers {
         while result.is_ok() {
             match parts.get(CSTS, 4) {
                 Ok(csts) if !Csts(csts as u32).rdy() => {
-                    parts.queues.end_all("the controller was reset");
-                    self.phase = Phase::Closed;
+                    parts.queues.retire("the controller was reset");
+                    (self.phase, self.is_kept) = (Phase::Closed, true);
                     return;
                 }
                 Ok(_) if Instant::now() < until => std::thread::sleep(Duration::from_micros(100)),

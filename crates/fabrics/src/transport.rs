@@ -173,6 +173,13 @@ impl Queues for AllQueues<'_> {
         self.queues.iter().for_each(|queue| queue.end(why));
     }
 
+    fn retire(&self, why: &str) {
+        self.queues[1..].iter().for_each(|queue| queue.end(why));
+        if let Some(admin) = self.queues[0].lock().as_mut() {
+            admin.retire();
+        }
+    }
+
     fn alarm(&self) {
         self.shared.alarm.signal();
     }
@@ -406,9 +413,10 @@ unsafe impl DmaMap for TcpTransport {
     }
 }
 
-// SAFETY: CSTS.RDY = 0 is the target's own answer, after which its connections are ended, or there
-// is no connection: data reaches memory only by a connection that works. Each transport has its own
-// controller at the target, so its claim is that device's. Doorbells hold their queue.
+// SAFETY: CSTS.RDY = 0 is the target's own answer, after which its connections are ended or have
+// forgotten our memory, or there is no connection: data reaches memory only by a connection that
+// works. Each transport has its own controller at the target, so its claim is that device's.
+// Doorbells hold their queue.
 unsafe impl Transport for TcpTransport {
     fn describe(&self) -> String {
         self.inner.dialer.address.to_string()
