@@ -4,6 +4,9 @@
 //! sleeps until shortly before that and spins for the rest; [`Proxy::lateness`] says how exact that
 //! was. The time counts from when the proxy has seen the chunk: if it slept then, that is one
 //! wake-up after it came. [`Proxy::stay_awake`] keeps it looking meanwhile.
+//!
+//! A connection can be lost for its client alone: what the client had sent is held, and reaches the
+//! target later ([`Proxy::hold`], [`Proxy::hang_up`], [`Proxy::let_go`]).
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -74,13 +77,23 @@ pub struct Lateness {
     pub max: Duration,
 }
 
+/// What happens to a connection that there is.
+#[derive(Clone, Copy)]
+enum Now {
+    Cut,
+    Hold,
+    HangUp,
+    LetGo,
+}
+
 struct Orders {
     delay_ns: u64,
     awake_ns: u64,
     cut: Option<Cut>,
     stalled_until_ns: u64,
     refuse: bool,
-    cut_now: bool,
+    /// For one connection, or all.
+    now: Vec<(Option<u64>, Now)>,
     end: bool,
     random: Rng,
 }
@@ -134,7 +147,7 @@ impl Proxy {
             cut: None,
             stalled_until_ns: 0,
             refuse: false,
-            cut_now: false,
+            now: Vec::new(),
             end: false,
             random: Rng::new(seed),
         };
@@ -180,7 +193,31 @@ impl Proxy {
 
     /// Ends all connections by resets.
     pub fn cut_now(&self) {
-        self.order(|orders| orders.cut_now = true);
+        self.now(None, Now::Cut);
+    }
+
+    /// Ends connection `number`, counted from 0, by resets.
+    pub fn cut_one(&self, number: u64) {
+        self.now(Some(number), Now::Cut);
+    }
+
+    /// Holds what comes on connections that there are, or on one, for the target.
+    pub fn hold(&self, number: impl Into<Option<u64>>) {
+        self.now(number.into(), Now::Hold);
+    }
+
+    /// The clients of held connections see a reset. The target sees nothing, until they are let go.
+    pub fn hang_up(&self, number: impl Into<Option<u64>>) {
+        self.now(number.into(), Now::HangUp);
+    }
+
+    /// Delivers what was held, and the end if the client has gone.
+    pub fn let_go(&self, number: impl Into<Option<u64>>) {
+        self.now(number.into(), Now::LetGo);
+    }
+
+    fn now(&self, number: Option<u64>, what: Now) {
+        self.order(|orders| orders.now.push((number, what)));
     }
 
     /// Ends connections as soon as they begin, until told otherwise.
@@ -376,20 +413,35 @@ struct Pace<'a> {
 
 /// A connection: both its streams, and both directions.
 struct Pair {
-    client: TcpStream,
+    number: u64,
+    /// `None`: it has seen its end.
+    client: Option<TcpStream>,
     target: TcpStream,
     up: Pipe,
     down: Pipe,
+    is_held: bool,
 }
 
 impl Pair {
     fn look(&mut self, buf: &mut [u8], pace: &Pace, seen: &mut Seen) -> Fate {
-        let Self { client, target, up, down } = self;
+        let Self { client, target, up, down, is_held, .. } = self;
+        let Some(client) = client else {
+            if *is_held {
+                return Fate::Lives(false);
+            }
+            return match up.deliver(Way::Up, target, pace, seen) {
+                Fate::Lives(some) if !up.chunks.is_empty() => Fate::Lives(some),
+                _ => Fate::Ends { reset: false },
+            };
+        };
         let mut some = false;
         for (way, from, to, pipe) in
             [(Way::Up, &*client, &*target, up), (Way::Down, &*target, &*client, down)]
         {
-            for fate in [pipe.receive(from, buf, pace), pipe.deliver(way, to, pace, seen)] {
+            let waits = way == Way::Up && *is_held;
+            let received = pipe.receive(from, buf, pace);
+            let delivered = (!waits).then(|| pipe.deliver(way, to, pace, seen));
+            for fate in std::iter::once(received).chain(delivered) {
                 match fate {
                     Fate::Lives(now) => some |= now,
                     ends => return ends,
@@ -402,8 +454,32 @@ impl Pair {
         Fate::Lives(some)
     }
 
+    /// Those that deliver.
+    fn pipes(&self) -> impl Iterator<Item = &Pipe> {
+        let up = (!self.is_held).then_some(&self.up);
+        up.into_iter().chain(self.client.is_some().then_some(&self.down))
+    }
+
+    /// Does as ordered. False: it ends.
+    fn obey(&mut self, what: Now) -> bool {
+        match what {
+            Now::Cut => return false,
+            Now::Hold => self.is_held = true,
+            Now::LetGo => self.is_held = false,
+            Now::HangUp if self.is_held => {
+                if let Some(client) = self.client.take() {
+                    end(&client, true);
+                }
+            }
+            Now::HangUp => {}
+        }
+        true
+    }
+
     fn end(self, reset: bool) {
-        end(&self.client, reset);
+        if let Some(client) = &self.client {
+            end(client, reset);
+        }
         end(&self.target, reset);
     }
 }
@@ -440,10 +516,12 @@ impl Forwarder {
                 awake_ns: orders.awake_ns,
                 stalled_until_ns: orders.stalled_until_ns,
             };
-            let cut_now = std::mem::take(&mut orders.cut_now);
+            let now = std::mem::take(&mut orders.now);
             drop(orders);
-            if cut_now {
-                self.pairs.drain(..).for_each(|pair| pair.end(true));
+            for (number, what) in now {
+                let concerns = |pair: &mut Pair| number.is_none_or(|one| one == pair.number);
+                let ends = self.pairs.extract_if(.., |pair| concerns(pair) && !pair.obey(what));
+                ends.for_each(|pair| pair.end(true));
             }
             let some = self.accept() | self.look(&pace);
             let now_ns = shared.clock.now_ns();
@@ -451,7 +529,7 @@ impl Forwarder {
                 active_ns = now_ns;
             }
             let is_awake = !self.pairs.is_empty() && now_ns - active_ns < pace.awake_ns;
-            let pipes = self.pairs.iter().flat_map(|pair| [&pair.up, &pair.down]);
+            let pipes = self.pairs.iter().flat_map(Pair::pipes);
             let due_ns = pipes.map(|pipe| pipe.due_ns(pace.stalled_until_ns)).min();
             let due_ns = due_ns.unwrap_or(FOREVER_NS);
             if !some && !is_awake && due_ns > now_ns.saturating_add(SPIN_NS) {
@@ -491,7 +569,8 @@ impl Forwarder {
             if let Ok(target) = target
                 && prepare(&client).and_then(|()| prepare(&target)).is_ok()
             {
-                self.pairs.push(Pair { client, target, up, down });
+                let client = Some(client);
+                self.pairs.push(Pair { number, client, target, up, down, is_held: false });
             }
         }
         // Last: whoever sees the number sees what has become of it.
@@ -526,10 +605,11 @@ impl Forwarder {
             PollFd::new(&self.listener, PollFlags::IN),
             PollFd::new(&self.shared.event, PollFlags::IN),
         ];
-        for Pair { client, target, up, down } in &self.pairs {
-            for (stream, into, out_of) in [(client, down, up), (target, up, down)] {
+        for Pair { client, target, up, down, .. } in &self.pairs {
+            for (stream, into, out_of) in [(client.as_ref(), down, up), (Some(target), up, down)] {
+                let Some(stream) = stream else { continue };
                 let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, out_of.receives());
+                flags.set(PollFlags::IN, client.is_some() && out_of.receives());
                 flags.set(PollFlags::OUT, into.blocked);
                 // A stream that has failed would wake us all the time.
                 if !flags.is_empty() {
