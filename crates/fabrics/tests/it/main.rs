@@ -1,5 +1,6 @@
 //! The host against a target that is right, one that is wrong in every way, and our own.
 
+mod cut;
 mod ours;
 mod target;
 

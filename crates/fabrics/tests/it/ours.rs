@@ -1,5 +1,6 @@
 //! The host on the software SSD's own target.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use meantime_block::{
@@ -23,10 +24,13 @@ pub(crate) fn started(adjust: impl FnOnce(&mut SsdConfig)) -> Target {
 }
 
 fn opened(target: &Target, parameters: &str) -> NvmeDevice {
+    opened_at(target.addr(), parameters)
+}
+
+pub(crate) fn opened_at(addr: SocketAddr, parameters: &str) -> NvmeDevice {
     let uri = format!(
-        "nvme+tcp://{}/{DEFAULT_NQN}?hostnqn=nqn.2014-08.org.example:host\
-         &hostid=0123456789abcdef0123456789abcdef{parameters}",
-        target.addr()
+        "nvme+tcp://{addr}/{DEFAULT_NQN}?hostnqn=nqn.2014-08.org.example:host\
+         &hostid=0123456789abcdef0123456789abcdef{parameters}"
     );
     open_nvme(&uri, &options()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -83,7 +87,7 @@ fn a_power_cut_at_the_target_is_told() {
 
 /// Writes and reads at random, many at once, while connections are lost, and checks every block
 /// against what was written last.
-fn verified(channel: &mut NvmeChannel, commands: u64, seed: u64) {
+pub(crate) fn verified(channel: &mut NvmeChannel, commands: u64, seed: u64) {
     const SLOTS: u64 = 1024;
     let mut random = Rng::new(seed);
     // The seed of what each slot of 8 KiB holds; a slot has one request at a time.
