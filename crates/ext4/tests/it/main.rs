@@ -26,6 +26,7 @@ mod setattr;
 mod sparse;
 mod stress;
 mod tasks;
+mod tcp;
 mod times;
 mod trim;
 mod user_memory;
