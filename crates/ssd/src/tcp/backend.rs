@@ -16,6 +16,7 @@ use crate::clock::{Clock as _, MonotonicClock};
 use crate::config::SsdConfig;
 use crate::controller::{Controller, Turn};
 use crate::error::SsdError;
+use crate::hostmem::PAGE_BYTES;
 use crate::medium::Medium;
 
 /// Commands that can be in flight, over all connections.
@@ -26,6 +27,9 @@ const ENTRIES: u32 = 512;
 
 /// The identifier of the target's own Asynchronous Event Request.
 const EVENT_CID: u16 = 0xfff0;
+
+/// Of so many slots, one is kept for admin queues.
+const KEPT: usize = 16;
 
 /// Turns of the controller at once, at most.
 const TURNS: u32 = 16;
@@ -97,6 +101,8 @@ pub(super) struct Backend {
     clock: MonotonicClock,
     slots: Vec<Slot>,
     free: Vec<u16>,
+    /// By place of a connection: the generation, and how many slots it holds.
+    held: Vec<(u32, u32)>,
     pairs: Vec<Pair>,
     entries: u32,
     /// Slots that wait for H2CData.
@@ -110,9 +116,10 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) fn new(config: SsdConfig, medium: Medium) -> Result<Self, SsdError> {
         let entries = ENTRIES.min(config.max_queue_entries);
-        let slots = SLOTS.min(entries as usize - 1);
+        // The admin queue has the target's own request, too, and one entry stays free.
+        let slots = SLOTS.min((entries as usize).saturating_sub(2));
         if slots < 16 {
-            let problem = format!("{}; at least 17 to be served", config.max_queue_entries);
+            let problem = format!("{}; at least 18 to be served", config.max_queue_entries);
             return Err(SsdError::config("max_queue_entries", problem));
         }
         let pairs = usize::from(config.max_io_queues) + 1;
@@ -135,6 +142,7 @@ impl Backend {
             clock: MonotonicClock::new(),
             slots: vec![none; slots],
             free,
+            held: Vec::new(),
             pairs: vec![Pair::default(); pairs],
             entries,
             filling: 0,
@@ -249,9 +257,29 @@ impl Backend {
         self.forget(usize::from(pair));
     }
 
+    /// The most slots of a connection.
     #[inline(always)]
-    pub(super) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+    pub(super) fn most(&self) -> usize {
+        self.slots.len() / 2
+    }
+
+    /// Slots that a connection holds, until their data is sent.
+    #[inline(always)]
+    pub(super) fn held(&self, conn: ConnId) -> usize {
+        let held = self.held.get(conn.index as usize);
+        held.map_or(0, |&(of, count)| if of == conn.generation { count as usize } else { 0 })
+    }
+
+    /// Whether a connection may take a slot. I/O leaves some to admin queues, and so do, fewer,
+    /// connections that have no queue yet.
+    #[inline(always)]
+    pub(super) fn may_take(&self, conn: ConnId, qid: Option<u16>) -> bool {
+        let kept = match qid {
+            Some(0) => 0,
+            None => self.slots.len() / (2 * KEPT),
+            Some(_) => self.slots.len() / KEPT,
+        };
+        self.free.len() > kept && self.held(conn) < self.most()
     }
 
     /// Whether all slots are free.
@@ -269,6 +297,15 @@ impl Backend {
         let slot = self.free.pop()?;
         let of = &mut self.slots[usize::from(slot)];
         *of = Slot { state: State::Taken, conn, received: 0, bad: false, is_read: false, ..*of };
+        let at = conn.index as usize;
+        if self.held.len() <= at {
+            self.held.resize(at + 1, (0, 0));
+        }
+        let held = &mut self.held[at];
+        if held.0 != conn.generation {
+            *held = (conn.generation, 0);
+        }
+        held.1 += 1;
         Some(slot)
     }
 
@@ -292,6 +329,13 @@ impl Backend {
         if of.state != State::Free {
             of.state = State::Free;
             self.free.push(slot);
+            // Those of a connection that was there before count no more.
+            let conn = of.conn;
+            if let Some(held) = self.held.get_mut(conn.index as usize)
+                && held.0 == conn.generation
+            {
+                held.1 -= 1;
+            }
         }
     }
 
@@ -326,11 +370,16 @@ impl Backend {
         }
         of.state = State::InFlight;
         of.pair = pair;
+        let (len, is_read) = (of.len as usize, of.is_read);
         let mut sqe = of.sqe;
         // PRPs instead of the SGL; the host's identifier stays in the slot.
         sqe.cdw0.set(sqe.cdw0.get() & 0xff | u32::from(slot) << 16);
         sqe.mptr.set(0);
-        let (prp1, prp2) = self.machine.prps(at, of.len as usize);
+        if pair == 0 && !is_read && len < PAGE_BYTES as usize {
+            // The SSD may take more than has come, and the buffer was another host's.
+            self.machine.data_mut(at, len..PAGE_BYTES as usize).fill(0);
+        }
+        let (prp1, prp2) = self.machine.prps(at, len);
         sqe = sqe.with_prps(prp1, prp2);
         self.push(pair, &sqe);
         true
@@ -417,9 +466,17 @@ impl Backend {
     }
 
     /// Looks at what is not looked at each turn.
-    pub(super) fn inspect(&mut self) {
+    pub(super) fn inspect(&mut self, reaped: &mut Vec<Reaped>) {
         let now_ns = self.now_ns();
         self.machine.controller().inspect(now_ns);
+        // It may have delivered an event.
+        self.reap(0, reaped);
+    }
+
+    /// Whether the controller has admin commands of connections that are gone.
+    pub(super) fn has_orphans(&self, is_live: impl Fn(ConnId) -> bool) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|of| of.state == State::InFlight && of.pair == 0 && !is_live(of.conn))
     }
 
     /// When the controller has something to do.

@@ -1,5 +1,6 @@
 //! Commands: what is answered here, and what the SSD gets.
 
+use meantime_spec::cqe::Cqe;
 use meantime_spec::fabrics::{DISCOVERY_NQN, FabricsType, sub_type};
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::cns;
@@ -13,7 +14,7 @@ use zerocopy::IntoBytes as _;
 
 use super::association::EVENT_REQUESTS;
 use super::backend::State;
-use super::connection::{Fatal, InCapsule, Queue};
+use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::discovery;
 use super::engine::{Engine, Response, dnr};
 use super::machine::BUFFER_BYTES;
@@ -25,6 +26,9 @@ const R2TS: u32 = 32;
 /// Bytes of every Identify structure.
 const IDENTIFY_BYTES: u32 = 4096;
 
+/// Bytes of all ranges that Dataset Management can have.
+const RANGES_BYTES: u32 = 4096;
+
 /// The log page of the discovery service.
 const DISCOVERY_LOG: u8 = 0x70;
 
@@ -33,6 +37,11 @@ enum Transfer {
     None,
     ToHost(u32),
     FromHost(u32),
+}
+
+/// Whether each host has a feature for itself.
+pub(super) fn is_own_feature(feature: u8) -> bool {
+    matches!(feature, fid::NUMBER_OF_QUEUES | fid::KEEP_ALIVE_TIMER)
 }
 
 impl Engine {
@@ -56,9 +65,11 @@ impl Engine {
             return self.fatal(index, Fatal { fes: FatalError::Sequence, fei: 0, why });
         }
         conn.outstanding += 1;
+        let id = conn.id;
         if !conn.use_cid(cid) {
-            self.drop_data(index, data);
-            return self.respond(index, cid, dnr(StatusCode::CommandIdConflict), 0);
+            self.drop_data(data);
+            let status = dnr(StatusCode::CommandIdConflict);
+            return self.answer(id, Response::Conflict(Cqe::new(0, 0, 0, cid, status, false)));
         }
         if let Some(association) = &mut self.associations[queue.association] {
             association.alive_ns = self.now_ns;
@@ -69,7 +80,7 @@ impl Engine {
         } else if sqe.fuse() != fuse::NONE || sqe.psdt() != psdt::SGL {
             Some(dnr(StatusCode::InvalidFieldInCommand))
         } else if sqe.opcode() == admin::FABRICS {
-            self.drop_data(index, data);
+            self.drop_data(data);
             return self.fabrics(index, queue, &sqe);
         } else if !self.associations[queue.association].as_ref().is_some_and(|a| a.takes_commands())
         {
@@ -78,12 +89,12 @@ impl Engine {
             None
         };
         if let Some(status) = refused {
-            self.drop_data(index, data);
+            self.drop_data(data);
             self.respond(index, cid, status, 0);
         } else if queue.qid > 0 {
             self.io(index, queue, sqe, data);
         } else if queue.association >= self.pairs {
-            self.drop_data(index, data);
+            self.drop_data(data);
             self.discovery(index, queue, &sqe);
         } else {
             self.admin(index, queue, sqe, data);
@@ -91,9 +102,9 @@ impl Engine {
     }
 
     /// Gives back the slot of data that is not needed.
-    pub(super) fn drop_data(&mut self, index: usize, data: Option<InCapsule>) {
+    pub(super) fn drop_data(&mut self, data: Option<InCapsule>) {
         if let Some(data) = data {
-            self.free_slot(index, data.slot);
+            self.backend.release(data.slot);
         }
     }
 
@@ -113,7 +124,10 @@ impl Engine {
                 // The SSD refuses it.
                 None => Transfer::None,
             },
-            io::DATASET_MANAGEMENT => Transfer::FromHost(sqe.nr() * 16),
+            // Linux describes a page, whatever the number of ranges.
+            io::DATASET_MANAGEMENT => {
+                Transfer::FromHost(sqe.sgl1().length.get().clamp(sqe.nr() * 16, RANGES_BYTES))
+            }
             _ => Transfer::None,
         };
         self.start(index, sqe, data, &transfer, queue.association as u16 + 1);
@@ -125,31 +139,33 @@ impl Engine {
         let transfer = match sqe.opcode() {
             admin::ASYNC_EVENT_REQUEST => return self.hold_request(index, queue, cid, data),
             admin::KEEP_ALIVE => {
-                self.drop_data(index, data);
+                self.drop_data(data);
                 return self.respond(index, cid, Status::SUCCESS, 0);
             }
             admin::ABORT => {
-                self.drop_data(index, data);
+                self.drop_data(data);
                 return self.abort(index, queue, sqe);
             }
             admin::SET_FEATURES | admin::GET_FEATURES
-                if matches!(sqe.fid(), fid::NUMBER_OF_QUEUES | fid::KEEP_ALIVE_TIMER) =>
+                if is_own_feature(sqe.fid()) =>
             {
-                self.drop_data(index, data);
+                self.drop_data(data);
                 let (status, dw0) = self.own_feature(queue.association, &sqe);
                 return self.respond(index, cid, status, dw0.into());
             }
-            admin::CREATE_IO_CQ
+            // Format NVM would change how long a command's data is while it is on its way.
+            admin::FORMAT_NVM
+            | admin::CREATE_IO_CQ
             | admin::CREATE_IO_SQ
             | admin::DELETE_IO_CQ
             | admin::DELETE_IO_SQ
             | admin::DOORBELL_BUFFER_CONFIG => {
-                self.drop_data(index, data);
+                self.drop_data(data);
                 return self.respond(index, cid, dnr(StatusCode::InvalidCommandOpcode), 0);
             }
             admin::IDENTIFY if length >= IDENTIFY_BYTES => Transfer::ToHost(IDENTIFY_BYTES),
             admin::IDENTIFY => {
-                self.drop_data(index, data);
+                self.drop_data(data);
                 return self.respond(index, cid, dnr(StatusCode::DataSglLengthInvalid), 0);
             }
             admin::GET_LOG_PAGE => {
@@ -208,17 +224,13 @@ impl Engine {
             }
         };
         if let Some(code) = wrong {
-            self.drop_data(index, data);
+            self.drop_data(data);
             return self.respond(index, sqe.cid(), dnr(code), 0);
         }
         let Some(conn) = &mut self.conns[index] else { return };
-        let taken = data.map(|data| data.slot).or_else(|| {
-            conn.slots += 1;
-            self.backend.take(conn.id)
-        });
+        let taken = data.map(|data| data.slot).or_else(|| self.backend.take(conn.id));
         // The connection was only asked for a command because there was a slot.
         let Some(slot) = taken else {
-            conn.slots -= 1;
             let status = Status::from_code(StatusCode::CommandInterrupted);
             return self.respond(index, sqe.cid(), status, 0);
         };
@@ -239,18 +251,28 @@ impl Engine {
         }
     }
 
+    /// Whether there is room for one more R2T. Its data may come behind a command that takes a
+    /// slot, so what waits for data must not be all that a connection, or all, can have.
+    fn may_ask(&self, conn: &Connection) -> bool {
+        let qid = conn.queue.map(|queue| queue.qid);
+        conn.r2ts < R2TS.min(self.backend.most() as u32 / 2)
+            && self.backend.filling < self.backend.slots() / 2
+            && self.backend.may_take(conn.id, qid)
+    }
+
     /// Sends R2T for the data of a write, or has it wait for its turn.
     fn ask_for_data(&mut self, index: usize, sqe: Sqe) {
-        let most = self.backend.slots() / 2;
-        let Some(conn) = &mut self.conns[index] else { return };
-        if conn.r2ts >= R2TS || self.backend.filling >= most || !self.backend.has_free() {
+        let Some(conn) = &self.conns[index] else { return };
+        if !self.may_ask(conn) {
             return self.defer(index, sqe);
         }
+        let Some(conn) = &mut self.conns[index] else { return };
         let Some(slot) = self.backend.take(conn.id) else { return };
         let length = sqe.sgl1().length.get();
-        conn.slots += 1;
+        if conn.r2ts == 0 {
+            conn.data_ns = self.now_ns;
+        }
         conn.r2ts += 1;
-        conn.moved_ns = self.now_ns;
         self.backend.filling += 1;
         let of = self.backend.slot_mut(slot);
         (of.sqe, of.len, of.state) = (sqe, length, State::Filling);
@@ -268,15 +290,15 @@ impl Engine {
     /// Sends R2T for deferred writes as far as there is room.
     pub(super) fn resume(&mut self, index: usize) {
         loop {
-            let most = self.backend.slots() / 2;
-            let Some(conn) = &mut self.conns[index] else { return };
-            if conn.deferred.is_empty() {
+            let Some(conn) = &self.conns[index] else { return };
+            if conn.deferred.is_empty() || conn.phase != Phase::Ready {
                 return;
             }
-            if conn.r2ts >= R2TS || self.backend.filling >= most || !self.backend.has_free() {
+            if !self.may_ask(conn) {
                 return self.keep_deferring(index);
             }
-            if let Some(sqe) = conn.deferred.pop_front() {
+            let next = self.conns[index].as_mut().and_then(|conn| conn.deferred.pop_front());
+            if let Some(sqe) = next {
                 self.ask_for_data(index, sqe);
             }
         }
@@ -328,7 +350,7 @@ impl Engine {
     }
 
     fn hold_request(&mut self, index: usize, queue: Queue, cid: u16, data: Option<InCapsule>) {
-        self.drop_data(index, data);
+        self.drop_data(data);
         let Some(association) = &mut self.associations[queue.association] else { return };
         if association.requests.len() >= EVENT_REQUESTS {
             let code = StatusCode::AsynchronousEventRequestLimitExceeded;
@@ -432,7 +454,9 @@ impl Engine {
                 return self.answer_with(index, sqe, &page, 0, IDENTIFY_BYTES.into());
             }
             admin::GET_LOG_PAGE if sqe.lid() == DISCOVERY_LOG => {
-                let page = discovery::log_page(&self.options.nqn, self.addr);
+                let local = self.conns[index].as_ref().and_then(|conn| conn.local);
+                let addr = local.unwrap_or(self.addr);
+                let page = discovery::log_page(&self.options.nqn, addr);
                 let offset = sqe.log_page_offset();
                 if !offset.is_multiple_of(4) || offset > page.len() as u64 {
                     (dnr(StatusCode::InvalidFieldInCommand), 0)

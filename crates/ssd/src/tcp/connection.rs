@@ -1,7 +1,9 @@
 //! One connection's way in: from bytes, in pieces of any size, to commands and data.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
+use meantime_spec::opcode::admin;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::tcp::{
     ADMIN_CAPSULE_BYTES, CapsuleCmd, CommonHeader, DIGEST_BYTES, DataHeader, FatalError,
@@ -10,6 +12,7 @@ use meantime_spec::tcp::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::backend::{Backend, ConnId, State};
+use super::commands::is_own_feature;
 use super::digest;
 use super::machine::BUFFER_BYTES;
 use super::output::{Output, Spoiled};
@@ -30,8 +33,15 @@ const PADDING_BYTES: usize = 128;
 /// read.
 const UNSENT_BYTES: usize = 4 << 20;
 
-/// The most slots of a connection.
-const SLOTS: u32 = 160;
+/// The same, of bytes that are in no slot.
+const UNSENT_OWN_BYTES: usize = 256 << 10;
+
+/// How long a connection may take for ICReq and Connect, for data that it was asked for, and to
+/// take what was sent.
+pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// How long a host may take to close after a TermReq.
+const LINGER_NS: u64 = 2_000_000_000;
 
 /// A broken rule after which nothing can be understood any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,16 +140,23 @@ pub(super) struct Connection {
     cids: Vec<u64>,
     /// Commands that are not answered.
     pub(super) outstanding: u32,
-    pub(super) slots: u32,
     pub(super) r2ts: u32,
     /// Writes that wait until R2T can be sent.
     pub(super) deferred: VecDeque<Sqe>,
     pub(super) out: Output,
     /// Close once so many bytes more are sent: fault injection.
     pub(super) cut: Option<usize>,
-    /// When something has come, or could be sent.
-    pub(super) moved_ns: u64,
+    /// The time, while bytes are taken.
+    pub(super) now_ns: u64,
+    /// When data has come, or the first of what was asked for was.
+    pub(super) data_ns: u64,
+    /// Since when the socket takes nothing.
+    pub(super) blocked_ns: Option<u64>,
     pub(super) opened_ns: u64,
+    /// The address that the host has connected to, if it listens at several.
+    pub(super) local: Option<SocketAddr>,
+    /// When the TermReq was sent.
+    pub(super) ended_ns: u64,
 }
 
 impl Connection {
@@ -155,13 +172,16 @@ impl Connection {
             queue: None,
             cids: Vec::new(),
             outstanding: 0,
-            slots: 0,
             r2ts: 0,
             deferred: VecDeque::new(),
             out: Output::default(),
             cut: None,
-            moved_ns: now_ns,
+            now_ns,
+            data_ns: now_ns,
+            blocked_ns: None,
             opened_ns: now_ns,
+            local: None,
+            ended_ns: 0,
         }
     }
 
@@ -184,9 +204,22 @@ impl Connection {
         }
     }
 
-    /// Whether a half-received PDU, or data that was asked for, is awaited.
-    pub(super) fn awaits_data(&self) -> bool {
-        self.have > 0 || matches!(self.body, Body::Data(_)) || self.r2ts > 0
+    /// When it is closed if nothing happens on it.
+    pub(super) fn until_ns(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Closed => return None,
+            Phase::Ending => return Some(self.ended_ns + LINGER_NS),
+            _ => {}
+        }
+        let opened_ns = self.queue.is_none().then_some(self.opened_ns);
+        let awaits_data = matches!(self.body, Body::Data(_)) || self.r2ts > 0;
+        let data_ns = awaits_data.then_some(self.data_ns);
+        let since_ns = [opened_ns, data_ns, self.blocked_ns].into_iter().flatten().min()?;
+        Some(since_ns + PATIENCE_NS)
+    }
+
+    fn qid(&self) -> Option<u16> {
+        self.queue.map(|queue| queue.qid)
     }
 
     /// Takes bytes of `input` from `used` on, up to the next thing that came of them.
@@ -217,8 +250,16 @@ impl Connection {
                 PduType::IcReq => self.initialize()?,
                 PduType::HostTermReq => return Ok(Got::Terminated),
                 PduType::CapsuleCmd => {
-                    let full = self.slots >= SLOTS || self.out.left() > UNSENT_BYTES;
-                    if !backend.has_free() || full {
+                    let full = self.out.left() > UNSENT_BYTES
+                        || self.out.left_of_own() > UNSENT_OWN_BYTES;
+                    let stalled = full
+                        || (!backend.may_take(self.id, self.qid())
+                            && (common.plen.get() as usize > len || self.takes_slot()));
+                    if stalled {
+                        // A byte is given back, so that the command is looked at again.
+                        self.have -= 1;
+                        *used -= 1;
+                        self.data_ns = self.now_ns;
                         return Ok(Got::Stalled);
                     }
                     if let Some(got) = self.capsule(common, len, backend)? {
@@ -228,6 +269,20 @@ impl Connection {
                 _ => self.h2c_data(common, len, backend)?,
             }
         }
+    }
+
+    /// Whether the command in the header, which has no data with it, takes a slot.
+    fn takes_slot(&self) -> bool {
+        let Ok(capsule) = CapsuleCmd::read_from_bytes(&self.header[..72]) else { return true };
+        let sqe = capsule.sqe();
+        let is_own = match sqe.opcode() {
+            admin::FABRICS => true,
+            _ if self.qid() != Some(0) => false,
+            admin::KEEP_ALIVE | admin::ASYNC_EVENT_REQUEST => true,
+            admin::SET_FEATURES | admin::GET_FEATURES => is_own_feature(sqe.fid()),
+            _ => false,
+        };
+        !is_own
     }
 
     /// Collects the first `len` bytes of a header. False if more are needed.
@@ -358,7 +413,6 @@ impl Connection {
             return Ok(Some(Got::Capsule(sqe, None)));
         }
         let Some(slot) = backend.take(self.id) else { return Ok(Some(Got::Stalled)) };
-        self.slots += 1;
         self.begin_data(Some(sqe), slot, padding, 0, data);
         Ok(None)
     }
@@ -373,6 +427,7 @@ impl Connection {
     ) {
         let digest_left = if self.digests & dgst::DATA != 0 { DIGEST_BYTES } else { 0 };
         let digest = [0; DIGEST_BYTES];
+        self.data_ns = self.now_ns;
         self.body =
             Body::Data(Data { capsule, slot, padding, at, left, crc: 0, digest, digest_left });
     }
@@ -437,6 +492,7 @@ impl Connection {
             }
             data.at += count;
             data.left -= count;
+            self.data_ns = self.now_ns;
             *used += count;
         }
         if data.left == 0 && data.digest_left > 0 {
@@ -462,7 +518,7 @@ impl Connection {
     }
 
     /// Sends a TermReq with the header that is at fault, and listens no more.
-    pub(super) fn terminate(&mut self, fatal: Fatal) {
+    pub(super) fn terminate(&mut self, fatal: Fatal, now_ns: u64) {
         let offending = &self.header[..self.have.min(128)];
         let mut pdu = TermReq::default();
         let (hlen, len) = (size_of::<TermReq>() as u8, offending.len() as u32);
@@ -475,5 +531,7 @@ impl Connection {
         bytes.extend_from_slice(offending);
         self.out.pdu(&bytes, 0, Spoiled::default());
         self.phase = Phase::Ending;
+        self.ended_ns = now_ns;
+        self.deferred.clear();
     }
 }

@@ -29,13 +29,6 @@ use crate::medium::Medium;
 /// Commands of one connection before the next has its turn.
 const BURST: u32 = 32;
 
-/// How long a connection may take for ICReq and Connect, for data that it was asked for, and to
-/// take what was sent.
-pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
-
-/// How long a host may take to close after a TermReq.
-const LINGER_NS: u64 = 2_000_000_000;
-
 /// Associations with the discovery service, at once.
 const DISCOVERIES: usize = 64;
 
@@ -54,6 +47,8 @@ pub(super) enum Response {
     Done(u16, Cqe),
     /// A completion without data.
     Cqe(Cqe),
+    /// The same of a command whose identifier another one has, and keeps.
+    Conflict(Cqe),
     /// A slot's data, of a successful read that the target answers itself.
     Data(u16),
 }
@@ -163,6 +158,10 @@ impl Engine {
         let Some(queue) = conn.queue else { return };
         if queue.qid == 0 {
             self.end_association_of(queue.association, conn.id);
+            if self.enabled() == 0 && self.has_orphans() {
+                // A command that is never answered keeps its slot.
+                self.backend.enable();
+            }
         } else if let Some(association) = &mut self.associations[queue.association] {
             association.io.retain(|&(_, id)| id != conn.id);
         }
@@ -190,7 +189,7 @@ impl Engine {
     pub(super) fn receive(&mut self, index: usize, input: &[u8]) -> usize {
         let mut used = 0;
         if let Some(conn) = &mut self.conns[index] {
-            conn.moved_ns = self.now_ns;
+            conn.now_ns = self.now_ns;
         }
         for _ in 0..BURST {
             let Some(conn) = &mut self.conns[index] else { return input.len() };
@@ -236,7 +235,7 @@ impl Engine {
         self.counters.fatal_errors.add(1);
         let Some(conn) = &mut self.conns[index] else { return };
         tracing::debug!(why = fatal.why, "connection refused");
-        conn.terminate(fatal);
+        conn.terminate(fatal, self.now_ns);
         let (queue, id) = (conn.queue, conn.id);
         self.mark_dirty(index);
         if let Some(queue) = queue
@@ -251,18 +250,16 @@ impl Engine {
     pub(super) fn turn(&mut self) -> Turn {
         let mut reaped = std::mem::take(&mut self.reaped);
         let turn = self.backend.turn(&mut reaped);
-        for one in reaped.drain(..) {
-            match one {
-                Reaped::Done(slot, cqe) => self.answer_slot(slot, cqe),
-                Reaped::Event(event) => self.event(event),
-            }
-        }
+        self.take_reaped(&mut reaped);
         self.reaped = reaped;
         if !self.held.is_empty() {
             self.release_held();
         }
         if !self.deferring.is_empty() {
-            for index in std::mem::take(&mut self.deferring) {
+            let mut deferring = std::mem::take(&mut self.deferring);
+            // Each is the first in its turn.
+            deferring.rotate_left(1);
+            for index in deferring {
                 self.resume(index);
             }
         }
@@ -318,8 +315,9 @@ impl Engine {
         let spoiled = if self.injector.none { Spoiled::default() } else { self.injector.spoils() };
         let before = conn.out.left();
         let sqhd = if queue.no_flow { SQHD_NONE } else { queue.head as u16 };
+        let keeps_cid = matches!(response, Response::Conflict(_));
         let (mut cqe, data) = match response {
-            Response::Cqe(cqe) => (cqe, None),
+            Response::Cqe(cqe) | Response::Conflict(cqe) => (cqe, None),
             Response::Data(slot) => {
                 let cid = self.backend.slot(slot).sqe.cid();
                 (Cqe::new(0, 0, 0, cid, Status::SUCCESS, false), Some(slot))
@@ -333,7 +331,6 @@ impl Engine {
                 if data.is_none() {
                     self.backend.release(slot);
                 }
-                conn.slots -= 1;
                 (cqe, data)
             }
         };
@@ -354,7 +351,9 @@ impl Engine {
             conn.out.pdu(pdu.as_bytes(), conn.digests, spoiled);
         }
         conn.outstanding -= 1;
-        conn.free_cid(cid);
+        if !keeps_cid {
+            conn.free_cid(cid);
+        }
         if !self.injector.none {
             if (spoiled.header && conn.digests & 1 != 0)
                 || (spoiled.data && conn.digests & 2 != 0 && data.is_some())
@@ -402,22 +401,15 @@ impl Engine {
     /// Takes the slot away from a command, and answers it.
     pub(super) fn refuse_slot(&mut self, index: usize, slot: u16, status: Status) {
         let cid = self.backend.slot(slot).sqe.cid();
-        self.free_slot(index, slot);
-        self.respond(index, cid, status, 0);
-    }
-
-    pub(super) fn free_slot(&mut self, index: usize, slot: u16) {
         self.backend.release(slot);
-        if let Some(conn) = &mut self.conns[index] {
-            conn.slots -= 1;
-        }
+        self.respond(index, cid, status, 0);
     }
 
     /// A connection has deferred commands, for which there may be room later.
     pub(super) fn defer(&mut self, index: usize, sqe: Sqe) {
         if let Some(conn) = &mut self.conns[index] {
             conn.deferred.push_back(sqe);
-            self.deferring.push(index);
+            self.keep_deferring(index);
         }
     }
 
@@ -437,12 +429,19 @@ impl Engine {
     pub(super) fn sent(&mut self, index: usize, count: usize) {
         let Some(conn) = &mut self.conns[index] else { return };
         conn.out.advance(count, &mut self.backend);
-        conn.moved_ns = self.now_ns;
+        conn.blocked_ns = None;
         if let Some(cut) = &mut conn.cut {
             *cut -= count;
             if *cut == 0 {
                 conn.phase = Phase::Closed;
             }
+        }
+    }
+
+    /// The socket takes nothing for now.
+    pub(super) fn blocked(&mut self, index: usize) {
+        if let Some(conn) = &mut self.conns[index] {
+            conn.blocked_ns.get_or_insert(self.now_ns);
         }
     }
 
@@ -476,10 +475,42 @@ impl Engine {
         }
     }
 
+    /// Hosts whose controller is enabled.
+    fn enabled(&self) -> usize {
+        self.associations[..self.pairs].iter().flatten().filter(|a| a.cc.en()).count()
+    }
+
+    fn has_orphans(&self) -> bool {
+        self.backend.has_orphans(|id| {
+            let conn = self.conns.get(id.index as usize).and_then(Option::as_ref);
+            conn.is_some_and(|conn| conn.id == id)
+        })
+    }
+
+    /// Looks at what the SSD does by itself. True if there was something.
+    pub(super) fn inspect(&mut self) -> bool {
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.backend.inspect(&mut reaped);
+        let worked = !reaped.is_empty();
+        self.take_reaped(&mut reaped);
+        self.reaped = reaped;
+        worked
+    }
+
+    #[inline(always)]
+    fn take_reaped(&mut self, reaped: &mut Vec<Reaped>) {
+        for one in reaped.drain(..) {
+            match one {
+                Reaped::Done(slot, cqe) => self.answer_slot(slot, cqe),
+                Reaped::Event(event) => self.event(event),
+            }
+        }
+    }
+
     /// A controller is enabled: the SSD has to be, too.
     pub(super) fn revive(&mut self) {
-        let idle = self.associations[..self.pairs].iter().flatten().filter(|a| a.cc.en()).count();
-        if self.failed || (idle <= 1 && !self.backend.csts().rdy()) {
+        let alone = self.enabled() <= 1;
+        if self.failed || (alone && (!self.backend.csts().rdy() || self.has_orphans())) {
             self.failed = false;
             self.backend.enable();
         }
@@ -499,13 +530,7 @@ impl Engine {
         }
         for index in 0..self.conns.len() {
             let Some(conn) = &self.conns[index] else { continue };
-            let since_ns = now_ns.saturating_sub(conn.moved_ns);
-            let late = match conn.phase {
-                Phase::Closed => continue,
-                Phase::Ending => since_ns >= LINGER_NS,
-                _ if conn.queue.is_none() => now_ns.saturating_sub(conn.opened_ns) >= PATIENCE_NS,
-                _ => (conn.awaits_data() || !conn.out.is_empty()) && since_ns >= PATIENCE_NS,
-            };
+            let late = conn.until_ns().is_some_and(|until_ns| now_ns >= until_ns);
             if late {
                 self.counters.too_slow.add(1);
                 let id = conn.id;
@@ -518,13 +543,7 @@ impl Engine {
     /// When `tick` has something to do, at the latest.
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
         let hosts = self.associations.iter().flatten().filter_map(Association::until_ns).min();
-        let slow = |conn: &Connection| match conn.phase {
-            Phase::Closed => None,
-            Phase::Ending => Some(conn.moved_ns + LINGER_NS),
-            _ if conn.queue.is_none() => Some(conn.opened_ns + PATIENCE_NS),
-            _ => (conn.awaits_data() || !conn.out.is_empty()).then(|| conn.moved_ns + PATIENCE_NS),
-        };
-        let conns = self.conns.iter().flatten().filter_map(slow).min();
+        let conns = self.conns.iter().flatten().filter_map(Connection::until_ns).min();
         [hosts, conns].into_iter().flatten().min()
     }
 }

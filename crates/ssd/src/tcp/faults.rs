@@ -160,7 +160,8 @@ impl Injector {
     /// How many of the `len` bytes of a response are sent before the connection is closed.
     pub(super) fn cuts(&mut self, len: usize) -> Option<usize> {
         let cuts = self.one_in(self.plan.cut_one_in);
-        cuts.then(|| (self.rng.next_u64() % len.max(1) as u64) as usize)
+        // At least one: only bytes that are sent get it there.
+        cuts.then(|| 1 + (self.rng.next_u64() % (len.max(2) - 1) as u64) as usize)
     }
 
     /// Whether digests are wrong.

@@ -75,7 +75,7 @@ impl Engine {
             }
             _ => Err(Refused(dnr(StatusCode::DataSglLengthInvalid), 0)),
         };
-        self.drop_data(index, data);
+        self.drop_data(data);
         let (status, dw0) = match made {
             Ok(cntlid) => (Status::SUCCESS, u32::from(cntlid)),
             Err(Refused(status, dw0)) => {

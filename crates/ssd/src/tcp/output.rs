@@ -12,6 +12,9 @@ use super::digest;
 /// The most pieces of one `sendmsg`.
 pub(super) const PIECES: usize = 64;
 
+/// Sent bytes that are kept at most, if others wait behind them.
+const SENT_BYTES: usize = 64 << 10;
+
 enum Piece {
     /// The next bytes of `bytes`.
     Bytes(usize),
@@ -46,6 +49,11 @@ impl Output {
 
     pub(super) fn left(&self) -> usize {
         self.left
+    }
+
+    /// Of those, the ones that are in no slot.
+    pub(super) fn left_of_own(&self) -> usize {
+        self.bytes.len() - self.sent_bytes
     }
 
     #[inline(always)]
@@ -166,6 +174,13 @@ impl Output {
         }
         if self.left == 0 {
             self.bytes.clear();
+            self.sent_bytes = 0;
+        } else if self.sent_bytes > SENT_BYTES {
+            if let Some(Piece::Bytes(len)) = self.pieces.front_mut() {
+                *len -= self.sent;
+                self.sent = 0;
+            }
+            self.bytes.drain(..self.sent_bytes);
             self.sent_bytes = 0;
         }
     }

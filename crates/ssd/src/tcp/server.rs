@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +11,12 @@ use std::time::Duration;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_tcp_nodelay, socket_incoming_cpu};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
+    socket_incoming_cpu,
+};
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, recv, sendmsg,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, getsockname, recv, sendmsg,
     shutdown,
 };
 use rustix::thread::sched_getcpu;
@@ -48,6 +51,11 @@ const NO_ACCEPT_NS: u64 = 100_000_000;
 /// Connections accepted at once.
 const ACCEPTS: usize = 16;
 
+/// Silence after which the system asks a host whether it is there, and how often: for 30 s in all.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
 /// Events taken at once from epoll.
 const EVENTS: usize = 64;
 
@@ -68,6 +76,22 @@ struct Peer {
     full: bool,
     interest: EventFlags,
     shut: bool,
+}
+
+impl Peer {
+    fn is_stalled(&self) -> bool {
+        self.left_at < self.left.len()
+    }
+
+    /// Has epoll say what is of interest now.
+    fn listen(&mut self, epoll: &OwnedFd, index: usize) {
+        let wanted = if self.is_stalled() { EventFlags::empty() } else { EventFlags::IN }
+            | if self.full { EventFlags::OUT } else { EventFlags::empty() };
+        if wanted != self.interest {
+            self.interest = wanted;
+            let _ = epoll::modify(epoll, &self.stream, EventData::new_u64(index as u64), wanted);
+        }
+    }
 }
 
 pub(super) struct Server {
@@ -138,6 +162,10 @@ impl Server {
                 return;
             }
             let mut worked = false;
+            // Each is the first in its turn: there may be slots for that one only.
+            if self.busy.len() > 1 {
+                self.busy.rotate_left(1);
+            }
             let mut at = 0;
             while let Some(&index) = self.busy.get(at) {
                 worked |= self.look(index);
@@ -179,6 +207,7 @@ impl Server {
                     let now_ns = self.engine.backend.now_ns();
                     action.run(self.engine.backend.controller(), now_ns);
                     self.engine.check_device();
+                    self.engine.inspect();
                 }
                 Call::Stop => return false,
             }
@@ -262,6 +291,13 @@ impl Server {
                 Ok(sent) => self.engine.sent(index, sent),
                 Err(Errno::AGAIN) => {
                     peer.full = true;
+                    if !peer.busy {
+                        (peer.busy, peer.seen) = (true, true);
+                        self.busy.push(index);
+                    }
+                    // At once: the thread may sleep next.
+                    peer.listen(&self.epoll, index);
+                    self.engine.blocked(index);
                     break;
                 }
                 Err(Errno::INTR) => {}
@@ -308,7 +344,8 @@ impl Server {
         }
         if now_ns.saturating_sub(self.tick_ns) >= TICK_NS {
             self.tick_ns = now_ns;
-            self.engine.backend.inspect();
+            self.found |= self.engine.inspect();
+            self.look_at_late();
             self.engine.tick();
             self.shares_cpu = self.busy.iter().any(|&index| {
                 let peer = self.peers.get(index).and_then(Option::as_ref);
@@ -322,10 +359,30 @@ impl Server {
         now_ns
     }
 
+    /// Looks at the admin sockets of hosts that are to be given up: this thread may have been late,
+    /// not they.
+    fn look_at_late(&mut self) {
+        /// Receives, at most: commands, and the end behind them.
+        const LOOKS: usize = 4;
+        for at in 0..self.engine.associations.len() {
+            let now_ns = self.engine.now_ns;
+            let association = self.engine.associations[at].as_ref();
+            let Some(association) = association else { continue };
+            if association.until_ns().is_some_and(|until_ns| now_ns >= until_ns) {
+                let index = association.admin.index as usize;
+                let _ = (0..LOOKS).all(|_| self.look(index));
+            }
+        }
+    }
+
     /// A socket has something, or takes something again.
     fn ready(&mut self, index: usize, flags: EventFlags) {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return };
-        if flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) && peer.full {
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+            // Epoll would say it again and again, even while nothing is read.
+            return self.close(index);
+        }
+        if flags.contains(EventFlags::OUT) && peer.full {
             self.flush(index);
         }
         let Some(Some(peer)) = self.peers.get_mut(index) else { return };
@@ -347,15 +404,8 @@ impl Server {
             if std::mem::take(&mut peer.seen) {
                 peer.seen_ns = now_ns;
             }
-            let stalled = peer.left_at < peer.left.len();
-            let wanted = if stalled { EventFlags::empty() } else { EventFlags::IN }
-                | if peer.full { EventFlags::OUT } else { EventFlags::empty() };
-            if wanted != peer.interest {
-                peer.interest = wanted;
-                let data = EventData::new_u64(index as u64);
-                let _ = epoll::modify(&self.epoll, &peer.stream, data, wanted);
-            }
-            let keep = stalled || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
+            peer.listen(&self.epoll, index);
+            let keep = peer.is_stalled() || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
             if keep {
                 at += 1;
             } else {
@@ -386,7 +436,19 @@ impl Server {
 
     fn admit(&mut self, stream: OwnedFd) {
         let _ = set_tcp_nodelay(&stream, true);
+        // Hosts that died without a Keep Alive Timer are noticed by the system.
+        let _ = set_socket_keepalive(&stream, true);
+        let _ = set_tcp_keepidle(&stream, PROBE_AFTER);
+        let _ = set_tcp_keepintvl(&stream, PROBE_EVERY);
+        let _ = set_tcp_keepcnt(&stream, PROBES);
         let Some(index) = self.engine.open() else { return };
+        if self.engine.addr.ip().is_unspecified()
+            && let Ok(local) = getsockname(&stream)
+            && let Ok(local) = SocketAddr::try_from(local)
+            && let Some(conn) = &mut self.engine.conns[index]
+        {
+            conn.local = Some((local.ip().to_canonical(), local.port()).into());
+        }
         let data = EventData::new_u64(index as u64);
         if epoll::add(&self.epoll, stream.as_fd(), data, EventFlags::IN).is_err() {
             return self.engine.close(index);
