@@ -146,9 +146,7 @@ impl Engine {
                 self.drop_data(data);
                 return self.abort(index, queue, sqe);
             }
-            admin::SET_FEATURES | admin::GET_FEATURES
-                if is_own_feature(sqe.fid()) =>
-            {
+            admin::SET_FEATURES | admin::GET_FEATURES if is_own_feature(sqe.fid()) => {
                 self.drop_data(data);
                 let (status, dw0) = self.own_feature(queue.association, &sqe);
                 return self.respond(index, cid, status, dw0.into());

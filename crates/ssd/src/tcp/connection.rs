@@ -250,8 +250,8 @@ impl Connection {
                 PduType::IcReq => self.initialize()?,
                 PduType::HostTermReq => return Ok(Got::Terminated),
                 PduType::CapsuleCmd => {
-                    let full = self.out.left() > UNSENT_BYTES
-                        || self.out.left_of_own() > UNSENT_OWN_BYTES;
+                    let full =
+                        self.out.left() > UNSENT_BYTES || self.out.left_of_own() > UNSENT_OWN_BYTES;
                     let stalled = full
                         || (!backend.may_take(self.id, self.qid())
                             && (common.plen.get() as usize > len || self.takes_slot()));

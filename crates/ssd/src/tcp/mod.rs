@@ -18,7 +18,8 @@
 //! ```
 //!
 //! - **No host is trusted.** What breaks the protocol ends its connection with a TermReq and a
-//!   named reason, and is counted. Memory is bounded for each connection and in all; who is slow to
+//!   named reason, and is counted. Memory is bounded for each connection and in all, no connection
+//!   has more than half of the slots, and some are kept for admin queues; who is slow to
 //!   connect, to send data that was asked for, or to take answers, is disconnected after 10 s.
 //! - **Without encryption or authentication.** Whoever can reach the address can read and write
 //!   everything; a list of host NQNs only keeps mistakes away.
@@ -132,7 +133,8 @@ pub enum TargetError {
 pub struct Target {
     handle: TargetHandle,
     addr: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    /// Returns whether what was cached has reached the medium, if that was asked for.
+    thread: Option<JoinHandle<bool>>,
 }
 
 /// Controls a running [`Target`] and its SSD. A clone controls the same one.
@@ -143,6 +145,8 @@ struct Shared {
     mailbox: Arc<Mailbox>,
     wake: Arc<OwnedFd>,
     asleep: Arc<AtomicBool>,
+    /// The thread's last act is to flush.
+    flush_last: Arc<AtomicBool>,
     /// A plan that is to replace the one in force.
     net_faults: Arc<Mutex<Option<NetFaults>>>,
     counters: Arc<SharedCounters>,
@@ -197,6 +201,7 @@ impl Target {
         let asleep = Arc::new(AtomicBool::new(false));
         let net_faults = Arc::<Mutex<Option<NetFaults>>>::default();
         let shared = Shared {
+            flush_last: Arc::default(),
             net_faults: Arc::clone(&net_faults),
             mailbox: Arc::clone(&mailbox),
             wake: Arc::clone(&wake),
@@ -204,6 +209,7 @@ impl Target {
             counters: Arc::clone(&engine.backend.machine().look().counters),
             tcp: Arc::clone(&engine.counters),
         };
+        let last = Arc::clone(&shared.flush_last);
         let calls = Arc::clone(&mailbox);
         let server = Server::new(engine, listener, calls, wake, asleep, net_faults);
         let mut server = server.map_err(|error| system(error.into()))?;
@@ -217,6 +223,7 @@ impl Target {
             if go_on {
                 server.run();
             }
+            go_on && last.load(Ordering::Relaxed) && server.end()
         })
         .map_err(system)?;
         let target = Self { handle: TargetHandle(Arc::new(shared)), addr, thread: Some(thread) };
@@ -267,15 +274,31 @@ impl Target {
     pub fn tcp_counters(&self) -> TcpCounters {
         self.handle.tcp_counters()
     }
+
+    /// Whether its thread runs: it always does, unless there is a bug.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Closes all connections, then has everything that is cached reach the medium. False if that
+    /// fails, or the thread had ended.
+    #[must_use]
+    pub fn stop(mut self) -> bool {
+        self.handle.0.flush_last.store(true, Ordering::Relaxed);
+        self.end() == Some(true)
+    }
+
+    fn end(&mut self) -> Option<bool> {
+        self.handle.0.push(Call::Stop);
+        // A panic of the thread was reported when it happened.
+        self.thread.take()?.join().ok()
+    }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.handle.0.push(Call::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 

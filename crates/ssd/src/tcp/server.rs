@@ -16,8 +16,8 @@ use rustix::net::sockopt::{
     socket_incoming_cpu,
 };
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, getsockname, recv, sendmsg,
-    shutdown,
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, getsockname,
+    recv, sendmsg, shutdown,
 };
 use rustix::thread::sched_getcpu;
 use rustix::time::Timespec;
@@ -197,6 +197,14 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Closes all connections, and then has what is cached reach the medium. False if that fails.
+    pub(super) fn end(&mut self) -> bool {
+        for index in 0..self.peers.len() {
+            self.close(index);
+        }
+        self.engine.backend.controller().store.flush()
     }
 
     /// Runs what others have asked for. False if that is to stop.
@@ -405,7 +413,8 @@ impl Server {
                 peer.seen_ns = now_ns;
             }
             peer.listen(&self.epoll, index);
-            let keep = peer.is_stalled() || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
+            let keep =
+                peer.is_stalled() || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
             if keep {
                 at += 1;
             } else {

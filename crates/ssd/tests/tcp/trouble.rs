@@ -5,16 +5,18 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use meantime_spec::fabrics::FabricsStatus;
+use meantime_spec::identify::{IdentifyController, cns, oacs};
+use meantime_spec::opcode::{admin, io};
 use meantime_spec::regs::{Cc, shn, shst};
 use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_spec::tcp::{CapsuleCmd, CommonHeader, PduType};
-use meantime_ssd::FaultControl as _;
 use meantime_ssd::tcp::{NetFaults, Target};
-use zerocopy::IntoBytes as _;
+use meantime_ssd::{FaultControl as _, FaultRule};
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::basics::{BLOCK, pattern, target, target_with};
+use crate::basics::{BLOCK, identify, pattern, target, target_with};
 use crate::peer::{Connect, HOST, Host, Peer, icreq};
 
 /// Whether the target closes the connection within a while, whatever it sends before.
@@ -299,13 +301,22 @@ fn faults_of_the_network_are_injected() {
     target.set_net_faults(NetFaults::NONE.with_cut(1));
     host.io.send(&bytes);
     assert!(closes(&mut host.io.stream));
+    for seed in 0..40 {
+        // Each ends within its answer to the first command, whatever chance says.
+        let mut peer = Peer::new(target.addr());
+        target.set_net_faults(NetFaults::NONE.with_cut(1).with_seed(seed));
+        peer.connect(&Connect::default());
+        let begun = Instant::now();
+        assert!(peer.try_command(&Sqe::property_get(9, 0, 8), &[]).is_none());
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
     target.set_net_faults(NetFaults::NONE.with_drop(1));
     let sqe = Sqe::property_get(9, 0, 8);
     assert!(host.admin.try_command(&sqe, &[]).is_none());
     target.set_net_faults(NetFaults::NONE);
     works(&mut Host::new(target.addr()));
     let c = target.tcp_counters();
-    assert_eq!((c.injected_closes, c.injected_digests), (2, 1));
+    assert_eq!((c.injected_closes, c.injected_digests), (42, 1));
 }
 
 #[test]
@@ -320,4 +331,155 @@ fn a_power_cut_closes_all_connections_and_the_ssd_comes_back() {
     assert!(closes(&mut TcpStream::connect(target.addr()).unwrap()));
     target.handle().plug();
     works(&mut Host::new(target.addr()));
+}
+
+#[test]
+fn a_command_that_finds_no_slot_is_looked_at_again() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    host.io = Peer::new(target.addr());
+    let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
+    assert!(host.io.connect(&connect).status.is_success());
+    let mut other = Host::new(target.addr());
+    let sqe = |cid| Sqe::read(cid, 1, 0, 256, 0, 0).with_sgl(SglDescriptor::transport(131_072));
+    let mut stream = host.io.stream.try_clone().unwrap();
+    let bytes: Vec<u8> = (0..1000).flat_map(|cid| host.io.capsule(&sqe(cid), &[])).collect();
+    stream.write_all(&bytes).unwrap();
+    // Its answers fill the socket, and hold slots: those of others are not among them.
+    std::thread::sleep(Duration::from_millis(300));
+    works(&mut other);
+    assert!(host.admin.csts().rdy());
+    works(&mut Host::new(target.addr()));
+    for _ in 0..1000 {
+        assert_eq!(host.io.receive().unwrap().data.len(), 131_072);
+    }
+    works(&mut host);
+    assert_eq!(target.tcp_counters().too_slow, 0);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_goes_on_when_the_socket_has_cooled() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    host.io = Peer::new(target.addr());
+    let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
+    assert!(host.io.connect(&connect).status.is_success());
+    // By the time of the answers the socket is left to epoll.
+    target.set_net_faults(NetFaults::NONE.with_delay_ns(100_000_000));
+    for cid in 0..120 {
+        let sqe = Sqe::read(cid, 1, 0, 256, 0, 0).with_sgl(SglDescriptor::transport(131_072));
+        let bytes = host.io.capsule(&sqe, &[]);
+        host.io.send(&bytes);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..120 {
+        assert_eq!(host.io.receive().unwrap().data.len(), 131_072);
+    }
+}
+
+#[test]
+fn commands_do_not_keep_a_connection_that_owes_data() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    let cid = host.io.next_cid();
+    let sqe = Sqe::write(cid, 1, 0, 8, 0, 0, false).with_sgl(SglDescriptor::transport(4096));
+    let bytes = host.io.capsule(&sqe, &[]);
+    host.io.send(&bytes);
+    host.io.receive().unwrap().r2t();
+    let begun = Instant::now();
+    let read = |cid| Sqe::read(cid, 1, 0, 1, 0, 0).with_sgl(SglDescriptor::transport(BLOCK));
+    while host.io.try_command(&read(9), &[]).is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(15));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(target.tcp_counters().too_slow, 1);
+}
+
+#[test]
+fn who_does_not_close_after_a_term_request_is_closed() {
+    let target = target();
+    let mut peer = Peer::new(target.addr());
+    peer.send(icreq(0, 0).as_bytes());
+    assert_eq!(peer.receive().unwrap().fes(), 2);
+    let begun = Instant::now();
+    while target.tcp_counters().ended == 0 {
+        let _ = peer.stream.write(&[0]);
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn discards_describe_a_page_as_those_of_linux_do() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    for (ranges, length, is_right) in
+        [(1, 16, true), (1, 4096, true), (256, 4096, true), (2, 16, false), (1, 4112, false)]
+    {
+        let mut sqe = Sqe::new(io::DATASET_MANAGEMENT, host.io.next_cid(), 1)
+            .with_sgl(SglDescriptor::in_capsule(length));
+        sqe.cdw10.set(ranges - 1);
+        sqe.cdw11.set(1 << 2);
+        let mut data = vec![0; length as usize];
+        for range in data.chunks_mut(16).take(ranges as usize) {
+            range[4] = 1;
+        }
+        let status = host.io.command(&sqe, &data).status;
+        assert_eq!(status.is_success(), is_right, "{ranges} {length}: {status}");
+    }
+}
+
+#[test]
+fn format_is_not_offered() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    let data = identify(&mut host.admin, 0, cns::CONTROLLER);
+    let c = IdentifyController::read_from_bytes(&data).unwrap();
+    assert_eq!(c.oacs.get() & oacs::FORMAT, 0);
+    let sqe = Sqe::new(admin::FORMAT_NVM, 9, 1).with_sgl(SglDescriptor::transport(0));
+    assert!(host.admin.command(&sqe, &[]).status.is(StatusCode::InvalidCommandOpcode));
+}
+
+#[test]
+fn a_duplicate_identifier_is_refused_each_time() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    let sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 9, 0).with_sgl(SglDescriptor::transport(0));
+    let bytes = host.admin.capsule(&sqe, &[]);
+    host.admin.send(&bytes);
+    for _ in 0..3 {
+        assert!(host.admin.command(&sqe, &[]).status.is(StatusCode::CommandIdConflict));
+    }
+}
+
+#[test]
+fn admin_commands_that_are_lost_hold_no_slots_for_ever() {
+    let target = target();
+    let rule = FaultRule::parse_line("lost-completion opcode=get-log-page").unwrap();
+    target.handle().add_fault(rule).unwrap();
+    for _ in 0..20 {
+        let mut host = Host::new(target.addr());
+        let capsules: Vec<u8> = (0..30)
+            .flat_map(|cid| {
+                let sqe = Sqe::get_log_page(cid + 500, u32::MAX, 2, 0, true, 128, 0, 0, 0)
+                    .with_sgl(SglDescriptor::transport(512));
+                host.admin.capsule(&sqe, &[])
+            })
+            .collect();
+        host.admin.send(&capsules);
+        assert!(host.admin.csts().rdy());
+        works(&mut host);
+    }
+}
+
+#[test]
+fn it_stops_before_it_flushes() {
+    let target = target_with(|config, _| config.volatile_write_cache = true);
+    let mut host = Host::new(target.addr());
+    works(&mut host);
+    assert!(target.is_running());
+    let handle = target.handle();
+    assert!(target.stop());
+    assert!(closes(&mut host.io.stream) && closes(&mut host.admin.stream));
+    assert_eq!(handle.tcp_counters().ended, 2);
 }
