@@ -62,16 +62,23 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     let mut before = TcpCounters::default();
     while !signal::stopped() {
         std::thread::sleep(LOOK_EVERY);
+        if !target.is_running() {
+            return Err(Failure::new("the SSD's thread has ended: a bug worth reporting"));
+        }
         before = tell(&mut log, before, handle.tcp_counters());
         log.look(&handle);
     }
-    tell(&mut log, before, handle.tcp_counters());
     log.look_now(&handle);
-    let flushed = handle.flush();
+    // What hosts write until the end is flushed, too.
+    let flushed = target.stop();
+    tell(&mut log, before, handle.tcp_counters());
     let (counters, tcp) = (handle.counters(), handle.tcp_counters());
-    drop(target);
     report(args, counters)?;
-    if !args.json {
+    if args.json {
+        let tcp: serde_json::Map<_, _> =
+            tcp.iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
+        print(&format!("{}\n", json!({ "tcp_counters": tcp })))?;
+    } else {
         print(&format!(
             "{} connections, {} hosts, {} refused; {} protocol errors\n",
             tcp.connections, tcp.associations, tcp.connects_refused, tcp.fatal_errors
