@@ -218,6 +218,11 @@ impl Engine {
             }
             Transfer::FromHost(_) if data.is_some() => wrong_length,
             Transfer::FromHost(_) => {
+                // Behind those that wait already.
+                let waits = |conn: &Connection| !conn.deferred.is_empty();
+                if self.conns[index].as_ref().is_some_and(waits) {
+                    return self.defer(index, sqe);
+                }
                 return self.ask_for_data(index, sqe);
             }
         };

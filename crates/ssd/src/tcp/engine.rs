@@ -158,7 +158,7 @@ impl Engine {
         let Some(queue) = conn.queue else { return };
         if queue.qid == 0 {
             self.end_association_of(queue.association, conn.id);
-            if self.enabled() == 0 && self.has_orphans() {
+            if !self.gone && self.enabled() == 0 && self.has_orphans() {
                 // A command that is never answered keeps its slot.
                 self.backend.enable();
             }
@@ -513,6 +513,16 @@ impl Engine {
         if self.failed || (alone && (!self.backend.csts().rdy() || self.has_orphans())) {
             self.failed = false;
             self.backend.enable();
+        }
+    }
+
+    /// The thread did not run since `before_ns`: commands that were looked at meanwhile, with the
+    /// time of then, came later.
+    pub(super) fn catch_up(&mut self, before_ns: u64) {
+        for association in self.associations.iter_mut().flatten() {
+            if association.alive_ns == before_ns {
+                association.alive_ns = self.now_ns;
+            }
         }
     }
 

@@ -333,7 +333,10 @@ impl Server {
         let answer = epoll::wait(&self.epoll, &mut space, timeout.as_ref());
         let events = answer.map_or(&mut [][..], |(events, _)| events);
         let now_ns = self.engine.backend.now_ns();
-        self.engine.now_ns = now_ns;
+        let before_ns = std::mem::replace(&mut self.engine.now_ns, now_ns);
+        if wait == Some(Duration::ZERO) && now_ns.saturating_sub(before_ns) >= TICK_NS {
+            self.engine.catch_up(before_ns);
+        }
         self.found = !events.is_empty();
         for event in events {
             match event.data.u64() {

@@ -1,5 +1,7 @@
 //! The SSD over NVMe/TCP, as its hosts see it.
 
+use std::net::Ipv4Addr;
+
 use meantime_spec::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
 use meantime_spec::identify::{IdentifyController, IdentifyNamespace, cns};
 use meantime_spec::regs::{CAP, Cap};
@@ -97,8 +99,17 @@ fn controllers_say_what_they_are() {
 
 #[test]
 fn the_discovery_service_names_the_subsystem() {
-    let target = target();
-    let mut peer = Peer::new(target.addr());
+    discover(Ipv4Addr::LOCALHOST);
+}
+
+#[test]
+fn the_discovery_service_names_the_address_that_was_connected_to() {
+    discover(Ipv4Addr::UNSPECIFIED);
+}
+
+fn discover(listen_at: Ipv4Addr) {
+    let target = target_with(|_, options| options.addr = (listen_at, 0).into());
+    let mut peer = Peer::new((Ipv4Addr::LOCALHOST, target.addr().port()).into());
     let connect = Connect { subnqn: DISCOVERY_NQN.to_owned(), ..Connect::default() };
     assert!(peer.connect(&connect).status.is_success());
     peer.enable();
