@@ -75,7 +75,7 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     let (counters, tcp) = (handle.counters(), handle.tcp_counters());
     report(args, counters)?;
     if args.json {
-        let tcp: serde_json::Map<_, _> =
+        let tcp: serde_json::Map<String, serde_json::Value> =
             tcp.iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
         print(&format!("{}\n", json!({ "tcp_counters": tcp })))?;
     } else {
