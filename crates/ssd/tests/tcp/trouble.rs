@@ -358,6 +358,27 @@ fn a_command_that_finds_no_slot_is_looked_at_again() {
 }
 
 #[test]
+fn a_command_that_finds_no_slot_need_not_be_followed_by_another() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    host.io = Peer::new(target.addr());
+    let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
+    assert!(host.io.connect(&connect).status.is_success());
+    target.set_net_faults(NetFaults::NONE.with_delay_ns(200_000_000));
+    // One more than a connection has slots.
+    let begun = Instant::now();
+    for cid in 0..129 {
+        let sqe = Sqe::read(cid, 1, 0, 1, 0, 0).with_sgl(SglDescriptor::transport(BLOCK));
+        let bytes = host.io.capsule(&sqe, &[]);
+        host.io.send(&bytes);
+    }
+    for _ in 0..129 {
+        assert_eq!(host.io.receive().unwrap().data.len(), BLOCK as usize);
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(400));
+}
+
+#[test]
 fn an_answer_that_does_not_fit_goes_on_when_the_socket_has_cooled() {
     let target = target();
     let mut host = Host::new(target.addr());
