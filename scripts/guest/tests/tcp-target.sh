@@ -136,7 +136,6 @@ faulty() {
 }
 # Few of them: reconnecting very often, Linux 6.1 corrupts its own heap now and then.
 faulty drop=1/3000,cut=1/3000 "" "Reconnecting in"
-faulty hdgst=1/3000 hdr_digest "Reconnecting in"
 faulty ddgst=1/300 data_digest "digest error"
 
 # Only one host may.
