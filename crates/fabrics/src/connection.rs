@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::command::{Command, Direction, admin_data, io_data, walk_prps};
 use crate::identified::{BlockShifts, Identified};
 use crate::input::Input;
-use crate::memory::{Mapped, Memory, NotMapped, Piece, RANGES_MAX, Ranges};
+use crate::memory::{Mapped, NotMapped, Piece, RANGES_MAX, Ranges};
 use crate::output::Output;
 
 /// The CID of our own command on this connection: the driver's tags are smaller.
@@ -83,6 +83,9 @@ pub(crate) enum Reading {
     },
 }
 
+/// The result of a PDU from the target; an error ends the connection.
+type Taken<T = ()> = Result<T, (FatalError, String)>;
+
 /// A command of our own: Connect, properties, Keep Alive.
 #[derive(Debug, Default)]
 struct Own {
@@ -102,6 +105,7 @@ pub(crate) struct Connection {
     cq_tail: u16,
     phase: bool,
     pub(crate) commands: Vec<Command>,
+    /// Commands of the driver in flight.
     pub(crate) in_flight: u16,
     /// Reads in flight, oldest first.
     pub(crate) reads: VecDeque<u16>,
@@ -155,10 +159,6 @@ impl Connection {
         }
     }
 
-    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
-        &self.socket
-    }
-
     /// Sets the driver's rings, which are empty.
     pub(crate) fn set_rings(&mut self, rings: Rings) {
         self.rings = Some(rings);
@@ -169,11 +169,6 @@ impl Connection {
     /// Why the connection ended; `None`: it has not.
     pub(crate) fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
-    }
-
-    /// Commands of the driver in flight.
-    pub(crate) fn in_flight(&self) -> u16 {
-        self.in_flight
     }
 
     /// Ends the connection. Its descriptor stays, and tells of the end, so that waiters notice.
@@ -232,34 +227,34 @@ impl Connection {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Takes the entries up to `tail` from the submission ring and sends them, but those that
-    /// `answer` answers.
-    pub(crate) fn submit(
-        &mut self,
-        memory: &Memory,
-        tail: u16,
-        mut answer: impl FnMut(&Sqe) -> Option<Status>,
-    ) {
-        let Some(rings) = self.rings else { return };
-        if self.ended.is_some() || tail >= rings.entries {
-            return;
+    /// Takes the entries up to `tail` from the submission ring and sends them.
+    pub(crate) fn submit(&mut self, mapped: &Mapped<'_>, tail: u16) {
+        while let Some(sqe) = self.take_entry(mapped, tail) {
+            self.begin(mapped, sqe);
         }
-        while self.sq_head != tail {
-            let at = rings.sq_iova + u64::from(self.sq_head) * size_of::<Sqe>() as u64;
-            let Ok(sqe) = memory.mapped().sqe(at) else {
-                return self.end("the submission queue is no longer mapped");
-            };
-            self.sq_head = (self.sq_head + 1) % rings.entries;
-            // Not under the memory's lock: an answer may connect a queue, which takes it.
-            let ended = match answer(&sqe) {
-                Some(status) => Err(status),
-                None => self.start(&memory.mapped(), sqe),
-            };
-            if let Err(status) = ended {
-                self.post(&memory.mapped(), 0, sqe.cid(), status);
-            }
+        self.flush(mapped);
+    }
+
+    /// Takes the next entry before `tail` from the submission ring.
+    pub(crate) fn take_entry(&mut self, mapped: &Mapped<'_>, tail: u16) -> Option<Sqe> {
+        let rings = self.rings?;
+        if self.ended.is_some() || tail >= rings.entries || self.sq_head == tail {
+            return None;
         }
-        self.flush(&memory.mapped());
+        let at = rings.sq_iova + u64::from(self.sq_head) * size_of::<Sqe>() as u64;
+        let Ok(sqe) = mapped.sqe(at) else {
+            self.end("the submission queue is no longer mapped");
+            return None;
+        };
+        self.sq_head = (self.sq_head + 1) % rings.entries;
+        Some(sqe)
+    }
+
+    /// Queues the capsule of `sqe`, or ends the command.
+    pub(crate) fn begin(&mut self, mapped: &Mapped<'_>, sqe: Sqe) {
+        if let Err(status) = self.start(mapped, sqe) {
+            self.post(mapped, 0, sqe.cid(), status);
+        }
     }
 
     /// Queues the capsule of `sqe`, or returns the status with which it ends.
@@ -345,7 +340,8 @@ impl Connection {
         }
     }
 
-    fn flush(&mut self, mapped: &Mapped<'_>) {
+    /// Sends what waits, as far as the socket takes it.
+    pub(crate) fn flush(&mut self, mapped: &Mapped<'_>) {
         if self.output.is_empty() {
             return;
         }
@@ -593,7 +589,7 @@ impl Connection {
     }
 
     /// The busy slot of `cid`.
-    fn busy_slot(&self, cid: u16) -> Result<u16, (FatalError, String)> {
+    fn busy_slot(&self, cid: u16) -> Taken<u16> {
         let slot = slot(cid);
         match self.commands.get(slot) {
             Some(command) if command.is_busy && command.cid == cid => Ok(slot as u16),
@@ -601,17 +597,19 @@ impl Connection {
         }
     }
 
-    fn take_response(
-        &mut self,
-        mapped: &Mapped<'_>,
-        header: &[u8],
-    ) -> Result<(), (FatalError, String)> {
-        let Ok((pdu, _)) = CapsuleResp::read_from_prefix(header) else { return Ok(()) };
-        let digest = self.header_digest_bytes() as u32;
-        let (common, cqe) = (pdu.common, pdu.cqe());
-        if common.plen.get() != 24 + digest || common.pdo != 0 {
-            return Err((FatalError::InvalidHeader, format!("PLEN {}", common.plen.get())));
+    /// Checks the length of a PDU of 24 bytes without data.
+    fn check_without_data(&self, common: &CommonHeader) -> Taken {
+        let plen = common.plen.get();
+        if plen != 24 + self.header_digest_bytes() as u32 || common.pdo != 0 {
+            return Err((FatalError::InvalidHeader, format!("PLEN {plen}, PDO {}", common.pdo)));
         }
+        Ok(())
+    }
+
+    fn take_response(&mut self, mapped: &Mapped<'_>, header: &[u8]) -> Taken {
+        let Ok((pdu, _)) = CapsuleResp::read_from_prefix(header) else { return Ok(()) };
+        let cqe = pdu.cqe();
+        self.check_without_data(&pdu.common)?;
         if cqe.cid.get() == OWN_CID && self.own.is_busy {
             self.own.is_busy = false;
             self.own.end = Some(cqe);
@@ -631,11 +629,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take_data(
-        &mut self,
-        common: &CommonHeader,
-        header: &[u8],
-    ) -> Result<(), (FatalError, String)> {
+    fn take_data(&mut self, common: &CommonHeader, header: &[u8]) -> Taken {
         let Ok((pdu, _)) = DataHeader::read_from_prefix(header) else { return Ok(()) };
         let (offset, len) = (pdu.datao.get(), pdu.datal.get());
         let has_digest = self.agreed.dgst & dgst::DATA != 0;
@@ -664,17 +658,9 @@ impl Connection {
         Ok(())
     }
 
-    fn take_r2t(
-        &mut self,
-        mapped: &Mapped<'_>,
-        common: &CommonHeader,
-        header: &[u8],
-    ) -> Result<(), (FatalError, String)> {
+    fn take_r2t(&mut self, mapped: &Mapped<'_>, common: &CommonHeader, header: &[u8]) -> Taken {
         let Ok((pdu, _)) = R2t::read_from_prefix(header) else { return Ok(()) };
-        let digest = self.header_digest_bytes() as u32;
-        if common.plen.get() != 24 + digest || common.pdo != 0 {
-            return Err((FatalError::InvalidHeader, format!("PLEN {}", common.plen.get())));
-        }
+        self.check_without_data(common)?;
         let slot = self.busy_slot(pdu.cccid.get())?;
         let command = &mut self.commands[usize::from(slot)];
         if command.direction != Direction::Out || command.in_capsule {

@@ -247,17 +247,20 @@ impl Dialer {
         if connection.has_own_end() {
             return Ok(());
         }
-        let fd = Arc::clone(connection.socket());
+        let fd = Arc::clone(&connection.socket);
         self.wait(&fd, connection.waits_for(), until, what)
     }
 }
 
 /// Waits until `fd` is ready: false when `until` has passed.
 pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, until: Instant) -> bool {
-    let left = until.saturating_duration_since(Instant::now());
-    let timeout =
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+    let timeout = timespec(until.saturating_duration_since(Instant::now()));
     let mut fds = [PollFd::new(&fd, flags)];
     // A signal handler: the caller looks again.
     !matches!(poll(&mut fds, Some(&timeout)), Ok(0))
+}
+
+/// The kernel's form of a time.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use meantime_spec::bytes::text;
 use meantime_spec::fabrics::{
-    CNTLID_DYNAMIC, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType, nqn,
+    CNTLID_DYNAMIC, DISCOVERY_LOG, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType,
+    nqn,
 };
 use meantime_spec::regs::{CC, CSTS, Cc, Csts};
 use meantime_spec::sqe::Sqe;
@@ -17,9 +18,6 @@ use crate::dial::{ADMIN_ENTRIES, Dialer};
 use crate::error::{FabricsError, Result};
 use crate::memory::Memory;
 use crate::transport::TcpOptions;
-
-/// LID of the discovery log page.
-const DISCOVERY_LOG: u8 = 0x70;
 
 /// The most records that are read.
 const RECORDS_MAX: u64 = 1024;

@@ -69,7 +69,7 @@ impl Rig {
         let at = SQ + u64::from(self.tail) * size_of::<Sqe>() as u64;
         self.memory.mapped().store(at, sqe.as_bytes()).expect("the ring");
         self.tail = (self.tail + 1) % self.entries;
-        self.connection.submit(&self.memory, self.tail, |_| None);
+        self.connection.submit(&self.memory.mapped(), self.tail);
     }
 
     /// What the target sends.
@@ -119,6 +119,6 @@ impl Rig {
     }
 
     pub fn in_flight(&self) -> u16 {
-        self.connection.in_flight()
+        self.connection.in_flight
     }
 }

@@ -11,8 +11,8 @@
 //! driver's, and are reached only by the addresses that its commands name (`memory`).
 //!
 //! # What it promises
-//! - A thread that polls does not wait for a socket, and whoever waits for a queue receives for it.
-//!   (Eight times in the time that an I/O command has, the driver asks whether the controller is
+//! - A thread that polls never waits for a socket. The thread that waits for a queue receives for
+//!   it. (Eight times in the time that an I/O command has, the driver asks whether the controller is
 //!   well: a round trip, unless another thread asked in the last second.)
 //! - The data of a read goes from the socket to its buffer, copied once, by the kernel.
 //! - Nothing is allocated for a command, once as many were in flight before.

@@ -130,7 +130,7 @@ impl Mapped<'_> {
     pub(crate) fn store(&self, iova: u64, bytes: &[u8]) -> std::result::Result<(), NotMapped> {
         let to = self.find(iova, bytes.len())?;
         // SAFETY: mapped while `self` holds the lock. The buffer is the command's until it has
-        // ended, so nobody else accesses it, and `bytes` is not in it.
+        // ended: no other code accesses it. `bytes` does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
         Ok(())
     }

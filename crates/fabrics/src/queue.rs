@@ -63,10 +63,25 @@ impl Queue {
         }
     }
 
-    /// The driver has rung the submission queue's doorbell. `answer` may answer entries itself.
-    pub(crate) fn ring(&self, tail: u16, answer: impl FnMut(&Sqe) -> Option<Status>) {
+    /// The driver has rung the submission queue's doorbell.
+    fn ring(&self, tail: u16) {
+        self.with(|connection| connection.submit(&self.shared.memory.mapped(), tail));
+    }
+
+    /// The same of the admin queue; `answer` may answer entries itself.
+    pub(crate) fn ring_admin(&self, tail: u16, mut answer: impl FnMut(&Sqe) -> Option<Status>) {
+        let memory = &self.shared.memory;
         self.with(|connection| {
-            connection.submit(&self.shared.memory, tail, answer);
+            loop {
+                // Not under the memory's lock: an answer may connect a queue, which takes it.
+                let entry = connection.take_entry(&memory.mapped(), tail);
+                let Some(sqe) = entry else { break };
+                match answer(&sqe) {
+                    Some(status) => connection.post(&memory.mapped(), 0, sqe.cid(), status),
+                    None => connection.begin(&memory.mapped(), sqe),
+                }
+            }
+            connection.flush(&memory.mapped());
         });
     }
 }
@@ -79,7 +94,7 @@ impl Progress for Queue {
     fn wait(&self, timeout_ns: u64) {
         let waits_for = self.lock().as_ref().and_then(|connection| {
             let works = connection.ended().is_none();
-            works.then(|| (Arc::clone(connection.socket()), connection.waits_for()))
+            works.then(|| (Arc::clone(&connection.socket), connection.waits_for()))
         });
         let timeout = Duration::from_nanos(timeout_ns);
         match waits_for {
@@ -98,11 +113,11 @@ pub(crate) struct TailDoorbell(pub(crate) Arc<Queue>);
 
 impl WriteDoorbell for TailDoorbell {
     fn write(&self, tail: u32) {
-        self.0.ring(tail as u16, |_| None);
+        self.0.ring(tail as u16);
     }
 }
 
-/// A head doorbell: there is always room for completions, so nobody asks.
+/// A head doorbell. The completion queue always has room, so the value is not used.
 pub(crate) struct HeadDoorbell;
 
 impl WriteDoorbell for HeadDoorbell {

@@ -1,7 +1,7 @@
 //! The controller's registers, as the driver sees them over a network.
 //!
-//! CAP, VS, CC and CSTS are properties of the target's controller. What a PCIe controller has
-//! besides is kept here: the admin queue's place, which nobody else needs.
+//! CAP, VS, CC and CSTS are properties of the target's controller. The admin queue's sizes and
+//! addresses (AQA, ASQ, ACQ) stay here.
 //!
 //! **Reset and loss.** An association (the admin queue's connection and its I/O queues') is made
 //! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
@@ -10,18 +10,18 @@
 //!   and CSTS.RDY = 0 read there says that the controller takes no more commands. The connection is
 //!   kept until the next association is made: if it still works then, the target has not lost power
 //!   meanwhile.
-//! - *Loss.* It does not. Nobody knows whether the target still takes commands, and a write that is
-//!   repeated could be overtaken by its first copy. So what the kernel has not yet sent is dropped,
+//! - *Loss.* The connection has ended. The target may still take commands, and the first copy of a
+//!   write could come after the repeated one. So what the kernel has not yet sent is dropped,
 //!   and no association is made before the target's Keep Alive Timer has expired for the old one,
 //!   which ends it there (1.4 §7.12). The timer may expire after twice its value, if any command
 //!   restarts it (CTRATT.TBKAS). The driver finds CC.EN clear and AQA empty, as after a loss of
 //!   power: a volatile write cache may be lost. If it has set CC.EN already, CSTS.CFS tells it to
 //!   begin again.
 //!
-//! Neither recalls what the target has already handed to its own disks: Linux's confirms a reset
-//! while those still work (the Cross-Controller Reset of NVMe 2.1 is about that). A write is
-//! repeated with the same data, and a later one of the same blocks waits for it; the first copy
-//! would have to take longer than both.
+//! Neither recalls what the target has already handed to its own disks. Linux's target confirms a
+//! reset while those still work (Cross-Controller Reset of NVMe 2.1 is for that). A caller that wants
+//! order sends a later write of the same blocks after the repeated one has ended, so the first copy
+//! does harm only if it takes longer than both.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -211,7 +211,7 @@ impl Registers {
 
     /// The association is lost. The driver finds a controller that is disabled, and has forgotten.
     pub(crate) fn lose(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
-        // Nobody knows what the target still does.
+        // The target may still execute commands.
         self.not_before = Some(Instant::now() + expiry(self.kato, parts));
         self.forget(parts, why);
     }

@@ -25,11 +25,11 @@ use meantime_spec::opcode::admin;
 use meantime_spec::regs::DOORBELLS;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::address::{Host, TcpAddress};
 use crate::connection::{Connection, Rings};
-use crate::dial::Dialer;
+use crate::dial::{Dialer, timespec};
 use crate::error::{FabricsError, Result};
 use crate::identified::Identified;
 use crate::queue::{HeadDoorbell, Queue, Shared, TailDoorbell};
@@ -260,15 +260,13 @@ impl Inner {
     /// Waits for the alarm, for `time`, or for the admin queue.
     fn wait_for_keeper(&self, is_connected: bool, time: Duration) {
         let socket = self.queues[0].lock().as_ref().and_then(|admin| {
-            (is_connected && admin.ended().is_none()).then(|| Arc::clone(admin.socket()))
+            (is_connected && admin.ended().is_none()).then(|| Arc::clone(&admin.socket))
         });
         let mut fds = vec![PollFd::new(&self.shared.alarm, PollFlags::IN)];
         if let Some(socket) = &socket {
             fds.push(PollFd::new(socket, PollFlags::IN));
         }
-        let timeout =
-            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        let _ = poll(&mut fds, Some(&timeout));
+        let _ = poll(&mut fds, Some(&timespec(time)));
     }
 
     /// If a connection has ended by itself, has the driver reset the controller.
@@ -323,7 +321,7 @@ impl Inner {
             }
             admin::DELETE_IO_SQ if known => {
                 let queue = &self.queues[usize::from(qid)];
-                let in_flight = queue.lock().as_ref().map_or(0, Connection::in_flight);
+                let in_flight = queue.lock().as_ref().map_or(0, |connection| connection.in_flight);
                 if in_flight > 0 {
                     wrong(StatusCode::InvalidQueueDeletion)
                 } else {
@@ -381,7 +379,7 @@ impl WriteDoorbell for AdminDoorbell {
         // The registers' lock first, as everywhere.
         inner.with_registers(|registers, parts| {
             let mut lost = None;
-            inner.queues[0].ring(tail as u16, |sqe| inner.answer(registers, sqe, &mut lost));
+            inner.queues[0].ring_admin(tail as u16, |sqe| inner.answer(registers, sqe, &mut lost));
             // Only now: it ends the admin queue's connection, too.
             if let Some(why) = lost {
                 registers.lose(parts, &why);

@@ -109,9 +109,12 @@ impl IoQueue {
         }
     }
 
-    /// Whether this thread has to receive.
-    pub fn receives(&self) -> bool {
-        self.progress.is_some()
+    /// Sleeps for `duration_ns`; not if a completion was received since the last look.
+    pub fn sleep_ns(&self, duration_ns: u64) {
+        if self.progress.is_none() || !self.has_completion() {
+            self.clock().sleep_ns(duration_ns);
+            self.progress();
+        }
     }
 
     /// Blocks until the queue's interrupt, at most for `timeout_ns`. False at once if it has none.

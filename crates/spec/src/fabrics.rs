@@ -13,6 +13,9 @@ use crate::sqe::Sqe;
 /// The NQN of every discovery service (NVMe-oF 1.1 §1.5.2).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
+/// Log Page Identifier of the discovery log (NVMe-oF 1.1 §5.3).
+pub const DISCOVERY_LOG: u8 = 0x70;
+
 /// The longest NQN in bytes (1.4 §7.9).
 pub const NQN_MAX_BYTES: usize = 223;
 

@@ -156,11 +156,7 @@ impl<P: Probe> Source for View<'_, P> {
     }
 
     fn sleep_ns(&self, duration_ns: u64) {
-        // If this thread receives, it may have done so since its last look.
-        if !(self.pair.receives() && self.pair.has_completion()) {
-            self.pair.clock().sleep_ns(duration_ns);
-            self.pair.progress();
-        }
+        self.pair.sleep_ns(duration_ns);
         self.probe.woken();
     }
 

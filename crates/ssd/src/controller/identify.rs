@@ -198,10 +198,14 @@ impl Controller {
         uuid
     }
 
-    /// FNV-1a of the serial number, 64 bits.
     fn serial_hash(&self) -> u64 {
-        self.config.serial.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        hash(&self.config.serial)
     }
+}
+
+/// FNV-1a of `text`, 64 bits: for identifiers that are the same in each run.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

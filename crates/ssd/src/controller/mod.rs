@@ -26,7 +26,7 @@ mod faulty;
 mod features;
 mod format;
 mod fused;
-mod identify;
+pub(crate) mod identify;
 mod interrupts;
 mod io;
 mod keep_alive;

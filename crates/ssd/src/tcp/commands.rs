@@ -1,7 +1,7 @@
 //! Commands: what is answered here, and what the SSD gets.
 
 use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{DISCOVERY_NQN, FabricsType, sub_type};
+use meantime_spec::fabrics::{DISCOVERY_LOG, DISCOVERY_NQN, FabricsType, sub_type};
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::cns;
 use meantime_spec::opcode::{DataTransfer, admin, io};
@@ -28,9 +28,6 @@ const IDENTIFY_BYTES: u32 = 4096;
 
 /// Bytes of all ranges that Dataset Management can have.
 const RANGES_BYTES: u32 = 4096;
-
-/// The log page of the discovery service.
-const DISCOVERY_LOG: u8 = 0x70;
 
 /// What a command transfers.
 enum Transfer {

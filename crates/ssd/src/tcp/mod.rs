@@ -58,6 +58,7 @@ pub use wire::Wire;
 
 use crate::config::SsdConfig;
 use crate::control::{Action, FaultControl, call};
+use crate::controller::identify::hash;
 use crate::counters::{Counters, SharedCounters};
 use crate::error::SsdError;
 use crate::mailbox::{Call, Mailbox};
@@ -187,10 +188,7 @@ impl Target {
         if config.serial == SsdConfig::default().serial {
             // Identifiers of namespaces come from it. A host that has two subsystems refuses the
             // second one's if they are the same; and they must not change from run to run.
-            let hash = options.nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-            config.serial = format!("{hash:016X}");
+            config.serial = format!("{:016X}", hash(&options.nqn));
         }
         let cpu = config.cpu;
         let engine = Engine::new(config, medium, options)?;
