@@ -261,8 +261,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         let Some(first) = (max > 0).then(|| self.wait(timeout)).flatten() else { return 0 };
         let given = if let Ready::Changed(key) = first { Some(key) } else { None };
         ready.push(first);
-        // No more in a row than `wait` gives out.
-        while ready.len() < limit && self.results_in_a_row < RESULTS_IN_A_ROW {
+        while ready.len() < limit {
             let Some(done) = self.next_done() else { break };
             ready.push(done);
         }

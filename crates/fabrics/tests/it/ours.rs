@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request, open_nvme,
+    BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, PollGroup, Ready, Request,
+    open_nvme,
 };
 use meantime_completion::Policy;
 use meantime_random::Rng;
@@ -28,11 +29,17 @@ fn opened(target: &Target, parameters: &str) -> NvmeDevice {
 }
 
 pub(crate) fn opened_at(addr: SocketAddr, parameters: &str) -> NvmeDevice {
+    opened_as(addr, 0, parameters)
+}
+
+fn opened_as(addr: SocketAddr, host: u8, parameters: &str) -> NvmeDevice {
     let uri = format!(
-        "nvme+tcp://{addr}/{DEFAULT_NQN}?hostnqn=nqn.2014-08.org.example:host\
-         &hostid=0123456789abcdef0123456789abcdef{parameters}"
+        "nvme+tcp://{addr}/{DEFAULT_NQN}?hostnqn=nqn.2014-08.org.example:host{host}\
+         &hostid=0123456789abcdef0123456789abcd{host:02x}{parameters}"
     );
-    open_nvme(&uri, &options()).unwrap_or_else(|error| panic!("{error}"))
+    let mut options = options();
+    options.controller.io_queues = 63;
+    open_nvme(&uri, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -44,6 +51,46 @@ fn every_size_every_way() {
             verify(&mut channel(&device, policy.parse().unwrap()));
         }
     }
+}
+
+/// 256 connections of four hosts, which together ask for four times as much at once as the target
+/// has room for: none waits much longer than the others.
+#[test]
+fn many_connections_are_served_alike() {
+    const HOSTS: usize = 4;
+    const QUEUES: usize = 63;
+    const DEPTH: u16 = 8;
+    const READS: u32 = 200;
+    let target = started(|config| config.max_io_queues = 64);
+    let devices: Vec<_> = (0..HOSTS).map(|host| opened_as(target.addr(), host as u8, "")).collect();
+    let options = ChannelOptions { depth: DEPTH, policy: Policy::Poll, ..Default::default() };
+    let mut group = PollGroup::new();
+    for device in &devices {
+        for _ in 0..QUEUES {
+            let mut channel = device.channel(&options).unwrap();
+            for _ in 0..DEPTH {
+                let request = Request::read(0, channel.alloc(4096).unwrap());
+                channel.enqueue(request).map_err(|rejected| rejected.error).unwrap();
+            }
+            group.add(channel);
+        }
+    }
+    let mut counts = std::collections::HashMap::new();
+    let (mut ready, mut ended) = (Vec::new(), 0);
+    while ended < READS * (HOSTS * QUEUES) as u32 {
+        group.wait_many(None, 64, &mut ready);
+        for ready in ready.drain(..) {
+            let Ready::Done(key, done) = ready else { continue };
+            done.result.unwrap();
+            *counts.entry(key).or_insert(0_u32) += 1;
+            ended += 1;
+            let request = Request::read(0, done.buf.unwrap());
+            group.channel(key).enqueue(request).map_err(|rejected| rejected.error).unwrap();
+        }
+    }
+    let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+    assert_eq!(counts.len(), HOSTS * QUEUES);
+    assert!(*least > READS / 2 && *most < READS * 2, "{least} to {most} of {READS}");
 }
 
 #[test]
