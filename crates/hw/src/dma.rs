@@ -103,19 +103,30 @@ impl DmaHeap {
     /// # Errors
     /// As [`DmaHeap::alloc`] of their total size.
     pub fn alloc_pages(&self, count: usize) -> Result<Vec<DmaBuf>> {
+        self.alloc_run(count, DMA_PAGE)
+    }
+
+    /// `count` buffers of `bytes` each, rounded up to whole pages, side by side, with undefined
+    /// contents.
+    ///
+    /// # Errors
+    /// As [`DmaHeap::alloc`] of their total size.
+    pub fn alloc_run(&self, count: usize, bytes: usize) -> Result<Vec<DmaBuf>> {
         let limit = MAX_BUFFER;
-        if count == 0 || count > limit / DMA_PAGE {
-            return Err(HwError::TooLarge { bytes: count.saturating_mul(DMA_PAGE), limit });
+        let capacity = bytes.min(limit).next_multiple_of(DMA_PAGE);
+        let total = count.saturating_mul(capacity);
+        if total == 0 || total > limit {
+            return Err(HwError::TooLarge { bytes: total, limit });
         }
-        let (ptr, iova) = self.take(count * DMA_PAGE)?;
-        let page = |at: usize| {
-            let iova = Iova(iova.0 + (at * DMA_PAGE) as u64);
-            let (len, capacity) = (DMA_PAGE as u32, DMA_PAGE as u32);
-            // SAFETY: `take` gave `count` pages from `ptr` on; each goes into one buffer.
-            let ptr = unsafe { ptr.add(at * DMA_PAGE) };
+        let (ptr, iova) = self.take(total)?;
+        let one = |at: usize| {
+            let iova = Iova(iova.0 + (at * capacity) as u64);
+            // SAFETY: `take` gave `total` bytes from `ptr` on; each part goes into one buffer.
+            let ptr = unsafe { ptr.add(at * capacity) };
+            let (len, capacity) = (capacity as u32, capacity as u32);
             DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity }
         };
-        Ok((0..count).map(page).collect())
+        Ok((0..count).map(one).collect())
     }
 
     /// A free range of `capacity` bytes, which are whole pages.
@@ -428,6 +439,23 @@ mod tests {
     fn sizes_that_cannot_be_are_errors() {
         assert!(matches!(heap().alloc(0), Err(HwError::TooLarge { .. })));
         assert!(matches!(heap().alloc(MAX_BUFFER + 1), Err(HwError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_run_is_side_by_side_and_given_back_piece_by_piece() {
+        let heap = heap();
+        let mut run = heap.alloc_run(3, 5000).unwrap();
+        let addresses: Vec<_> = run.iter().map(|buf| buf.as_raw().as_ptr() as usize).collect();
+        assert_eq!((addresses[1] - addresses[0], addresses[2] - addresses[1]), (8192, 8192));
+        assert_eq!(run[2].iova().0 - run[0].iova().0, 16384);
+        assert_eq!(run[1].capacity(), 8192);
+        drop(run.swap_remove(1));
+        assert_eq!(heap.allocated_bytes(), 16384);
+        drop(run);
+        assert_eq!(heap.allocated_bytes(), 0);
+        for (count, bytes) in [(0, 4096), (1, 0), (2, MAX_BUFFER), (usize::MAX, 1)] {
+            assert!(heap.alloc_run(count, bytes).is_err(), "{count} {bytes}");
+        }
     }
 
     #[test]

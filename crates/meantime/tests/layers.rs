@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It shares with the driver only the specification, and crates that know neither.
     ("ssd", &["process", "random", "spec"]),
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
+    ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
