@@ -81,7 +81,6 @@ int main(void)
     PTR(ops_setup, ops, setup);
     PTR(ops_init, ops, init);
     PTR(ops_queue, ops, queue);
-    PTR(ops_commit, ops, commit);
     PTR(ops_getevents, ops, getevents);
     PTR(ops_event, ops, event);
     PTR(ops_errdetails, ops, errdetails);

@@ -50,6 +50,7 @@ pub(crate) fn engine<V: Version>() -> Result<Ptr, String> {
     } else {
         errdetails_of_thread as unsafe extern "C" fn(Ptr) -> *mut c_char as Ptr
     };
+    // There is no `commit`: with one fio leaves submission times to the engine.
     // SAFETY: all within `ops`, which only we know; each of the type that this version has there.
     unsafe {
         abi.ops_name.set(ops, c"meantime".as_ptr() as Ptr);
@@ -58,7 +59,6 @@ pub(crate) fn engine<V: Version>() -> Result<Ptr, String> {
         abi.ops_setup.set(ops, setup::<V> as Td as Ptr);
         abi.ops_init.set(ops, init::<V> as Td as Ptr);
         abi.ops_queue.set(ops, queue::<V> as TdOne as Ptr);
-        abi.ops_commit.set(ops, commit::<V> as Td as Ptr);
         let getevents: unsafe extern "C" fn(Ptr, c_uint, c_uint, Ptr) -> c_int = getevents::<V>;
         abi.ops_getevents.set(ops, getevents as Ptr);
         let event: unsafe extern "C" fn(Ptr, c_int) -> Ptr = event::<V>;
@@ -308,7 +308,7 @@ unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
                     return libc::EINVAL;
                 }
             };
-        match Job::new(device, policy, depth as usize, batch > 1) {
+        match Job::new(device, policy, depth as usize, batch) {
             Ok(job) => {
                 let job = Box::into_raw(Box::new(job));
                 JOB.set(job);
@@ -430,16 +430,6 @@ unsafe fn move_in<V: Version>(job: &mut Job, io_u: Ptr, index: usize, data: Ptr)
     }
 }
 
-unsafe extern "C" fn commit<V: Version>(td: Ptr) -> c_int {
-    // SAFETY: fio's `thread_data`, in the job's thread.
-    unsafe {
-        on_job::<V, _>(td, -libc::EIO, |job| {
-            job.commit();
-            0
-        })
-    }
-}
-
 /// fio's time-out is none, or zero with a `min` of 0.
 unsafe extern "C" fn getevents<V: Version>(
     td: Ptr,
@@ -448,14 +438,17 @@ unsafe extern "C" fn getevents<V: Version>(
     _timeout: Ptr,
 ) -> c_int {
     // SAFETY: fio's `thread_data`, in the job's thread; and its `io_u`s, while they are in flight.
-    let answer = unsafe {
+    let (answer, errno) = unsafe {
         let index = |id: usize| V::ABI.io_u_index.get(id as Ptr) as usize;
-        on_job::<V, _>(td, -libc::EIO, |job| job.reap(min as usize, max as usize, index))
+        on_job::<V, _>(td, (-libc::EIO, 0), |job| {
+            let answer = job.reap(min as usize, max as usize, index);
+            (answer, job.flush_failed())
+        })
     };
-    if answer < 0 {
-        // fio 3.33 would show a negative errno.
+    if answer < 0 || errno != 0 {
+        // fio 3.33 would take a negative answer for the errno.
         // SAFETY: as above.
-        unsafe { fail::<V>(td, -answer) };
+        unsafe { fail::<V>(td, errno.max(-answer)) };
     }
     answer
 }

@@ -55,8 +55,9 @@ pub(crate) struct Job {
     /// The only I/O in flight, if the job has one at a time.
     single: Option<Ticket>,
     one_by_one: bool,
-    /// Whether fio submits several by one `commit`.
-    batches: bool,
+    /// How many I/Os go to the device by one doorbell, and how many wait for it.
+    batch: u32,
+    collected: u32,
     block_mask: u64,
     block_shift: u32,
     ended: Vec<Ended>,
@@ -71,7 +72,7 @@ impl Job {
         device: Arc<Device>,
         policy: Policy,
         depth: usize,
-        batches: bool,
+        batch: u32,
     ) -> Result<Self, ChannelError> {
         let options = |depth| ChannelOptions { depth, policy, ..ChannelOptions::default() };
         let wanted = u16::try_from(depth).unwrap_or(u16::MAX);
@@ -89,7 +90,8 @@ impl Job {
             device,
             single: None,
             one_by_one: depth == 1,
-            batches,
+            batch,
+            collected: 0,
             block_mask: u64::from(block_bytes) - 1,
             block_shift: block_bytes.trailing_zeros(),
             ended: Vec::with_capacity(depth),
@@ -132,21 +134,18 @@ impl Job {
             }
             return (FIO_Q_QUEUED, 0);
         }
-        if self.batches {
+        if self.batch > 1 {
             self.channel.plug();
         }
-        match self.channel.enqueue(request) {
-            Ok(()) => (FIO_Q_QUEUED, 0),
-            Err(rejected) => self.refused(io, rejected),
+        if let Err(rejected) = self.channel.enqueue(request) {
+            return self.refused(io, rejected);
         }
-    }
-
-    /// Sends what was collected.
-    #[inline(always)]
-    pub(crate) fn commit(&mut self) {
-        if self.batches {
+        self.collected += 1;
+        if self.batch > 1 && self.collected >= self.batch {
             self.channel.unplug();
+            self.collected = 0;
         }
+        (FIO_Q_QUEUED, 0)
     }
 
     /// Takes from `min` to `max` I/Os that have ended, and waits for the first of them if need be.
@@ -178,6 +177,8 @@ impl Job {
             self.end(done, &resolve);
             return 1;
         }
+        // What was collected is sent by a wait or a look.
+        self.collected = 0;
         if min == 0 {
             self.channel.poll();
         }
@@ -204,6 +205,12 @@ impl Job {
             Err(error) => self.failed(id, &error),
         };
         self.ended.push(Ended { id, errno });
+    }
+
+    /// The errno of a flush that failed lately, or 0.
+    #[inline(always)]
+    pub(crate) fn flush_failed(&self) -> c_int {
+        self.flush_failed
     }
 
     /// The `n`th of what [`reap`](Self::reap) took.

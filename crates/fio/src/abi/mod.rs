@@ -79,7 +79,6 @@ pub(crate) struct Abi {
     pub(crate) ops_setup: Field<Ptr>,
     pub(crate) ops_init: Field<Ptr>,
     pub(crate) ops_queue: Field<Ptr>,
-    pub(crate) ops_commit: Field<Ptr>,
     pub(crate) ops_getevents: Field<Ptr>,
     pub(crate) ops_event: Field<Ptr>,
     pub(crate) ops_errdetails: Field<Ptr>,

@@ -14,7 +14,6 @@ pub(super) const ABI: Abi = Abi {
     ops_setup: Field::<Ptr>::at(40),
     ops_init: Field::<Ptr>::at(48),
     ops_queue: Field::<Ptr>::at(72),
-    ops_commit: Field::<Ptr>::at(80),
     ops_getevents: Field::<Ptr>::at(88),
     ops_event: Field::<Ptr>::at(96),
     ops_errdetails: Field::<Ptr>::at(104),
