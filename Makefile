@@ -13,11 +13,12 @@
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
+# make wheel      the Python package, at target/wheels; make test-python tests it
 # make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
 	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest \
-	reproduce clean install uninstall
+	reproduce clean install uninstall wheel test-python
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -67,7 +68,7 @@ test-long: setup-test
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
-	$(MAKE) loom docs test-guest
+	$(MAKE) loom docs test-guest test-python
 
 format:
 	@scripts/component.sh rustfmt $(CARGO) fmt --all --check
@@ -134,6 +135,12 @@ reproduce: build
 
 bench-guest:
 	@scripts/guest.sh bench $(BENCH_GUEST)
+
+wheel:
+	@scripts/wheel.sh
+
+test-python: build wheel
+	@scripts/test-python.sh
 
 # The C library with crate types of its own, or there would be no link-time optimisation.
 install: build

@@ -27,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ssd", &["process", "random", "spec"]),
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
+    ("python", &["block", "completion", "ext4", "hw", "posix", "process"]),
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),

@@ -21,6 +21,8 @@ const LIMITS: &[(&str, usize)] =
 const FOREIGN: &[&str] = &[
     // Rust, the kernel, the C library.
     "Arc", "Box", "Send", "Sync", "sched_yield", "vfs_rename", "pthread_cancel",
+    // Python's exceptions.
+    "FileNotFoundError", "OSError", "RuntimeError", "TimeoutError", "ValueError",
     // ext4 and its journal.
     "journal_async_commit", "j_fc_last", "j_last", "s_errno", "s_state",
     // fio's tools; names that stand for any crate, length or time.

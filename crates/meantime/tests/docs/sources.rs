@@ -44,6 +44,9 @@ impl Sources {
             sources.index(&texts[path]);
             sources.words.insert(path.clone(), words(&texts[path]));
         }
+        for path in texts.keys().filter(|path| path.starts_with("crates/python/python/")) {
+            sources.words.insert(path.clone(), words(&texts[path]));
+        }
         sources.texts = texts;
         sources
     }

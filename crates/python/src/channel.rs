@@ -1,0 +1,389 @@
+//! Channels: several requests in flight, by tickets.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use meantime_block::{BlockChannel as _, Done, IoError, Request, RequestError};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::device::{Close, Opened};
+use crate::error::{closed, failed, misuse, os_error, wrong};
+use crate::memory::Memory;
+use crate::owned::{Owned, Slot};
+
+/// Where the data of a request go.
+pub(crate) enum Aim {
+    /// A new bytes object of this length.
+    Bytes(usize),
+    /// Memory of the program.
+    Into(Memory),
+    /// Nowhere: a write of this length.
+    Written(usize),
+    /// There are none.
+    Nothing,
+}
+
+impl Aim {
+    /// What the program gets for the request that has ended.
+    pub(crate) fn finish<'py>(
+        self,
+        py: Python<'py>,
+        result: Result<(), IoError>,
+        buf: Option<&DmaBuf>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        result.map_err(|error| failed(&error))?;
+        let data = || buf.ok_or_else(|| failed(&RequestError::Quarantined));
+        Ok(match self {
+            Self::Bytes(_) => PyBytes::new(py, data()?).into_any(),
+            Self::Into(mut memory) => {
+                memory.as_mut_slice().copy_from_slice(data()?);
+                memory.len().into_pyobject(py)?.into_any()
+            }
+            Self::Written(bytes) => bytes.into_pyobject(py)?.into_any(),
+            Self::Nothing => py.None().into_bound(py),
+        })
+    }
+}
+
+/// Prepares a read of `into`, a number of bytes or a buffer.
+pub(crate) fn read(
+    opened: &Opened,
+    offset: u64,
+    into: &Bound<'_, PyAny>,
+) -> PyResult<(Request, Aim)> {
+    let aim = match into.extract::<usize>() {
+        Ok(length) => Aim::Bytes(length),
+        Err(_) => Aim::Into(Memory::writable(into)?),
+    };
+    let bytes = match &aim {
+        Aim::Into(memory) => memory.len(),
+        Aim::Bytes(length) => *length,
+        _ => 0,
+    };
+    let (lba, _) = opened.blocks(offset, bytes as u64)?;
+    if bytes == 0 {
+        return Err(wrong("a read of 0 bytes: give a length, or a buffer that has room"));
+    }
+    let buf = opened.device.heap().alloc(bytes).map_err(|error| failed(&error))?;
+    Ok((Request::read(lba, buf), aim))
+}
+
+/// Prepares a write: the data are copied.
+pub(crate) fn write(
+    opened: &Opened,
+    data: &Bound<'_, PyAny>,
+    offset: u64,
+) -> PyResult<(Request, Aim)> {
+    opened.check_writable()?;
+    let memory = Memory::readable(data)?;
+    let (lba, _) = opened.blocks(offset, memory.len() as u64)?;
+    if memory.len() == 0 {
+        return Err(wrong("a write of 0 bytes"));
+    }
+    let mut buf = opened.device.heap().alloc(memory.len()).map_err(|error| failed(&error))?;
+    buf.copy_from_slice(memory.as_slice());
+    Ok((Request::write(lba, buf), Aim::Written(memory.len())))
+}
+
+/// Prepares a discard.
+pub(crate) fn discard(opened: &Opened, offset: u64, length: u64) -> PyResult<(Request, Aim)> {
+    opened.check_writable()?;
+    let (lba, blocks) = opened.blocks(offset, length)?;
+    Ok((Request::deallocate(lba, blocks), Aim::Nothing))
+}
+
+/// A request of a channel.
+#[pyclass(frozen, eq, hash, module = "meantime")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket {
+    /// Unique in the process.
+    id: u64,
+}
+
+#[pymethods]
+impl Ticket {
+    fn __repr__(&self) -> String {
+        format!("<meantime.Ticket {}>", self.id)
+    }
+}
+
+/// The channel, while one thread has it.
+struct State {
+    channel: meantime_block::Channel,
+    /// Of each request in flight, or whose result was not taken.
+    aims: HashMap<u64, Aim>,
+    /// Results that were not taken.
+    ended: HashMap<u64, Done>,
+    /// Those that `wait_any` has not returned yet, in order.
+    order: VecDeque<u64>,
+    opened: Arc<Owned<Opened>>,
+}
+
+impl State {
+    fn submit(&mut self, request: Request, aim: Aim) -> PyResult<Ticket> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let depth = usize::from(self.channel.depth());
+        if self.aims.len() >= depth {
+            return Err(os_error(
+                libc::EAGAIN,
+                format!(
+                    "all {depth} requests of the channel are in flight, or their results were not \
+                     taken: wait for one, or open the channel with more depth"
+                ),
+                None,
+            ));
+        }
+        // Results in the channel have slots, too.
+        self.collect();
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let rejected = self.channel.enqueue(request.user_data(id)).err();
+        if let Some(rejected) = rejected {
+            return Err(failed(&rejected.error));
+        }
+        self.aims.insert(id, aim);
+        Ok(Ticket { id })
+    }
+
+    fn collect(&mut self) {
+        while let Some(done) = self.channel.next_done() {
+            self.note(done);
+        }
+    }
+
+    fn note(&mut self, done: Done) {
+        self.order.push_back(done.user_data);
+        self.ended.insert(done.user_data, done);
+    }
+
+    /// Waits for request `id`.
+    fn wait(&mut self, id: u64) -> PyResult<()> {
+        while !self.ended.contains_key(&id) {
+            let Some(done) = crate::lane::wait(&mut self.channel)? else {
+                return Err(misuse("the request is lost"));
+            };
+            self.note(done);
+        }
+        Ok(())
+    }
+
+    /// Waits for any request, at most until `until`.
+    fn wait_any(&mut self, until: Option<Instant>) -> PyResult<Option<Ticket>> {
+        loop {
+            if let Some(id) = self.order.pop_front() {
+                return Ok(Some(Ticket { id }));
+            }
+            if self.channel.in_flight() == 0 {
+                return Ok(None);
+            }
+            let slice = Instant::now() + Duration::from_millis(50);
+            let stop = until.map_or(slice, |until| until.min(slice));
+            self.channel.wait_until(&|| Instant::now() >= stop);
+            self.collect();
+            let now = Instant::now();
+            if now >= slice {
+                Python::attach(|py| py.check_signals())?;
+            }
+            if self.order.is_empty() && until.is_some_and(|until| now >= until) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The part that its device can close.
+struct Cell {
+    state: Mutex<Option<Owned<State>>>,
+    is_closed: AtomicBool,
+}
+
+impl Close for Cell {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        // A thread that uses it now ends its call first, and then drops it.
+        drop(self.take());
+    }
+}
+
+impl Cell {
+    /// Takes the state out, unless a thread uses it.
+    fn take(&self) -> Option<Owned<State>> {
+        match self.state.try_lock() {
+            Ok(mut state) => state.take(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Runs `body` with the channel, which no other thread may be using.
+    fn with<T>(&self, body: impl FnOnce(&mut State) -> PyResult<T>) -> PyResult<T> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(misuse(
+                    "another thread uses this channel: a channel is for one thread at a time; \
+                     make one for each, by Device.channel()",
+                ));
+            }
+        };
+        match state.as_mut().filter(|_| !self.is_closed.load(Ordering::Acquire)) {
+            Some(state) => body(state),
+            None => Err(closed("channel")),
+        }
+    }
+}
+
+/// One thread's way to a device, with several requests in flight.
+#[pyclass(frozen, weakref, module = "meantime")]
+pub(crate) struct Channel {
+    cell: Slot<Arc<Cell>>,
+    depth: u16,
+    policy: Policy,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        opened: Arc<Owned<Opened>>,
+        policy: Option<Policy>,
+        depth: u16,
+    ) -> PyResult<Self> {
+        let channel = opened.channel(policy, depth)?;
+        let policy = channel.policy();
+        let state = State {
+            channel,
+            aims: HashMap::new(),
+            ended: HashMap::new(),
+            order: VecDeque::new(),
+            opened: Arc::clone(&opened),
+        };
+        let cell = Arc::new(Cell {
+            state: Mutex::new(Some(Owned::new(state))),
+            is_closed: AtomicBool::new(false),
+        });
+        let member: Weak<Cell> = Arc::downgrade(&cell);
+        opened.adopt(member);
+        Ok(Self { cell: Slot::new("channel", cell), depth, policy })
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&mut State) -> PyResult<T>) -> PyResult<T> {
+        let cell = self.cell.get()?;
+        let result = cell.with(body);
+        if cell.is_closed.load(Ordering::Acquire) {
+            // Its device was closed meanwhile.
+            drop(cell.take());
+        }
+        result
+    }
+}
+
+#[pymethods]
+impl Channel {
+    #[getter]
+    fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    #[getter]
+    fn policy(&self) -> String {
+        self.policy.to_string()
+    }
+
+    #[getter]
+    fn in_flight(&self) -> PyResult<usize> {
+        self.with(|state| Ok(state.channel.in_flight()))
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.cell.get().map_or(true, |cell| cell.is_closed.load(Ordering::Acquire))
+    }
+
+    fn submit_read(&self, offset: u64, into: &Bound<'_, PyAny>) -> PyResult<Ticket> {
+        self.with(|state| {
+            let (request, aim) = read(&state.opened, offset, into)?;
+            state.submit(request, aim)
+        })
+    }
+
+    fn submit_write(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Ticket> {
+        self.with(|state| {
+            let (request, aim) = write(&state.opened, data, offset)?;
+            state.submit(request, aim)
+        })
+    }
+
+    fn submit_flush(&self) -> PyResult<Ticket> {
+        self.with(|state| state.submit(Request::flush(), Aim::Nothing))
+    }
+
+    fn submit_discard(&self, offset: u64, length: u64) -> PyResult<Ticket> {
+        self.with(|state| {
+            let (request, aim) = discard(&state.opened, offset, length)?;
+            state.submit(request, aim)
+        })
+    }
+
+    fn wait<'py>(&self, py: Python<'py>, ticket: &Ticket) -> PyResult<Bound<'py, PyAny>> {
+        self.with(|state| {
+            if !state.aims.contains_key(&ticket.id) {
+                return Err(wrong(
+                    "the ticket is not good: its result was taken, or it is of another channel",
+                ));
+            }
+            py.detach(|| state.wait(ticket.id))?;
+            let (Some(aim), Some(done)) =
+                (state.aims.remove(&ticket.id), state.ended.remove(&ticket.id))
+            else {
+                return Err(misuse("the request is lost"));
+            };
+            state.order.retain(|id| *id != ticket.id);
+            aim.finish(py, done.result, done.buf.as_ref())
+        })
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn wait_any(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Ticket>> {
+        let until = match timeout.map(Duration::try_from_secs_f64).transpose() {
+            Ok(timeout) => timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            Err(_) => return Err(wrong("timeout is a number of seconds from 0 on")),
+        };
+        self.with(|state| py.detach(|| state.wait_any(until)))
+    }
+
+    fn poll(&self) -> PyResult<Vec<Ticket>> {
+        self.with(|state| {
+            state.channel.poll();
+            state.collect();
+            Ok(state.order.drain(..).map(|id| Ticket { id }).collect())
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if let Some(cell) = self.cell.close() {
+            py.detach(|| {
+                cell.close();
+                drop(cell);
+            });
+        }
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.cell.get()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        format!("<meantime.Channel, depth {}, policy {}{state}>", self.depth, self.policy)
+    }
+}

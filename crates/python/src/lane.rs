@@ -1,0 +1,162 @@
+//! Synchronous transfers: a channel that one thread has for one transfer.
+
+use std::time::{Duration, Instant};
+
+use meantime_block::{BlockChannel as _, Channel, Done, Request, RequestError};
+use meantime_hw::{DmaBuf, HwError};
+use pyo3::prelude::*;
+
+use crate::error::failed;
+
+/// Data of one request. Transfers of more are several requests, some of which are in flight at the
+/// same time while others are copied.
+const PIECE: usize = 256 << 10;
+/// Requests of one transfer in flight.
+const WINDOW: usize = 4;
+/// How long a wait goes on without looking for signals (Ctrl-C).
+const SLICE: Duration = Duration::from_millis(50);
+
+/// What is transferred.
+pub(crate) enum Data<'a> {
+    Read(&'a mut [u8]),
+    Write(&'a [u8]),
+}
+
+/// A channel, and buffers of [`PIECE`] bytes for it.
+pub(crate) struct Lane {
+    channel: Channel,
+    spare: Vec<DmaBuf>,
+    /// The number of the next request. What an interrupted transfer has left in flight has a lower
+    /// one than the first of the current transfer.
+    next: u64,
+}
+
+/// Waits for a queued request of `channel` to end. `None` if nothing is in flight.
+///
+/// # Errors
+/// What a signal handler of the program raised. The requests stay in flight.
+pub(crate) fn wait(channel: &mut Channel) -> PyResult<Option<Done>> {
+    loop {
+        if let Some(done) = channel.next_done() {
+            return Ok(Some(done));
+        }
+        if channel.in_flight() == 0 {
+            return Ok(None);
+        }
+        let since = Instant::now();
+        channel.wait_until(&|| since.elapsed() >= SLICE);
+        if since.elapsed() >= SLICE {
+            Python::attach(|py| py.check_signals())?;
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self { channel, spare: Vec::new(), next: 0 }
+    }
+
+    fn buffer(&mut self, bytes: usize) -> Result<DmaBuf, HwError> {
+        let mut buf = match self.spare.pop() {
+            Some(buf) => buf,
+            None => self.channel.alloc(PIECE)?,
+        };
+        buf.set_len(bytes);
+        Ok(buf)
+    }
+
+    /// The next result of a request from number `first` on.
+    fn ended(&mut self, first: u64) -> PyResult<Option<Done>> {
+        while let Some(mut done) = wait(&mut self.channel)? {
+            if done.user_data >= first {
+                return Ok(Some(done));
+            }
+            self.spare.extend(done.buf.take());
+        }
+        Ok(None)
+    }
+
+    /// Does one request without data.
+    pub(crate) fn command(&mut self, request: Request) -> PyResult<()> {
+        let first = self.next;
+        self.next += 1;
+        let rejected = self.channel.enqueue(request.user_data(first)).err();
+        if let Some(rejected) = rejected {
+            return Err(failed(&rejected.error));
+        }
+        match self.ended(first)?.map(|done| done.result) {
+            Some(Err(error)) => Err(failed(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Transfers `data` from block `lba` on; they are whole blocks. After an error nothing of it is
+    /// in flight, except when a signal ended it.
+    pub(crate) fn transfer(&mut self, lba: u64, mut data: Data<'_>) -> PyResult<()> {
+        let block_bytes = u64::from(self.channel.info().block_bytes);
+        let len = match &data {
+            Data::Read(target) => target.len(),
+            Data::Write(source) => source.len(),
+        };
+        let first = self.next;
+        let (mut sent, mut flying, mut error) = (0, 0, None);
+        while flying > 0 || sent < len && error.is_none() {
+            let full = flying == WINDOW || self.channel.in_flight() >= WINDOW;
+            if sent < len && error.is_none() && !full {
+                let piece = sent..(sent + PIECE).min(len);
+                match self.send(lba + sent as u64 / block_bytes, &data, piece.clone(), first) {
+                    Ok(()) => (sent, flying) = (piece.end, flying + 1),
+                    Err(refused) => error = Some(refused),
+                }
+                continue;
+            }
+            let Some(done) = self.ended(first)? else {
+                // Only what an interrupted transfer had left was there.
+                flying = 0;
+                continue;
+            };
+            flying -= 1;
+            match (done.result, done.buf) {
+                (Ok(()), Some(buf)) => {
+                    if let Data::Read(target) = &mut data {
+                        let at = (done.user_data - first) as usize * PIECE;
+                        target[at..at + buf.len()].copy_from_slice(&buf);
+                    }
+                    self.spare.push(buf);
+                }
+                (Err(failure), buf) => {
+                    self.spare.extend(buf);
+                    error.get_or_insert_with(|| failed(&failure));
+                }
+                (Ok(()), None) => {
+                    error.get_or_insert_with(|| failed(&RequestError::Quarantined));
+                }
+            }
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Sends the request for `piece` of `data`.
+    fn send(
+        &mut self,
+        lba: u64,
+        data: &Data<'_>,
+        piece: std::ops::Range<usize>,
+        first: u64,
+    ) -> PyResult<()> {
+        let number = first + (piece.start / PIECE) as u64;
+        let mut buf = self.buffer(piece.len()).map_err(|error| failed(&error))?;
+        let request = match data {
+            Data::Read(_) => Request::read(lba, buf),
+            Data::Write(source) => {
+                buf.copy_from_slice(&source[piece]);
+                Request::write(lba, buf)
+            }
+        };
+        self.next = number + 1;
+        self.channel.enqueue(request.user_data(number)).map_err(|rejected| {
+            self.spare.extend(rejected.request.buf);
+            failed(&rejected.error)
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! What belongs to one process.
+
+use std::mem::ManuallyDrop;
+use std::process;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::error::{closed, misuse};
+
+/// A value that only the process that made it uses and drops. The child of a fork has neither the
+/// threads nor the device's queues: using the value there would hang, or reach into the parent's
+/// I/O.
+pub(crate) struct Owned<T> {
+    value: ManuallyDrop<T>,
+    pid: u32,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: ManuallyDrop::new(value), pid: process::id() }
+    }
+}
+
+impl<T> std::ops::Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> std::ops::DerefMut for Owned<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.pid == process::id() {
+            // SAFETY: it is dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// A place for a value until it is closed. The lock is held for moments only, never in a wait.
+pub(crate) struct Slot<T> {
+    what: &'static str,
+    pid: u32,
+    value: Mutex<Option<T>>,
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn new(what: &'static str, value: T) -> Self {
+        Self { what, pid: process::id(), value: Mutex::new(Some(value)) }
+    }
+
+    /// Refuses a forked child. Before any lock: another thread of the parent may have held it.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        if self.pid == process::id() {
+            return Ok(());
+        }
+        Err(misuse(format!(
+            "this {} was opened by process {}, and a forked child cannot use it: open it in the \
+             child, or start processes by 'spawn'",
+            self.what, self.pid
+        )))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.check().is_err() || self.lock().is_none()
+    }
+
+    /// Takes the value out. `None` if that was done before, or in a forked child.
+    pub(crate) fn close(&self) -> Option<T> {
+        self.check().ok()?;
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    pub(crate) fn get(&self) -> PyResult<T> {
+        self.check()?;
+        self.lock().clone().ok_or_else(|| closed(self.what))
+    }
+}
