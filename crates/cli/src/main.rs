@@ -38,6 +38,7 @@ mod calibrate;
 mod cli;
 mod compare_and_write;
 mod competitor;
+mod complete;
 mod copy;
 mod devices;
 mod discover;
@@ -47,6 +48,7 @@ mod idle;
 mod info;
 mod location;
 mod machine;
+mod man;
 mod mount;
 mod output;
 mod report;
@@ -98,6 +100,8 @@ fn main() -> ExitCode {
         Command::Umount(args) => mount::umount(args),
         Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
+        Command::Man(args) => man::run(args),
+        Command::Complete(args) => complete::run(args),
     };
     done.unwrap_or_else(|failure| {
         failure.show();

@@ -172,7 +172,8 @@ pub(crate) struct MkfsArgs {
 /// A feature to switch on or off: its name, and what switches it.
 pub(crate) type Feature = (&'static str, fn(&mut MakeOptions, bool));
 
-const FEATURES: [Feature; 4] = [
+/// The features that can be chosen.
+pub(crate) const FEATURES: [Feature; 4] = [
     ("metadata_csum_seed", |options, wanted| options.checksum_seed = wanted),
     ("orphan_file", |options, wanted| options.orphan_file = wanted),
     ("fast_commit", |options, wanted| options.fast_commit = wanted),

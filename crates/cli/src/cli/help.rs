@@ -13,7 +13,7 @@ macro_rules! help {
 pub(super) use help;
 
 /// What stands below the line `heading` in `file`, up to the next heading.
-pub(super) fn part(file: &'static str, heading: &str) -> &'static str {
+pub(crate) fn part(file: &'static str, heading: &str) -> &'static str {
     let found = file.split_once(heading);
     debug_assert!(found.is_some(), "no text {heading}");
     let text = found.map_or("", |(_, text)| text);

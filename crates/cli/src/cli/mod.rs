@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
@@ -32,7 +32,7 @@ pub(crate) use fs::{
     CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs,
 };
 pub(crate) use fs_write::{
-    LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
+    FEATURES, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
 pub(crate) use mount::{KernelMountArgs, MountHelperArgs, UmountArgs, UmountHelperArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
@@ -42,8 +42,11 @@ pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
 pub(crate) use top::TopArgs;
 pub(crate) use waits::WaitsArgs;
 
+use crate::complete::CompleteArgs;
 use crate::failure::Failure;
+use crate::man::ManArgs;
 use help::help;
+pub(crate) use help::part;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -129,6 +132,12 @@ pub(crate) enum Command {
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
+    /// Write the manual pages: for `make install`
+    #[command(hide = true)]
+    Man(ManArgs),
+    /// Say how a command line can go on: for shells
+    #[command(hide = true)]
+    Complete(CompleteArgs),
 }
 
 /// Options of `report`.
@@ -178,6 +187,11 @@ pub(crate) struct CalibrateArgs {
     /// A tenth of the samples: a second or two instead of several
     #[arg(long)]
     pub quick: bool,
+}
+
+/// The definition of the whole command line.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
 }
 
 /// A path, or `-` for stdout.
@@ -246,8 +260,6 @@ fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

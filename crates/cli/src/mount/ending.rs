@@ -17,7 +17,7 @@ use crate::cli::UmountArgs;
 use crate::failure::Failure;
 
 /// The file system type of our mounts.
-pub(super) const KIND: &str = "fuse.meantime";
+pub(crate) const KIND: &str = "fuse.meantime";
 /// How long a process that is about to end may keep the socket of a new mount.
 const OTHER_ENDS_TIME: Duration = Duration::from_secs(20);
 

@@ -25,7 +25,7 @@ use crate::cli::KernelMountArgs;
 use crate::failure::{Failure, named, warn};
 use crate::signal;
 
-pub(crate) use ending::umount;
+pub(crate) use ending::{KIND, umount};
 pub(crate) use helper::run as as_helper;
 
 /// The longest time between two checks for a signal. A signal just before a wait begins does not

@@ -7,6 +7,7 @@ mod bench_files;
 mod browser;
 mod common;
 mod compare_and_write;
+mod completions;
 mod copy;
 mod devices;
 mod fio;

@@ -1,0 +1,142 @@
+//! What a shell offers at a press of Tab. The scripts in `completions/` call `meantime complete` for
+//! it.
+//!
+//! Nothing is opened but regular image files, for the names in them; nothing is written to stderr.
+
+mod image;
+mod values;
+mod word;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+use clap::{Arg, Args, Command, ValueEnum, ValueHint};
+use clap_complete::engine::PathCompleter;
+use clap_complete::{ArgValueCompleter, CompletionCandidate};
+
+use crate::failure::Failure;
+use word::Word;
+
+/// Options of `complete`, which shells call.
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    /// Who asks.
+    pub shell: Shell,
+    /// Characters at which bash's readline begins a new word.
+    #[arg(long, default_value = "")]
+    pub breaks: String,
+    /// The command line up to the cursor. The last word is the one to complete.
+    #[arg(last = true, required = true)]
+    pub words: Vec<OsString>,
+}
+
+/// A shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// Gives words as they were typed, and inserts candidates as they are.
+    Bash,
+    /// Gives the last word as it was typed.
+    Fish,
+    /// Gives words without their quotes.
+    Zsh,
+}
+
+/// Runs the command: a candidate a line, for bash ready to be inserted, for others with its help
+/// after a tab.
+pub(crate) fn run(args: &CompleteArgs) -> Result<ExitCode, Failure> {
+    let mut words = args.words.clone();
+    let last = words.pop().unwrap_or_default();
+    let last = match args.shell {
+        Shell::Bash => {
+            words.iter_mut().for_each(|word| *word = Word::read(word, "").plain());
+            Word::read(&last, &args.breaks)
+        }
+        Shell::Fish => Word::read(&last, ""),
+        Shell::Zsh => Word::as_it_is(&last),
+    };
+    words.push(last.plain());
+    let (index, here) = (words.len() - 1, std::env::current_dir().ok());
+    let mut command = with_completers(crate::cli::definition());
+    let found = clap_complete::engine::complete(&mut command, words, index, here.as_deref());
+    let mut found = found.unwrap_or_default();
+    // A line is a candidate.
+    let typed = last.plain();
+    found.retain(|one| {
+        let value = one.get_value().as_bytes();
+        !value.iter().any(u8::is_ascii_control) && value.starts_with(typed.as_bytes())
+    });
+    // Options are offered to who begins one, and where there is nothing else.
+    let is_plain = |one: &CompletionCandidate| !one.get_value().as_bytes().starts_with(b"-");
+    if typed.is_empty() && found.iter().any(is_plain) {
+        found.retain(|one| is_plain(one) && one.get_value() != ".");
+    }
+    let mut lines = Vec::new();
+    for one in &found {
+        if args.shell == Shell::Bash {
+            lines.extend(last.insertion(one.get_value()));
+        } else {
+            lines.extend(one.get_value().as_bytes());
+            let help = one.get_help().map(ToString::to_string).unwrap_or_default();
+            if let Some(help) = help.lines().next() {
+                lines.extend(b"\t");
+                lines.extend(help.as_bytes());
+            }
+        }
+        lines.push(b'\n');
+    }
+    if let (Shell::Bash, [one]) = (args.shell, &found[..])
+        && last.is_open()
+        && word::goes_on(one.get_value())
+    {
+        // Readline would close the quote. Between two candidates it stops where they part.
+        lines.extend(last.insertion(one.get_value()));
+        lines.extend("…\n".as_bytes());
+    }
+    // A shell that has gone away needs no candidates.
+    let _ = std::io::stdout().write_all(&lines);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives every argument that clap cannot complete by itself its completer, by the name of its value.
+fn with_completers(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    command.mut_args(|arg| completed(&name, arg)).mut_subcommands(with_completers)
+}
+
+fn completed(command: &str, arg: Arg) -> Arg {
+    let names = arg.get_value_names().unwrap_or_default();
+    let value = names.first().map_or("", |name| name.as_str()).to_owned();
+    let id = arg.get_id().to_string();
+    match (command, id.as_str(), value.as_str()) {
+        ("discover", _, "URI") => arg.add(ArgValueCompleter::new(values::targets)),
+        ("bench", "filename", _) | (_, _, "URI" | "URI[,URI…]" | "DEVICE") | ("copy", ..) => {
+            arg.add(ArgValueCompleter::new(values::devices))
+        }
+        (_, _, "DEVICE:/PATH") => arg.add(ArgValueCompleter::new(values::locations)),
+        (_, "completion" | "policies", _) | (_, _, "POLICY") => {
+            arg.add(ArgValueCompleter::new(values::policies))
+        }
+        ("bind" | "unbind", _, "ADDRESS") => arg.add(ArgValueCompleter::new(values::controllers)),
+        ("umount", _, "DIR") => arg.add(ArgValueCompleter::new(values::mounts)),
+        ("mount", _, "DIR") => arg.value_hint(ValueHint::DirPath),
+        ("mount" | "run", "options", _) => arg.add(ArgValueCompleter::new(values::mount_options)),
+        ("top", _, "PID") => arg.add(ArgValueCompleter::new(values::processes)),
+        ("run", "program", _) => arg.add(ArgValueCompleter::new(values::Program)),
+        (_, "rw", _) => arg.add(ArgValueCompleter::new(values::directions)),
+        (_, "competitor", _) => arg.add(ArgValueCompleter::new(values::competitors)),
+        (_, "owner", _) => arg.add(ArgValueCompleter::new(values::users)),
+        ("mkfs", "features", _) => arg.add(ArgValueCompleter::new(values::features)),
+        ("ctl", "words", _) => arg.add(ArgValueCompleter::new(values::Requests)),
+        (_, _, "JOB.fio") => arg.add(ArgValueCompleter::new(files_named("fio"))),
+        (_, _, "FILE.json") => arg.add(ArgValueCompleter::new(files_named("json"))),
+        _ => arg,
+    }
+}
+
+/// Files whose names end so, and directories.
+fn files_named(extension: &'static str) -> PathCompleter {
+    PathCompleter::any()
+        .filter(move |path| path.is_dir() || path.extension().is_some_and(|own| own == extension))
+}
