@@ -13,12 +13,14 @@
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
+# make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library; make uninstall
+# make static     the command without libraries, for any Linux: all of it but `run --private`
+# make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
-# make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
 	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest \
-	reproduce clean install uninstall wheel test-python
+	reproduce clean install uninstall static deb test-packages wheel test-python
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -31,12 +33,16 @@ STATES := 100000
 ROUNDS := 1000
 SEED := 1
 PREFIX := /usr/local
+# Below PREFIX: of the C library.
+LIBDIR := lib
 DESTDIR :=
+# Empty: debug information stays in the binaries.
+SPLIT_DEBUG := scripts/split-debug.sh
 
 build:
 	$(CARGO) build --release --locked --bin meantime
 	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
-	@scripts/split-debug.sh $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so
+	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so)
 
 # What building needs; and what testing needs beside it.
 setup:
@@ -68,7 +74,7 @@ test-long: setup-test
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
-	$(MAKE) loom docs test-guest test-python
+	$(MAKE) loom docs test-guest test-python test-packages
 
 format:
 	@scripts/component.sh rustfmt $(CARGO) fmt --all --check
@@ -145,11 +151,21 @@ test-python: build wheel
 # The C library with crate types of its own, or there would be no link-time optimisation.
 install: build
 	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
-	@scripts/split-debug.sh $(RELEASE)/libmeantime_c.so
-	@scripts/install.sh install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/libmeantime_c.so)
+	@scripts/install.sh install --prefix "$(PREFIX)" --libdir "$(LIBDIR)" --destdir "$(DESTDIR)"
 
 uninstall:
-	@scripts/install.sh uninstall --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
+	@scripts/install.sh uninstall --prefix "$(PREFIX)" --libdir "$(LIBDIR)" --destdir "$(DESTDIR)"
+
+static: setup
+	@scripts/static.sh
+
+deb:
+	@scripts/setup.sh deb
+	@scripts/deb.sh
+
+test-packages: deb
+	@scripts/packages-test.sh
 
 clean:
 	$(CARGO) clean

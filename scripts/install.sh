@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# install.sh install|uninstall [--prefix DIR] [--destdir DIR] [--from DIR]
+# install.sh install|uninstall [--prefix DIR] [--libdir DIR] [--destdir DIR] [--from DIR]
 #
-# Installs the command and the library it loads into programs, the C library with header and
-# pkg-config file, and the job files beneath PREFIX (/usr/local), or removes them. DESTDIR is put
-# before every path that is written, and in no file. --from is where they were built
+# Installs the command and the library it loads into programs, manual pages, completions for bash,
+# zsh and fish, the C library with header and pkg-config file, and the job files beneath PREFIX
+# (/usr/local), or removes them. DESTDIR is put before every path that is written, and in no file.
+# The C library goes to --libdir (lib), below PREFIX. --from is where everything was built
 # (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the command as
 # their helper in /sbin.
 set -euo pipefail
@@ -15,11 +16,12 @@ die() { echo "install: $*" >&2; exit 1; }
 action=${1:-}
 [ "$action" = install ] || [ "$action" = uninstall ] || usage
 shift
-prefix=/usr/local destdir="" from=${CARGO_TARGET_DIR:-target}/release
+prefix=/usr/local libdir=lib destdir="" from=${CARGO_TARGET_DIR:-target}/release
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
         --prefix) prefix=$2 ;;
+        --libdir) libdir=$2 ;;
         --destdir) destdir=$2 ;;
         --from) from=$2 ;;
         *) usage ;;
@@ -39,12 +41,17 @@ case $version in
 esac
 
 root=$destdir$prefix
-bin=$root/bin lib=$root/lib include=$root/include jobs=$root/share/meantime/jobs
+bin=$root/bin lib=$root/$libdir include=$root/include jobs=$root/share/meantime/jobs
+# What the command loads is where it looks for it, whatever --libdir is.
+private=$root/lib/meantime
+man=$root/share/man
+bash=$root/share/bash-completion/completions zsh=$root/share/zsh/site-functions fish=$root/share/fish/vendor_completions.d
 files=(
     "$bin/meantime" "$bin/.debug/meantime.debug"
-    "$lib/.debug/libmeantime_c.so.debug" "$lib/meantime/.debug/libmeantime_preload.so.debug"
+    "$lib/.debug/libmeantime_c.so.debug" "$private/.debug/libmeantime_preload.so.debug"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
-    "$lib/libmeantime.a" "$lib/meantime/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+    "$lib/libmeantime.a" "$private/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+    "$bash/meantime" "$zsh/_meantime" "$fish/meantime.fish"
 )
 # The only place where mount(8) looks. (A package must not have a directory where the system has a
 # link.) Another prefix is not for the whole system.
@@ -58,11 +65,14 @@ shopt -s nullglob
 for job in jobs/*.fio; do
     files+=("$jobs/${job##*/}")
 done
+for helper in "${helpers[@]}"; do
+    files+=("$man/man8/${helper##*/}.8")
+done
 
 if [ "$action" = uninstall ]; then
-    rm -f -- "${files[@]}"
+    rm -f -- "${files[@]}" "$man"/man1/meantime.1 "$man"/man1/meantime-*.1
     # Unless somebody else has put something there.
-    rmdir -- "$jobs" "$root/share/meantime" "$bin/.debug" "$lib/.debug" "$lib/meantime/.debug" "$lib/meantime" 2>/dev/null || true
+    rmdir -- "$jobs" "$root/share/meantime" "$bin/.debug" "$lib/.debug" "$private/.debug" "$private" 2>/dev/null || true
     echo "uninstalled Meantime from $root"
     exit 0
 fi
@@ -75,7 +85,7 @@ done
 soname=$(readelf -d "$from/libmeantime_c.so" | sed -nE 's/.*Library soname: \[(.*)\].*/\1/p')
 [ "$soname" = "libmeantime.so.$abi" ] || die "the soname of libmeantime_c.so is '$soname', not libmeantime.so.$abi: build it again"
 
-install -d "$bin" "$lib/pkgconfig" "$lib/meantime" "$include"
+install -d "$bin" "$lib/pkgconfig" "$private" "$include" "$man/man1"
 install -m 755 "$from/meantime" "$bin/meantime"
 install -m 755 "$from/libmeantime_c.so" "$lib/libmeantime.so.$version"
 ln -sfn "libmeantime.so.$version" "$lib/libmeantime.so.$abi"
@@ -85,19 +95,20 @@ for helper in "${helpers[@]}"; do
     ln -sfn "$prefix/bin/meantime" "$helper"
 done
 # Loaded by `meantime run --private`, which looks for it there.
-install -m 755 "$from/libmeantime_preload.so" "$lib/meantime/libmeantime_preload.so"
+install -m 755 "$from/libmeantime_preload.so" "$private/libmeantime_preload.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 # Debug information, where debuggers and backtraces look for it.
-for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$lib/meantime/.debug/libmeantime_preload.so"; do
-    built=$from/${file##*/}.debug
-    [ ! -e "$built" ] || install -D -m 644 "$built" "$file.debug"
+for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/libmeantime_preload.so"; do
+    built=$from/${file##*/}
+    # Unless the file itself has it.
+    ! readelf -SW "$built" | grep -q gnu_debuglink || install -D -m 644 "$built.debug" "$file.debug"
 done
 install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
 # The static library needs nothing but what the C compiler adds by itself, and these, which are part
 # of libc since glibc 2.34.
 cat >"$lib/pkgconfig/meantime.pc" <<END
 prefix=$prefix
-libdir=\${prefix}/lib
+libdir=\${prefix}/$libdir
 includedir=\${prefix}/include
 
 Name: Meantime
@@ -111,6 +122,15 @@ chmod 644 "$lib/pkgconfig/meantime.pc"
 for job in jobs/*.fio; do
     install -D -m 644 "$job" "$jobs/${job##*/}"
 done
+"$from/meantime" man "$man/man1"
+chmod 644 "$man"/man1/meantime*.1
+for helper in "${helpers[@]}"; do
+    name=${helper##*/}
+    install -D -m 644 /dev/stdin "$man/man8/$name.8" <<<".so man1/meantime-${name%.fuse.meantime}.1"
+done
+install -D -m 644 crates/cli/completions/meantime.bash "$bash/meantime"
+install -D -m 644 crates/cli/completions/_meantime "$zsh/_meantime"
+install -D -m 644 crates/cli/completions/meantime.fish "$fish/meantime.fish"
 echo "installed Meantime $version in $root"
 if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
     # So that programs find the library, if this is where the loader looks.

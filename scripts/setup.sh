@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building needs and is not there, or with "test" what testing needs as well, or with
-# "fs" what comparing file systems needs, on Debian or Ubuntu, and says what it installs. Needs root
-# (or sudo) only if something is missing.
+# "fs" what comparing file systems needs, with "deb" what building and trying Debian packages needs,
+# on Debian or Ubuntu, and says what it installs. Needs root (or sudo) only if something is missing.
 set -euo pipefail
 
 wanted_minor=89 # rust-version in Cargo.toml is 1.89
@@ -27,6 +27,13 @@ if [ "${1:-build}" = fs ]; then
     want python3 python3
     want mountpoint util-linux
 fi
+if [ "${1:-build}" = deb ]; then
+    want dh debhelper
+    want dpkg-buildpackage dpkg-dev
+    want lintian lintian
+    want python3 python3
+    PATH=$PATH:/usr/sbin:/sbin want debootstrap debootstrap
+fi
 testing=
 if [ "${1:-build}" = test ]; then
     want_ext4
@@ -36,6 +43,10 @@ if [ "${1:-build}" = test ]; then
     want pkg-config pkg-config
     want readelf binutils
     want fio fio
+    # Completions and manual pages.
+    want zsh zsh
+    want fish fish
+    want groff groff
     want sqlite3 sqlite3
     # Programs that the tests of mounts run: 16 MB. (Those also run PostgreSQL, Java and Go where
     # they are: hundreds of megabytes each, and PostgreSQL's package starts a server.)

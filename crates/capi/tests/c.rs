@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::mem::offset_of;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -182,10 +183,14 @@ impl Installed {
         for library in ["libmeantime_c.so", "libmeantime_c.a"] {
             std::os::unix::fs::symlink(built().join(library), from.join(library)).unwrap();
         }
-        // The command and its library belong to other packages; any file will do.
-        for other in ["meantime", "libmeantime_preload.so"] {
-            std::fs::write(from.join(other), "#!/bin/sh\n").unwrap();
-        }
+        // The command and its library belong to other packages; others do here.
+        let preload = from.join("libmeantime_preload.so");
+        std::fs::copy(built().join("libmeantime_c.so"), preload).unwrap();
+        // It is asked for the manual pages.
+        let command = from.join("meantime");
+        std::fs::write(&command, "#!/bin/sh\ntouch \"$2/meantime.1\" \"$2/meantime-x.1\"\n")
+            .unwrap();
+        std::fs::set_permissions(&command, PermissionsExt::from_mode(0o755)).unwrap();
         run(installed.script("install").arg("--from").arg(&from));
         installed
     }
@@ -334,9 +339,16 @@ fn install_and_uninstall_are_inverse() {
     let installed = Installed::new();
     let prefix = installed.prefix();
     let version = env!("CARGO_PKG_VERSION");
-    for name in
-        ["bin/meantime", "include/meantime.h", "lib/libmeantime.a", "lib/pkgconfig/meantime.pc"]
-    {
+    for name in [
+        "bin/meantime",
+        "include/meantime.h",
+        "lib/libmeantime.a",
+        "lib/pkgconfig/meantime.pc",
+        "share/man/man1/meantime.1",
+        "share/bash-completion/completions/meantime",
+        "share/zsh/site-functions/_meantime",
+        "share/fish/vendor_completions.d/meantime.fish",
+    ] {
         assert!(prefix.join(name).is_file(), "{name}");
     }
     let link = std::fs::read_link(prefix.join("lib/libmeantime.so")).unwrap();
