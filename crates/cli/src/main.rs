@@ -22,6 +22,7 @@
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
 //!   mount/          a file system in the kernel; also as mount(8)'s helper
+//!   man/ complete/  manual pages; what shells offer at Tab (their scripts: completions/)
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info discover
 //! ```
 //!

@@ -129,8 +129,10 @@ pub(super) fn devices(value: &OsStr) -> Vec<Candidate> {
     if let Some((target, query)) = rest.split_once('?') {
         return prefixed(format!("{scheme}{target}?"), query_of(parameters(scheme), query));
     }
+    let digit = |last: char| last.is_ascii_digit();
     let found = match scheme {
-        "mem:" if meantime_block::parse_bytes(rest).is_some() => {
+        // A bare number is a size, too, and hardly ever meant.
+        "mem:" if meantime_block::parse_bytes(rest).is_some() && !rest.ends_with(digit) => {
             beginning(rest, [rest, &format!("{rest}?model=")])
         }
         "mem:" => beginning(rest, ["64M", "256M", "1G"]),
