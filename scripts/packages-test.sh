@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# packages-test.sh [PART...]
+#
+# What users install, on a bare Debian 12 that is made for it and removed again: the packages that
+# `make deb` has built, as a new user; then purges them and looks what is left. Debian comes from
+# where this machine's apt has it. Needs root. PART: lint, use, wheel, fio, purge (default: all).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "packages-test: $*"; }
+die() { echo "packages-test: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || exec sudo --preserve-env=PATH,CARGO_TARGET_DIR "$0" "$@"
+
+target=$(realpath "${CARGO_TARGET_DIR:-target}")
+shopt -s nullglob
+packages=("$target"/deb/*.deb)
+[ ${#packages[@]} != 0 ] || die "no packages in $target/deb: run 'make deb'"
+parts=("$@")
+[ $# != 0 ] || parts=(lint use wheel fio purge)
+wanted() { [[ " ${parts[*]} " = *" $1 "* ]]; }
+
+root=""
+cleanup() {
+    trap '' INT TERM HUP
+    [ -n "$root" ] || return 0
+    for place in proc dev; do
+        ! mountpoint -q "$root/$place" || umount -R "$root/$place" || umount -Rl "$root/$place"
+    done
+    # What is still mounted there is not ours to remove.
+    rm -rf --one-file-system "$root"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# inside COMMAND...: as root in the new Debian. as_user COMMAND...: as its user.
+inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
+as_user() { chroot --userspec=user:user "$root" env -i -C /home/user PATH=/usr/bin:/bin HOME=/home/user USER=user TERM=dumb LC_ALL=C.UTF-8 "$@"; }
+apt_install() { inside apt-get install -y -qq "$@" >"$root/tmp/apt.log" 2>&1 || { cat "$root/tmp/apt.log" >&2; die "apt-get install $*"; }; }
+# expect WHAT TEXT COMMAND...: the command succeeds, and its output has the text in it.
+expect() {
+    local what=$1 text=$2 output
+    shift 2
+    output=$("$@" 2>&1) || die "$what: failed: $output"
+    [[ $output = *"$text"* ]] || die "$what: no '$text' in: $output"
+    say "$what: as it should be"
+}
+
+bare_debian() {
+    local suite=bookworm mirror
+    # What this machine's apt uses, with its proxy.
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+        sed -n "s/ $suite main\$//p" | head -n 1)
+    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
+        grep -v -- -security | cut -d' ' -f1 | head -n 1)
+    [ -n "$mirror" ] || die "apt on this machine has no package mirror configured"
+    local http_proxy="" https_proxy=""
+    eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
+    export http_proxy https_proxy
+
+    root=$(mktemp -d "${TMPDIR:-/var/tmp}/meantime-debian-XXXXXX")
+    chmod 755 "$root"
+    say "making a bare Debian ($suite) in $root"
+    debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$target/deb/debootstrap.log" 2>&1 ||
+        { tail -n 5 "$target/deb/debootstrap.log" >&2; die "debootstrap failed"; }
+    mount -t proc proc "$root/proc"
+    mount --bind /dev "$root/dev"
+    inside useradd --create-home --shell /bin/bash user
+    inside apt-get update -qq
+    # What the tests use.
+    apt_install man-db bash-completion zsh gcc libc6-dev pkg-config
+}
+
+# All files, but those that apt, dpkg and others keep of what they have done, and what users have.
+files() {
+    (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./sys -o -path ./tmp -o -path ./home \
+        -o -path ./root -o -path ./run -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/apt -o -path ./var/lib/dpkg \
+        -o -path ./var/lib/systemd/deb-systemd-helper-enabled -o -name __pycache__ \) -prune -o -print | LC_ALL=C sort)
+}
+
+lint() {
+    local changes=("$target"/deb/*.changes)
+    lintian --no-cfg --allow-root --fail-on error,warning "${changes[0]}" || die "lintian has found something"
+    say "lintian: nothing found"
+}
+
+install_packages() {
+    mkdir "$root/tmp/packages"
+    local package
+    for package in "${packages[@]}"; do
+        case $package in
+            *-dbgsym_*) ;;
+            *) cp "$package" "$root/tmp/packages" ;;
+        esac
+    done
+    (cd "$root/tmp/packages" && chmod 644 ./*)
+    local files=("$root"/tmp/packages/*.deb)
+    apt_install "${files[@]/#"$root"/}"
+    say "installed: ${files[*]##*/}"
+}
+
+# tab WHAT SHELL SETUP TYPED WANTED: what Tab makes of a line, for the user.
+tab() {
+    local now
+    now=$(scripts/tab.py --setup "$3" "$2" chroot --userspec=user:user "$root" env -i -C /home/user PATH=/usr/bin:/bin \
+        HOME=/home/user TERM=dumb LC_ALL=C.UTF-8 "$2" -i -- "$4") || die "$1: $now"
+    [ "$now" = "$5" ] || die "$1: Tab after '$4' gives '$now', not '$5'"
+    say "$1: $now"
+}
+
+use() {
+    expect "meantime bench" "randread" as_user meantime bench --device mem:64M --rw randread --runtime 0.5 --completion poll
+    expect "the job files" "qd1" as_user ls /usr/share/meantime/jobs
+    expect "man meantime-bench" "measure a device" as_user man meantime-bench
+    expect "man mount.fuse.meantime" "allow_other" as_user man mount.fuse.meantime
+    expect "whatis" "list a directory" inside sh -c 'mandb -q; whatis meantime-fs-ls'
+
+    as_user meantime fs mkfs 'file:disk.img?create=64M' >/dev/null
+    as_user meantime fs mkdir file:disk.img:/usr
+    expect "meantime fs ls" "usr" as_user meantime fs ls file:disk.img:/
+    if [ -e /dev/fuse ]; then
+        expect "mount -t fuse.meantime" "lost+found" \
+            inside sh -ec 'mount -t fuse.meantime file:/home/user/disk.img /mnt; ls /mnt; umount /mnt'
+    fi
+
+    # bash-completion loads it for users' shells; of zsh users say compinit themselves.
+    local bash=". /usr/share/bash-completion/bash_completion" zsh="autoload -U compinit; compinit -u -D"
+    tab bash bash "$bash" "meantime dev" "meantime devices "
+    tab bash bash "$bash" "meantime bench --device mem:1G\\?model=op" "meantime bench --device mem:1G\\?model=optane "
+    tab bash bash "$bash" "meantime fs ls file:disk.img:/us" "meantime fs ls file:disk.img:/usr/"
+    tab zsh zsh "$zsh" "meantime dev" "meantime devices "
+    tab zsh zsh "$zsh" "meantime fs ls file:disk.img:/us" "meantime fs ls file:disk.img:/usr/"
+    quick_tab
+
+    as_user sh -ec 'cc -o qd1 /usr/share/doc/libmeantime-dev/examples/qd1.c $(pkg-config --cflags --libs meantime)'
+    expect "a C program" "" as_user ./qd1 mem:16M
+    expect "the group" "meantime:" inside getent group meantime
+    units
+}
+
+# A press of Tab takes less than 50 ms, at its best of ten: the machine may be busy.
+quick_tab() {
+    local best=1000000 start us
+    for _ in {1..10}; do
+        start=${EPOCHREALTIME/[.,]/}
+        as_user meantime complete zsh -- meantime fs ls file:disk.img:/u >/dev/null
+        us=$((${EPOCHREALTIME/[.,]/} - start))
+        [ "$us" -ge "$best" ] || best=$us
+    done
+    [ "$best" -lt 50000 ] || die "Tab takes $best µs"
+    say "Tab takes $best µs"
+}
+
+units() {
+    command -v systemd-analyze >/dev/null || { say "no systemd-analyze here: units are not looked at"; return; }
+    local unit
+    for unit in meantime-ssd@x.service meantime-mount@mnt.service; do
+        local found
+        # What it says of other units is about a bare Debian, which has none.
+        found=$(systemd-analyze --root="$root" --man=no verify "$unit" 2>&1 | grep -i meantime || true)
+        [ -z "$found" ] || die "systemd-analyze: $found"
+        say "$unit: nothing found"
+    done
+}
+
+# What parts have installed beside the packages.
+others=()
+
+# A wheel of `pip install`, where one was built: its example runs.
+wheel() {
+    local wheels=("$target"/wheels/meantime-*.whl)
+    [ ${#wheels[@]} != 0 ] || { say "no wheel in target/wheels: not tried"; return; }
+    apt_install python3-venv
+    others+=(python3-venv)
+    cp "${wheels[-1]}" "$root/home/user/"
+    as_user sh -ec "python3 -m venv venv; venv/bin/pip install --quiet --no-index ./${wheels[-1]##*/}"
+    expect "import meantime" "" as_user venv/bin/python -c 'import meantime'
+}
+
+# The engine for Debian's fio, where the packages have one.
+fio() {
+    local engines=("$root"/usr/lib/*/fio/*meantime* "$root"/usr/lib/meantime/*fio*.so)
+    [ ${#engines[@]} != 0 ] || { say "no fio engine in the packages: not tried"; return; }
+    apt_install fio
+    others+=(fio)
+    expect "fio with the engine" "IOPS=" as_user fio --name=x --thread=1 --rw=randread --size=16m \
+        --ioengine="external:${engines[0]#"$root"}" --filename='mem\:16M'
+}
+
+purge() {
+    inside apt-get purge -y -qq meantime 'libmeantime*' "${others[@]}" >/dev/null 2>&1
+    inside apt-get autoremove -y -qq --purge >/dev/null 2>&1
+    files >"$root/tmp/after"
+    # Users and groups stay, as everywhere in Debian; so do what others made of them.
+    local left
+    left=$(LC_ALL=C comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vxE './etc/(group|gshadow|passwd|shadow)-' || true)
+    [ -z "$left" ] || die "left after apt purge:"$'\n'"$left"
+    say "apt purge: nothing is left"
+}
+
+! wanted lint || lint
+bare_debian
+files >"$root/tmp/before"
+install_packages
+for part in use wheel fio purge; do
+    ! wanted "$part" || "$part"
+done
+say "done"
