@@ -308,7 +308,7 @@ unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
                     return libc::EINVAL;
                 }
             };
-        match Job::new(device, policy, depth as usize, batch) {
+        match Job::new(device, policy, depth as usize, batch, V::IGNORES_FLUSHES) {
             Ok(job) => {
                 let job = Box::into_raw(Box::new(job));
                 JOB.set(job);
@@ -523,3 +523,7 @@ pub(crate) unsafe fn hand_out(place: *mut Ptr) {
         Err(why) => refuse(format!("this {running} is not as Debian builds it: {why}")),
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -54,12 +54,12 @@ pub(crate) fn check_options<V: Version>() -> Result<(), String> {
     ];
     let table = symbol(c"fio_options").ok_or("it exports no table of its options")?;
     for (name, offset) in checked {
-        let found = offset_in(table, &abi, name);
-        if found.map(|offset| offset + abi.td_options) != Some(offset) {
-            return Err(format!(
-                "its option {name} is at {found:?}, not where {} has it",
-                abi.version
-            ));
+        match offset_in(table, &abi, name) {
+            Some(found) if found + abi.td_options == offset => {}
+            found => {
+                let found = found.map_or("nowhere".to_owned(), |found| format!("at {found}"));
+                return Err(format!("its option {name} is {found}"));
+            }
         }
     }
     Ok(())

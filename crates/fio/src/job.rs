@@ -63,8 +63,11 @@ pub(crate) struct Job {
     ended: Vec<Ended>,
     /// What the failed I/Os of `ended` failed of.
     errors: Vec<(usize, String)>,
-    /// The errno of a flush that failed: fio does not look at the errors of flushes.
+    /// The errno of a flush that failed lately, or 0, if fio does not look at errors of flushes.
     flush_failed: c_int,
+    minds_flushes: bool,
+    /// Whether it was said why an I/O was refused, which fio does not say.
+    has_refused: bool,
 }
 
 impl Job {
@@ -73,6 +76,7 @@ impl Job {
         policy: Policy,
         depth: usize,
         batch: u32,
+        minds_flushes: bool,
     ) -> Result<Self, ChannelError> {
         let options = |depth| ChannelOptions { depth, policy, ..ChannelOptions::default() };
         let wanted = u16::try_from(depth).unwrap_or(u16::MAX);
@@ -97,6 +101,8 @@ impl Job {
             ended: Vec::with_capacity(depth),
             errors: Vec::new(),
             flush_failed: 0,
+            minds_flushes,
+            has_refused: false,
         })
     }
 
@@ -229,7 +235,7 @@ impl Job {
     #[inline(never)]
     fn failed(&mut self, id: usize, error: &IoError) -> c_int {
         let errno = Errno::from(error).0;
-        if error.op == meantime_nvme::Op::Flush {
+        if error.op == meantime_nvme::Op::Flush && self.minds_flushes {
             crate::host::say(format_args!("{}: {error}", self.device.info().uri));
             self.flush_failed = errno;
         }
@@ -240,6 +246,12 @@ impl Job {
     fn note(&mut self, id: usize, what: String) {
         self.details(id);
         self.errors.push((id, what));
+    }
+
+    fn complain(&mut self, why: impl std::fmt::Display) {
+        if !std::mem::replace(&mut self.has_refused, true) {
+            crate::host::say(format_args!("{}: {why}", self.device.info().uri));
+        }
     }
 
     #[cold]
@@ -253,7 +265,7 @@ impl Job {
         if errno == libc::EAGAIN {
             return (FIO_Q_BUSY, 0);
         }
-        self.note(io.id, error.to_string());
+        self.complain(error);
         (FIO_Q_COMPLETED, errno)
     }
 
@@ -262,17 +274,16 @@ impl Job {
     fn unaligned(&mut self, io: Io) -> (c_int, c_int) {
         let Io { offset, bytes, .. } = io;
         let block = self.block_mask + 1;
-        let what = format!(
+        self.complain(format_args!(
             "{bytes} bytes at offset {offset} are not whole blocks of the device, which have {block}"
-        );
-        self.note(io.id, what);
+        ));
         (FIO_Q_COMPLETED, libc::EINVAL)
     }
 
     #[cold]
     #[inline(never)]
     fn no_buffer(&mut self, io: Io) -> (c_int, c_int) {
-        self.note(io.id, self.slab.missing(io.index, io.bytes));
+        self.complain(self.slab.missing(io.index, io.bytes));
         (FIO_Q_COMPLETED, if self.slab.was_lost(io.index) { libc::ENODEV } else { libc::EINVAL })
     }
 }

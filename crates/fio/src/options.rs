@@ -51,6 +51,13 @@ pub(crate) fn table<V: Version>() -> Ptr {
 }
 
 impl Options {
+    /// These values.
+    #[cfg(test)]
+    pub(crate) fn with(device: &'static CStr, completion: &'static CStr) -> Self {
+        let (device, completion) = (device.as_ptr(), completion.as_ptr());
+        Self { pad: std::ptr::null_mut(), device, completion }
+    }
+
     /// The value of `device=`.
     pub(crate) fn device(&self) -> Option<String> {
         text(self.device)

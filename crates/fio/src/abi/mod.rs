@@ -142,6 +142,9 @@ pub(crate) struct Abi {
 pub(crate) trait Version: 'static {
     /// Its table.
     const ABI: Abi;
+
+    /// Whether it does not look at errors of flushes that end later.
+    const IGNORES_FLUSHES: bool;
 }
 
 /// fio 3.33, of Debian 12.
@@ -149,6 +152,7 @@ pub(crate) enum Fio3_33 {}
 
 impl Version for Fio3_33 {
     const ABI: Abi = v3_33::ABI;
+    const IGNORES_FLUSHES: bool = true;
 }
 
 /// fio 3.41.
@@ -156,6 +160,7 @@ pub(crate) enum Fio3_41 {}
 
 impl Version for Fio3_41 {
     const ABI: Abi = v3_41::ABI;
+    const IGNORES_FLUSHES: bool = false;
 }
 
 pub(crate) const DDIR_READ: i32 = 0;
