@@ -13,7 +13,8 @@
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
-# make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library; make uninstall
+# make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library, fio's engine;
+#                 make uninstall
 # make static     the command without libraries, for any Linux: all of it but `run --private`
 # make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
@@ -70,6 +71,7 @@ test: setup-test
 test-long: setup-test
 	MEANTIME_EXT4_IMAGES=240 MEANTIME_EXT4_MUTATIONS=10000000 MEANTIME_FAULT_PLANS=1000000 \
 		MEANTIME_FAULT_PLANS_THREADED=1000 MEANTIME_STRESS_SECONDS=600 \
+		MEANTIME_FIO_VERSIONS="3.33 3.41" \
 		$(CARGO) nextest run --profile long --workspace --locked
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
@@ -148,10 +150,12 @@ wheel:
 test-python: build wheel
 	@scripts/test-python.sh
 
-# The C library with crate types of its own, or there would be no link-time optimisation.
+# The C library and fio's engine with crate types of their own, or there would be no link-time
+# optimisation.
 install: build
 	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
-	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/libmeantime_c.so)
+	$(CARGO) rustc --release --locked -p meantime-fio --lib --crate-type cdylib
+	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/libmeantime_c.so $(RELEASE)/libmeantime_fio.so)
 	@scripts/install.sh install --prefix "$(PREFIX)" --libdir "$(LIBDIR)" --destdir "$(DESTDIR)"
 
 uninstall:

@@ -2,9 +2,10 @@
 # install.sh install|uninstall [--prefix DIR] [--libdir DIR] [--destdir DIR] [--from DIR]
 #
 # Installs the command and the library it loads into programs, manual pages, completions for bash,
-# zsh and fish, the C library with header and pkg-config file, and the job files beneath PREFIX
-# (/usr/local), or removes them. DESTDIR is put before every path that is written, and in no file.
-# The C library goes to --libdir (lib), below PREFIX. --from is where everything was built
+# zsh and fish, fio's engine, the C library with header and pkg-config file, and the job files
+# beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is written,
+# and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where everything was
+# built
 # (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the command as
 # their helper in /sbin.
 set -euo pipefail
@@ -49,6 +50,7 @@ bash=$root/share/bash-completion/completions zsh=$root/share/zsh/site-functions 
 files=(
     "$bin/meantime" "$bin/.debug/meantime.debug"
     "$lib/.debug/libmeantime_c.so.debug" "$private/.debug/libmeantime_preload.so.debug"
+    "$private/libmeantime-fio.so" "$private/.debug/libmeantime_fio.so.debug"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
     "$lib/libmeantime.a" "$private/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
     "$bash/meantime" "$zsh/_meantime" "$fish/meantime.fish"
@@ -77,7 +79,7 @@ if [ "$action" = uninstall ]; then
     exit 0
 fi
 
-for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_preload.so; do
+for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_preload.so libmeantime_fio.so; do
     [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
 done
 # A library that is given another name than its soname says would not be found by the programs that
@@ -96,9 +98,10 @@ for helper in "${helpers[@]}"; do
 done
 # Loaded by `meantime run --private`, which looks for it there.
 install -m 755 "$from/libmeantime_preload.so" "$private/libmeantime_preload.so"
+install -m 755 "$from/libmeantime_fio.so" "$private/libmeantime-fio.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 # Debug information, where debuggers and backtraces look for it.
-for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/libmeantime_preload.so"; do
+for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{preload,fio}.so; do
     built=$from/${file##*/}
     # Unless the file itself has it.
     ! readelf -SW "$built" | grep -q gnu_debuglink || install -D -m 644 "$built.debug" "$file.debug"

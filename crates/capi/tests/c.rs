@@ -183,9 +183,10 @@ impl Installed {
         for library in ["libmeantime_c.so", "libmeantime_c.a"] {
             std::os::unix::fs::symlink(built().join(library), from.join(library)).unwrap();
         }
-        // The command and its library belong to other packages; others do here.
-        let preload = from.join("libmeantime_preload.so");
-        std::fs::copy(built().join("libmeantime_c.so"), preload).unwrap();
+        // The command, its library and the engine are of other packages; others do here.
+        for library in ["libmeantime_preload.so", "libmeantime_fio.so"] {
+            std::fs::copy(built().join("libmeantime_c.so"), from.join(library)).unwrap();
+        }
         // It is asked for the manual pages.
         let command = from.join("meantime");
         std::fs::write(&command, "#!/bin/sh\ntouch \"$2/meantime.1\" \"$2/meantime-x.1\"\n")
@@ -343,6 +344,7 @@ fn install_and_uninstall_are_inverse() {
         "bin/meantime",
         "include/meantime.h",
         "lib/libmeantime.a",
+        "lib/meantime/libmeantime-fio.so",
         "lib/pkgconfig/meantime.pc",
         "share/man/man1/meantime.1",
         "share/bash-completion/completions/meantime",
