@@ -65,6 +65,7 @@ if [ "${1:-build}" = test ]; then
     want python3 python3
     PATH=$PATH:/usr/sbin:/sbin want depmod kmod
     python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
     # A busybox that needs libraries would not run in it.
     readelf -l "$(command -v busybox)" 2>/dev/null | grep "Entry point" >/dev/null &&
         ! readelf -l "$(command -v busybox)" | grep INTERP >/dev/null || packages+=(busybox-static)

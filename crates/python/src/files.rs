@@ -113,24 +113,21 @@ impl FileSystem {
         Ok(self.fs.get()?.is_writable())
     }
 
-    /// Opens a file: for reading, for writing, appending; `create`: 0 never, 1 if it is not there,
-    /// 2 it must not be there.
-    #[allow(clippy::fn_params_excessive_bools)]
-    fn open(
-        &self,
-        py: Python<'_>,
-        path: PathBuf,
-        read: bool,
-        write: bool,
-        append: bool,
-        truncate: bool,
-        create: u8,
-    ) -> PyResult<File> {
-        let options = OpenOptions { read, write, append, truncate, ..OpenOptions::default() };
+    /// Opens a file; `mode` has the letters of Python's `open`.
+    fn open(&self, py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<File> {
+        let has = |letters: &[char]| mode.contains(letters);
+        let options = OpenOptions {
+            read: has(&['r', '+']),
+            write: has(&['w', 'a', 'x', '+']),
+            append: has(&['a']),
+            truncate: has(&['w']),
+            ..OpenOptions::default()
+        };
+        let (create, must_be_new) = (has(&['w', 'a', 'x']), has(&['x']));
         let file = self.at(py, &path, |fs| {
-            if create < 2 {
+            if !must_be_new {
                 match fs.open_with(&path, &options) {
-                    Err(Error::NotFound) if create == 1 => {}
+                    Err(Error::NotFound) if create => {}
                     opened => return opened,
                 }
             }

@@ -13,8 +13,8 @@
 //! - A thread for each asynchronous channel (`reactor`), which never calls Python.
 //!
 //! # What it promises
-//! - Whatever waits has let go of the interpreter (`Python::detach`), and holds no lock that is
-//!   waited for with the interpreter held. Waits for a device end at Ctrl-C.
+//! - Whatever waits has released the GIL, and holds no lock that is waited for with the GIL held.
+//!   Waits for a device end at Ctrl-C.
 //! - A channel is used by one thread at a time; a second one gets a RuntimeError.
 //! - In the child of a fork nothing is used, and nothing of the parent's is closed (`owned`).
 //! - An error has the errno of the C library and the library's whole text (`error`).

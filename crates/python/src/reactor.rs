@@ -26,6 +26,9 @@ use crate::owned::{Owned, Slot};
 /// A request that has ended, or was refused.
 type Ended = Result<Done, (u64, SubmitError)>;
 
+/// The number of a request, and its value or exception.
+type Taken<'py> = (u64, Option<Bound<'py, PyAny>>, Option<PyErr>);
+
 /// Results in one turn of the thread.
 const MANY: usize = 256;
 
@@ -239,11 +242,8 @@ impl Reactor {
         self.shared.event.as_raw_fd()
     }
 
-    /// Takes the signal, then all results: number, value, exception.
-    fn drain<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(u64, Option<Bound<'py, PyAny>>, Option<PyErr>)>> {
+    /// Takes the signal, then all results.
+    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Vec<Taken<'py>>> {
         self.cell.check()?;
         self.shared.event.take();
         let ended = std::mem::take(&mut lock(&self.shared.outbox).ended);

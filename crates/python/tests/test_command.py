@@ -22,15 +22,13 @@ HERE = Path(__file__).parent
 def target(command: str, image: Path):
     """An NVMe/TCP target that serves the image."""
     line = [command, "ssd", "--tcp", "127.0.0.1:0", f"file:{image}"]
-    with subprocess.Popen(line, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True) as ssd:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as ssd:
         try:
             assert ssd.stdout is not None
-            for said in ssd.stdout:
-                if found := re.search(r"nvme\+tcp://\S+", said):
-                    yield found[0].rstrip(".,)")
-                    break
-            else:
-                pytest.fail("the target has not said where it is")
+            said = ssd.stdout.readline()
+            found = re.search(r"served at (\S+) as (\S+)", said)
+            assert found, said
+            yield f"nvme+tcp://{found[1]}/{found[2]}"
         finally:
             ssd.terminate()
 
@@ -65,7 +63,7 @@ def test_bench(command: str, tmp_path: Path):
     assert (frame["p50_us"] <= frame["p99_us"]).all() and (frame["errors"] == 0).all()
 
     path = tmp_path / "run.json"
-    run(command, "bench", "--device", "mem:16M", "--rw", "randread", "--number-ios", "500",
+    run(command, "bench", "--device", "mem:16M", "--rw", "randread", "--number-ios", "500", "--completion", "poll",
         "--json", path)
     again = meantime.results(path)
     assert again["ios"].tolist() == [500] and again.columns.tolist() == frame.columns.tolist()

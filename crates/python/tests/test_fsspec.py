@@ -87,7 +87,7 @@ def test_duckdb(disk: Path, frame: pandas.DataFrame):
     expected = frame.groupby("kind")["id"].agg(["count", "sum"])
     assert kinds == [(kind, row["count"], row["sum"]) for kind, row in expected.iterrows()]
     for place in (f"meantime://file:{disk}:/parts/*.parquet", "meantime:///parts/*.parquet"):
-        assert connection.sql(f"select count(*) from '{place}'").fetchone() == (ROWS,)
+        assert connection.sql(f"select count(*) from '{place}'").fetchall() == [(ROWS,)]
     with pytest.raises(Exception, match="another device"):
         connection.sql("select * from 'meantime://file:other.img:/x.parquet'").fetchall()
 

@@ -1,11 +1,13 @@
 """The extension module. Programs import `meantime`, not this."""
 
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Self, final
 
 from typing_extensions import Buffer
 
 from ._async import AsyncChannel
+
+__all__ = ["VERSION", "Channel", "Device", "File", "FileSystem", "Reactor", "Ticket"]
 
 VERSION: str
 
@@ -137,15 +139,7 @@ class FileSystem:
     def closed(self) -> bool: ...
     @property
     def writable(self) -> bool: ...
-    def open(
-        self,
-        path: str,
-        read: bool,
-        write: bool,
-        append: bool,
-        truncate: bool,
-        create: Literal[0, 1, 2],
-    ) -> File: ...
+    def open(self, path: str, mode: str) -> File: ...
     def names(self, path: str) -> list[tuple[str, int, int]]: ...
     def stat(self, path: str, follow: bool) -> _Stat: ...
     def mkdir(self, path: str, mode: int) -> None: ...

@@ -19,10 +19,10 @@ import stat as _mode
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _meantime
-from ._errors import Error, Exists
+from ._errors import Exists
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -291,15 +291,8 @@ class FileSystem:
                 f"mode {mode!r}: files are binary (e.g. 'rb', 'wb', 'r+b'); for text, wrap one: "
                 "io.TextIOWrapper(io.BufferedReader(file))"
             )
-        reads = "r" in kind or "+" in kind
-        create: Literal[0, 1, 2] = 2 if "x" in kind else 1 if "w" in kind or "a" in kind else 0
         name = os.fsdecode(path)
-        file = File(
-            self,
-            self._fs.open(name, reads, kind != "r", "a" in kind, "w" in kind, create),
-            name,
-            mode,
-        )
+        file = File(self, self._fs.open(name, mode), name, mode)
         self._files.add(file)
         return file
 
