@@ -281,7 +281,10 @@ def test_closing_while_a_thread_waits():
 
 def script(text: str, *, returncode: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == returncode, done.stderr
     return done.stdout + done.stderr
