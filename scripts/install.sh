@@ -5,9 +5,8 @@
 # zsh and fish, fio's engine, the C library with header and pkg-config file, and the job files
 # beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is written,
 # and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where everything was
-# built
-# (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the command as
-# their helper in /sbin.
+# built (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the
+# command as their helper in /sbin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
