@@ -646,5 +646,6 @@ impl Drop for NvmeChannel {
         debug_assert_eq!(table.active(), 0);
         let clock = self.clock().clone();
         self.waiter.finish_work(&clock);
+        self.publish_figures(clock.now_ns());
     }
 }

@@ -27,10 +27,21 @@ impl NvmeChannel {
             let outcome = self.set_policy(policy);
             self.telemetry.answer(outcome);
         }
+        self.publish_figures(now_ns);
+    }
+
+    pub(super) fn publish_figures(&mut self, now_ns: u64) {
         let mut figures = self.waiter.figures(self.policy);
         for queue in std::iter::once(&self.polled).chain(&self.interrupt) {
-            figures.ended += queue.pair.counters().ended;
+            let counters = queue.pair.counters();
+            figures.ended += counters.ended;
             figures.in_flight += u64::from(queue.pair.in_flight());
+            figures.timeouts += counters.late + counters.aborts;
+            figures.aborts += counters.aborts;
+            figures.recreations += counters.recreations;
+            figures.retries += counters.retries;
+            figures.requeued += counters.requeued;
+            figures.refused += counters.strays + counters.bad_sqhd;
         }
         self.telemetry.publish(now_ns, self.policy, &figures);
     }

@@ -151,6 +151,10 @@ impl KernelChannel {
             let outcome = self.set_policy(policy);
             self.telemetry.answer(outcome);
         }
+        self.publish(now_ns);
+    }
+
+    fn publish(&mut self, now_ns: u64) {
         let in_flight = self.in_flight() as u64;
         // The kernel decides how and how long it waits, and does not report it.
         let figures =
@@ -409,5 +413,6 @@ impl Drop for KernelChannel {
         self.io.state.give_up_all(CommandError::TimedOut.into());
         self.io.state.quarantine();
         self.waiter.finish_work(&self.io.clock);
+        self.publish(self.io.clock.now_ns());
     }
 }

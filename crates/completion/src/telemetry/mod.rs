@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod latencies;
 mod rates;
 mod registry;
 mod request;
@@ -34,8 +35,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use latencies::Latencies;
 pub use rates::{QueueRates, Snapshot, rates};
-pub use registry::{channel, channels};
+pub use registry::{DeviceFigures, channel, channels, devices};
 pub use state::{QueueFigures, QueueState};
 
 use super::policy::Policy;
@@ -123,6 +125,11 @@ impl ChannelControl {
         figures.thread_cpu_ns = cpu_ns_of(figures.thread_id);
         let thread = thread_name(figures.thread_id);
         QueueState { id: self.id, device: self.device.clone(), thread, policy, figures }
+    }
+
+    /// The figures last published, without the thread's CPU time.
+    fn figures(&self) -> QueueFigures {
+        state::from_words(&self.words.read()).1
     }
 
     /// Asks the channel to wait by `policy` from now on. Returns at once, with a handle for the
@@ -213,7 +220,7 @@ impl Drop for Asked {
 }
 
 /// The channel's side, on the channel's thread. Dropping it closes the [`ChannelControl`] and
-/// removes it from the list.
+/// removes it from the list; what it published last stays in the sums of [`devices`].
 #[derive(Debug)]
 pub struct Telemetry {
     control: Arc<ChannelControl>,
@@ -304,7 +311,7 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         self.control.closed.store(true, Ordering::Release);
-        registry::remove(self.control.id);
+        registry::remove(&self.control);
     }
 }
 

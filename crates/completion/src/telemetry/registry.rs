@@ -2,30 +2,83 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::ChannelControl;
+use super::{ChannelControl, QueueFigures};
 
-/// In order of creation. Locked when a channel is made or dropped, and when the list is read.
-static CHANNELS: Mutex<Vec<Weak<ChannelControl>>> = Mutex::new(Vec::new());
+/// The most devices of which sums are kept when their last channel is gone.
+const DEVICES_MAX: usize = 64;
+/// The name of the sum over the others.
+const OTHERS: &str = "others";
 
-fn with<R>(act: impl FnOnce(&mut Vec<Weak<ChannelControl>>) -> R) -> R {
+struct Channels {
+    /// In order of creation.
+    live: Vec<Weak<ChannelControl>>,
+    /// What closed channels had counted.
+    closed: Vec<DeviceFigures>,
+}
+
+/// Locked when a channel is made or dropped, and when the list is read.
+static CHANNELS: Mutex<Channels> = Mutex::new(Channels { live: Vec::new(), closed: Vec::new() });
+
+fn with<R>(act: impl FnOnce(&mut Channels) -> R) -> R {
     act(&mut CHANNELS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-pub(super) fn add(control: &Arc<ChannelControl>) {
-    with(|channels| channels.push(Arc::downgrade(control)));
+/// The sums over a device's channels, past and present. What is no count is 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// The name of the device, as it was opened.
+    pub device: String,
+    /// The sums.
+    pub figures: QueueFigures,
 }
 
-pub(super) fn remove(id: u64) {
+/// Adds `figures` to the sums of `device`, of which there are at most `most` and the others'.
+fn add_to(sums: &mut Vec<DeviceFigures>, device: &str, figures: &QueueFigures, most: usize) {
+    let is_known = sums.iter().any(|sum| sum.device == device);
+    let device = if is_known || sums.len() < most { device } else { OTHERS };
+    match sums.iter_mut().find(|sum| sum.device == device) {
+        Some(sum) => sum.figures.add(figures),
+        None => {
+            let mut sum = DeviceFigures { device: device.to_owned(), figures: <_>::default() };
+            sum.figures.add(figures);
+            sums.push(sum);
+        }
+    }
+}
+
+pub(super) fn add(control: &Arc<ChannelControl>) {
+    with(|channels| channels.live.push(Arc::downgrade(control)));
+}
+
+pub(super) fn remove(control: &ChannelControl) {
+    let figures = QueueFigures { in_flight: 0, ..control.figures() };
     with(|channels| {
-        channels.retain(|weak| weak.upgrade().is_some_and(|control| control.id() != id))
+        let others = |weak: &Weak<ChannelControl>| {
+            weak.upgrade().is_some_and(|other| other.id() != control.id())
+        };
+        channels.live.retain(others);
+        add_to(&mut channels.closed, control.device(), &figures, DEVICES_MAX);
     });
+}
+
+/// The sums over all channels that this process has had, by device. They never decrease, but for
+/// what is in flight. Beyond 64 devices, those without a channel are summed as `others`.
+pub fn devices() -> Vec<DeviceFigures> {
+    with(|channels| {
+        let mut sums = channels.closed.clone();
+        for control in channels.live.iter().filter_map(Weak::upgrade) {
+            add_to(&mut sums, control.device(), &control.figures(), usize::MAX);
+        }
+        sums
+    })
 }
 
 /// The current channels of this process, the oldest first. A dropped one is not listed; handles
 /// that remain are [`ChannelControl::is_closed`].
 pub fn channels() -> Vec<Arc<ChannelControl>> {
     with(|channels| {
-        channels.iter().filter_map(Weak::upgrade).filter(|control| !control.is_closed()).collect()
+        let live = channels.live.iter().filter_map(Weak::upgrade);
+        live.filter(|control| !control.is_closed()).collect()
     })
 }
 

@@ -1,5 +1,6 @@
 //! The published state of a channel.
 
+use super::latencies::{LATENCY_WORDS, Latencies};
 use super::words::{pack, unpack};
 
 /// Words of the policy's text: 64 bytes, the size of a request.
@@ -12,6 +13,8 @@ macro_rules! figures {
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct QueueFigures {
             $($(#[$doc])* pub $name: u64,)*
+            /// The timed I/Os by operation and time. Not on the control socket.
+            pub latencies: Latencies,
         }
 
         impl QueueFigures {
@@ -26,13 +29,13 @@ macro_rules! figures {
             /// The figures with these values, in the order of [`QueueFigures::NAMES`].
             pub fn from_values(values: [u64; FIGURES]) -> Self {
                 let [$($name),*] = values;
-                Self { $($name),* }
+                Self { $($name,)* latencies: Latencies::default() }
             }
         }
     };
 }
 
-const FIGURES: usize = 23;
+const FIGURES: usize = 29;
 
 figures! {
     /// Commands ended, with any result. A request that is split has several.
@@ -84,9 +87,44 @@ figures! {
     auto_adaptive_cpu_ns,
     /// The same, with the interrupt.
     auto_interrupt_cpu_ns,
+    /// Commands that were not complete at their deadline, and those found complete only then.
+    timeouts,
+    /// Abort commands sent.
+    aborts,
+    /// Times that a queue was deleted and created again: each queue once at a controller's reset.
+    recreations,
+    /// Commands repeated after a status that allows it.
+    retries,
+    /// Commands put back after their queue was deleted or the controller reset.
+    requeued,
+    /// Completions refused: of no command in flight, or with an impossible SQ head.
+    refused,
 }
 
-pub(super) const WORDS: usize = FIGURES + POLICY_WORDS;
+impl QueueFigures {
+    /// Adds the counts of `other`, a channel to the same device. What is no count stays.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.ended += other.ended;
+        self.in_flight += other.in_flight;
+        self.timed += other.timed;
+        self.timed_sum_ns += other.timed_sum_ns;
+        self.waits += other.waits;
+        self.sleeps += other.sleeps;
+        self.oversleeps += other.oversleeps;
+        self.fallbacks += other.fallbacks;
+        self.blocks += other.blocks;
+        self.timeouts += other.timeouts;
+        self.aborts += other.aborts;
+        self.recreations += other.recreations;
+        self.retries += other.retries;
+        self.requeued += other.requeued;
+        self.refused += other.refused;
+        self.latencies.add_all(&other.latencies);
+    }
+}
+
+const LATENCIES: usize = FIGURES + POLICY_WORDS;
+pub(super) const WORDS: usize = LATENCIES + LATENCY_WORDS;
 
 /// A channel as of its last publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,13 +151,16 @@ pub(super) fn policy_words(policy: &str) -> PolicyWords {
 pub(super) fn to_words(policy: &PolicyWords, figures: &QueueFigures) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     words[..FIGURES].copy_from_slice(&figures.values());
-    words[FIGURES..].copy_from_slice(policy);
+    words[FIGURES..LATENCIES].copy_from_slice(policy);
+    figures.latencies.store(&mut words[LATENCIES..]);
     words
 }
 
 pub(super) fn from_words(words: &[u64; WORDS]) -> (String, QueueFigures) {
     let values = std::array::from_fn(|at| words[at]);
-    (unpack(&words[FIGURES..]), QueueFigures::from_values(values))
+    let mut figures = QueueFigures::from_values(values);
+    figures.latencies = Latencies::load(&words[LATENCIES..]);
+    (unpack(&words[FIGURES..LATENCIES]), figures)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -128,7 +169,9 @@ mod tests {
 
     #[test]
     fn words_round_trip() {
-        let figures = QueueFigures::from_values(std::array::from_fn(|at| at as u64 + 100));
+        let mut figures = QueueFigures::from_values(std::array::from_fn(|at| at as u64 + 100));
+        figures.latencies.add(crate::class::Kind::Write, 5_000);
+        figures.latencies.add(crate::class::Kind::Other, u64::MAX / 2);
         assert_eq!((figures.ended, figures.published_ns), (100, 113));
         assert_eq!(QueueFigures::NAMES[5], "sleeps");
         let (policy, read) = from_words(&to_words(&policy_words("hybrid=2us"), &figures));

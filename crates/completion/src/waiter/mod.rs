@@ -162,9 +162,10 @@ impl Waiter {
         let expected = self.learning.expected(policy);
         let [polled, interrupted] = [0, 1].map(|at: usize| self.gaps[at].counters());
         let waits = polled + interrupted;
+        let (timed, timed_sum_ns) = self.times.latencies.total();
         let mut figures = QueueFigures {
-            timed: self.times.count,
-            timed_sum_ns: self.times.sum_ns,
+            timed,
+            timed_sum_ns,
             expected_ns: expected.median_ns,
             expected_low_ns: expected.low_ns,
             waits: waits.waits,
@@ -172,6 +173,7 @@ impl Waiter {
             oversleeps: waits.oversleeps,
             fallbacks: waits.fallbacks,
             blocks: waits.blocks,
+            latencies: self.times.latencies,
             ..QueueFigures::default()
         };
         self.learning.show(policy, &mut figures);
@@ -358,7 +360,7 @@ impl Waiter {
                 in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
                 now_ns,
             };
-            times.add(sample.device_ns);
+            times.add(sample.class.kind(), sample.device_ns);
             // A completion found just after a piece may have come during the piece.
             let after_piece = work.observation_after_piece(&flight);
             let exact = waited.filter(|_| after_piece.is_none());

@@ -1,23 +1,24 @@
 //! The published times of a channel.
 
+use super::super::class::Kind;
+use super::super::telemetry::Latencies;
+
 /// Minimum time between samples of polled I/O, in ns: 200 samples a second, negligible for a device
 /// of half a million I/Os.
 const SAMPLE_INTERVAL_NS: u64 = 5_000_000;
 
-/// Sums over the timed I/Os.
+/// The timed I/Os.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
-    pub(super) count: u64,
-    pub(super) sum_ns: u64,
+    pub(super) latencies: Latencies,
     next_sample_ns: u64,
 }
 
 impl Times {
     /// Adds an I/O.
     #[inline]
-    pub(super) fn add(&mut self, device_ns: u64) {
-        self.count += 1;
-        self.sum_ns += device_ns;
+    pub(super) fn add(&mut self, kind: Kind, device_ns: u64) {
+        self.latencies.add(kind, device_ns);
     }
 
     /// Whether to time a polled I/O submitted at `now_ns`.
