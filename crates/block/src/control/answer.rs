@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::metrics::Metrics;
 use meantime_completion::Policy;
 use meantime_completion::telemetry::{self, AskError, Asked, QueueFigures, QueueState, Snapshot};
 
@@ -20,7 +21,8 @@ pub(super) enum Next {
     },
 }
 
-const USE: &str = r#"use {"get":"queues"} or {"set":{"queue":1,"policy":"poll"}}"#;
+const USE: &str =
+    r#"use {"get":"queues"}, {"get":"metrics"} or {"set":{"queue":1,"policy":"poll"}}"#;
 
 /// The most queues listed in an error.
 const QUEUES_NAMED_MAX: usize = 16;
@@ -33,6 +35,9 @@ pub(super) fn error(text: impl std::fmt::Display) -> Value {
 pub(super) fn handle(line: &[u8]) -> Next {
     match parse(line) {
         Ok(Command::Queues) => Next::Answer(queues(&Snapshot::take())),
+        Ok(Command::Metrics) => {
+            Next::Answer(json!({ "pid": std::process::id(), "metrics": Metrics::take().to_json() }))
+        }
         Ok(Command::Set { queue, policy }) => match telemetry::channel(queue) {
             Some(control) => {
                 let before = control.state().policy;
@@ -71,6 +76,7 @@ pub(super) fn outcome(queue: u64, policy: Policy, outcome: &Result<(), AskError>
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Queues,
+    Metrics,
     Set { queue: u64, policy: Policy },
 }
 
@@ -83,7 +89,8 @@ fn parse(line: &[u8]) -> Result<Command, String> {
         .ok_or_else(|| format!("one request a line; {USE}"))?;
     match (key.as_str(), value) {
         ("get", Value::String(what)) if what == "queues" => Ok(Command::Queues),
-        ("get", _) => Err(format!(r#"only "queues" can be had; {USE}"#)),
+        ("get", Value::String(what)) if what == "metrics" => Ok(Command::Metrics),
+        ("get", _) => Err(format!(r#"only "queues" and "metrics" can be had; {USE}"#)),
         ("set", Value::Object(set)) => parse_set(set),
         ("set", _) => Err(format!("a change names a queue and its policy; {USE}")),
         _ => Err(format!("there is no request {key:?}; {USE}")),
@@ -153,6 +160,7 @@ mod tests {
     #[test]
     fn requests_are_read() {
         assert_eq!(parse(br#"{"get":"queues"}"#), Ok(Command::Queues));
+        assert_eq!(parse(br#"{"get":"metrics"}"#), Ok(Command::Metrics));
         let set = Command::Set { queue: 3, policy: Policy::HybridHalfMean };
         assert_eq!(parse(br#" {"set": {"policy":"hybrid", "queue":3}} "#), Ok(set));
     }

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::ControlError;
 use super::answer::read_queues;
+use super::metrics::Metrics;
+use super::place::connect;
 use meantime_completion::telemetry::Snapshot;
 
 /// Longer than a channel's time to answer.
@@ -31,7 +33,7 @@ impl Client {
     /// No process listens there, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ControlError> {
         let failed = || ControlError::io("cannot connect to", path);
-        let stream = UnixStream::connect(path).map_err(failed())?;
+        let stream = connect(path).map_err(failed())?;
         stream.set_read_timeout(Some(TIMEOUT)).map_err(failed())?;
         stream.set_write_timeout(Some(TIMEOUT)).map_err(failed())?;
         Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
@@ -44,6 +46,27 @@ impl Client {
     pub fn snapshot(&mut self) -> Result<Snapshot, ControlError> {
         let answer = self.request(&json!({ "get": "queues" }))?;
         read_queues(&answer).ok_or_else(|| ControlError::Protocol(shortened(&answer)))
+    }
+
+    /// The metrics of the process.
+    ///
+    /// # Errors
+    /// As [`Client::snapshot`].
+    pub fn metrics(&mut self) -> Result<Metrics, ControlError> {
+        let mut answer = self.request(&json!({ "get": "metrics" }))?;
+        let metrics = answer.get_mut("metrics").map(Value::take).unwrap_or_default();
+        Metrics::of_json(&metrics).ok_or_else(|| ControlError::Protocol(shortened(&answer)))
+    }
+
+    /// Limits the time that the process gets to answer, 5 seconds at first.
+    ///
+    /// # Errors
+    /// The time is 0.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), ControlError> {
+        let stream = self.stream.get_ref();
+        let set = stream.set_read_timeout(Some(timeout));
+        set.and_then(|()| stream.set_write_timeout(Some(timeout)))
+            .map_err(ControlError::io("cannot use", &self.path))
     }
 
     /// Makes the channel `queue` wait by `policy`. Returns when its thread has made the change.

@@ -31,6 +31,8 @@
 //! and the figures of [`QueueFigures`](meantime_completion::telemetry::QueueFigures) by their names
 //! `}]}`. They are counters: rates come from two answers.
 //!
+//! `{"get":"metrics"}` is answered by `{"pid":4711,"metrics":[…]}`: see [`metrics`].
+//!
 //! `{"set":{"queue":3,"policy":"hybrid"}}` is answered by `{"done":{"queue":3,"policy":"hybrid"}}`
 //! once the channel's thread has made the change, which is when it next does I/O; without I/O for
 //! two seconds, the request is withdrawn.
@@ -41,13 +43,14 @@
 mod answer;
 mod client;
 mod connection;
+pub mod metrics;
 mod place;
 mod server;
 
 use std::path::PathBuf;
 
 pub use client::Client;
-pub use place::{Served, own_path, served, served_by};
+pub use place::{Served, own_path, served, served_by, served_by_all};
 pub use server::{Change, ControlServer, serve};
 
 /// The longest line accepted, in bytes.

@@ -1,11 +1,12 @@
 //! The paths and owners of control sockets.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::ControlError;
@@ -97,6 +98,33 @@ pub fn served() -> Result<Vec<Served>, ControlError> {
     Ok(found)
 }
 
+/// The serving processes of this user, and for root those of all users, where they use the usual
+/// directories. A user's directory that is not safe is left out, but for this user's.
+///
+/// # Errors
+/// As [`served`].
+pub fn served_by_all() -> Result<Vec<Served>, ControlError> {
+    let mut found = served()?;
+    if geteuid().is_root() {
+        for (parent, prefix) in [("/tmp", "meantime-"), ("/run/user", "")] {
+            for uid in uids_in(Path::new(parent), prefix) {
+                let dirs = [format!("/tmp/meantime-{uid}"), format!("/run/user/{uid}/meantime")];
+                let served = dirs.iter().filter_map(|dir| served_in(Path::new(dir), uid).ok());
+                found.extend(served.flatten());
+            }
+        }
+        found.sort();
+        found.dedup_by_key(|served| served.pid);
+    }
+    Ok(found)
+}
+
+/// The users whose numbers follow `prefix` in names in `parent`.
+fn uids_in(parent: &Path, prefix: &str) -> Vec<u32> {
+    let names = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.strip_prefix(prefix)?.parse().ok()).collect()
+}
+
 /// The socket of the process `pid`, of any user. `None` if it serves none that this user may use.
 ///
 /// # Errors
@@ -144,9 +172,19 @@ pub(super) fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     // A busy socket is not stale.
     !is_socket
-        || UnixStream::connect(path).is_err_and(|error| {
+        || connect(path).is_err_and(|error| {
             matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
         })
+}
+
+/// Connects without waiting: a process that is stopped has a full queue of connections at some time.
+pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// A process that has just begun to serve does not listen yet.
