@@ -312,7 +312,8 @@ impl FileSystem {
 
     /// The counters of the page cache.
     pub fn cache_counters(&self) -> CacheCounters {
-        self.mount.contexts.cache().counters()
+        let dirty_pages = self.mount.writer.as_ref().map_or(0, |writer| writer.dirty_pages());
+        CacheCounters { dirty_pages, ..self.mount.contexts.cache().counters() }
     }
 
     /// Opens the file at `path` (from the root, following links) for reading.

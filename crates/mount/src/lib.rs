@@ -30,7 +30,7 @@
 //!   session/   a connection: /dev/fuse and the mount (kernel, fusermount, namespace), init (what
 //!                both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
-//!                directories, extended, ioctl; handles (what is open); answer; notice (what
+//!                directories, extended, ioctl; handles (what is open); answer; counts; notice (what
 //!                the kernel is told unasked); kept (its cache beside direct writes)
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
@@ -48,4 +48,5 @@ mod session;
 
 pub use mount::{Mount, ServeError};
 pub use options::{Options, OptionsError, Words};
+pub use server::counts::{RequestCounts, Requests};
 pub use session::SessionError;

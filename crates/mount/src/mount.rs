@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::options::Options;
+use crate::server::counts::RequestCounts;
 use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
@@ -59,6 +60,7 @@ pub struct Mount {
     is_elsewhere: bool,
     /// `None` once the mount is over.
     workers: Option<Arc<Workers>>,
+    requests: Arc<RequestCounts>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -116,8 +118,9 @@ impl Mount {
         threads: usize,
     ) -> Result<Self, ServeError> {
         session::agree(&device)?;
+        let requests = Arc::clone(&server.counts);
         let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
-        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers) })
+        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers), requests })
     }
 
     /// Checks whether `dir` can be mounted at, before a device is opened. Returns its absolute
@@ -132,6 +135,11 @@ impl Mount {
     /// Returns the mount's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Returns the counts of requests, which go on while it is mounted.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.requests)
     }
 
     /// Returns the file system that is served.

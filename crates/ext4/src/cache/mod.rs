@@ -149,6 +149,8 @@ pub struct CacheCounters {
     pub pages: usize,
     /// Free pages.
     pub free_pages: usize,
+    /// Pages that are to be written. The cache does not know: it is the mount's count.
+    pub dirty_pages: usize,
     /// Pages evicted so far.
     pub evicted: u64,
     /// Pages that were invalidated while they were read.
@@ -212,6 +214,7 @@ impl PageCache {
             capacity_pages: self.capacity,
             pages: self.made.load(Ordering::Relaxed),
             free_pages: lock(&self.pages).len(),
+            dirty_pages: 0,
             evicted: self.evicted.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
         }

@@ -109,6 +109,7 @@ impl Journal {
         device::write_tail(writer, io, &committer.format, home, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.give_back(blocks);
+        self.commits.counts.checkpoint();
         Ok(())
     }
 

@@ -14,6 +14,8 @@ pub struct JournalCounters {
     pub fast_commits: u64,
     /// Blocks of these fast commits.
     pub fast_blocks: u64,
+    /// Checkpoints: times that committed blocks were written home, and the log's tail moved.
+    pub checkpoints: u64,
 }
 
 /// The live counters; the leader updates them.
@@ -23,6 +25,7 @@ pub(super) struct Counts {
     log_blocks: AtomicU64,
     fast_commits: AtomicU64,
     fast_blocks: AtomicU64,
+    checkpoints: AtomicU64,
 }
 
 impl Counts {
@@ -38,6 +41,11 @@ impl Counts {
         self.fast_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
     }
 
+    /// Counts a checkpoint.
+    pub(super) fn checkpoint(&self) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns the current values.
     pub(super) fn read(&self) -> JournalCounters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -46,6 +54,7 @@ impl Counts {
             log_blocks: get(&self.log_blocks),
             fast_commits: get(&self.fast_commits),
             fast_blocks: get(&self.fast_blocks),
+            checkpoints: get(&self.checkpoints),
         }
     }
 }

@@ -79,6 +79,9 @@ opcodes! {
 }
 
 impl Opcode {
+    /// More than the highest number.
+    pub(crate) const NUMBERS: usize = Self::Statx as usize + 1;
+
     /// Whether the kernel waits for an answer.
     pub(crate) fn is_answered(self) -> bool {
         !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)

@@ -2,6 +2,7 @@
 
 mod answer;
 mod attributes;
+pub(crate) mod counts;
 mod data;
 mod directories;
 mod extended;
@@ -14,6 +15,7 @@ pub(crate) mod notice;
 mod tests;
 pub(crate) mod worker;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use meantime_posix::Errno;
 use crate::fuse::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, InHeader, StatFsOut};
 use crate::fuse::{Malformed, Opcode, Request};
 use answer::Answer;
+use counts::RequestCounts;
 use handles::Handles;
 use kept::Kept;
 
@@ -54,6 +57,7 @@ pub(crate) struct Server {
     kept: Kept,
     /// Epoch of capabilities: from 1, incremented when an inode gets some.
     privileged: AtomicU64,
+    pub(crate) counts: Arc<RequestCounts>,
 }
 
 impl Server {
@@ -67,6 +71,7 @@ impl Server {
             serving,
             kept: Kept::new(),
             privileged: AtomicU64::new(1),
+            counts: Arc::new(RequestCounts::new()),
         })
     }
 

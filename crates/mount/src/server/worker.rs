@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank};
@@ -141,8 +141,10 @@ impl Workers {
         }
         answer.clear();
         // A panic in one request must not end a mount that others use.
+        let begun = Instant::now();
         let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(&mut request, answer)));
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
+        self.server.counts.add(opcode, done.is_ok(), begun.elapsed());
         if let Some(nodeid) = answer.stale.take() {
             // Before the caller continues. (The kernel may have forgotten the inode.)
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
