@@ -69,6 +69,7 @@ test: setup-test
 
 # What each variable makes longer is said at the head of the test that reads it.
 test-long: setup-test
+	@scripts/promtool.sh
 	MEANTIME_EXT4_IMAGES=240 MEANTIME_EXT4_MUTATIONS=10000000 MEANTIME_FAULT_PLANS=1000000 \
 		MEANTIME_FAULT_PLANS_THREADED=1000 MEANTIME_STRESS_SECONDS=600 \
 		MEANTIME_FIO_VERSIONS="3.33 3.41" \

@@ -2,11 +2,11 @@
 # install.sh install|uninstall [--prefix DIR] [--libdir DIR] [--destdir DIR] [--from DIR]
 #
 # Installs the command and the library it loads into programs, manual pages, completions for bash,
-# zsh and fish, fio's engine, the C library with header and pkg-config file, and the job files
-# beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is written,
-# and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where everything was
-# built (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8) find the
-# command as their helper in /sbin.
+# zsh and fish, fio's engine, the C library with header and pkg-config file, the job files and a
+# dashboard beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is
+# written, and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where
+# everything was built (target/release). With the prefix /usr or /usr/local, mount(8) and umount(8)
+# find the command as their helper in /sbin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -69,6 +69,7 @@ done
 for helper in "${helpers[@]}"; do
     files+=("$man/man8/${helper##*/}.8")
 done
+files+=("$root/share/meantime/grafana.json")
 
 if [ "$action" = uninstall ]; then
     rm -f -- "${files[@]}" "$man"/man1/meantime.1 "$man"/man1/meantime-*.1
@@ -133,6 +134,7 @@ done
 install -D -m 644 crates/cli/completions/meantime.bash "$bash/meantime"
 install -D -m 644 crates/cli/completions/_meantime "$zsh/_meantime"
 install -D -m 644 crates/cli/completions/meantime.fish "$fish/meantime.fish"
+install -m 644 docs/grafana.json "$root/share/meantime/grafana.json"
 echo "installed Meantime $version in $root"
 if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
     # So that programs find the library, if this is where the loader looks.

@@ -69,9 +69,9 @@ if [ "${1:-build}" = test ]; then
     # A busybox that needs libraries would not run in it.
     readelf -l "$(command -v busybox)" 2>/dev/null | grep "Entry point" >/dev/null &&
         ! readelf -l "$(command -v busybox)" | grep INTERP >/dev/null || packages+=(busybox-static)
-    # What fio's own readers of its output need, which the tests run.
-    for module in six numpy pandas; do
-        /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-$module")
+    # What fio's own readers of its output need, which the tests run; and a reader of our metrics.
+    for module in six numpy pandas prometheus_client; do
+        /usr/bin/python3 -c "import $module" 2>/dev/null || packages+=("python3-${module//_/-}")
     done
 fi
 

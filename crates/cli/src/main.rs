@@ -50,6 +50,7 @@ mod info;
 mod location;
 mod machine;
 mod man;
+mod metrics;
 mod mount;
 mod output;
 mod report;

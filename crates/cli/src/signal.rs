@@ -106,6 +106,12 @@ pub(crate) fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
+/// Sleeps for `time`, or until a signal. One just before it begins does not end it.
+pub(crate) fn pause(time: std::time::Duration) {
+    let time = time.try_into().ok();
+    let _ = rustix::event::poll(&mut [], time.as_ref());
+}
+
 /// Returns the exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
 pub(crate) fn exit_code() -> Option<u8> {
     stopped().then(|| 128 + SIGNAL.load(Ordering::Relaxed) as u8)

@@ -22,7 +22,7 @@ use crate::competitor::CompetitorGroup;
 use crate::failure::{FAILED, Failure, warn};
 use crate::machine::{Machine, PROGRAM, command_line};
 use crate::output::{self, Outputs};
-use crate::signal;
+use crate::{metrics, signal};
 
 use changed::Control;
 use log_files::LogFiles;
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     // From here on there are threads and devices to shut down properly.
     signal::catch();
+    let _metrics = metrics::serve(args.metrics.as_deref())?;
     let writes = |device: &str| {
         let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.changes());
         writing.any(|(_, wanted)| wanted.iter().any(|one| one.device == device))

@@ -41,6 +41,10 @@ pub(crate) struct BenchArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: Option<u32>,
 
+    /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
+    #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]
+    pub metrics: Option<String>,
+
     /// Serve no control socket: `meantime top` cannot look at this run
     #[arg(long, long_help = help!("bench", "--no-control"))]
     pub no_control: bool,

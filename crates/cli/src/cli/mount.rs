@@ -24,6 +24,9 @@ pub(crate) struct KernelMountArgs {
     /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     pub foreground: bool,
+    /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
+    #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]
+    pub metrics: Option<String>,
     /// Remove a mount whose server was killed first
     #[arg(long, long_help = help!("mount", "--repair"))]
     pub repair: bool,

@@ -33,6 +33,9 @@ pub(crate) struct RunArgs {
     /// How reads wait for the device (see `meantime bench --help`) [default: poll]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
+    /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
+    #[arg(long, value_name = "ADDR", conflicts_with = "private", long_help = help!("top", "--metrics"))]
+    pub metrics: Option<String>,
     /// The program, and its arguments
     #[arg(
         value_name = "PROGRAM",

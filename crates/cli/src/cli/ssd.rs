@@ -41,6 +41,9 @@ pub(crate) struct SsdArgs {
     /// A second socket, by which `meantime ssd ctl` injects faults, cuts the power, shows counters
     #[arg(long, value_name = "PATH")]
     pub ctl: Option<PathBuf>,
+    /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
+    #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]
+    pub metrics: Option<String>,
     /// Permissions of the socket, in octal: who can write to it can connect
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = octal)]
     pub mode: u32,

@@ -20,6 +20,14 @@ pub(crate) struct TopArgs {
     /// repeated
     #[arg(long, value_name = "QUEUE=POLICY", long_help = help!("top", "--set"))]
     pub set: Vec<String>,
+    /// Print what all processes have counted, for Prometheus, and end
+    #[arg(long, conflicts_with_all = ["once", "json", "set", "interval"])]
+    #[arg(long_help = help!("top", "--prometheus"))]
+    pub prometheus: bool,
+    /// With --prometheus: serve it instead, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
+    #[arg(long, value_name = "ADDR", requires = "prometheus")]
+    #[arg(long_help = help!("top", "--listen"))]
+    pub listen: Option<String>,
     /// Time between two looks, in seconds [default: 1, with --once 0.5]
     #[arg(long, value_name = "SECONDS")]
     pub interval: Option<f64>,

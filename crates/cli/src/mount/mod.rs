@@ -6,6 +6,7 @@
 
 mod ending;
 mod helper;
+pub(crate) mod metrics;
 mod remount;
 mod repair;
 
@@ -75,6 +76,7 @@ fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failu
         .args(["mount", device])
         .arg(&args.dir)
         .args(args.options.iter().flat_map(|options| ["-o", options]))
+        .args(args.metrics.iter().flat_map(|address| ["--metrics", address]))
         .arg("--announce")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -103,6 +105,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     }
     signal::catch();
     let _control = control();
+    let endpoint = crate::metrics::serve(args.metrics.as_deref())?;
     let fs = open(device, words)?;
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
@@ -112,6 +115,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
             return Err(Failure::new(error));
         }
     };
+    let published = metrics::publish(&mount);
     let _held = ending::hold(mount.dir());
     let remounts = remount::listen(mount.dir());
     // If the first process is gone, it was interrupted: the mount ends again.
@@ -123,7 +127,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
             }
         }
     }
-    drop(fs);
+    drop((endpoint, published, fs));
     end(mount)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -133,7 +137,7 @@ pub(crate) fn control() -> Option<ControlServer> {
     let served = control::own_path().and_then(|path| control::serve(&path));
     served
         .inspect_err(|error| {
-            warn(format_args!("`meantime top` cannot look at this mount: {error}"));
+            warn(format_args!("`meantime top` cannot look at this process: {error}"));
         })
         .ok()
 }

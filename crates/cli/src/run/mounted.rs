@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use super::device;
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure, warn};
-use crate::{mount, signal};
+use crate::{metrics, mount, signal};
 
 /// How long children may outlive the program before a message says so.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
@@ -57,6 +57,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut program = Program(inside(args, theirs).map_err(failed)?);
     signal::forward_to(program.pid());
     let _control = mount::control();
+    let endpoint = metrics::serve(args.metrics.as_deref())?;
     let fs = mount::open(&args.device, &words)?;
     let device = match namespace::entered(&ours) {
         Ok(Some(device)) => device,
@@ -70,11 +71,13 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Err(error) => return nothing_written(fs, Err(Failure::new(error))),
     };
     drop(fs);
+    let published = mount::metrics::publish(&mount);
     // If the process was killed in the meantime, `wait` sees it at once.
     let _ = namespace::begin(&ours, std::io::stdin());
     drop(ours);
     let code = program.wait();
     wait_for_others(&mount, names.as_deref());
+    drop((endpoint, published));
     mount.unmount().map_err(|(_, error)| Failure::new(error))?;
     code
 }

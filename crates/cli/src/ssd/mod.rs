@@ -2,6 +2,7 @@
 
 mod ctl;
 mod log;
+mod metrics;
 mod sigbus;
 mod starved;
 mod tcp;
@@ -9,13 +10,14 @@ mod tcp;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use meantime_block::{Access, OpenOptions, Uri, start_ssd};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
-use meantime_ssd::served::{Server, Socket, SocketOptions};
-use meantime_ssd::{Counters, Ssd, control};
+use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
+use meantime_ssd::{Counters, FaultControl as _, Ssd, control};
 use serde_json::json;
 
 use crate::bind::user::User;
@@ -70,8 +72,20 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(ssd.handle())));
     // Kept until the end.
     let _control = control.transpose().map_err(Failure::new)?;
+    let endpoint = crate::metrics::serve(args.metrics.as_deref())?;
+    let (handle, drivers) = (ssd.handle(), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&drivers);
+    let _published = metrics::publish(
+        uri,
+        move || handle.counters(),
+        move |metrics, uri| metrics::add_drivers(metrics, uri, seen.load(Ordering::Relaxed)),
+    );
+    let _looked_at = crate::mount::control();
     let (tell, events) = sync_channel(EVENTS_MAX);
     let server = Server::start(socket, ssd.function_port(), move |event| {
+        if let Event::Connected { .. } = event {
+            drivers.fetch_add(1, Ordering::Relaxed);
+        }
         // Events that come faster than they are logged are dropped: the server does not wait for
         // the log.
         let _ = tell.try_send(event);
@@ -97,7 +111,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
             watch = None;
         }
     }
-    drop(server);
+    drop((server, endpoint));
     for event in events.try_iter() {
         log.event(&event);
     }

@@ -10,7 +10,7 @@ use meantime_ssd::{FaultControl, control};
 use serde_json::json;
 
 use super::log::Log;
-use super::{LOOK_EVERY, check, report};
+use super::{LOOK_EVERY, check, metrics, report};
 use crate::cli::{SsdArgs, SsdLog};
 use crate::failure::{Failure, named};
 use crate::output::print;
@@ -53,6 +53,14 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(target.handle())));
     // Kept until the end.
     let _control = control.transpose().map_err(Failure::new)?;
+    let _endpoint = crate::metrics::serve(args.metrics.as_deref())?;
+    let (counted, counted_tcp) = (target.handle(), target.handle());
+    let _published = metrics::publish(
+        uri,
+        move || counted.counters(),
+        move |metrics, uri| metrics::add_tcp(metrics, uri, &counted_tcp.tcp_counters()),
+    );
+    let _looked_at = crate::mount::control();
     announce(args, uri, target.addr(), &nqn)?;
     let mut log = Log::new(args.log == SsdLog::Refused);
     if args.allow && !target.addr().ip().is_loopback() {

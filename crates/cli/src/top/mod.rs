@@ -6,7 +6,7 @@ mod change;
 mod choose;
 mod live;
 mod once;
-mod process;
+pub(crate) mod process;
 mod row;
 mod view;
 
@@ -18,7 +18,7 @@ use change::Change;
 
 use crate::cli::TopArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::{metrics, output};
 
 /// Time between the two looks of `--once`, unless `--interval` is given.
 const ONCE_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,6 +28,9 @@ const LIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+    if args.prometheus {
+        return metrics::export(args.pid, args.listen.as_deref());
+    }
     let changes = args.set.iter().map(|text| Change::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let interval = args.interval.map(interval).transpose()?;
     let processes = process::find(args.pid)?;

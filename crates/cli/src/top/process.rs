@@ -6,15 +6,15 @@ use crate::failure::Failure;
 
 /// A process that serves a control socket, and its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Process {
+pub(crate) struct Process {
     /// The process and its socket.
-    pub served: Served,
+    pub(crate) served: Served,
     /// Its command line; empty if that cannot be read.
-    pub command: String,
+    pub(crate) command: String,
 }
 
 impl Process {
-    fn of(served: Served) -> Self {
+    pub(crate) fn of(served: Served) -> Self {
         let path = format!("/proc/{}/cmdline", served.pid);
         let bytes = std::fs::read(path).unwrap_or_default();
         let command = command_line(&bytes);
@@ -24,6 +24,11 @@ impl Process {
     /// Connects to it.
     pub(super) fn connect(&self) -> Result<Client, Failure> {
         Client::connect(&self.served.path).map_err(|error| self.failure(&error))
+    }
+
+    fn has_queues(&self) -> bool {
+        let snapshot = Client::connect(&self.served.path).and_then(|mut client| client.snapshot());
+        snapshot.is_ok_and(|snapshot| !snapshot.queues.is_empty())
     }
 
     /// Returns the error as text for the shell.
@@ -51,7 +56,7 @@ const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:25
                    --runtime 60 &`, or serve from your own program (control::serve)";
 
 /// Finds the processes that can be looked at: process `pid`, or all of this user's.
-pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
+pub(crate) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
     let failed = |error: ControlError| Failure::new(error);
     match pid {
         Some(pid) => match control::served_by(pid).map_err(failed)? {
@@ -62,7 +67,11 @@ pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
             let own = std::process::id();
             let found =
                 control::served().map_err(failed)?.into_iter().filter(|served| served.pid != own);
-            let found: Vec<Process> = found.map(Process::of).collect();
+            let mut found: Vec<Process> = found.map(Process::of).collect();
+            // A served SSD, for example, has none: of several, those with queues are meant.
+            if found.len() > 1 && found.iter().any(Process::has_queues) {
+                found.retain(Process::has_queues);
+            }
             if found.is_empty() {
                 return Err(Failure::new(format_args!(
                     "no process of this user serves a control socket: {HOW}"
@@ -105,7 +114,7 @@ pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
 }
 
 /// Cuts `text` to at most this number of characters.
-pub(super) fn shortened(text: &str, characters_max: usize) -> String {
+pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();
     }

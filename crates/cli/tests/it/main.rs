@@ -20,6 +20,7 @@ mod in_use;
 mod info_and_calibrate;
 mod inside;
 mod kernel;
+mod metrics;
 mod mount;
 mod report;
 mod run;

@@ -1,0 +1,88 @@
+//! `meantime top --prometheus`: the metrics of all processes that can be looked at, on standard
+//! output or over HTTP.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use meantime_block::control::metrics::{Kind, Metrics};
+use meantime_block::control::{self, Client, Served};
+
+use super::address::Address;
+use super::http::Server;
+use super::of_process;
+use super::text::Format;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::signal;
+use crate::top::process::{Process, find, shortened};
+
+/// The most processes, the ones with the lowest numbers.
+const PROCESSES_MAX: usize = 256;
+/// The time of a process to answer, and of all together: a scraper waits for 10 seconds.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+const ALL_TIME: Duration = Duration::from_secs(4);
+
+/// Shows the metrics of process `pid` or of all once, or serves them at `listen`.
+pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Failure> {
+    let Some(listen) = listen else {
+        if pid.is_some() {
+            find(pid)?;
+        }
+        print(&Format::Prometheus.text(&collect(pid)))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let address: Address = listen.parse().map_err(Failure::usage)?;
+    signal::catch();
+    let server = Server::start(&address, move |format| format.text(&collect(pid)));
+    let server = server.map_err(Failure::new)?;
+    print(&format!("metrics are served at {} (process {})\n", server.place(), std::process::id()))?;
+    while !signal::stopped() {
+        signal::pause(Duration::from_secs(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the processes, one after the other.
+fn collect(pid: Option<u32>) -> Metrics {
+    let own = std::process::id();
+    let served = match pid {
+        Some(pid) => control::served_by(pid).map(|served| served.into_iter().collect()),
+        None => control::served_by_all(),
+    };
+    let mut served = served.unwrap_or_default();
+    served.retain(|served| served.pid != own);
+    served.truncate(PROCESSES_MAX);
+    let mut all = Metrics::default();
+    of_process(&mut all);
+    let deadline = Instant::now() + ALL_TIME;
+    for served in served {
+        let time = ANSWER_TIME.min(deadline.saturating_duration_since(Instant::now()));
+        let answer = if time.is_zero() { None } else { metrics_of(&served, time) };
+        let pid = served.pid.to_string();
+        all.add(
+            "meantime_process_up",
+            Kind::Gauge,
+            "Whether the process has answered: 0 if it is stopped, or of an older version",
+            &[("pid", &pid)],
+            i32::from(answer.is_some()),
+        );
+        let process = Process::of(served);
+        all.add(
+            "meantime_process",
+            Kind::Info,
+            "The command of a process",
+            &[("pid", &pid), ("command", &shortened(&process.command, 100))],
+            1,
+        );
+        if let Some(answer) = answer {
+            all.merge(answer, ("pid", &pid));
+        }
+    }
+    all
+}
+
+fn metrics_of(served: &Served, time: Duration) -> Option<Metrics> {
+    let mut client = Client::connect(&served.path).ok()?;
+    client.set_timeout(time).ok()?;
+    client.metrics().ok()
+}

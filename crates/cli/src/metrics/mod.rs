@@ -1,0 +1,41 @@
+//! What this process, or all of the machine, has counted, for Prometheus: `--metrics` of commands
+//! that serve or measure, and `meantime top --prometheus`.
+
+mod address;
+mod exporter;
+mod http;
+mod text;
+
+use meantime_block::control::metrics::{Kind, Metrics};
+
+use crate::failure::Failure;
+use address::Address;
+pub(crate) use exporter::run as export;
+use http::Server;
+
+/// Serves this process's metrics while it lives; the socket goes with it.
+#[must_use = "dropping it ends the service"]
+pub(crate) struct Endpoint(#[expect(dead_code, reason = "its end ends the service")] Server);
+
+/// Serves this process's metrics at `address`, if there is one.
+pub(crate) fn serve(address: Option<&str>) -> Result<Option<Endpoint>, Failure> {
+    let Some(address) = address else { return Ok(None) };
+    let address: Address = address.parse().map_err(Failure::usage)?;
+    let server = Server::start(&address, |format| {
+        let mut metrics = Metrics::take();
+        of_process(&mut metrics);
+        format.text(&metrics)
+    });
+    server.map(|server| Some(Endpoint(server))).map_err(Failure::new)
+}
+
+/// Adds what is known of this process.
+fn of_process(metrics: &mut Metrics) {
+    metrics.add(
+        "meantime_build",
+        Kind::Info,
+        "The version of Meantime",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
+}
