@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fio-offsets.sh [--build] VERSION...
 #
-# Writes crates/fio/src/abi/vVERSION.rs: where fio of that version has what the engine uses, measured
-# by a C program against fio's own headers. They come from Debian's source package, and stay in
-# target/fio-VERSION/source. With --build it builds that fio there instead, for the tests, and prints
-# the program's path.
+# Writes crates/fio/src/abi/vVERSION.rs: where fio of that version has what the engine uses. A C
+# program measures it against fio's own headers. They come from Debian's source package, and stay in
+# target/fio-VERSION/source. With --build it builds that fio there instead, for the tests, and
+# prints the program's path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -70,7 +70,8 @@ int main(void)
     printf("use super::{Abi, Field, Ptr};\n\n");
     printf("pub(super) const ABI: Abi = Abi {\n    version: \"fio-%s\",\n", VERSION);
     FLAG(ioops_version, FIO_IOOPS_VERSION);
-    FLAG(flags, FIO_RAWIO | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOEXTEND | FIO_MEMALIGN | FIO_NO_OFFLOAD);
+    FLAG(flags, FIO_RAWIO | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOEXTEND | FIO_MEMALIGN |
+                    FIO_NO_OFFLOAD);
     printf("    errdetails_has_td: %s,\n", _Generic(((ops *)0)->errdetails,
         char *(*)(struct thread_data *, struct io_u *): "true", char *(*)(struct io_u *): "false"));
 

@@ -275,7 +275,7 @@ impl Job {
         let Io { offset, bytes, .. } = io;
         let block = self.block_mask + 1;
         self.complain(format_args!(
-            "{bytes} bytes at offset {offset} are not whole blocks of the device, which have {block}"
+            "{bytes} bytes at offset {offset} are not whole blocks, which have {block} bytes"
         ));
         (FIO_Q_COMPLETED, libc::EINVAL)
     }

@@ -50,8 +50,8 @@ const VERSIONS: [Known; 2] = [
     (Fio3_41::ABI.version, hooks::engine::<Fio3_41>),
 ];
 
-/// What fio looks for in an engine that is loaded from a file. `place` stays as it is if this is not
-/// a fio that the engine knows.
+/// What fio looks for in an engine that is loaded from a file. `place` stays as it is if this is
+/// not a fio that the engine knows.
 ///
 /// # Safety
 /// `place` points to a pointer. Threads of a program do not call it at the same time.

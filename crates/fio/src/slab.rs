@@ -27,8 +27,8 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// `count` buffers for I/Os of up to `most` bytes. fio wants `total` bytes in one piece, and its
-    /// I/Os begin every `most` bytes from there on, if they are not `shifted`.
+    /// `count` buffers for I/Os of up to `most` bytes. fio wants `total` bytes in one piece, and
+    /// its I/Os begin every `most` bytes from there on, if they are not `shifted`.
     pub(crate) fn new(
         device: &Device,
         count: usize,

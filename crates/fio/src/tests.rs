@@ -200,7 +200,7 @@ fn an_io_off_a_page_is_moved() {
     fio.end();
 }
 
-/// More bytes than fio has laid out, part of a block, and an unknown kind are errors, not accidents.
+/// More bytes than fio has laid out, part of a block, an unknown kind: errors, not accidents.
 #[test]
 fn nonsense_is_an_error() {
     let fio = Fio::new(c"mem:4M", 1);

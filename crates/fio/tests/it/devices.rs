@@ -50,7 +50,8 @@ fn an_interrupted_run_gives_its_devices_back() {
     let endless = "--rw=randread\n--bs=4k\n--time_based\n--runtime=60\n--thread=1";
     let engine = engine_option();
     let options = format!(
-        "--device={first}\n{endless}\n--name=later\n{engine}\n--device={second}\n{endless}\n--stonewall"
+        "--device={first}\n{endless}\n--name=later\n{engine}\n--device={second}\n{endless}\n\
+         --stonewall"
     );
     let mut command = command("fio".as_ref(), &options);
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
