@@ -95,7 +95,7 @@ fn a_device_may_be_a_filename() {
     assert_eq!(ran.job(0)["read"]["io_bytes"], 4 << 20);
 }
 
-/// An I/O by `poll` needs no system call.
+/// An I/O by `poll` needs no system call, if the SSD's thread runs.
 #[test]
 fn polled_io_has_no_system_calls() {
     let calls = |ios: u32| {
@@ -115,8 +115,11 @@ fn polled_io_has_no_system_calls() {
         let texts = threads.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
         let of_job: Vec<_> = texts.filter(|text| text.contains("RUSAGE_THREAD")).collect();
         assert_eq!(of_job.len(), 1);
-        of_job[0].lines().count()
+        // A waiter naps, or gives up its CPU, while others keep the SSD's thread off its own.
+        let waits = ["sched_yield(", "nanosleep(", "clock_nanosleep(", "futex("];
+        let is_wait = |line: &&str| waits.iter().any(|wait| line.starts_with(wait));
+        of_job[0].lines().filter(|line| !is_wait(line)).count()
     };
     let (few, many) = (calls(1_000), calls(21_000));
-    assert!(many < few + 2_000, "{few} system calls for 1,000 I/Os, {many} for 21,000");
+    assert!(many < few + 500, "{few} system calls for 1,000 I/Os, {many} for 21,000");
 }
