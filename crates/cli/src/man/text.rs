@@ -75,8 +75,7 @@ fn add(blocks: &mut Vec<Block>, title: &str, indent: usize, words: &str, joined:
         blocks.extend(items.map(|(code, what)| Block::Item(code.to_owned(), what.to_owned())));
         return;
     }
-    if indent >= 2
-        && indent < 8
+    if (2..8).contains(&indent)
         && let Some((term, what)) = words.split_once("  ")
     {
         blocks.push(Block::Item(term.to_owned(), what.trim_start().to_owned()));
