@@ -13,6 +13,7 @@
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
+# make book       the pages as a book, at target/book/html
 # make publish-check    crates as a registry would take them, each built from its package
 # make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library, fio's engine;
 #                 make uninstall
@@ -22,7 +23,7 @@
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
 	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest reproduce \
-	clean install uninstall static deb test-packages wheel test-python publish-check
+	clean install uninstall static deb test-packages wheel test-python publish-check book
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -78,7 +79,10 @@ test-long: setup-test
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
-	$(MAKE) loom docs publish-check test-guest test-python test-packages
+	$(MAKE) loom docs book publish-check test-guest test-python test-packages
+
+book:
+	@scripts/book.sh
 
 publish-check:
 	$(CARGO) publish --dry-run --workspace --locked --allow-dirty
