@@ -6,7 +6,8 @@
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
 # make crash-mount ROUNDS=1000 SEED=1    servers of a mount, and programs on it, killed
 # make fuzz SECONDS=600              each fuzzer for so long
-# make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours
+# make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours;
+#                                   GUEST_SUITE=trixie on another of Debian's kernels
 # make test-served QEMU=COMMAND      there, Linux on a software SSD of ours (QEMU 10.1 or later)
 # make coverage   of the tests, at target/llvm-cov/html
 # make bench      the figures of docs/benchmarks.md
@@ -35,6 +36,7 @@ SECONDS := 15
 STATES := 100000
 ROUNDS := 1000
 SEED := 1
+GUEST_SUITE := bookworm
 PREFIX := /usr/local
 # Below PREFIX: of the C library.
 LIBDIR := lib
@@ -144,7 +146,7 @@ test-served:
 	@scripts/guest/served.sh
 
 test-guest:
-	@scripts/guest.sh test $(GUEST_TESTS)
+	@GUEST_SUITE=$(GUEST_SUITE) scripts/guest.sh test $(GUEST_TESTS)
 
 # With what a virtual machine measures, if there can be one.
 reproduce: build

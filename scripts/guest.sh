@@ -5,7 +5,8 @@
 # Boots stock Debian kernels under QEMU's software emulation (no KVM, no root) with an emulated
 # IOMMU.
 # test: each of scripts/guest/tests, or TEST, in a guest of its own; asserts what was done, never
-# how long it took.
+# how long it took. GUEST_SUITE is the Debian suite whose kernel boots: bookworm (6.1), bullseye
+# (5.10), trixie (6.12).
 # bench: the kernel's ways to wait and ours side by side on one controller
 # (scripts/guest/bench.py --help).
 # reproduce: the figures of `meantime reproduce --guest FILE` (scripts/guest/reproduce.py --help).
@@ -22,7 +23,7 @@ done
 dir=${CARGO_TARGET_DIR:-target}
 case $action in
     test)
-        suites=(bookworm)
+        suites=("${GUEST_SUITE:-bookworm}")
         # The command that the other tests run, so that it is built once.
         cargo test --workspace --locked --quiet --no-run
         meantime=$dir/debug/meantime
@@ -42,7 +43,7 @@ for suite in "${suites[@]}"; do
     if kernel=$(scripts/guest/kernel.sh "$suite"); then
         scripts/guest/initramfs.sh "$suite" "$meantime" "target/guest/$action-$suite.cpio"
         there+=("$kernel" "target/guest/$action-$suite.cpio")
-    elif [ "$suite" = bookworm ]; then
+    elif [ "$suite" = "${suites[0]}" ]; then
         exit 1
     else
         echo "guest: without the rows of $suite's kernel" >&2

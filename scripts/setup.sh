@@ -61,6 +61,8 @@ if [ "${1:-build}" = test ]; then
     want qemu-system-x86_64 qemu-system-x86
     want cpio cpio
     want bzip2 bzip2
+    want xz xz-utils
+    want zstd zstd
     want timeout coreutils
     want python3 python3
     PATH=$PATH:/usr/sbin:/sbin want depmod kmod

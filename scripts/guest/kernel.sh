@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kernel.sh SUITE: fetches Debian's kernel of SUITE (bookworm: 6.1, bullseye: 5.10) and unpacks what
-# a guest needs of it.
+# kernel.sh SUITE: fetches Debian's kernel of SUITE (trixie: 6.12, bookworm: 6.1, bullseye: 5.10) and
+# unpacks what a guest needs of it.
 #
 # Prints the directory, target/guest/kernel/SUITE: `vmlinux` (ELF, booted by PVH: three seconds less
 # than unpacking itself) and `lib/modules/VERSION`. What is there is kept; remove the directory for
@@ -16,7 +16,7 @@ dir=$PWD/target/guest/kernel/$suite
 modules=(
     './lib/modules/*/modules.*' './lib/modules/*/kernel/drivers/'{nvme,vfio,block}'/*'
     './lib/modules/*/kernel/'{lib,crypto,arch,virt,block}'/*' './lib/modules/*/kernel/fs/'{configfs,ext4,jbd2}'/*'
-    './lib/modules/*/kernel/fs/mbcache.ko'
+    './lib/modules/*/kernel/fs/mbcache.ko*'
 )
 # One that was fetched before a module was wanted has a shorter list.
 if [ -e "$dir/vmlinux" ] && [ "$(cat "$dir/wanted" 2>/dev/null)" = "${modules[*]}" ]; then
@@ -62,7 +62,15 @@ if [ -z "$package" ]; then
 fi
 echo "guest: fetching $package ($suite)" >&2
 (cd "$apt/cache" && apt-get "${aptopts[@]}" download "$package" >>"$log" 2>&1) || { cat "$log" >&2; die "cannot fetch $package"; }
-dpkg-deb --fsys-tarfile "$apt"/cache/linux-image-*.deb | tar -x -C "$dir.new" --wildcards './boot/vmlinuz-*' "${modules[@]}"
+dpkg-deb --fsys-tarfile "$apt"/cache/linux-image-*.deb >"$apt/linux.tar"
+# Since trixie modules are beneath /usr, and compressed.
+if tar -tf "$apt/linux.tar" './usr/lib/modules' >/dev/null 2>&1; then
+    modules_there=("${modules[@]/#.\/lib/./usr/lib}")
+else
+    modules_there=("${modules[@]}")
+fi
+tar -xf "$apt/linux.tar" -C "$dir.new" --transform 's,^\./usr/lib,./lib,' --wildcards './boot/vmlinuz-*' "${modules_there[@]}"
+find "$dir.new/lib" -name '*.ko.xz' -exec xz -d {} +
 python3 scripts/guest/vmlinux.py "$dir.new"/boot/vmlinuz-* "$dir.new/vmlinux"
 version=$(basename "$dir.new"/lib/modules/*)
 # The package brings no index of its modules: installing it makes one.
