@@ -26,9 +26,9 @@ impl Process {
         Client::connect(&self.served.path).map_err(|error| self.failure(&error))
     }
 
-    fn has_queues(&self) -> bool {
-        let snapshot = Client::connect(&self.served.path).and_then(|mut client| client.snapshot());
-        snapshot.is_ok_and(|snapshot| !snapshot.queues.is_empty())
+    /// Whether it is `meantime ssd`, which has no queues: only the exporter looks at it.
+    fn is_ssd(&self) -> bool {
+        self.command.split(' ').nth(1) == Some("ssd")
     }
 
     /// Returns the error as text for the shell.
@@ -67,11 +67,8 @@ pub(crate) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
             let own = std::process::id();
             let found =
                 control::served().map_err(failed)?.into_iter().filter(|served| served.pid != own);
-            let mut found: Vec<Process> = found.map(Process::of).collect();
-            // A served SSD, for example, has none: of several, those with queues are meant.
-            if found.len() > 1 && found.iter().any(Process::has_queues) {
-                found.retain(Process::has_queues);
-            }
+            let found = found.map(Process::of).filter(|process| !process.is_ssd());
+            let found: Vec<Process> = found.collect();
             if found.is_empty() {
                 return Err(Failure::new(format_args!(
                     "no process of this user serves a control socket: {HOW}"
