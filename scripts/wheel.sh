@@ -22,6 +22,7 @@ if [ -z "$maturin" ]; then
 fi
 rm -f "$target"/wheels/meantime-*.whl
 # Which glibc it needs is in its name: manylinux_2_X is glibc 2.X or later.
-(cd crates/python && "$maturin" build --release --locked --quiet --target-dir "$target" --out "$target/wheels")
+(cd crates/python &&
+    "$maturin" build --release --locked --quiet --target-dir "$target" --out "$target/wheels")
 wheels=("$target"/wheels/meantime-*.whl)
 echo "wheel: $(du -h "${wheels[0]}" | sed 's/\t/ /')"

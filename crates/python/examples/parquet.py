@@ -56,9 +56,9 @@ print(f"pandas: the mean of {len(column):,} values is {column['kelvin'].mean():.
 connection = duckdb.connect()
 connection.register_filesystem(fsspec.filesystem("meantime", uri=device))
 rows = connection.sql(
-    "select city, count(*), max(kelvin) from 'meantime:///dir/x.parquet' group by city order by city"
-).fetchall()
-for city, count, most in rows:
+    "select city, count(*), max(kelvin) from 'meantime:///dir/x.parquet' group by all order by all"
+)
+for city, count, most in rows.fetchall():
     print(f"DuckDB: {city} has {count:,} rows, at most {most} K")
 
 # %% Beneath it is a block device: here a software SSD. The ext4 superblock is 1 KiB from the start.

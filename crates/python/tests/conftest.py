@@ -32,7 +32,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of many kinds: empty, unaligned, large, with a hole, deep, with odd names, links."""
     root = tmp_path_factory.mktemp("tree")
     numbers = random.Random(1)
-    for name, size in [("empty", 0), ("one", 1), ("odd", 12_345), ("page", 4096), ("big", 9_000_001)]:
+    sizes = {"empty": 0, "one": 1, "odd": 12_345, "page": 4096, "big": 9_000_001}
+    for name, size in sizes.items():
         (root / name).write_bytes(numbers.randbytes(size))
     with (root / "hole").open("wb") as file:
         file.write(b"begin")

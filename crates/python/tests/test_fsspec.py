@@ -16,7 +16,6 @@ import pyarrow.parquet
 import pytest
 from conftest import run
 
-import meantime
 from meantime import ext4
 from meantime.fsspec import MeantimeFileSystem, split_location
 
@@ -104,7 +103,8 @@ def test_the_file_system(disk: Path):
     assert fs.cat_file("/x.parquet", 5, 10) == whole[5:10]
     assert fs.cat_file("/x.parquet", -8) == whole[-8:]
     assert fs.tail("/x.parquet", 4) == b"PAR1"
-    ranges = [("/x.parquet", 0, 4), ("/x.parquet", 70_000, 900_000), ("/x.csv", -3, None), ("/no", 0, 1)]
+    ranges = [("/x.parquet", 0, 4), ("/x.parquet", 70_000, 900_000)]
+    ranges += [("/x.csv", -3, None), ("/no", 0, 1)]
     got = fs.cat_ranges(*(list(column) for column in zip(*ranges)))
     assert got[:2] == [b"PAR1", whole[70_000:900_000]] and len(got[2]) == 3
     assert isinstance(got[3], FileNotFoundError)
@@ -163,7 +163,8 @@ def test_another_process_mounts_again(disk: Path):
     for way in ("spawn", "fork"):
         context = multiprocessing.get_context(way)
         with context.Pool(2) as pool:
-            assert pool.map(size_of, [f"meantime://file:{disk}:/x.csv"] * 4) == [fs.size("/x.csv")] * 4
+            sizes = pool.map(size_of, [f"meantime://file:{disk}:/x.csv"] * 4)
+        assert sizes == [fs.size("/x.csv")] * 4
 
 
 def size_of(url: str) -> int:
@@ -182,4 +183,3 @@ def test_the_example(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "" and "DuckDB" in done.stdout
-    assert meantime.Error

@@ -13,7 +13,6 @@ forked mounts again.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 import stat as _mode
 from typing import Any, ClassVar
