@@ -9,6 +9,7 @@
 # make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours;
 #                                   GUEST_SUITE=trixie on another of Debian's kernels
 # make test-served QEMU=COMMAND      there, Linux on a software SSD of ours (QEMU 10.1 or later)
+# make test-aarch64    compiles for AArch64; unit tests of what has no device, emulated
 # make coverage   of the tests, at target/llvm-cov/html
 # make bench      the figures of docs/benchmarks.md
 # make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
@@ -24,7 +25,8 @@
 
 .PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
 	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest reproduce \
-	clean install uninstall static deb test-packages wheel test-python publish-check book
+	clean install uninstall static deb test-packages wheel test-python publish-check \
+	test-aarch64 book
 .DEFAULT_GOAL := build
 
 CARGO := cargo
@@ -81,10 +83,13 @@ test-long: setup-test
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
-	$(MAKE) loom docs book publish-check test-guest test-python test-packages
+	$(MAKE) loom docs book publish-check test-aarch64 test-guest test-python test-packages
 
 book:
 	@scripts/book.sh
+
+test-aarch64:
+	@scripts/aarch64.sh
 
 publish-check:
 	$(CARGO) publish --dry-run --workspace --locked --allow-dirty

@@ -11,6 +11,7 @@ use std::time::Duration;
 use meantime_spec::seam::{Stepping, VirtualClock};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::counter::{fence_instructions, is_invariant, ticks};
 use super::event::EventFd;
 
 /// A source of monotonic nanoseconds, with waits on the same clock.
@@ -21,7 +22,7 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The invariant time stamp counter: ≈ 10 ns a reading.
+    /// The processor's counter: ≈ 10 ns a reading.
     Tsc(Tsc),
     /// `CLOCK_MONOTONIC` through the vDSO: ≈ 25 ns a reading.
     Monotonic,
@@ -49,46 +50,9 @@ impl Tsc {
     #[inline(always)]
     fn now_ns(&self) -> u64 {
         // The base may come from another CPU, whose reading was slightly later.
-        let delta = rdtsc().saturating_sub(self.base_tsc);
+        let delta = ticks().saturating_sub(self.base_tsc);
         self.base_ns + ((u128::from(delta) * u128::from(self.mult)) >> 32) as u64
     }
-}
-
-#[inline(always)]
-pub(crate) fn rdtsc() -> u64 {
-    // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the
-    // opposite of itself.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2;
-/// AMD since Linux sets DE_CFG bit 1, which it does on every CPU that has it).
-#[inline(always)]
-fn fence_instructions() {
-    #[allow(unused_unsafe)]
-    // SAFETY: LFENCE is part of SSE2, which every x86-64 CPU has, and changes nothing.
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-    }
-}
-
-/// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID
-/// Fn8000_0007_EDX bit 8) and the kernel still trusts it.
-fn tsc_is_invariant() -> bool {
-    use core::arch::x86_64::__cpuid;
-    // `__cpuid` is unsafe in older toolchains; every x86-64 CPU has it.
-    #[allow(unused_unsafe)]
-    // SAFETY: CPUID exists on every x86-64 CPU, and leaf 0x8000_0007 is read only if leaf
-    // 0x8000_0000 says it exists.
-    let invariant = unsafe {
-        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
-    };
-    let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-    // The kernel drops `tsc` from this list once its watchdog has found it unstable. No sysfs:
-    // trust the CPU.
-    let trusted = std::fs::read_to_string(path)
-        .map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"));
-    invariant && trusted
 }
 
 /// Reads a kernel clock, in ns.
@@ -110,9 +74,9 @@ pub(crate) fn timespec(ns: u64) -> Timespec {
 fn pair() -> (u64, u64) {
     (0..16)
         .map(|_| {
-            let before = rdtsc();
+            let before = ticks();
             let ns = monotonic_ns();
-            let after = rdtsc();
+            let after = ticks();
             (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), ns)
         })
         .min_by_key(|&(width, ..)| width)
@@ -120,18 +84,20 @@ fn pair() -> (u64, u64) {
 }
 
 fn calibrate() -> Option<Tsc> {
-    if !tsc_is_invariant() {
+    if !is_invariant() {
         return None;
     }
     let (tsc0, ns0) = pair();
     // 20 ms against readings that are good to ≈ 50 ns: within 5 parts in a million.
     std::thread::sleep(Duration::from_millis(20));
     let (tsc1, ns1) = pair();
-    let (ticks, ns) = (tsc1.checked_sub(tsc0)?, ns1.checked_sub(ns0)?);
-    if ticks < 1_000_000 || ns < 1_000_000 {
+    let (passed, ns) = (tsc1.checked_sub(tsc0)?, ns1.checked_sub(ns0)?);
+    // Counters of AArch64 may run at 24 MHz.
+    let passed_least = if cfg!(target_arch = "x86_64") { 1_000_000 } else { 20_000 };
+    if passed < passed_least || ns < 1_000_000 {
         return None;
     }
-    let mult = ((u128::from(ns) << 32) / u128::from(ticks)) as u64;
+    let mult = u64::try_from((u128::from(ns) << 32) / u128::from(passed)).ok()?;
     Some(Tsc { base_tsc: tsc1, base_ns: ns1, mult })
 }
 

@@ -32,7 +32,8 @@
 //!   sigbus                  stores to device memory that is gone
 //!   pci/                    NVMe controllers in sysfs: shown, taken, given back, repaired
 //!   uring                   the kernel as the other side: registered memory, io_uring
-//!   clock, sleep, pause     time, ways to let it pass
+//!   clock, counter, sleep,  time, ways to let it pass
+//!     pause
 //!   cpu, numa, sched,       what a thread may use, and how the kernel treats
 //!     ioprio, pm_qos, usage   it; what it has used
 //!   energy                  what the processors have used
@@ -60,10 +61,11 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("Meantime runs on x86-64 only");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("Meantime runs on x86-64; on AArch64 it compiles, and was not tested with a device");
 
 pub mod clock;
+mod counter;
 pub mod cpu;
 pub mod dma;
 mod doorbells;
@@ -75,6 +77,7 @@ pub mod mmio;
 pub mod mountinfo;
 pub mod numa;
 pub mod pages;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_pause.rs")]
 mod pause;
 pub mod pci;
 pub mod pm_qos;

@@ -157,6 +157,12 @@ impl Doorbell {
         let cell = unsafe { self.cell.as_ref() };
         // Release: the entries that this doorbell announces, and the data they point to, are
         // visible before it is (ARCHITECTURE.md §2, rules 1, 3 and 4).
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: a barrier changes nothing. The device is outside the domain of Release: stores to
+        // normal memory have to be ordered before one to device memory by DMB OSHST.
+        unsafe {
+            std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+        }
         cell.store(u32::from(value), Ordering::Release);
     }
 

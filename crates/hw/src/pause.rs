@@ -11,7 +11,8 @@
 
 #![expect(unsafe_code)]
 
-use super::clock::{Clock, rdtsc};
+use super::clock::Clock;
+use super::counter::ticks as rdtsc;
 
 /// This CPU's instruction for waiting in user mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

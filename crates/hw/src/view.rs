@@ -188,13 +188,7 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
         if to.len() < SHORT_BYTES {
             return copy_words(from, to);
         }
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") to.len() => _,
-            inout("rsi") from => _,
-            inout("rdi") to.as_mut_ptr() => _,
-            options(nostack, preserves_flags),
-        );
+        copy_bytes(from, to.as_mut_ptr(), to.len());
     }
 }
 
@@ -208,12 +202,53 @@ unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
     // SAFETY: as the caller promises; as in `copy_shared`, concurrent readers use such
     // instructions, or are devices.
     unsafe {
+        copy_bytes(from.as_ptr(), to, from.len());
+    }
+}
+
+/// Copies by instructions that the compiler does not look into.
+///
+/// # Safety
+/// As [`copy_shared`] and [`copy_to_shared`], for `len_bytes`.
+#[inline(always)]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, len_bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller promises.
+    unsafe {
         std::arch::asm!(
             "rep movsb",
-            inout("rcx") from.len() => _,
-            inout("rsi") from.as_ptr() => _,
+            inout("rcx") len_bytes => _,
+            inout("rsi") from => _,
             inout("rdi") to => _,
             options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as the caller promises: 16 bytes at a time, then single ones. It ends when none is
+    // left, and uses no stack.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "subs {left}, {left}, #16",
+            "b.lo 3f",
+            "ldp {a}, {b}, [{from}], #16",
+            "stp {a}, {b}, [{to}], #16",
+            "b 2b",
+            "3:",
+            "adds {left}, {left}, #16",
+            "b.eq 5f",
+            "4:",
+            "ldrb {a:w}, [{from}], #1",
+            "strb {a:w}, [{to}], #1",
+            "subs {left}, {left}, #1",
+            "b.ne 4b",
+            "5:",
+            left = inout(reg) len_bytes => _,
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack),
         );
     }
 }

@@ -56,8 +56,12 @@ pub(crate) unsafe fn map(
         if bytes == 0 || offset < 0 || offset % 4096 != 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let keep =
-            libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_NORESERVE;
+        // MAP_32BIT is x86's.
+        #[cfg(target_arch = "x86_64")]
+        let low = libc::MAP_32BIT;
+        #[cfg(not(target_arch = "x86_64"))]
+        let low = 0;
+        let keep = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | low | libc::MAP_NORESERVE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | (flags & keep);
         let writable = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the caller's promise; where it fixes the address, what is there is to be replaced.

@@ -1,6 +1,6 @@
 //! Processor and operating-system services beyond `std`.
 
-#![expect(unsafe_code)]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code))]
 
 use std::io;
 use std::os::fd::OwnedFd;
