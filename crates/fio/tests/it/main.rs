@@ -62,7 +62,9 @@ fn output(command: &mut Command) -> Output {
 /// A command that runs the program `fio` with the engine. Each line of `options` is one.
 fn command(fio: &Path, options: &str) -> Command {
     let mut command = Command::new(fio);
-    command.args(["--name=job", &engine_option(), "--output-format=json"]);
+    // (fio would leave files where it runs.)
+    command.args(["--name=job", &engine_option(), "--verify_state_save=0"]);
+    command.arg("--output-format=json");
     command.args(options.lines().map(str::trim).filter(|line| !line.is_empty()));
     command
 }
