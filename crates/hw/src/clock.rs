@@ -160,6 +160,7 @@ impl Clock {
     }
 
     /// Ticks of the time stamp counter per ns, times 2³²; `None` for a clock that does not use it.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn ticks_per_ns(&self) -> Option<u64> {
         match &self.0 {
             // `mult` is ns per tick, times 2³².
