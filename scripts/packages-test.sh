@@ -137,17 +137,18 @@ use() {
     units
 }
 
-# A press of Tab takes less than 50 ms, at its best of ten: the machine may be busy.
+# A press of Tab takes less than 50 ms of a CPU, at its best of ten. (What it waits for the CPU is
+# the machine's matter.)
 quick_tab() {
-    local best=1000000 start us
+    local best=1000 ms TIMEFORMAT='%3U %3S'
     for _ in {1..10}; do
-        start=${EPOCHREALTIME/[.,]/}
-        as_user meantime complete zsh -- meantime fs ls file:disk.img:/u >/dev/null
-        us=$((${EPOCHREALTIME/[.,]/} - start))
-        [ "$us" -ge "$best" ] || best=$us
+        ms=$({ time as_user meantime complete zsh -- meantime fs ls file:disk.img:/u >/dev/null; } 2>&1)
+        ms=${ms//./}
+        ms=$((10#${ms% *} + 10#${ms#* }))
+        [ "$ms" -ge "$best" ] || best=$ms
     done
-    [ "$best" -lt 50000 ] || die "Tab takes $best µs"
-    say "Tab takes $best µs"
+    [ "$best" -lt 50 ] || die "Tab takes $best ms"
+    say "Tab takes $best ms"
 }
 
 units() {
