@@ -184,7 +184,7 @@ deb:
 	@scripts/setup.sh deb
 	@scripts/deb.sh
 
-test-packages: deb
+test-packages: deb wheel
 	@scripts/packages-test.sh
 
 clean:

@@ -166,15 +166,18 @@ units() {
 # What parts have installed beside the packages.
 others=()
 
-# A wheel of `pip install`, where one was built: its example runs.
+# A wheel of `pip install`, where one was built: its example runs. What the example needs is fetched
+# outside, where pip is set up.
 wheel() {
-    local wheels=("$target"/wheels/meantime-*.whl)
+    local wheels=("$target"/wheels/meantime-*.whl) needs=(fsspec pandas pyarrow duckdb)
     [ ${#wheels[@]} != 0 ] || { say "no wheel in target/wheels: not tried"; return; }
     apt_install python3-venv
     others+=(python3-venv)
-    cp "${wheels[-1]}" "$root/home/user/"
-    as_user sh -ec "python3 -m venv venv; venv/bin/pip install --quiet --no-index ./${wheels[-1]##*/}"
-    expect "import meantime" "" as_user venv/bin/python -c 'import meantime'
+    cp "${wheels[-1]}" crates/python/examples/parquet.py "$root/home/user/"
+    python3 -m pip --quiet --disable-pip-version-check download --only-binary :all: --python-version 3.11 \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --dest "$root/home/user/wheels" "${needs[@]}"
+    as_user sh -ec "python3 -m venv venv; venv/bin/pip install --quiet --no-index --find-links wheels ./${wheels[-1]##*/} ${needs[*]}"
+    expect "the example of Python" "DuckDB: Oslo has 250,000 rows" as_user venv/bin/python parquet.py
 }
 
 # The engine for Debian's fio, where the packages have one.
