@@ -29,7 +29,8 @@ suites() {
 # version (CUDA) is not in Debian's.
 fetch() {
     local version=$1 suite source=target/fio-$1/source
-    [ ! -e "$source/config-host.h" ] || return 0
+    # The last that is written.
+    [ ! -e "$source/configured" ] || return 0
     for suite in $(suites "$version"); do
         scripts/debian-source.sh fio "$suite" "$new" 2>>"$new/log" || true
         [ ! -e "$new/fio_$version.orig.tar.gz" ] || break
@@ -43,6 +44,7 @@ fetch() {
     tar -x -C "$source" --strip-components 1 -f "$new/fio_$version.orig.tar.gz"
     (cd "$source" && ./configure --disable-native --prefix=/usr >configure.log) ||
         die "fio $version cannot be configured: $source/configure.log says why"
+    touch "$source/configured"
 }
 
 # C: name of the constant, its Rust type and the member; the size of a member is checked.
@@ -120,6 +122,7 @@ int main(void)
     I32(o_td_ddir, td, o.td_ddir);
     U32(o_iodepth, td, o.iodepth);
     U32(o_iodepth_batch, td, o.iodepth_batch);
+    U32(o_sync_io, td, o.sync_io);
     FIELD(o_min_bs, "[u64; 3]", 24, td, o.min_bs);
     FIELD(o_max_bs, "[u64; 3]", 24, td, o.max_bs);
     U32(o_mem_align, td, o.mem_align);

@@ -70,6 +70,8 @@ bare_debian() {
     apt_install man-db bash-completion zsh gcc libc6-dev pkg-config systemd-standalone-sysusers
 }
 
+installed() { inside dpkg-query -W -f '${Package}:${Architecture}\n' | LC_ALL=C sort; }
+
 # All files, but those that apt, dpkg and others keep of what they have done, and what users have.
 files() {
     (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./sys -o -path ./tmp -o -path ./home \
@@ -163,16 +165,12 @@ units() {
     done
 }
 
-# What parts have installed beside the packages.
-others=()
-
 # A wheel of `pip install`, where one was built: its example runs. What the example needs is fetched
 # outside, where pip is set up.
 wheel() {
     local wheels=("$target"/wheels/meantime-*.whl) needs=(fsspec pandas pyarrow duckdb)
     [ ${#wheels[@]} != 0 ] || { say "no wheel in target/wheels: not tried"; return; }
     apt_install python3-venv
-    others+=(python3-venv)
     cp "${wheels[-1]}" crates/python/examples/parquet.py "$root/home/user/"
     python3 -m pip --quiet --disable-pip-version-check download --only-binary :all: --python-version 3.11 \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --dest "$root/home/user/wheels" "${needs[@]}"
@@ -185,14 +183,15 @@ fio() {
     local engines=("$root"/usr/lib/*/fio/*meantime* "$root"/usr/lib/meantime/*fio*.so)
     [ ${#engines[@]} != 0 ] || { say "no fio engine in the packages: not tried"; return; }
     apt_install fio
-    others+=(fio)
     expect "fio with the engine" "IOPS=" as_user fio --name=x --thread=1 --rw=randread --size=16m \
         --ioengine="external:${engines[0]#"$root"}" --filename='mem\:16M'
 }
 
 purge() {
-    inside apt-get purge -y -qq meantime 'libmeantime*' "${others[@]}" >/dev/null 2>&1
-    inside apt-get autoremove -y -qq --purge >/dev/null 2>&1
+    # With all that came with them; apt itself keeps what another package recommends.
+    local new
+    mapfile -t new < <(installed | LC_ALL=C comm -13 "$root/tmp/packages-before" -)
+    inside apt-get purge -y -qq "${new[@]}" >/dev/null 2>&1 || die "apt-get purge ${new[*]}"
     files >"$root/tmp/after"
     # Users and groups stay, as everywhere in Debian; so do what others made of them.
     local left
@@ -204,6 +203,7 @@ purge() {
 ! wanted lint || lint
 bare_debian
 files >"$root/tmp/before"
+installed >"$root/tmp/packages-before"
 install_packages
 for part in use wheel fio purge; do
     ! wanted "$part" || "$part"

@@ -41,8 +41,7 @@ pub(crate) fn release(job: usize) {
     let (open, closed) =
         std::mem::take(&mut *list).into_iter().partition(|open| !open.jobs.is_empty());
     *list = open;
-    // Giving a device back may take a while, and log.
-    drop(list);
+    // Under the lock: a job that opens it again would find it in use.
     let closed: Vec<Open> = closed;
     drop(closed);
 }

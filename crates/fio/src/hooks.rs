@@ -19,7 +19,7 @@ use crate::abi::{
     FIO_Q_COMPLETED, FIO_Q_QUEUED, Ptr, TD_DDIR, Version, ZBD_NONE,
 };
 use crate::host::{check_options, say};
-use crate::job::{Io, Job, Kind};
+use crate::job::{Asks, Io, Job, Kind};
 use crate::options::{self, Options};
 use crate::slab::Slab;
 use crate::{devices, host};
@@ -162,8 +162,8 @@ impl Asked {
         if engine != ENGINE.load(Ordering::Acquire) {
             let version = abi.version;
             return Err(format!(
-                "this {version} was built in another way than Debian's, and its structures are \
-                 not where this engine looks for them"
+                "the structures of this {version} are not where this engine looks for them, so it \
+                 was changed: take Debian's, or build it from fio's own sources"
             ));
         }
         if thread == 0 {
@@ -298,7 +298,15 @@ unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
     guarded(libc::EIO, || {
         let abi = V::ABI;
         // SAFETY: fio's `thread_data`.
-        let (depth, batch) = unsafe { (abi.o_iodepth.get(td), abi.o_iodepth_batch.get(td)) };
+        let asked = unsafe {
+            Asks {
+                depth: abi.o_iodepth.get(td) as usize,
+                batch: abi.o_iodepth_batch.get(td),
+                // O_SYNC or O_DSYNC.
+                writes_are_durable: abi.o_sync_io.get(td) != 0,
+                minds_flushes: V::IGNORES_FLUSHES,
+            }
+        };
         // SAFETY: the same.
         let (device, policy) =
             match unsafe { Asked::of::<V>(td).and_then(|asked| asked.device::<V>(td)) } {
@@ -308,7 +316,7 @@ unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
                     return libc::EINVAL;
                 }
             };
-        match Job::new(device, policy, depth as usize, batch, V::IGNORES_FLUSHES) {
+        match Job::new(device, policy, asked) {
             Ok(job) => {
                 let job = Box::into_raw(Box::new(job));
                 JOB.set(job);
@@ -520,7 +528,9 @@ pub(crate) unsafe fn hand_out(place: *mut Ptr) {
     match engine() {
         // SAFETY: fio's place for the engine.
         Ok(engine) => unsafe { place.write(engine) },
-        Err(why) => refuse(format!("this {running} is not as Debian builds it: {why}")),
+        Err(why) => refuse(format!(
+            "this {running} was changed ({why}): take Debian's, or build it from fio's own sources"
+        )),
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn check_options<V: Version>() -> Result<(), String> {
         ("rw", abi.o_td_ddir.offset()),
         ("iodepth", abi.o_iodepth.offset()),
         ("iodepth_batch", abi.o_iodepth_batch.offset()),
+        ("sync", abi.o_sync_io.offset()),
         ("iomem_align", abi.o_mem_align.offset()),
         ("thread", abi.o_use_thread.offset()),
     ];

@@ -46,6 +46,18 @@ pub(crate) struct Ended {
     pub(crate) errno: c_int,
 }
 
+/// What a job asks for.
+pub(crate) struct Asks {
+    /// I/Os in flight.
+    pub(crate) depth: usize,
+    /// I/Os by one doorbell.
+    pub(crate) batch: u32,
+    /// Writes end when they survive a loss of power.
+    pub(crate) writes_are_durable: bool,
+    /// A failed flush is to end the job.
+    pub(crate) minds_flushes: bool,
+}
+
 /// A job's state between `init` and `cleanup`.
 pub(crate) struct Job {
     // Dropped in this order: the channel waits for what is in flight.
@@ -58,6 +70,7 @@ pub(crate) struct Job {
     /// How many I/Os go to the device by one doorbell, and how many wait for it.
     batch: u32,
     collected: u32,
+    writes_are_durable: bool,
     block_mask: u64,
     block_shift: u32,
     ended: Vec<Ended>,
@@ -74,9 +87,7 @@ impl Job {
     pub(crate) fn new(
         device: Arc<Device>,
         policy: Policy,
-        depth: usize,
-        batch: u32,
-        minds_flushes: bool,
+        Asks { depth, batch, writes_are_durable, minds_flushes }: Asks,
     ) -> Result<Self, ChannelError> {
         let options = |depth| ChannelOptions { depth, policy, ..ChannelOptions::default() };
         let wanted = u16::try_from(depth).unwrap_or(u16::MAX);
@@ -96,6 +107,7 @@ impl Job {
             one_by_one: depth == 1,
             batch,
             collected: 0,
+            writes_are_durable,
             block_mask: u64::from(block_bytes) - 1,
             block_shift: block_bytes.trailing_zeros(),
             ended: Vec::with_capacity(depth),
@@ -125,7 +137,8 @@ impl Job {
                 if io.kind == Kind::Read {
                     Request::read(lba, buf)
                 } else {
-                    Request::write(lba, buf)
+                    let write = Request::write(lba, buf);
+                    if self.writes_are_durable { write.fua() } else { write }
                 }
             }
             Kind::Flush => Request::flush(),
@@ -183,8 +196,10 @@ impl Job {
             self.end(done, &resolve);
             return 1;
         }
-        // What was collected is sent by a wait or a look.
-        self.collected = 0;
+        if self.collected > 0 {
+            self.channel.unplug();
+            self.collected = 0;
+        }
         if min == 0 {
             self.channel.poll();
         }

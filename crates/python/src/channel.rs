@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use meantime_block::{BlockChannel as _, Done, IoError, Request, RequestError};
+use meantime_block::{
+    BlockChannel as _, ChannelKey, Done, IoError, PollGroup, Ready, Request, RequestError,
+};
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use pyo3::prelude::*;
@@ -13,6 +15,7 @@ use pyo3::types::PyBytes;
 
 use crate::device::{Close, Opened};
 use crate::error::{closed, failed, misuse, os_error, wrong};
+use crate::lane::SLICE;
 use crate::memory::Memory;
 use crate::owned::{Owned, Slot};
 
@@ -94,6 +97,9 @@ pub(crate) fn write(
 pub(crate) fn discard(opened: &Opened, offset: u64, length: u64) -> PyResult<(Request, Aim)> {
     opened.check_writable()?;
     let (lba, blocks) = opened.blocks(offset, length)?;
+    if blocks == 0 {
+        return Err(wrong("a discard of 0 bytes"));
+    }
     Ok((Request::deallocate(lba, blocks), Aim::Nothing))
 }
 
@@ -114,7 +120,9 @@ impl Ticket {
 
 /// The channel, while one thread has it.
 struct State {
-    channel: meantime_block::Channel,
+    /// Of the channel alone: unlike the channel, it waits for a limited time by any policy.
+    group: PollGroup<meantime_block::Channel>,
+    key: ChannelKey,
     /// Of each request in flight, or whose result was not taken.
     aims: HashMap<u64, Aim>,
     /// Results that were not taken.
@@ -125,9 +133,13 @@ struct State {
 }
 
 impl State {
+    fn channel(&mut self) -> &mut meantime_block::Channel {
+        self.group.channel(self.key)
+    }
+
     fn submit(&mut self, request: Request, aim: Aim) -> PyResult<Ticket> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let depth = usize::from(self.channel.depth());
+        let depth = usize::from(self.channel().depth());
         if self.aims.len() >= depth {
             return Err(os_error(
                 libc::EAGAIN,
@@ -141,7 +153,7 @@ impl State {
         // Results in the channel have slots, too.
         self.collect();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let rejected = self.channel.enqueue(request.user_data(id)).err();
+        let rejected = self.channel().enqueue(request.user_data(id)).err();
         if let Some(rejected) = rejected {
             return Err(failed(&rejected.error));
         }
@@ -150,7 +162,7 @@ impl State {
     }
 
     fn collect(&mut self) {
-        while let Some(done) = self.channel.next_done() {
+        while let Some(done) = self.channel().next_done() {
             self.note(done);
         }
     }
@@ -163,7 +175,7 @@ impl State {
     /// Waits for request `id`.
     fn wait(&mut self, id: u64) -> PyResult<()> {
         while !self.ended.contains_key(&id) {
-            let Some(done) = crate::lane::wait(&mut self.channel)? else {
+            let Some(done) = crate::lane::wait(self.channel())? else {
                 return Err(misuse("the request is lost"));
             };
             self.note(done);
@@ -173,23 +185,21 @@ impl State {
 
     /// Waits for any request, at most until `until`.
     fn wait_any(&mut self, until: Option<Instant>) -> PyResult<Option<Ticket>> {
+        self.channel().poll();
         loop {
+            // Also what has ended while another request was waited for.
+            self.collect();
             if let Some(id) = self.order.pop_front() {
                 return Ok(Some(Ticket { id }));
             }
-            if self.channel.in_flight() == 0 {
-                return Ok(None);
-            }
-            let slice = Instant::now() + Duration::from_millis(50);
-            let stop = until.map_or(slice, |until| until.min(slice));
-            self.channel.wait_until(&|| Instant::now() >= stop);
-            self.collect();
             let now = Instant::now();
-            if now >= slice {
-                Python::attach(|py| py.check_signals())?;
-            }
-            if self.order.is_empty() && until.is_some_and(|until| now >= until) {
+            if self.channel().in_flight() == 0 || until.is_some_and(|until| now >= until) {
                 return Ok(None);
+            }
+            let slice = until.map_or(SLICE, |until| SLICE.min(until - now));
+            match self.group.wait(Some(slice)) {
+                Some(Ready::Done(_, done)) => self.note(done),
+                _ => Python::attach(|py| py.check_signals())?,
             }
         }
     }
@@ -254,8 +264,11 @@ impl Channel {
     ) -> PyResult<Self> {
         let channel = opened.channel(policy, depth)?;
         let policy = channel.policy();
+        let mut group = PollGroup::new();
+        let key = group.add(channel);
         let state = State {
-            channel,
+            group,
+            key,
             aims: HashMap::new(),
             ended: HashMap::new(),
             order: VecDeque::new(),
@@ -295,7 +308,7 @@ impl Channel {
 
     #[getter]
     fn in_flight(&self) -> PyResult<usize> {
-        self.with(|state| Ok(state.channel.in_flight()))
+        self.with(|state| Ok(state.channel().in_flight()))
     }
 
     #[getter]
@@ -355,9 +368,10 @@ impl Channel {
         self.with(|state| py.detach(|| state.wait_any(until)))
     }
 
-    fn poll(&self) -> PyResult<Vec<Ticket>> {
+    fn poll(&self, py: Python<'_>) -> PyResult<Vec<Ticket>> {
         self.with(|state| {
-            state.channel.poll();
+            // That may be the I/O itself: of `kernel:` with `preadv2`.
+            py.detach(|| state.channel().poll());
             state.collect();
             Ok(state.order.drain(..).map(|id| Ticket { id }).collect())
         })

@@ -78,7 +78,21 @@ impl Opened {
     ) -> PyResult<meantime_block::Channel> {
         let policy = policy.unwrap_or(self.policy);
         let options = ChannelOptions { depth, policy, ..ChannelOptions::default() };
-        self.device.channel(&options).map_err(|error| failed(&error))
+        let idle =
+            || std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let channel = match self.device.channel(&options) {
+            Err(error) => {
+                // Channels of earlier calls may have all the queues.
+                let idle = idle();
+                if idle.is_empty() {
+                    return Err(failed(&error));
+                }
+                drop(idle);
+                self.device.channel(&options)
+            }
+            channel => channel,
+        };
+        channel.map_err(|error| failed(&error))
     }
 
     /// Closes `member`, too, when the device is closed.

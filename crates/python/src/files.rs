@@ -132,8 +132,11 @@ impl FileSystem {
                 }
             }
             let (parent, name) = place(fs, &path)?;
-            let node = fs.create(&parent, name, &new_node(0o644))?;
-            fs.open_node_with(&node, &options)
+            match fs.create(&parent, name, &new_node(0o644)) {
+                // Another thread was quicker, or it is a link to nothing.
+                Err(Error::Exists) if !must_be_new => fs.open_with(&path, &options),
+                node => fs.open_node_with(&node?, &options),
+            }
         })?;
         Ok(File { file: Slot::new("file", Arc::new(Owned::new(file))), path })
     }

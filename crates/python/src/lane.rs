@@ -14,7 +14,7 @@ const PIECE: usize = 256 << 10;
 /// Requests of one transfer in flight.
 const WINDOW: usize = 4;
 /// How long a wait goes on without looking for signals (Ctrl-C).
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// What is transferred.
 pub(crate) enum Data<'a> {

@@ -46,13 +46,13 @@ impl<T> Drop for Owned<T> {
 }
 
 /// A place for a value until it is closed. The lock is held for moments only, never in a wait.
-pub(crate) struct Slot<T> {
+pub(crate) struct Slot<T: Send> {
     what: &'static str,
     pid: u32,
     value: Mutex<Option<T>>,
 }
 
-impl<T> Slot<T> {
+impl<T: Send> Slot<T> {
     pub(crate) fn new(what: &'static str, value: T) -> Self {
         Self { what, pid: process::id(), value: Mutex::new(Some(value)) }
     }
@@ -84,7 +84,17 @@ impl<T> Slot<T> {
     }
 }
 
-impl<T: Clone> Slot<T> {
+impl<T: Send> Drop for Slot<T> {
+    /// Python drops an object with the interpreter held, and what is in flight may be waited for.
+    fn drop(&mut self) {
+        let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if value.is_some() {
+            Python::try_attach(|py| py.detach(|| drop(value)));
+        }
+    }
+}
+
+impl<T: Clone + Send> Slot<T> {
     pub(crate) fn get(&self) -> PyResult<T> {
         self.check()?;
         self.lock().clone().ok_or_else(|| closed(self.what))

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use meantime_block::{
     BlockChannel as _, Done, GroupWaker, PollGroup, Ready, Rejected, Request, SubmitError,
@@ -102,9 +103,13 @@ fn run(shared: Arc<Shared>, mut group: PollGroup<meantime_block::Channel>) {
         let in_flight = channel.in_flight();
         if refused.is_empty() {
             if stop && in_flight == 0 && waiting.is_empty() {
-                return;
+                // More may have ended than one turn takes.
+                if group.wait_many(Some(Duration::ZERO), MANY, &mut ready) == 0 {
+                    return;
+                }
+            } else {
+                group.wait_many(None, MANY, &mut ready);
             }
-            group.wait_many(None, MANY, &mut ready);
         }
         let done = ready.drain(..).filter_map(|ready| match ready {
             Ready::Done(_, done) => Some(Ok(done)),
@@ -263,19 +268,27 @@ impl Reactor {
         Ok(results)
     }
 
+    /// The result of a request is not wanted any more: memory that it would go to stays as it is.
+    fn forget(&self, number: u64) {
+        lock(&self.aims).remove(&number);
+    }
+
     /// Whether the thread has ended.
     #[getter]
     fn is_over(&self) -> bool {
         lock(&self.shared.outbox).is_over
     }
 
-    /// Waits for what is in flight, and ends the thread.
+    /// Waits for what is in flight, and ends the thread. Results are dropped.
     fn close(&self, py: Python<'_>) {
         if let Some(cell) = self.cell.close() {
             py.detach(|| {
                 cell.close();
                 drop(cell);
             });
+            let aims = std::mem::take(&mut *lock(&self.aims));
+            let ended = std::mem::take(&mut lock(&self.shared.outbox).ended);
+            drop((aims, ended));
         }
     }
 }

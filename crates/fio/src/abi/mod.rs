@@ -117,6 +117,7 @@ pub(crate) struct Abi {
     pub(crate) o_td_ddir: Field<i32>,
     pub(crate) o_iodepth: Field<u32>,
     pub(crate) o_iodepth_batch: Field<u32>,
+    pub(crate) o_sync_io: Field<u32>,
     pub(crate) o_min_bs: Field<[u64; 3]>,
     pub(crate) o_max_bs: Field<[u64; 3]>,
     pub(crate) o_mem_align: Field<u32>,

@@ -50,6 +50,7 @@ pub(super) const ABI: Abi = Abi {
     o_td_ddir: Field::<i32>::at(176),
     o_iodepth: Field::<u32>::at(208),
     o_iodepth_batch: Field::<u32>::at(216),
+    o_sync_io: Field::<u32>::at(544),
     o_min_bs: Field::<[u64; 3]>::at(368),
     o_max_bs: Field::<[u64; 3]>::at(392),
     o_mem_align: Field::<u32>::at(1668),

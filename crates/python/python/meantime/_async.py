@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ class AsyncChannel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._closed = False
+        self._pid = os.getpid()
 
     @property
     def policy(self) -> str:
@@ -70,13 +72,16 @@ class AsyncChannel:
 
     async def aclose(self) -> None:
         """Wait for what is in flight, and close."""
-        if self._futures:
-            await asyncio.wait(list(self._futures.values()))
-        self.close()
+        try:
+            if self._futures:
+                await asyncio.wait(list(self._futures.values()))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close. What is in flight ends in the device; who waits for it gets an `Error`."""
-        if self._closed:
+        # A forked child shares the event loop's epoll instance with its parent.
+        if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
         if self._loop is not None and not self._loop.is_closed():
@@ -114,6 +119,13 @@ class AsyncChannel:
 
     def _future(self, loop: asyncio.AbstractEventLoop, number: int) -> asyncio.Future[Any]:
         future = self._futures[number] = loop.create_future()
+
+        def ended(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                self._reactor.forget(number)
+
+        # Called before who has cancelled it goes on.
+        future.add_done_callback(ended)
         return future
 
     def _drain(self) -> None:

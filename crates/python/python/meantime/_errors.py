@@ -41,6 +41,10 @@ class Full(Error, BlockingIOError):
     """There is no room for another request: wait for one (EAGAIN)."""
 
 
+class Refused(Error, ConnectionRefusedError):
+    """Nobody listens at the target's address (ECONNREFUSED)."""
+
+
 _KINDS: dict[int, type[Error]] = {
     _errno.ENOENT: NotFound,
     _errno.EEXIST: Exists,
@@ -50,6 +54,7 @@ _KINDS: dict[int, type[Error]] = {
     _errno.EACCES: NotPermitted,
     _errno.ETIMEDOUT: TimedOut,
     _errno.EAGAIN: Full,
+    _errno.ECONNREFUSED: Refused,
 }
 
 

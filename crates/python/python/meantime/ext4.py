@@ -54,8 +54,14 @@ def mount(
 
 @atexit.register
 def _close_all() -> None:
+    errors = []
     for fs in list(_mounts):
-        fs.close()
+        try:
+            fs.close()
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 class Usage(NamedTuple):
