@@ -29,8 +29,10 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [[ $prefix = /* ]] || die "PREFIX=$prefix is not an absolute path: give one, e.g. /usr/local"
+[[ $libdir != /* ]] || die "LIBDIR=$libdir is an absolute path: give one below PREFIX, e.g. lib64"
 # A path with these would break the pkg-config file, or what reads it.
-[[ $prefix != *[[:space:]\"\'\$\#\\]* ]] || die "PREFIX=$prefix has a character that pkg-config files cannot hold"
+[[ $prefix/$libdir != *[[:space:]\"\'\$\#\\]* ]] ||
+    die "PREFIX=$prefix or LIBDIR=$libdir has a character that pkg-config files cannot hold"
 
 version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"/\1/p' Cargo.toml)
 [ -n "$version" ] || die "Cargo.toml has no version"

@@ -100,6 +100,11 @@ def test_cancelled_reads_do_no_harm():
                     await asyncio.wait_for(channel.read(0, 512), 0.05)
                 await channel.write(b"n" * 512, 0)
                 assert await channel.read(0, 512) == b"n" * 512
+                buffer = bytearray(b"mine" * 128)
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(channel.read_into(buffer, 0), 0.05)
+                await channel.read(0, 512)
+                assert buffer == b"mine" * 128
 
     asyncio.run(main())
 

@@ -218,6 +218,29 @@ def test_the_interpreter_goes_on_during_a_wait():
             thread.join()
 
 
+@pytest.mark.parametrize("policy", ["poll", "interrupt", "adaptive"])
+def test_any_request_within_a_time(policy):
+    with slow_device() as device, device.channel(policy=policy) as channel:
+        read, began = channel.submit_read(0, 512), time.monotonic()
+        assert channel.wait_any(0) is None and channel.wait_any(0.05) is None
+        assert time.monotonic() - began < 0.25
+        # A look alone finds it, too.
+        while (ended := channel.wait_any(0)) is None:
+            assert time.monotonic() - began < 10
+        assert ended == read and channel.wait(read) == bytes(512)
+
+
+def test_what_ended_beside_another_is_not_forgotten(device):
+    with device.channel() as channel:
+        reads = [channel.submit_read(n * 512, 512) for n in range(8)]
+        channel.wait(reads[-1])
+        ended = set()
+        while (ticket := channel.wait_any()) is not None:
+            channel.wait(ticket)
+            ended.add(ticket)
+        assert ended == set(reads[:-1])
+
+
 def test_a_channel_is_for_one_thread_at_a_time():
     with slow_device() as device, device.channel() as channel:
         ticket = channel.submit_read(0, 512)
