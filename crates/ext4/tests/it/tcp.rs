@@ -100,7 +100,10 @@ fn uri(addr: SocketAddr, parameters: &str) -> String {
 }
 
 fn mount(addr: SocketAddr, parameters: &str, options: &MountOptions) -> FileSystem {
-    let device = block::open(&uri(addr, parameters), &block::OpenOptions::default()).unwrap();
+    let uri = uri(addr, parameters);
+    let open = || block::open(&uri, &block::OpenOptions::default());
+    // A busy machine may let a Keep Alive Timeout of half a second pass while it opens.
+    let device = open().or_else(|_| open()).or_else(|_| open()).unwrap();
     FileSystem::mount(device, options).unwrap()
 }
 
