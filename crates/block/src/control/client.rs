@@ -1,9 +1,9 @@
 //! The client of a control socket.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -17,13 +17,14 @@ use meantime_completion::telemetry::Snapshot;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest answer accepted, in bytes: some ten thousand channels.
-const ANSWER_BYTES_MAX: u64 = 8 << 20;
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A connection to a serving process.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
+    timeout: Duration,
 }
 
 impl Client {
@@ -34,9 +35,9 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Self, ControlError> {
         let failed = || ControlError::io("cannot connect to", path);
         let stream = connect(path).map_err(failed())?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed())?;
         stream.set_write_timeout(Some(TIMEOUT)).map_err(failed())?;
-        Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) })
+        let stream = BufReader::new(stream);
+        Ok(Self { path: path.to_owned(), stream, timeout: TIMEOUT })
     }
 
     /// The channels of the process.
@@ -58,15 +59,15 @@ impl Client {
         Metrics::of_json(&metrics).ok_or_else(|| ControlError::Protocol(shortened(&answer)))
     }
 
-    /// Limits the time that the process gets to answer, 5 seconds at first.
+    /// Limits the time that the process gets for a whole answer, 5 seconds at first.
     ///
     /// # Errors
     /// The time is 0.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), ControlError> {
-        let stream = self.stream.get_ref();
-        let set = stream.set_read_timeout(Some(timeout));
-        set.and_then(|()| stream.set_write_timeout(Some(timeout)))
-            .map_err(ControlError::io("cannot use", &self.path))
+        let set = self.stream.get_ref().set_write_timeout(Some(timeout));
+        set.map_err(ControlError::io("cannot use", &self.path))?;
+        self.timeout = timeout;
+        Ok(())
     }
 
     /// Makes the channel `queue` wait by `policy`. Returns when its thread has made the change.
@@ -88,19 +89,18 @@ impl Client {
     pub fn request(&mut self, request: &Value) -> Result<Value, ControlError> {
         let mut line = request.to_string();
         line.push('\n');
+        let deadline = Instant::now() + self.timeout;
         // A server that ends the connection with a reason may have done so before the request was
         // sent.
         let sent = self.stream.get_mut().write_all(line.as_bytes());
-        let mut answer = Vec::new();
-        let got = self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer);
-        got.and_then(|count| {
-            if count == 0 {
-                sent.and(Err(std::io::ErrorKind::UnexpectedEof.into()))
-            } else {
-                Ok(())
+        let answer = self.read_line(deadline).and_then(|answer| {
+            if answer.is_empty() {
+                return sent.and(Err(ErrorKind::UnexpectedEof.into()));
             }
-        })
-        .map_err(ControlError::io("the process has ended, or does not answer, on", &self.path))?;
+            Ok(answer)
+        });
+        let answer = answer
+            .map_err(ControlError::io("the process has ended, or does not answer, on", &self.path))?;
         let value: Value = serde_json::from_slice(&answer)
             .map_err(|error| ControlError::Protocol(error.to_string()))?;
         match value.get("error").and_then(Value::as_str) {
@@ -108,8 +108,60 @@ impl Client {
             None => Ok(value),
         }
     }
+
+    /// Reads a line, or what there is of it at the end or at the most bytes. A time-out of the
+    /// socket is one of each read: it alone lets a process send a byte at a time for ever.
+    fn read_line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.get_ref().set_read_timeout(Some(left))?;
+            let bytes = match self.stream.fill_buf() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                bytes => bytes?,
+            };
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let count = end.map_or(bytes.len(), |at| at + 1);
+            line.extend_from_slice(&bytes[..count]);
+            self.stream.consume(count);
+            if end.is_some() || count == 0 || line.len() >= ANSWER_BYTES_MAX {
+                return Ok(line);
+            }
+        }
+    }
 }
 
 fn shortened(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_byte_by_byte_ends_at_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("slow.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let slow = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until the client has gone.
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut client = Client::connect(&path).unwrap();
+        client.set_timeout(Duration::from_millis(200)).unwrap();
+        let begun = Instant::now();
+        assert!(matches!(client.metrics(), Err(ControlError::Io { .. })));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        drop(client);
+        slow.join().unwrap();
+    }
 }
