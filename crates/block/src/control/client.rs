@@ -89,18 +89,20 @@ impl Client {
     pub fn request(&mut self, request: &Value) -> Result<Value, ControlError> {
         let mut line = request.to_string();
         line.push('\n');
-        let deadline = Instant::now() + self.timeout;
+        let begun = Instant::now();
         // A server that ends the connection with a reason may have done so before the request was
         // sent.
         let sent = self.stream.get_mut().write_all(line.as_bytes());
-        let answer = self.read_line(deadline).and_then(|answer| {
+        let answer = self.read_line(begun).and_then(|answer| {
             if answer.is_empty() {
                 return sent.and(Err(ErrorKind::UnexpectedEof.into()));
             }
             Ok(answer)
         });
-        let answer = answer
-            .map_err(ControlError::io("the process has ended, or does not answer, on", &self.path))?;
+        let answer = answer.map_err(ControlError::io(
+            "the process has ended, or does not answer, on",
+            &self.path,
+        ))?;
         let value: Value = serde_json::from_slice(&answer)
             .map_err(|error| ControlError::Protocol(error.to_string()))?;
         match value.get("error").and_then(Value::as_str) {
@@ -111,10 +113,10 @@ impl Client {
 
     /// Reads a line, or what there is of it at the end or at the most bytes. A time-out of the
     /// socket is one of each read: it alone lets a process send a byte at a time for ever.
-    fn read_line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+    fn read_line(&mut self, begun: Instant) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = self.timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }

@@ -18,8 +18,10 @@
 //! # Permissions
 //!
 //! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to belong to
-//! the user: `$XDG_RUNTIME_DIR/meantime`, or `/tmp/meantime-UID` if the variable is not set. In
-//! addition, the user of each connection is checked (SO_PEERCRED): this process's user, or root.
+//! the user: `$XDG_RUNTIME_DIR/meantime`; if the variable is not set, `/run/meantime` for root, and
+//! `/tmp/meantime-UID` for others. In addition, the user of each connection is checked
+//! (SO_PEERCRED): this process's user, or root. Who looks for processes checks that the one that
+//! listens has the number in the name, and the directory's user.
 //!
 //! # The protocol
 //!
@@ -50,7 +52,7 @@ mod server;
 use std::path::PathBuf;
 
 pub use client::Client;
-pub use place::{Served, own_path, served, served_by, served_by_all};
+pub use place::{Served, own_path, served, served_by, served_by_all, served_names};
 pub use server::{Change, ControlServer, serve};
 
 /// The longest line accepted, in bytes.

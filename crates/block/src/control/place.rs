@@ -2,14 +2,20 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::ControlError;
+
+/// The most sockets of another user, and the most names looked at in a directory of theirs.
+const SOCKETS_MAX: usize = 64;
+const NAMES_MAX: usize = 4096;
 
 /// A serving process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +57,10 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     {
         dirs.push(runtime.join("meantime"));
     }
+    // Nobody else can take that name, as anybody can in /tmp.
+    if uid == 0 && access("/run", Access::WRITE_OK).is_ok() {
+        dirs.push(PathBuf::from("/run/meantime"));
+    }
     // A service, or a login without the variable, may run beside one that has it.
     let usual = PathBuf::from(format!("/run/user/{uid}/meantime"));
     let fallback = PathBuf::from(format!("/tmp/meantime-{uid}"));
@@ -86,37 +96,62 @@ pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> 
 /// The serving processes of this user, by number. Removes sockets of dead processes.
 ///
 /// # Errors
-/// If a directory exists and is not safe.
+/// If the directory that this process would use exists and is not safe. Another one is left out with
+/// a warning: others can make it.
 pub fn served() -> Result<Vec<Served>, ControlError> {
     let uid = geteuid().as_raw();
-    let mut found = Vec::new();
-    for dir in directories(uid) {
-        found.extend(served_in(&dir, uid)?);
+    if let Some(dir) = directories(uid).first() {
+        served_in(dir, uid, 0)?;
     }
-    found.sort();
-    found.dedup_by_key(|served| served.pid);
-    Ok(found)
+    Ok(served_safely(uid))
 }
 
 /// The serving processes of this user, and for root those of all users, where they use the usual
-/// directories. A user's directory that is not safe is left out, but for this user's.
-///
-/// # Errors
-/// As [`served`].
-pub fn served_by_all() -> Result<Vec<Served>, ControlError> {
-    let mut found = served()?;
-    if geteuid().is_root() {
-        for (parent, prefix) in [("/tmp", "meantime-"), ("/run/user", "")] {
-            for uid in uids_in(Path::new(parent), prefix) {
-                let dirs = [format!("/tmp/meantime-{uid}"), format!("/run/user/{uid}/meantime")];
-                let served = dirs.iter().filter_map(|dir| served_in(Path::new(dir), uid).ok());
-                found.extend(served.flatten());
-            }
+/// directories: of each other user at most 64. Directories that are not safe are left out, this
+/// user's with a warning.
+pub fn served_by_all() -> Vec<Served> {
+    let own = geteuid();
+    let mut found = served_safely(own.as_raw());
+    if own.is_root() {
+        let mut uids: Vec<u32> = [("/tmp", "meantime-"), ("/run/user", "")]
+            .iter()
+            .flat_map(|(parent, prefix)| uids_in(Path::new(parent), prefix))
+            .filter(|uid| *uid != own.as_raw())
+            .collect();
+        uids.sort_unstable();
+        uids.dedup();
+        for uid in uids {
+            let dirs = [format!("/tmp/meantime-{uid}"), format!("/run/user/{uid}/meantime")];
+            let served =
+                dirs.iter().filter_map(|dir| served_in(dir.as_ref(), uid, SOCKETS_MAX).ok());
+            found.extend(served.flatten().take(SOCKETS_MAX));
         }
         found.sort();
         found.dedup_by_key(|served| served.pid);
     }
-    Ok(found)
+    found
+}
+
+/// The numbers in the names of this user's sockets, in no order: what [`served`] would ask.
+pub fn served_names() -> Vec<u32> {
+    let uid = geteuid().as_raw();
+    let dirs = directories(uid).into_iter().filter(|dir| check_directory(dir, uid).is_ok());
+    let entries = dirs.flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    entries.filter_map(|entry| pid_of(&entry.path())).filter(|pid| is_alive(*pid)).collect()
+}
+
+/// The serving processes of this user in directories that are safe.
+fn served_safely(uid: u32) -> Vec<Served> {
+    let mut found = Vec::new();
+    for dir in directories(uid) {
+        match served_in(&dir, uid, usize::MAX) {
+            Ok(served) => found.extend(served),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+    found.sort();
+    found.dedup_by_key(|served| served.pid);
+    found
 }
 
 /// The users whose numbers follow `prefix` in names in `parent`.
@@ -135,30 +170,75 @@ pub fn served_by(pid: u32) -> Result<Option<Served>, ControlError> {
     if uid != geteuid().as_raw() && !geteuid().is_root() {
         return Ok(None);
     }
+    let mut failure = None;
     for dir in directories(uid) {
-        if let Some(served) = served_in(&dir, uid)?.into_iter().find(|served| served.pid == pid) {
-            return Ok(Some(served));
+        let path = dir.join(format!("{pid}.sock"));
+        if fs::symlink_metadata(&path).is_err() {
+            continue;
+        }
+        match check_directory(&dir, uid) {
+            Ok(()) if look_at(&path, pid, uid) == Look::Serves => {
+                return Ok(Some(Served { pid, path }));
+            }
+            Ok(()) => {}
+            Err(error) => failure = failure.or(Some(error)),
         }
     }
-    Ok(None)
+    failure.map_or(Ok(None), Err)
 }
 
-fn served_in(dir: &Path, uid: u32) -> Result<Vec<Served>, ControlError> {
+/// The serving processes, at most `most`, in a directory of `uid`.
+fn served_in(dir: &Path, uid: u32, most: usize) -> Result<Vec<Served>, ControlError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(_) => return Ok(Vec::new()),
     };
     check_directory(dir, uid)?;
+    let names_max = if most == usize::MAX { most } else { NAMES_MAX };
     let mut found = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
+    for path in entries.flatten().take(names_max).map(|entry| entry.path()) {
+        if found.len() >= most {
+            break;
+        }
         let Some(pid) = pid_of(&path) else { continue };
-        if !is_stale(&path) {
-            found.push(Served { pid, path });
-        } else if !is_alive(pid) {
-            let _ = fs::remove_file(&path);
+        match look_at(&path, pid, uid) {
+            Look::Serves => found.push(Served { pid, path }),
+            Look::Dead => drop(fs::remove_file(&path)),
+            Look::Other => {}
         }
     }
     Ok(found)
+}
+
+/// What a socket's name and its listener say.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// The process of that number serves there.
+    Serves,
+    /// Nobody listens, and there is no such process.
+    Dead,
+    /// Another process or user listens, or the process does not yet.
+    Other,
+}
+
+/// Looks whether the process `pid` of the user `uid` listens on `path`: the name alone says nothing.
+fn look_at(path: &Path, pid: u32, uid: u32) -> Look {
+    match listener(path) {
+        Ok(peer) if peer == (pid, uid) => Look::Serves,
+        Ok(_) => Look::Other,
+        Err(error) if is_of_nobody(&error) => {
+            if is_alive(pid) {
+                Look::Other
+            } else {
+                Look::Dead
+            }
+        }
+        // It is busy, or stopped.
+        Err(_) => {
+            let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+            if owner.is_ok_and(|owner| owner == uid) { Look::Serves } else { Look::Other }
+        }
+    }
 }
 
 fn pid_of(path: &Path) -> Option<u32> {
@@ -169,12 +249,39 @@ fn pid_of(path: &Path) -> Option<u32> {
 
 /// Whether no process listens on the socket `path`, or it is not a socket.
 pub(super) fn is_stale(path: &Path) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     // A busy socket is not stale.
-    !is_socket
-        || connect(path).is_err_and(|error| {
-            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
-        })
+    listener(path).is_err_and(|error| is_of_nobody(&error))
+}
+
+fn is_of_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+}
+
+/// The process that listens on the socket `path`, and its user.
+#[expect(unsafe_code)]
+fn listener(path: &Path) -> io::Result<(u32, u32)> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let stream = connect(path)?;
+    // Not rustix's, whose process number cannot be 0: that of a process in another namespace is.
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` to `peer`, which has so many, any of which are
+    // valid; both live until the call returns.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((peer.pid.unsigned_abs(), peer.uid))
 }
 
 /// Connects without waiting: a process that is stopped has a full queue of connections at some time.
@@ -232,13 +339,19 @@ mod tests {
         drop(UnixListener::bind(&deaf).unwrap());
         let other = dir.path().join("notes.sock");
         fs::write(&other, "").unwrap();
-        assert_eq!(served_in(dir.path(), uid()).unwrap(), []);
+        assert_eq!(served_in(dir.path(), uid(), 9).unwrap(), []);
         assert!(!dead.exists() && other.exists());
         assert!(deaf.exists(), "its process is alive, and may be about to listen");
         fs::remove_file(&deaf).unwrap();
         let _listener = UnixListener::bind(&deaf).unwrap();
         let pid = std::process::id();
-        assert_eq!(served_in(dir.path(), uid()).unwrap(), [Served { pid, path: deaf }]);
+        assert_eq!(served_in(dir.path(), uid(), 9).unwrap(), [Served { pid, path: deaf }]);
+        // A name of another process, which lives.
+        let false_name = dir.path().join("1.sock");
+        let _other = UnixListener::bind(&false_name).unwrap();
+        assert_eq!(served_in(dir.path(), uid(), 9).unwrap().len(), 1);
+        assert!(false_name.exists());
+        assert_eq!(served_in(dir.path(), uid(), 0).unwrap(), []);
     }
 
     #[test]

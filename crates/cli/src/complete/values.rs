@@ -252,8 +252,9 @@ pub(super) fn mount_options(value: &OsStr) -> Vec<Candidate> {
 
 /// Processes that `top` can look at.
 pub(super) fn processes(value: &OsStr) -> Vec<Candidate> {
-    let served = meantime_block::control::served().unwrap_or_default();
-    let pids: Vec<String> = served.iter().map(|one| one.pid.to_string()).collect();
+    // By name alone: a press of Tab neither connects nor removes anything.
+    let served = meantime_block::control::served_names();
+    let pids: Vec<String> = served.iter().map(u32::to_string).collect();
     beginning(text(value), pids.iter().map(String::as_str))
 }
 

@@ -27,6 +27,8 @@ pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Fa
     let Some(listen) = listen else {
         if pid.is_some() {
             find(pid)?;
+        } else {
+            control::served().map_err(Failure::new)?;
         }
         print(&Format::Prometheus.text(&collect(pid)))?;
         return Ok(ExitCode::SUCCESS);
@@ -45,11 +47,10 @@ pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Fa
 /// Asks the processes, one after the other.
 fn collect(pid: Option<u32>) -> Metrics {
     let own = std::process::id();
-    let served = match pid {
-        Some(pid) => control::served_by(pid).map(|served| served.into_iter().collect()),
+    let mut served = match pid {
+        Some(pid) => control::served_by(pid).ok().flatten().into_iter().collect(),
         None => control::served_by_all(),
     };
-    let mut served = served.unwrap_or_default();
     served.retain(|served| served.pid != own);
     served.truncate(PROCESSES_MAX);
     let mut all = Metrics::default();
