@@ -48,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "mount",
             "nvme",
             "posix",
+            "process",
             "random",
             "report",
             "reproduce",

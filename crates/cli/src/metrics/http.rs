@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use meantime_hw::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::address::Address;
 use super::text::Format;
@@ -21,6 +22,8 @@ use super::text::Format;
 const HEAD_BYTES_MAX: usize = 8192;
 /// The most connections; further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32;
+/// Of that queue.
+const BACKLOG: i32 = 128;
 /// The time of a connection, from beginning to end.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failure that would repeat itself at once.
@@ -47,8 +50,8 @@ impl Server {
             Self { place, stop: EventFd::new().map_err(|e| e.to_string())?, thread: None, socket };
         let mut service =
             Service { listener, stop: server.stop.clone(), page: Box::new(page), clients: vec![] };
-        let thread = std::thread::Builder::new().name("meantime-metrics".to_owned());
-        server.thread = Some(thread.spawn(move || service.run()).map_err(failed)?);
+        let thread = meantime_process::thread::spawn("meantime-metrics", move || service.run());
+        server.thread = Some(thread.map_err(failed)?);
         Ok(server)
     }
 
@@ -97,9 +100,13 @@ fn bind(address: &Address) -> io::Result<Bound> {
             }
             // Absolute, because a mount's process leaves its directory.
             let path = std::path::absolute(path)?;
-            let listener = UnixListener::bind(&path)?;
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
+            // Nobody can connect before it listens, so the mode applies to all.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-            listener.set_nonblocking(true)?;
+            rustix::net::listen(&listener, BACKLOG)?;
+            let listener = UnixListener::from(listener);
             let socket = identity_of(&path).map(|identity| (path, identity));
             Ok((Listener::Unix(listener), address.to_string(), socket))
         }
