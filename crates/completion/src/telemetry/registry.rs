@@ -32,10 +32,8 @@ pub struct DeviceFigures {
     pub figures: QueueFigures,
 }
 
-/// Adds `figures` to the sums of `device`, of which there are at most `most` and the others'.
-fn add_to(sums: &mut Vec<DeviceFigures>, device: &str, figures: &QueueFigures, most: usize) {
-    let is_known = sums.iter().any(|sum| sum.device == device);
-    let device = if is_known || sums.len() < most { device } else { OTHERS };
+/// Adds `figures` to the sums of `device`.
+fn add_to(sums: &mut Vec<DeviceFigures>, device: &str, figures: &QueueFigures) {
     match sums.iter_mut().find(|sum| sum.device == device) {
         Some(sum) => sum.figures.add(figures),
         None => {
@@ -43,6 +41,15 @@ fn add_to(sums: &mut Vec<DeviceFigures>, device: &str, figures: &QueueFigures, m
             sum.figures.add(figures);
             sums.push(sum);
         }
+    }
+}
+
+/// Adds the sums of `device`, which has no channel any more, to the others' if too many are kept.
+fn limit(sums: &mut Vec<DeviceFigures>, device: &str) {
+    let mut named = (0..sums.len()).filter(|at| sums[*at].device != OTHERS).skip(DEVICES_MAX);
+    if let Some(at) = named.find(|at| sums[*at].device == device) {
+        let sum = sums.remove(at);
+        add_to(sums, OTHERS, &sum.figures);
     }
 }
 
@@ -57,7 +64,13 @@ pub(super) fn remove(control: &ChannelControl) {
             weak.upgrade().is_some_and(|other| other.id() != control.id())
         };
         channels.live.retain(others);
-        add_to(&mut channels.closed, control.device(), &figures, DEVICES_MAX);
+        let device = control.device();
+        add_to(&mut channels.closed, device, &figures);
+        // As long as it has another channel, its sums would go backwards.
+        let mut live = channels.live.iter().filter_map(Weak::upgrade);
+        if !live.any(|other| other.device() == device) {
+            limit(&mut channels.closed, device);
+        }
     });
 }
 
@@ -67,7 +80,7 @@ pub fn devices() -> Vec<DeviceFigures> {
     with(|channels| {
         let mut sums = channels.closed.clone();
         for control in channels.live.iter().filter_map(Weak::upgrade) {
-            add_to(&mut sums, control.device(), &control.figures(), usize::MAX);
+            add_to(&mut sums, control.device(), &control.figures());
         }
         sums
     })
@@ -85,4 +98,36 @@ pub fn channels() -> Vec<Arc<ChannelControl>> {
 /// The channel with this [`ChannelControl::id`], if it still exists.
 pub fn channel(id: u64) -> Option<Arc<ChannelControl>> {
     channels().into_iter().find(|control| control.id() == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+    use crate::telemetry::Telemetry;
+
+    #[test]
+    fn sums_go_to_the_others_with_the_last_channel() {
+        let publish = |device: &str| {
+            let mut telemetry = Telemetry::new(device, Policy::Poll, 0);
+            let figures = QueueFigures { ended: 5, ..QueueFigures::default() };
+            telemetry.publish(1, Policy::Poll, &figures);
+            telemetry
+        };
+        let ended = |device: &str| {
+            let sums = devices();
+            sums.iter().find(|sum| sum.device == device).map_or(0, |sum| sum.figures.ended)
+        };
+        for at in 0..DEVICES_MAX {
+            drop(publish(&format!("kept{at}")));
+        }
+        let (first, second) = (publish("late"), publish("late"));
+        let before = ended(OTHERS);
+        assert_eq!(ended("late"), 10);
+        drop(first);
+        assert_eq!(ended("late"), 10);
+        drop(second);
+        assert_eq!((ended("late"), ended("kept0")), (0, 5));
+        assert!(ended(OTHERS) >= before + 10);
+    }
 }
