@@ -16,6 +16,7 @@
 mod json;
 mod queues;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The most samples of a process, and of several together: what exceeds them is left out.
@@ -64,7 +65,10 @@ pub struct Family {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metrics {
     families: Vec<Family>,
+    /// The places of the families by name.
+    places: HashMap<String, usize>,
     samples: usize,
+    left_out: usize,
 }
 
 type Source = dyn Fn(&mut Metrics) + Send + Sync;
@@ -94,6 +98,7 @@ impl Metrics {
         queues::add(&mut metrics);
         let sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner).clone();
         sources.iter().filter_map(Weak::upgrade).for_each(|source| source(&mut metrics));
+        metrics.add_left_out();
         metrics
     }
 
@@ -116,7 +121,15 @@ impl Metrics {
             Kind::Info => "_info",
             Kind::Gauge | Kind::Histogram => "",
         };
-        self.push(name, kind, help, sample(suffix, labels, value.into().0));
+        let sample = sample(suffix, labels, value.into().0);
+        self.push(name, kind, help, vec![sample], SAMPLES_MAX);
+    }
+
+    /// Adds how many samples are left out here because there are too many.
+    pub fn add_left_out(&mut self) {
+        let left_out = sample("", &[], self.left_out as f64);
+        let help = "Samples that are left out because there are too many";
+        self.push("meantime_samples_left_out", Kind::Gauge, help, vec![left_out], usize::MAX);
     }
 
     /// Adds a histogram: `counts` of what was at most as long as each of `bounds_seconds`, but
@@ -130,49 +143,83 @@ impl Metrics {
         counts: &[u64],
         sum_seconds: f64,
     ) {
-        let mut so_far = 0;
+        let (mut so_far, mut samples) = (0, Vec::new());
         let bounds = bounds_seconds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(counts) {
             so_far += count;
             let labels = [labels, &[("le", bound.as_str())]].concat();
-            self.push(name, Kind::Histogram, help, sample("_bucket", &labels, so_far as f64));
+            samples.push(sample("_bucket", &labels, so_far as f64));
         }
-        self.push(name, Kind::Histogram, help, sample("_count", labels, so_far as f64));
-        self.push(name, Kind::Histogram, help, sample("_sum", labels, sum_seconds));
+        samples.push(sample("_count", labels, so_far as f64));
+        samples.push(sample("_sum", labels, sum_seconds));
+        self.push(name, Kind::Histogram, help, samples, SAMPLES_MAX);
     }
 
-    fn push(&mut self, name: &str, kind: Kind, help: &str, sample: Sample) {
-        if self.samples < SAMPLES_MAX {
-            self.insert(name, kind, help, sample);
+    /// Adds samples of a family while there are at most `most` in all, histograms whole or not at
+    /// all.
+    fn push(&mut self, name: &str, kind: Kind, help: &str, samples: Vec<Sample>, most: usize) {
+        // A name has one kind, and ours are not for others to take.
+        if kind_of_ours(name).is_some_and(|ours| ours != kind) {
+            return;
         }
-    }
-
-    fn insert(&mut self, name: &str, kind: Kind, help: &str, sample: Sample) {
-        self.samples += 1;
-        match self.families.iter_mut().find(|family| family.name == name) {
-            Some(family) if family.kind == kind => family.samples.push(sample),
-            // A name has one kind.
-            Some(_) => {}
-            None => self.families.push(Family {
-                name: name.to_owned(),
-                kind,
-                help: help.to_owned(),
-                samples: vec![sample],
-            }),
+        let mut kept = Vec::new();
+        for group in samples.chunk_by(|a, b| kind == Kind::Histogram && are_of_one(a, b)) {
+            if self.samples + group.len() <= most {
+                self.samples += group.len();
+                kept.extend_from_slice(group);
+            } else {
+                self.left_out += group.len();
+            }
+        }
+        if kept.is_empty() {
+            return;
+        }
+        let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
+            let (name, help) = (name.to_owned(), help.to_owned());
+            self.families.push(Family { name, kind, help, samples: Vec::new() });
+            self.families.len() - 1
+        });
+        let family = &mut self.families[place];
+        if family.kind == kind {
+            family.samples.append(&mut kept);
         }
     }
 
     /// Adds all of `other`, each sample with `label` before its own; one of that name is replaced.
     pub fn merge(&mut self, other: Self, (name, value): (&str, &str)) {
-        for family in other.families {
-            let room = SAMPLES_OF_ALL_MAX.saturating_sub(self.samples);
-            for mut sample in family.samples.into_iter().take(room) {
+        for mut family in other.families {
+            for sample in &mut family.samples {
                 sample.labels.retain(|(other, _)| other != name);
                 sample.labels.insert(0, (name.to_owned(), value.to_owned()));
-                self.insert(&family.name, family.kind, &family.help, sample);
             }
+            let Family { name, kind, help, samples } = family;
+            self.push(&name, kind, &help, samples, SAMPLES_OF_ALL_MAX);
         }
     }
+}
+
+/// The kind of a family of Meantime itself: counters, but for these.
+fn kind_of_ours(name: &str) -> Option<Kind> {
+    Some(match name.strip_prefix("meantime_")? {
+        "build" | "process" | "queue" => Kind::Info,
+        "device_io_time_seconds" => Kind::Histogram,
+        "process_up" | "queue_expected_seconds" | "queue_in_flight" | "samples_left_out" => {
+            Kind::Gauge
+        }
+        "mount_cache_capacity_pages"
+        | "mount_cache_dirty_pages"
+        | "mount_cache_free_pages"
+        | "mount_cache_pages" => Kind::Gauge,
+        _ => Kind::Counter,
+    })
+}
+
+/// Whether two samples are of the same histogram: their labels but `le` are the same.
+fn are_of_one(one: &Sample, other: &Sample) -> bool {
+    fn labels(sample: &Sample) -> impl Iterator<Item = &(String, String)> {
+        sample.labels.iter().filter(|(name, _)| name != "le")
+    }
+    labels(one).eq(labels(other))
 }
 
 fn sample(suffix: &'static str, labels: &[(&str, &str)], value: f64) -> Sample {
@@ -265,5 +312,38 @@ mod tests {
             metrics.add("x", Kind::Gauge, "X", &[("at", &at.to_string())], 1);
         }
         assert_eq!(metrics.families()[0].samples.len(), SAMPLES_MAX);
+        metrics.add_left_out();
+        assert_eq!(metrics.families()[1].samples[0].value, 10.0);
+    }
+
+    #[test]
+    fn a_histogram_is_there_whole_or_not_at_all() {
+        let mut metrics = Metrics::default();
+        for at in 0..SAMPLES_MAX {
+            let labels = [("at", at.to_string())];
+            let labels = labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+            metrics.add_histogram("x", "X", &labels, &[0.5, 1.0], &[1, 1, 1], 1.5);
+            metrics.add("y", Kind::Gauge, "Y", &labels, 1);
+            metrics.add("y", Kind::Gauge, "Y", &labels, 2);
+        }
+        // Of 5 samples each, between others.
+        let [x, y] = metrics.families() else { panic!() };
+        assert_eq!((x.samples.len(), x.samples.last().unwrap().suffix), (7_140, "_sum"));
+        assert_eq!(x.samples.len() + y.samples.len(), SAMPLES_MAX);
+        let (kept, sum) = (metrics.samples, SAMPLES_MAX * 7);
+        assert_eq!(kept + metrics.left_out, sum);
+        // What another process says is cut in the same places.
+        assert_eq!(Metrics::of_json(&metrics.to_json()).unwrap().families, metrics.families);
+    }
+
+    #[test]
+    fn our_names_keep_their_kinds() {
+        let mut metrics = Metrics::default();
+        metrics.add("meantime_device_commands", Kind::Gauge, "X", &[], 1);
+        metrics.add("meantime_queue_in_flight", Kind::Counter, "X", &[], 1);
+        assert_eq!(metrics.families(), []);
+        metrics.add("meantime_device_commands", Kind::Counter, "X", &[], 1);
+        metrics.add("meantime_queue_in_flight", Kind::Gauge, "X", &[], 1);
+        assert_eq!(metrics.families().len(), 2);
     }
 }

@@ -79,6 +79,7 @@ fn collect(pid: Option<u32>) -> Metrics {
             all.merge(answer, ("pid", &pid));
         }
     }
+    all.add_left_out();
     all
 }
 

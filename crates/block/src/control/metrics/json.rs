@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Family, Kind, Metrics, Sample};
+use super::{Family, Kind, Metrics, SAMPLES_MAX, Sample};
 
 const KINDS: [(Kind, &str, &[&str]); 4] = [
     (Kind::Counter, "counter", &["_total"]),
@@ -47,11 +47,10 @@ impl Metrics {
             let (Some(name), Some((kind, _, suffixes))) = (text("name"), kind) else { continue };
             let help = text("help").unwrap_or_default();
             let samples = family.get("samples").and_then(Value::as_array);
-            for sample in samples.into_iter().flatten().filter(|_| is_name(name)) {
-                if let Some(sample) = sample_of_json(sample, suffixes) {
-                    metrics.push(name, *kind, help, sample);
-                }
-            }
+            let samples = samples.into_iter().flatten().filter(|_| is_name(name));
+            let samples = samples.filter_map(|sample| sample_of_json(sample, suffixes)).collect();
+            // One more: how many are left out.
+            metrics.push(name, *kind, help, samples, SAMPLES_MAX + 1);
         }
         Some(metrics)
     }
