@@ -67,6 +67,9 @@ pub(crate) fn run(args: &CompleteArgs) -> Result<ExitCode, Failure> {
         let value = one.get_value().as_bytes();
         !value.iter().any(u8::is_ascii_control) && value.starts_with(typed.as_bytes())
     });
+    if args.shell == Shell::Bash {
+        found.retain(|one| last.can_hold(one.get_value()));
+    }
     // Options are offered to who begins one, and where there is nothing else.
     let is_plain = |one: &CompletionCandidate| !one.get_value().as_bytes().starts_with(b"-");
     if typed.is_empty() && found.iter().any(is_plain) {

@@ -69,6 +69,13 @@ impl Word {
         at.map_or(0, |at| at + 1)
     }
 
+    /// Whether [`Word::insertion`] can write `value`: in double quotes nothing keeps bash from
+    /// expanding `!`.
+    pub(super) fn can_hold(&self, value: &OsStr) -> bool {
+        let new = value.as_bytes().get(self.plain.len()..).unwrap_or_default();
+        self.quote != Some(b'"') || !new.contains(&b'!')
+    }
+
     /// What readline is to put in the place of the part that it replaces, for `value`, which begins
     /// with this word.
     pub(super) fn insertion(&self, value: &OsStr) -> Vec<u8> {
@@ -111,6 +118,20 @@ mod tests {
             ("\"a\\n\\\"", "a\\n\"", "a\\n\"x", "a\\\\n\\\"x"),
         ] {
             assert_eq!(completed(typed, value), (plain.to_owned(), inserted.to_owned()), "{typed}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_double_quotes_is_expanded() {
+        for (typed, value, can) in [
+            ("\"file:a", "file:a!x.img", false),
+            ("\"file:a!", "file:a!x.img", true),
+            ("'file:a", "file:a!x.img", true),
+            ("file:a", "file:a!x.img", true),
+            ("\"file:a", "file:a.img", true),
+        ] {
+            let word = Word::read(OsStr::new(typed), ":=");
+            assert_eq!(word.can_hold(OsStr::new(value)), can, "{typed}");
         }
     }
 }
