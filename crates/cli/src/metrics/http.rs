@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ const CONNECTIONS_MAX: usize = 32;
 const BACKLOG: i32 = 128;
 /// The time of a connection, from beginning to end.
 const TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a page is shared: not each of many clients has all processes asked.
+const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failure that would repeat itself at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,8 +51,8 @@ impl Server {
         let (listener, place, socket) = bind(address).map_err(failed)?;
         let mut server =
             Self { place, stop: EventFd::new().map_err(|e| e.to_string())?, thread: None, socket };
-        let mut service =
-            Service { listener, stop: server.stop.clone(), page: Box::new(page), clients: vec![] };
+        let pages = Pages { make: Box::new(page), made: vec![] };
+        let mut service = Service { listener, stop: server.stop.clone(), pages, clients: vec![] };
         let thread = meantime_process::thread::spawn("meantime-metrics", move || service.run());
         server.thread = Some(thread.map_err(failed)?);
         Ok(server)
@@ -124,7 +127,8 @@ impl Listener {
             Self::Unix(listener) => listener.accept()?.0.into(),
         };
         rustix::io::ioctl_fionbio(&stream, true)?;
-        Ok(Client { stream: stream.into(), head: vec![], answer: vec![], since: Instant::now() })
+        let (stream, since) = (stream.into(), Instant::now());
+        Ok(Client { stream, head: vec![], answer: None, sent: 0, since })
     }
 }
 
@@ -140,8 +144,26 @@ impl AsFd for Listener {
 struct Service {
     listener: Listener,
     stop: EventFd,
-    page: Box<dyn Fn(Format) -> String + Send>,
+    pages: Pages,
     clients: Vec<Client>,
+}
+
+/// The answers with pages, each shared for a while by all who ask for its format.
+struct Pages {
+    make: Box<dyn Fn(Format) -> String + Send>,
+    made: Vec<(Format, Instant, Arc<[u8]>)>,
+}
+
+impl Pages {
+    fn get(&mut self, format: Format) -> Arc<[u8]> {
+        self.made.retain(|(_, since, _)| since.elapsed() < PAGE_AGE_MAX);
+        if let Some((.., answer)) = self.made.iter().find(|(made, ..)| *made == format) {
+            return Arc::clone(answer);
+        }
+        let answer: Arc<[u8]> = reply("200 OK", format.content_type(), &(self.make)(format)).into();
+        self.made.push((format, Instant::now(), Arc::clone(&answer)));
+        answer
+    }
 }
 
 impl Service {
@@ -154,9 +176,9 @@ impl Service {
             if ready[0] {
                 return;
             }
-            let (page, mut ready) = (&self.page, ready.into_iter().skip(1));
+            let (pages, mut ready) = (&mut self.pages, ready.into_iter().skip(1));
             let has_new = ready.next() == Some(true);
-            self.clients.retain_mut(|client| client.go_on(ready.next() == Some(true), page));
+            self.clients.retain_mut(|client| client.go_on(ready.next() == Some(true), pages));
             if has_new {
                 match self.listener.accept() {
                     Ok(client) => self.clients.push(client),
@@ -175,7 +197,7 @@ impl Service {
         let mut fds =
             vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, listened)];
         fds.extend(self.clients.iter().map(|client| {
-            let wanted = if client.answer.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+            let wanted = if client.answer.is_none() { PollFlags::IN } else { PollFlags::OUT };
             PollFd::new(&client.stream, wanted)
         }));
         let left =
@@ -194,57 +216,54 @@ struct Client {
     /// A stream socket of either kind.
     stream: UnixStream,
     head: Vec<u8>,
-    /// What is left to be sent.
-    answer: Vec<u8>,
+    answer: Option<Arc<[u8]>>,
+    /// Bytes of the answer.
+    sent: usize,
     since: Instant,
 }
 
 impl Client {
     /// Does what can be done without waiting. False if the connection is over.
-    fn go_on(&mut self, is_ready: bool, page: &dyn Fn(Format) -> String) -> bool {
+    fn go_on(&mut self, is_ready: bool, pages: &mut Pages) -> bool {
         if self.since.elapsed() >= TIME_MAX {
             return false;
         }
         if !is_ready {
             return true;
         }
-        if self.answer.is_empty() {
-            match self.read() {
+        let answer = match &self.answer {
+            Some(answer) => Arc::clone(answer),
+            None => match self.read() {
                 Ok(None) => return true,
-                Ok(Some(answer)) => {
-                    self.answer = answer.map_or_else(
-                        |refusal| refusal.bytes(),
-                        |(format, with_body)| {
-                            reply("200 OK", format.content_type(), &page(format), with_body)
-                        },
-                    );
-                }
+                Ok(Some(Ok(format))) => pages.get(format),
+                Ok(Some(Err(refusal))) => refusal.bytes().into(),
                 Err(_) => return false,
-            }
+            },
+        };
+        self.answer = Some(Arc::clone(&answer));
+        let mut end = answer.len();
+        if self.head.starts_with(b"HEAD ") {
+            end = end_of_head(&answer).map_or(end, |end| end + 4);
         }
-        loop {
-            match self.stream.write(&self.answer) {
-                Ok(count) => drop(self.answer.drain(..count)),
+        while self.sent < end {
+            match self.stream.write(&answer[self.sent..end]) {
+                Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
-            if self.answer.is_empty() {
-                let _ = self.stream.shutdown(std::net::Shutdown::Write);
-                return false;
-            }
         }
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        false
     }
 
-    /// Reads on. The answer, once the head is complete or wrong.
-    #[allow(clippy::type_complexity)]
-    fn read(&mut self) -> io::Result<Option<Result<(Format, bool), Refusal>>> {
+    /// Reads on. What to answer, once the head is complete or wrong.
+    fn read(&mut self) -> io::Result<Option<Result<Format, Refusal>>> {
         let mut bytes = [0; HEAD_BYTES_MAX];
         match self.stream.read(&mut bytes) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.head.extend_from_slice(&bytes[..count]);
-                let end = self.head.windows(4).position(|four| four == b"\r\n\r\n");
-                Ok(match end {
+                Ok(match end_of_head(&self.head) {
                     Some(end) if end <= HEAD_BYTES_MAX => Some(judge(&self.head[..end])),
                     None if self.head.len() <= HEAD_BYTES_MAX => None,
                     _ => Some(Err(Refusal::TooLong)),
@@ -256,6 +275,10 @@ impl Client {
             },
         }
     }
+}
+
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|four| four == b"\r\n\r\n")
 }
 
 /// Why there is no page.
@@ -277,12 +300,12 @@ impl Refusal {
             Self::TooLong => ("431 Request Header Fields Too Large", "The head is too long.\n"),
             Self::Version => ("505 HTTP Version Not Supported", "Only HTTP/1 is served.\n"),
         };
-        reply(status, "text/plain; charset=utf-8", text, true)
+        reply(status, "text/plain; charset=utf-8", text)
     }
 }
 
-/// What to answer to a request's head: the format, and whether a body is wanted.
-fn judge(head: &[u8]) -> Result<(Format, bool), Refusal> {
+/// What to answer to a request's head.
+fn judge(head: &[u8]) -> Result<Format, Refusal> {
     let head = std::str::from_utf8(head).map_err(|_| Refusal::Bad)?;
     let mut lines = head.split("\r\n");
     let line: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -308,34 +331,32 @@ fn judge(head: &[u8]) -> Result<(Format, bool), Refusal> {
     if target.split('?').next() != Some("/metrics") {
         return Err(Refusal::NotFound);
     }
-    Ok((Format::accepted(&accept), method == "GET"))
+    Ok(Format::accepted(&accept))
 }
 
-fn reply(status: &str, content_type: &str, body: &str, with_body: bool) -> Vec<u8> {
+fn reply(status: &str, content_type: &str, body: &str) -> Vec<u8> {
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
-    let head = format!(
+    format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}\
-         Connection: close\r\n\r\n",
+         Connection: close\r\n\r\n{body}",
         body.len()
-    );
-    let mut bytes = head.into_bytes();
-    if with_body {
-        bytes.extend_from_slice(body.as_bytes());
-    }
-    bytes
+    )
+    .into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
     fn only_the_page_is_served() {
         let get = |head: &str| judge(head.as_bytes());
-        assert_eq!(get("GET /metrics HTTP/1.1\r\nHost: x"), Ok((Format::Prometheus, true)));
-        assert_eq!(get("HEAD /metrics?x=1 HTTP/1.0"), Ok((Format::Prometheus, false)));
+        assert_eq!(get("GET /metrics HTTP/1.1\r\nHost: x"), Ok(Format::Prometheus));
+        assert_eq!(get("HEAD /metrics?x=1 HTTP/1.0"), Ok(Format::Prometheus));
         let accept = "GET /metrics HTTP/1.1\r\nACCEPT: application/openmetrics-text; version=1.0.0";
-        assert_eq!(get(accept), Ok((Format::OpenMetrics, true)));
+        assert_eq!(get(accept), Ok(Format::OpenMetrics));
         for (head, refusal) in [
             ("", Refusal::Bad),
             ("GET /metrics", Refusal::Bad),
@@ -351,5 +372,42 @@ mod tests {
             assert_eq!(get(head), Err(refusal), "{head}");
         }
         assert_eq!(judge(b"GET /metrics\xff HTTP/1.1"), Err(Refusal::Bad));
+    }
+
+    /// The whole answer to `request`.
+    fn asked(request: &str, pages: &mut Pages) -> String {
+        let (stream, mut other) = UnixStream::pair().unwrap();
+        let since = Instant::now();
+        let mut client = Client { stream, head: vec![], answer: None, sent: 0, since };
+        other.write_all(request.as_bytes()).unwrap();
+        assert!(!client.go_on(true, pages));
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_page_is_shared_and_head_has_no_body() {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&made);
+        let make = move |_| format!("page {}\n", count.fetch_add(1, Ordering::Relaxed));
+        let mut pages = Pages { make: Box::new(make), made: vec![] };
+        let get = "GET /metrics HTTP/1.1\r\n\r\n";
+        let first = asked(get, &mut pages);
+        assert!(
+            first.ends_with("Content-Length: 7\r\nConnection: close\r\n\r\npage 0\n"),
+            "{first}"
+        );
+        // Whether the second has passed in between is the machine's affair.
+        pages.made[0].1 = Instant::now();
+        assert_eq!(asked(get, &mut pages), first);
+        let head = asked("HEAD /metrics HTTP/1.1\r\n\r\n", &mut pages);
+        assert_eq!(head, first.strip_suffix("page 0\n").unwrap());
+        let open = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+        assert!(asked(open, &mut pages).ends_with("page 1\n"));
+        let refused = asked("HEAD / HTTP/1.1\r\n\r\n", &mut pages);
+        assert!(refused.starts_with("HTTP/1.1 404 ") && refused.ends_with("\r\n\r\n"), "{refused}");
+        pages.made.iter_mut().for_each(|made| made.1 -= PAGE_AGE_MAX);
+        assert!(asked(get, &mut pages).ends_with("page 2\n"));
     }
 }

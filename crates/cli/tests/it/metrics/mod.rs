@@ -99,6 +99,12 @@ fn scrape(path: &Path) -> Scrape {
     Scrape::read(&body)
 }
 
+/// The same, of now: a page is shared for a second.
+fn scrape_anew(path: &Path) -> Scrape {
+    std::thread::sleep(Duration::from_millis(1_100));
+    scrape(path)
+}
+
 /// Scrapes until `is_it`.
 fn scrape_until(path: &Path, is_it: impl Fn(&Scrape) -> bool) -> Scrape {
     let begun = Instant::now();
@@ -176,7 +182,7 @@ fn an_exporter_has_all_programs() {
     // One that is stopped does not hold up the others for long.
     bench.signal(Signal::STOP);
     let begun = Instant::now();
-    assert_eq!(scrape(&socket).sum("meantime_process_up", &[&pid]), 0.0);
+    assert_eq!(scrape_anew(&socket).sum("meantime_process_up", &[&pid]), 0.0);
     assert!(begun.elapsed() < Duration::from_secs(9));
     bench.signal(Signal::CONT);
     let ended = exporter.end();
@@ -248,7 +254,7 @@ fn an_ssd_counts_what_bench_has_done() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let total = json(&dir.join("out.json"))["jobs"][0]["read"]["total_ios"].as_f64().unwrap();
     assert!(total >= 3_000.0, "{total}");
-    let last = scrape(&dir.join("m.sock"));
+    let last = scrape_anew(&dir.join("m.sock"));
     let (commands, bytes) = reads(&last);
     // Bench does a few before those that it measures, and repeats turns that were disturbed.
     let more = commands - before.0 - total;
@@ -333,7 +339,7 @@ fn the_dashboard_shows_what_is_exported() {
         .output()
         .unwrap();
     assert!(output.stdout.starts_with(b"1000000\n"), "{output:?}");
-    let of_mount = scrape(&dir.join("mount.sock"));
+    let of_mount = scrape_anew(&dir.join("mount.sock"));
     let requests = |kind: &str| {
         let labels = [own[0], &format!("kind=\"{kind}\"")];
         ["requests", "request_errors", "request_time_seconds"]
