@@ -96,8 +96,8 @@ pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> 
 /// The serving processes of this user, by number. Removes sockets of dead processes.
 ///
 /// # Errors
-/// If the directory that this process would use exists and is not safe. Another one is left out with
-/// a warning: others can make it.
+/// If the directory that this process would use exists and is not safe. Another one is left out
+/// with a warning: others can make it.
 pub fn served() -> Result<Vec<Served>, ControlError> {
     let uid = geteuid().as_raw();
     if let Some(dir) = directories(uid).first() {
@@ -221,7 +221,7 @@ enum Look {
     Other,
 }
 
-/// Looks whether the process `pid` of the user `uid` listens on `path`: the name alone says nothing.
+/// Looks whether the process `pid` of the user `uid` listens on `path`: a name says nothing.
 fn look_at(path: &Path, pid: u32, uid: u32) -> Look {
     match listener(path) {
         Ok(peer) if peer == (pid, uid) => Look::Serves,
