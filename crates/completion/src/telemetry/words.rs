@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Retries of a reader before it yields to the writer: a write takes some ten nanoseconds, unless
+/// Retries of a reader before it yields to the writer: a write takes some tens of nanoseconds, unless
 /// the writer was descheduled.
 const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 
