@@ -57,6 +57,11 @@ fn check_uri(text: &str) {
             assert!(!path.as_os_str().is_empty() && !nvme.no_iommu);
             assert_eq!((path, nvme.nsid), (same_path, same.nsid));
         }
+        (Uri::Tcp { address, tcp }, Uri::Tcp { address: same_address, tcp: same }) => {
+            assert!(!address.host.is_empty() && address.port > 0 && !address.nqn.is_empty());
+            assert!((100..=55_000).contains(&tcp.kato_ms) && tcp.loss_ms <= 127_000);
+            assert_eq!((address, tcp.nsid), (same_address, same.nsid));
+        }
         _ => panic!("{uri:?} became {again:?}"),
     }
 }

@@ -57,7 +57,8 @@ impl TcpAddress {
             None => None,
         };
         let port = port.ok_or_else(|| format!("{authority:?}: no port from 1 to 65535"))?;
-        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let is_wrong = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '[' | ']');
+        if host.is_empty() || host.contains(is_wrong) {
             return Err(format!("no host; {example}"));
         }
         Ok(Self { host: host.to_owned(), port, nqn: nqn.to_owned() })
@@ -245,6 +246,7 @@ mod tests {
             assert_eq!(parsed(text).nqn, DISCOVERY_NQN);
         }
         for text in [
+            "//[[a]/nqn.x",
             "",
             "box",
             "//",
