@@ -20,8 +20,8 @@
 //! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to belong to
 //! the user: `$XDG_RUNTIME_DIR/meantime`; if the variable is not set, `/run/meantime` for root, and
 //! `/tmp/meantime-UID` for others. In addition, the user of each connection is checked
-//! (SO_PEERCRED): this process's user, or root. Who looks for processes checks that the one that
-//! listens has the number in the name, and the directory's user.
+//! (SO_PEERCRED): this process's user, or root. A client checks the listener in the same way: its
+//! process number is the one in the name, and its user owns the directory.
 //!
 //! # The protocol
 //!

@@ -57,7 +57,7 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     {
         dirs.push(runtime.join("meantime"));
     }
-    // Nobody else can take that name, as anybody can in /tmp.
+    // Only root can create that directory; any user can create one in /tmp.
     if uid == 0 && access("/run", Access::WRITE_OK).is_ok() {
         dirs.push(PathBuf::from("/run/meantime"));
     }
@@ -215,7 +215,7 @@ fn served_in(dir: &Path, uid: u32, most: usize) -> Result<Vec<Served>, ControlEr
 enum Look {
     /// The process of that number serves there.
     Serves,
-    /// Nobody listens, and there is no such process.
+    /// No process listens, and the named process does not exist.
     Dead,
     /// Another process or user listens, or the process does not yet.
     Other,
@@ -267,8 +267,8 @@ fn listener(path: &Path) -> io::Result<(u32, u32)> {
     // Not rustix's, whose process number cannot be 0: that of a process in another namespace is.
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` to `peer`, which has so many, any of which are
-    // valid; both live until the call returns.
+    // SAFETY: `bytes` is the size of `peer`, so the kernel writes only within it. Any bytes are a
+    // valid `ucred`. Both variables live until the call returns.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

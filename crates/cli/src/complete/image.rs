@@ -14,7 +14,7 @@ use meantime_ext4::format::{Source, SourceError, Volume, VolumeOptions};
 
 /// The inode of the root directory.
 const ROOT: u32 = 2;
-/// What is not found in this time is not offered: who presses Tab waits.
+/// The longest time to look for names. Later ones are not offered: the user waits after Tab.
 const TIME_MAX: Duration = Duration::from_millis(30);
 
 struct Image(File);

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &CompleteArgs) -> Result<ExitCode, Failure> {
     if args.shell == Shell::Bash {
         found.retain(|one| last.can_hold(one.get_value()));
     }
-    // Options are offered to who begins one, and where there is nothing else.
+    // Options are offered after a typed `-`, and where nothing else can stand.
     let is_plain = |one: &CompletionCandidate| !one.get_value().as_bytes().starts_with(b"-");
     if typed.is_empty() && found.iter().any(is_plain) {
         found.retain(|one| is_plain(one) && one.get_value() != ".");
