@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("spec", &[]),
     ("process", &[]),
+    ("shmq", &[]),
     ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
@@ -21,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
-    ("mount", &["completion", "ext4", "posix", "process"]),
+    ("mount", &["completion", "ext4", "posix", "process", "shmq"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares with the driver only the specification, and crates that know neither.
     ("ssd", &["process", "random", "spec"]),

@@ -1,0 +1,104 @@
+//! How often each open file was closed.
+//!
+//! A program's descriptor can be closed without the client's knowledge, and its number used again.
+//! The kernel tells the owner of each `close` before it returns (FUSE's `FLUSH`), and the owner
+//! counts it here, in a page that clients only read. A client compares the count before it uses
+//! what it knows of a descriptor. So *nothing is done to a file whose descriptor was closed before
+//! the call began*.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use crate::memory::Mapping;
+use crate::sync::AtomicU64;
+
+/// Number of words. Open files that share none are left to the kernel.
+pub const WORDS: u32 = 16_384;
+const WORD_BYTES: usize = size_of::<u64>();
+const BYTES: usize = WORDS as usize * WORD_BYTES;
+
+/// The owner's side.
+#[derive(Debug)]
+pub struct Closings {
+    memory: Mapping,
+    for_clients: OwnedFd,
+}
+
+impl Closings {
+    /// Makes the words.
+    ///
+    /// # Errors
+    /// Of memfd_create(2) and mmap(2).
+    pub fn new() -> io::Result<Self> {
+        let (memory, for_clients) = Mapping::new("meantime-closings", BYTES, true)?;
+        Ok(Self { memory, for_clients })
+    }
+
+    /// Returns the descriptor for clients.
+    pub fn for_clients(&self) -> &OwnedFd {
+        &self.for_clients
+    }
+
+    /// Counts a close of the file of `word`, before it is answered.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub fn note(&self, word: u32) {
+        // Release: who learns of the close from the program's own synchronisation, and then loads
+        // the word, sees the new count.
+        self.word(word).fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the count of `word`.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    pub fn count(&self, word: u32) -> u64 {
+        self.word(word).load(Ordering::Acquire)
+    }
+
+    fn word(&self, word: u32) -> &AtomicU64 {
+        self.memory.at(word as usize * WORD_BYTES)
+    }
+}
+
+/// A client's side.
+#[derive(Debug)]
+pub struct ClosingsView {
+    memory: Mapping,
+}
+
+impl ClosingsView {
+    /// Maps the words that the owner passed as `memory`.
+    ///
+    /// # Errors
+    /// Of mmap(2); `InvalidData` if they are no such words.
+    pub fn new(memory: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { memory: Mapping::of(memory.as_fd(), BYTES, true)? })
+    }
+
+    /// Returns the count of `word`; `None` if there is no such word.
+    #[inline]
+    pub fn count(&self, word: u32) -> Option<u64> {
+        let word: Option<&AtomicU64> =
+            (word < WORDS).then(|| self.memory.at(word as usize * WORD_BYTES));
+        word.map(|word| word.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_sees_what_was_closed_and_cannot_change_it() {
+        let ours = Closings::new().unwrap();
+        let theirs = ClosingsView::new(ours.for_clients()).unwrap();
+        ours.note(WORDS - 1);
+        ours.note(WORDS - 1);
+        assert_eq!((ours.count(WORDS - 1), theirs.count(WORDS - 1)), (2, Some(2)));
+        assert_eq!((theirs.count(0), theirs.count(WORDS)), (Some(0), None));
+        assert!(Mapping::of(ours.for_clients().as_fd(), BYTES, false).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! Calls from one process to another by shared memory.
+//!
+//! # What it is for
+//! The process that owns a file system ([`owner`]) executes reads, writes and fsyncs of other
+//! processes ([`client`]) without a system call on either side, as long as both are awake.
+//!
+//! # What it promises
+//! - A *line* belongs to one thread of a client, and carries one call at a time: a request, up to
+//!   [`DATA_BYTES`] of data, and a reply.
+//! - The owner makes all memory and seals its size, so no client can take pages away.
+//! - **Copy, check, use.** Each side loads a field of the other once, by an atomic load, and uses
+//!   its own copy. Data are copied out before they are used. A client that breaks the protocol
+//!   loses its line, and nothing else happens.
+//! - A side that sleeps is woken (`park`, modelled by loom). A client that ends, or is stopped,
+//!   leaves the owner waiting for that line alone. If the owner ends, its clients' calls fail with
+//!   [`Ended`].
+//! - After a descriptor was closed, a client that looks at its [`closings`] word sees it.
+//! - Without an error, a call allocates nothing and takes no lock.
+//!
+//! # Fault model
+//! A client may store anything anywhere in a line at any time, and may be stopped or killed at any
+//! instruction. The owner may be killed. Other processes do not have the memory: descriptors are
+//! passed over a socket, to processes of the owner's user only.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   message    what a call carries; what is said over the socket, and by ioctl
+//!   layout     a line, as bytes
+//!   park       sleeping until a word changes; patience: how long to spin before that
+//!   memory     memory that two processes share
+//!   client     Caller: one thread's line
+//!   owner      Answerer: the other end
+//!   closings   how often each open file was closed
+//!   socket     how the two meet
+//! ```
+
+#![deny(missing_docs)]
+
+pub mod client;
+pub mod closings;
+mod layout;
+mod memory;
+pub mod message;
+pub mod owner;
+mod park;
+mod patience;
+pub mod socket;
+mod sync;
+
+pub use layout::DATA_BYTES;
+
+/// The other side has ended the line, or its process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended;

@@ -1,0 +1,245 @@
+//! What a call carries, and what the two sides tell each other before the first call.
+
+/// What a call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Op {
+    /// Read `len` bytes at `offset`; the reply's `result` is how many there were.
+    Read = 1,
+    /// Write `len` bytes at `offset`, or at the end ([`APPEND`]); the reply's `end` is where they
+    /// ended.
+    Write = 2,
+    /// Make data, and with it all metadata that reading them needs, durable.
+    SyncData = 3,
+    /// Make data and all metadata durable.
+    SyncAll = 4,
+    /// Set the size to `offset`.
+    Truncate = 5,
+    /// Return the [`Attributes`] as data.
+    Attributes = 6,
+}
+
+impl Op {
+    /// Returns the operation with this number.
+    pub fn of(number: u32) -> Option<Self> {
+        use Op::{Attributes, Read, SyncAll, SyncData, Truncate, Write};
+        let all = [Read, Write, SyncData, SyncAll, Truncate, Attributes];
+        all.into_iter().find(|op| *op as u32 == number)
+    }
+}
+
+/// The file is open with `O_DIRECT`.
+pub const DIRECT: u32 = 1 << 0;
+/// Write at the end of the file.
+pub const APPEND: u32 = 1 << 1;
+/// The data are durable before the reply (`O_DSYNC`).
+pub const DSYNC: u32 = 1 << 2;
+/// All of it is durable before the reply (`O_SYNC`).
+pub const SYNC: u32 = 1 << 3;
+/// Wait for the device by polling (`RWF_HIPRI`).
+pub const HIPRI: u32 = 1 << 4;
+/// All flags of a request.
+pub const FLAGS: u32 = DIRECT | APPEND | DSYNC | SYNC | HIPRI;
+
+/// A call's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for.
+    pub op: Op,
+    /// Flags: [`DIRECT`] and so on.
+    pub flags: u32,
+    /// The open file, by the number that [`Taken`] gave.
+    pub handle: u64,
+    /// A position in the file, in bytes.
+    pub offset: u64,
+    /// Bytes of data, [`DATA_BYTES`](crate::DATA_BYTES) at most.
+    pub len: u32,
+}
+
+/// Whether the owner executed a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Status {
+    /// It did; the reply's `result` is the outcome.
+    Done = 0,
+    /// It did not, since the kernel caches the file: the call has to go through the kernel.
+    Long = 1,
+    /// It did not, since it does not know the handle (any more).
+    Stale = 2,
+}
+
+impl Status {
+    /// Returns the status with this number.
+    pub fn of(number: u32) -> Option<Self> {
+        [Self::Done, Self::Long, Self::Stale].into_iter().find(|status| *status as u32 == number)
+    }
+}
+
+/// A call's reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// Whether the call was executed.
+    pub status: Status,
+    /// A number of bytes, or an errno, negated.
+    pub result: i64,
+    /// Where a write ended, in bytes from the file's beginning.
+    pub end: u64,
+}
+
+impl Reply {
+    /// A reply without a result.
+    pub const fn without(status: Status) -> Self {
+        Self { status, result: 0, end: 0 }
+    }
+
+    /// A call that was executed, with this outcome.
+    pub const fn done(result: i64, end: u64) -> Self {
+        Self { status: Status::Done, result, end }
+    }
+}
+
+/// What a file's `stat` shows that the owner knows, as data of a reply. Each field is as in `struct
+/// stat`, in the machine's byte order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the manual page stat(3type) describes them")]
+pub struct Attributes {
+    pub ino: u64,
+    pub size: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub atime_nsec: u32,
+    pub mtime_nsec: u32,
+    pub ctime_nsec: u32,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub blksize: u32,
+}
+
+impl Attributes {
+    /// Its size in bytes.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// Returns the bytes.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        for field in [self.ino, self.size, self.blocks] {
+            put(&field.to_ne_bytes());
+        }
+        for field in [self.atime, self.mtime, self.ctime] {
+            put(&field.to_ne_bytes());
+        }
+        let nanoseconds = [self.atime_nsec, self.mtime_nsec, self.ctime_nsec];
+        let rest = [self.mode, self.nlink, self.uid, self.gid, self.blksize];
+        for field in nanoseconds.into_iter().chain(rest) {
+            put(&field.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Returns the attributes that `bytes` hold.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Self {
+            ino: long(0),
+            size: long(8),
+            blocks: long(16),
+            atime: long(24) as i64,
+            mtime: long(32) as i64,
+            ctime: long(40) as i64,
+            atime_nsec: word(48),
+            mtime_nsec: word(52),
+            ctime_nsec: word(56),
+            mode: word(60),
+            nlink: word(64),
+            uid: word(68),
+            gid: word(72),
+            blksize: word(76),
+        }
+    }
+}
+
+const _: () = assert!(Attributes::BYTES == 80);
+
+/// A connection's secret, which its client gives back by ioctl: so the owner knows which connection
+/// the caller of the ioctl has.
+pub type Nonce = [u8; 16];
+
+/// The ioctl on an open file by which a client asks for its handle: `_IOWR('m', 0x4d, [u8; 32])`.
+/// The bytes are a [`Nonce`] and 16 zeros; the answer is a [`Taken`]. Only for descriptors that are
+/// known to be of the mount.
+pub const TAKE: u32 = 0xc020_6d4d;
+
+/// The answer to [`TAKE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The open file's number in calls of this connection.
+    pub handle: u64,
+    /// The file's word among the [`closings`](crate::closings).
+    pub word: u32,
+    /// That word's value before the answer.
+    pub closings: u64,
+}
+
+impl Taken {
+    /// Returns the bytes of the answer.
+    pub fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.handle.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.closings.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.word.to_ne_bytes());
+        bytes
+    }
+
+    /// Returns the answer that `bytes` hold.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Self { handle: long(0), closings: long(8), word: long(16) as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_as_they_went() {
+        let taken = Taken { handle: 1 << 40, word: 7, closings: u64::MAX };
+        assert_eq!(Taken::from_bytes(&taken.to_bytes()), taken);
+        let told = Attributes {
+            ino: 1,
+            size: 2,
+            blocks: 3,
+            atime: -4,
+            mtime: 5,
+            ctime: 6,
+            atime_nsec: 7,
+            mtime_nsec: 8,
+            ctime_nsec: 9,
+            mode: 10,
+            nlink: 11,
+            uid: 12,
+            gid: 13,
+            blksize: 14,
+        };
+        assert_eq!(Attributes::from_bytes(&told.to_bytes()), told);
+    }
+
+    #[test]
+    fn unknown_numbers_are_refused() {
+        assert_eq!((Op::of(0), Op::of(7), Op::of(u32::MAX)), (None, None, None));
+        assert_eq!(Op::of(Op::Attributes as u32), Some(Op::Attributes));
+        assert_eq!((Status::of(3), Status::of(2)), (None, Some(Status::Stale)));
+    }
+}
