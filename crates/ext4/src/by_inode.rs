@@ -112,10 +112,10 @@ impl Lookups {
     }
 
     /// Forgets inode `ino` `count` times. At a count of 0 its reference is dropped. That deletes an
-    /// inode without names, unless another reference to it is left.
-    pub fn forget(&self, ino: u32, count: u64) {
+    /// inode without names, unless another reference to it is left. Returns whether the count is 0.
+    pub fn forget(&self, ino: u32, count: u64) -> bool {
         // Dropped after the lock is released, because a deletion changes metadata.
-        let _forgotten = match self.shard(ino).entry(ino) {
+        let forgotten = match self.shard(ino).entry(ino) {
             Place::Occupied(mut there) if there.get().1 > count => {
                 there.get_mut().1 -= count;
                 None
@@ -123,6 +123,7 @@ impl Lookups {
             Place::Occupied(there) => Some(there.remove()),
             Place::Vacant(_) => None,
         };
+        forgotten.is_some()
     }
 
     /// The number of counted inodes.

@@ -53,6 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "random",
             "report",
             "reproduce",
+            "shmq",
             "spec",
             "ssd",
         ],

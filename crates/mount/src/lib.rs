@@ -49,4 +49,5 @@ mod session;
 pub use mount::{Mount, ServeError};
 pub use options::{Options, OptionsError, Words};
 pub use server::counts::{RequestCounts, Requests};
+pub use server::short::calls::{CallCounts, Calls};
 pub use session::SessionError;

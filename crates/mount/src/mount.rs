@@ -15,6 +15,8 @@ use rustix::io::Errno;
 
 use crate::options::Options;
 use crate::server::counts::RequestCounts;
+use crate::server::short::Short;
+use crate::server::short::calls::CallCounts;
 use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
@@ -61,6 +63,7 @@ pub struct Mount {
     /// `None` once the mount is over.
     workers: Option<Arc<Workers>>,
     requests: Arc<RequestCounts>,
+    calls: Option<Arc<CallCounts>>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -106,7 +109,9 @@ impl Mount {
 
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
         let serving = Serving { timeout: options.timeout, sync: options.sync };
-        Ok(Server::new(fs, serving)?)
+        let short = options.short.as_deref().map(Short::new).transpose();
+        let short = short.map_err(SessionError::Start)?.map(Arc::new);
+        Ok(Server::new(fs, serving, short)?)
     }
 
     /// Serves the mount at `dir`, whose requests come from `device`.
@@ -119,8 +124,9 @@ impl Mount {
     ) -> Result<Self, ServeError> {
         session::agree(&device)?;
         let requests = Arc::clone(&server.counts);
+        let calls = server.short.as_ref().map(|short| Arc::clone(&short.counts));
         let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
-        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers), requests })
+        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers), requests, calls })
     }
 
     /// Checks whether `dir` can be mounted at, before a device is opened. Returns its absolute
@@ -140,6 +146,11 @@ impl Mount {
     /// Returns the counts of requests, which go on while it is mounted.
     pub fn requests(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.requests)
+    }
+
+    /// Returns the counts of the short way, if there is one ([`Options::short`]).
+    pub fn calls(&self) -> Option<Arc<CallCounts>> {
+        self.calls.clone()
     }
 
     /// Returns the file system that is served.
@@ -343,7 +354,7 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let serving = Serving { timeout: options.timeout, sync: options.sync };
-        let server = Server::new(&fs, serving).unwrap();
+        let server = Server::new(&fs, serving, None).unwrap();
         let mount = Mount::serve(fs, dir.clone(), server, device, 2).unwrap();
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
         let line = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();

@@ -32,6 +32,9 @@ pub struct Options {
     /// Number of serving threads; 0: one for each CPU (`threads=N`). More are started while these
     /// are blocked by long requests.
     pub threads: usize,
+    /// The name of a socket, unique on this machine, at which programs ask for the short way; only
+    /// those of this user get it.
+    pub short: Option<String>,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             nonempty: false,
             timeout: Duration::from_secs(86_400),
             threads: 0,
+            short: None,
         }
     }
 }

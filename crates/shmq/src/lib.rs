@@ -49,6 +49,10 @@ mod sync;
 
 pub use layout::DATA_BYTES;
 
+/// The variable that tells a program of the short way: the mount's `st_dev`, in decimal, a colon,
+/// and the name of the owner's socket.
+pub const VARIABLE: &str = "MEANTIME_SHORT";
+
 /// The other side has ended the line, or its process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended;

@@ -27,6 +27,12 @@ pub(crate) struct RunArgs {
     /// (For the process that becomes the program: it is started with a socket on stdin.)
     #[arg(long, hide = true, conflicts_with = "private")]
     pub inside: bool,
+    /// Send the program's data through the kernel, too, rather than by shared memory
+    #[arg(long, conflicts_with = "private", long_help = help!("run", "--no-short"))]
+    pub no_short: bool,
+    /// (The name of the socket at which the process of --inside asks for the short way.)
+    #[arg(long, hide = true, requires = "inside", value_name = "NAME")]
+    pub short: Option<String>,
     /// Memory for the page cache (with --private: of each process), e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,

@@ -2,6 +2,7 @@
 //! mounted.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,6 +10,7 @@ use std::process::{Command, ExitCode};
 use meantime_mount::namespace;
 use rustix::stdio::dup2_stdin;
 
+use super::library::{self, Library};
 use super::mounted::words;
 use super::program::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::cli::RunArgs;
@@ -30,8 +32,15 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let Some((name, rest)) = args.program.split_first() else {
         return Err(Failure::usage("no program given"));
     };
+    let mut command = Command::new(name);
+    command.args(rest);
+    if let Some(socket) = &args.short {
+        let mount = std::fs::metadata(&args.at).map_err(failed)?;
+        command.env(meantime_shmq::VARIABLE, format!("{}:{socket}", mount.dev()));
+        command.env("LD_PRELOAD", library::preloaded(&Library::SHORT.find()?));
+    }
     // `exec` returns only if it fails.
-    Err(cannot_start(name, &Command::new(name).args(rest).exec()))
+    Err(cannot_start(name, &command.exec()))
 }
 
 fn cannot_start(name: &OsStr, error: &std::io::Error) -> Failure {

@@ -3,6 +3,7 @@
 mod device;
 mod in_process;
 mod inside;
+mod library;
 mod mounted;
 mod program;
 

@@ -13,8 +13,10 @@ use std::time::Duration;
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, Words, namespace};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::device;
+use super::library::Library;
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure, warn};
 use crate::{metrics, mount, signal};
@@ -39,9 +41,27 @@ pub(super) fn words(args: &RunArgs) -> Result<Words, Failure> {
     Ok(words)
 }
 
+/// Returns a name that no other socket has, and that none guesses.
+fn socket_name() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|error| Failure::new(format_args!("random numbers: {error}")))?;
+    let random = u128::from_ne_bytes(bytes);
+    Ok(format!("meantime-{}-{random:032x}", std::process::id()))
+}
+
 /// Runs the program, and serves its mount.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let words = words(args)?;
+    let mut words = words(args)?;
+    if !args.no_short {
+        match Library::SHORT.find() {
+            Ok(_) => words.options.short = Some(socket_name()?),
+            Err(why) => {
+                why.show();
+                warn("the program's data go through the kernel, which takes longer");
+            }
+        }
+    }
     device::check(&args.device)?;
     let at = Path::new(&args.at);
     if !at.is_absolute() || at.parent().is_none() {
@@ -54,7 +74,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let (ours, theirs) = namespace::sockets().map_err(failed)?;
     signal::catch_for_child();
     // The program's process starts while the device is being opened.
-    let mut program = Program(inside(args, theirs).map_err(failed)?);
+    let mut program =
+        Program(inside(args, words.options.short.as_deref(), theirs).map_err(failed)?);
     signal::forward_to(program.pid());
     let _control = mount::control();
     let endpoint = metrics::serve(args.metrics.as_deref())?;
@@ -89,12 +110,15 @@ fn nothing_written(fs: FileSystem, end: Result<ExitCode, Failure>) -> Result<Exi
 }
 
 /// Starts this command again, with `socket` as its standard input.
-fn inside(args: &RunArgs, socket: OwnedFd) -> std::io::Result<Child> {
+fn inside(args: &RunArgs, short: Option<&str>, socket: OwnedFd) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("meantime").args(["run", "--inside", "--device", &args.device, "--at"]);
     command.arg(&args.at);
     for options in &args.options {
         command.args(["-o", options]);
+    }
+    if let Some(name) = short {
+        command.args(["--short", name]);
     }
     command.arg("--").args(&args.program).stdin(Stdio::from(socket)).spawn()
 }

@@ -49,6 +49,10 @@ pub(crate) mod opened {
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// `FUSE_WRITE_CACHE`: writeback of cached pages, by any file that was open for writing.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// `FUSE_READ_LOCKOWNER`, `FUSE_WRITE_LOCKOWNER`: the kernel sets it if the data go between us and
+/// the program, past its cache.
+pub(crate) const READ_PAST_CACHE: u32 = 1 << 1;
+pub(crate) const WRITE_PAST_CACHE: u32 = 1 << 1;
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_FSYNC_FDATASYNC`.

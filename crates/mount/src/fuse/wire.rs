@@ -176,6 +176,14 @@ structures! {
         lock_owner: u64,
     }
 
+    /// `fuse_flush_in`.
+    FlushIn of 24 bytes {
+        fh: u64,
+        unused: u32,
+        padding: u32,
+        lock_owner: u64,
+    }
+
     /// `fuse_read_in`.
     ReadIn of 40 bytes {
         fh: u64,
@@ -389,6 +397,14 @@ structures! {
         ino: u64,
         off: i64,
         len: i64,
+    }
+
+    /// `fuse_notify_store_out`; the content follows.
+    StoreOut of 24 bytes {
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
     }
 
     /// `fuse_notify_inval_entry_out`; the name follows.

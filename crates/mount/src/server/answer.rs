@@ -1,8 +1,11 @@
 //! The answer being built: one for each thread, reused.
 
+use std::sync::Arc;
+
 use meantime_posix::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::short::gate::Gate;
 use crate::fuse::wire::OutHeader;
 
 const PAGE: usize = 4096;
@@ -31,7 +34,6 @@ impl Room {
 }
 
 /// An answer: a header, and the structure and data of the request's kind.
-#[derive(Debug)]
 pub(crate) struct Answer {
     room: Room,
     /// Bytes after the header.
@@ -40,12 +42,14 @@ pub(crate) struct Answer {
     pub(crate) stale: Option<u64>,
     /// An inode whose content the kernel has to drop before it gets this answer.
     pub(crate) outdated: Option<u64>,
+    /// Its gate, if a program takes it.
+    pub(crate) enters: Option<Arc<Gate>>,
 }
 
 impl Answer {
     /// Allocates room for `most` bytes after the header.
     pub(crate) fn new(most: usize) -> Self {
-        Self { room: Room::new(HEADER, most), len: 0, stale: None, outdated: None }
+        Self { room: Room::new(HEADER, most), len: 0, stale: None, outdated: None, enters: None }
     }
 
     fn body(&mut self) -> &mut [u8] {
@@ -94,7 +98,7 @@ impl Answer {
 
     /// Resets the answer for the next request.
     pub(crate) fn clear(&mut self) {
-        (self.len, self.stale, self.outdated) = (0, None, None);
+        (self.len, self.stale, self.outdated, self.enters) = (0, None, None, None);
     }
 
     /// Returns the bytes to send as the answer to request `unique`; after an error only the header.

@@ -80,7 +80,7 @@ impl Server {
     }
 
     fn put_attr(&self, metadata: &Metadata, answer: &mut Answer) -> Result<(), Errno> {
-        let (attr_valid, attr_valid_nsec) = self.timeout();
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(metadata.ino);
         answer.put_as(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr(metadata) })
     }
 
@@ -91,7 +91,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let _: StatxIn = request.take()?;
         let metadata = self.node(request)?.metadata();
-        let (attr_valid, attr_valid_nsec) = self.timeout();
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(metadata.ino);
         answer.put_as(&StatxOut {
             attr_valid,
             attr_valid_nsec,

@@ -12,19 +12,23 @@ use meantime_posix::Errno;
 
 use super::answer::Answer;
 use super::handles::{OpenFile, Opened};
+use super::short::gate::Mode;
 use super::{Server, ino, nodeid};
 use crate::fuse::Request;
-use crate::fuse::flags::{FSYNC_DATA, OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, opened};
+use crate::fuse::flags::{
+    FSYNC_DATA, OPEN_KILL_SUIDGID, READ_PAST_CACHE, WRITE_CACHE, WRITE_KILL_SUIDGID,
+    WRITE_PAST_CACHE, opened,
+};
 use crate::fuse::wire::{
-    CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn,
-    WriteIn, WriteOut,
+    CopyFileRangeIn, FallocateIn, FlushIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
+    ReleaseIn, WriteIn, WriteOut,
 };
 
 /// The most that one request copies. A caller that wants more repeats it, and can be interrupted in
 /// between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Set-user and set-group bit.
-const SET_IDS: u16 = 0o6000;
+pub(super) const SET_IDS: u16 = 0o6000;
 const SET_GID: u16 = 0o2000;
 const GROUP_RUNS: u16 = 0o010;
 /// The attribute with a program's capabilities.
@@ -68,13 +72,42 @@ impl Server {
             self.fs.set_metadata(node, &emptied)?;
             self.changed()?;
         }
-        let fh = self.handles.add(Opened::File(Arc::new(OpenFile::new(file, only_appended))));
+        let mut open = OpenFile::new(file, options.write, only_appended);
+        if node.file_type() == FileType::Regular {
+            self.share(&mut open);
+        }
+        let fh = self.handles.add(Opened::File(Arc::new(open)));
         // All content changes come through the same kernel, so its cache stays valid.
         let mut open_flags = opened::KEEP_CACHE;
         if flags & libc::O_DIRECT != 0 {
             open_flags = opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES;
         }
         Ok(OpenOut { fh, open_flags, padding: 0 })
+    }
+
+    /// Lets programs take `open`, if the mount has a short way.
+    fn share(&self, open: &mut OpenFile) {
+        let Some(short) = &self.short else { return };
+        let ino = open.file.node().ino();
+        let sharing = short.opened(ino);
+        // Who opens it may map it, and the kernel has not seen it grow.
+        if matches!(sharing.gate.mode(), Mode::Entering | Mode::Short) {
+            self.notices.send_size(ino, open.file.size());
+        }
+        open.sharing = Some(sharing);
+    }
+
+    /// A descriptor is being closed, which ends when this is answered. All writes have arrived;
+    /// `fsync` reports whether they are on the device.
+    pub(super) fn flush(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let flush: FlushIn = request.take()?;
+        if self.short.is_some()
+            && let Ok(open) = self.handles.file(flush.fh)
+            && let Some(sharing) = &open.sharing
+        {
+            sharing.closed();
+        }
+        Ok(())
     }
 
     pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
@@ -88,7 +121,8 @@ impl Server {
         let open = self.handles.file(read.fh)?;
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
         let options = ReadOptions { direct, ..ReadOptions::default() };
-        if !direct {
+        if read.read_flags & READ_PAST_CACHE == 0 {
+            open.kernel_caches();
             self.kept.keep(request.header.nodeid);
         }
         answer.fill(read.size, |place| {
@@ -122,6 +156,10 @@ impl Server {
             dsync: flags & libc::O_DSYNC != 0,
             ..WriteOptions::default()
         };
+        if write.write_flags & WRITE_PAST_CACHE == 0 {
+            open.kernel_caches();
+            self.kept.keep(request.header.nodeid);
+        }
         self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
         let written = open.file.write_at_with(data, write.offset, &options);
         // (A failed write may have written a part.)
@@ -142,15 +180,24 @@ impl Server {
     ) -> Result<(), Errno> {
         let node = open.file.node();
         let has_ids = kills_ids && node.metadata().mode & SET_IDS != 0;
-        // Looking for capabilities costs more than a short write: it is done once for each epoch,
-        // which changes when an inode gets capabilities.
-        let epoch = self.privileged.load(Ordering::Relaxed);
         if has_ids {
             let dropped = SetMetadata { drop_privileges: true, ..SetMetadata::default() };
             self.fs.set_metadata(node, &dropped)?;
             // The kernel does not expect a write to change the mode.
             answer.stale = Some(nodeid(node.ino()));
-        } else if !open.is_unprivileged_at(epoch) {
+            Ok(())
+        } else {
+            self.drop_capabilities(open)
+        }
+    }
+
+    /// Drops the capabilities of a file that is written to.
+    pub(super) fn drop_capabilities(&self, open: &OpenFile) -> Result<(), Errno> {
+        let node = open.file.node();
+        // Looking for capabilities costs more than a short write: it is done once for each epoch,
+        // which changes when an inode gets capabilities.
+        let epoch = self.privileged.load(Ordering::Relaxed);
+        if !open.is_unprivileged_at(epoch) {
             // As in the kernel, an attribute that cannot be read counts as none.
             if self.fs.attribute(node, CAPABILITY).is_ok() {
                 match self.fs.remove_attribute(node, CAPABILITY) {

@@ -4,23 +4,35 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::short::Sharing;
 use meantime_ext4::{Entry, File, Node, ReadDir};
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An open file.
-#[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) file: File,
+    /// Open for writing.
+    pub(crate) is_writable: bool,
     /// The file is append-only.
     pub(crate) only_appended: bool,
     /// [`Server::privileged`](super::Server) when capabilities were last looked for; 0: never.
     pub(crate) unprivileged_at: AtomicU64,
+    /// If the mount has a short way and this is a regular file.
+    pub(crate) sharing: Option<Sharing>,
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: File, only_appended: bool) -> Self {
-        Self { file, only_appended, unprivileged_at: AtomicU64::new(0) }
+    pub(crate) fn new(file: File, is_writable: bool, only_appended: bool) -> Self {
+        let unprivileged_at = AtomicU64::new(0);
+        Self { file, is_writable, only_appended, unprivileged_at, sharing: None }
+    }
+
+    /// Called when the kernel reads or writes pages of its cache, before that is executed.
+    pub(crate) fn kernel_caches(&self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.gate.close();
+        }
     }
 
     /// Returns whether the file was found without capabilities at `epoch`.

@@ -1,12 +1,17 @@
 //! The ioctls of file systems: flags, projects, generations, trimming.
 
+use std::sync::Arc;
+
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Error, Node};
 use meantime_posix::Errno;
+use meantime_shmq::message::{Nonce, TAKE};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Server;
 use super::answer::Answer;
+use super::short::NotTaken;
+use super::short::gate::Mode;
 use crate::fuse::Request;
 use crate::fuse::wire::{FsXattr, FstrimRange, IoctlIn, IoctlOut};
 
@@ -94,9 +99,44 @@ impl Server {
                 self.changed()?;
                 put_out(&[], &asked, answer)
             }
+            TAKE => self.take(request, given, &asked, answer),
             FITRIM => self.trim(request, &node, given, &asked, answer),
             _ => Err(Errno(libc::ENOTTY)),
         }
+    }
+
+    /// A program takes an open file, to go the short way.
+    fn take(
+        &self,
+        request: &Request<'_>,
+        given: &[u8],
+        asked: &IoctlIn,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let short = self.short.as_ref().ok_or(Errno(libc::ENOTTY))?;
+        let (nonce, _) = Nonce::read_from_prefix(given).or(Err(Errno(libc::EINVAL)))?;
+        let open = self.handles.file(asked.fh)?;
+        if open.only_appended {
+            return Err(Errno(libc::EPERM));
+        }
+        let (taken, mode) = short.take(&open, &nonce).map_err(|why| match why {
+            NotTaken::Nobody => Errno(libc::EACCES),
+            NotTaken::Cached => Errno(libc::EBUSY),
+            NotTaken::NoRoom => Errno(libc::ENOSPC),
+        })?;
+        let nodeid = request.header.nodeid;
+        // From now on the attributes change without the kernel.
+        answer.stale = Some(nodeid);
+        if mode == Mode::Entering
+            && let Some(sharing) = &open.sharing
+        {
+            if self.kept.has(nodeid) {
+                (answer.outdated, answer.enters) = (Some(nodeid), Some(Arc::clone(&sharing.gate)));
+            } else {
+                sharing.gate.emptied();
+            }
+        }
+        put_out(&taken.to_bytes(), asked, answer)
     }
 
     fn trim(

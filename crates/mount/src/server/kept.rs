@@ -8,44 +8,50 @@
 //! The kernel then waits for reads in flight, which need one of our serving threads. So a thread
 //! that does nothing else sends the notice.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
+
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 use super::notice;
+use super::short::gate::Gate;
 
-/// Number of marks. Files share a mark, which causes a superfluous notice at times.
-const MARKS: usize = 1024;
+/// Number of parts, each with a lock of its own.
+const PARTS: usize = 16;
 
-/// The files of which the kernel may have cached something.
+/// The files of which the kernel may have cached something, by node number.
 pub(crate) struct Kept {
-    /// Set if it may have; all are set at first.
-    marks: Vec<AtomicBool>,
+    parts: [Mutex<HashSet<u64>>; PARTS],
 }
 
 impl Kept {
     pub(crate) fn new() -> Self {
-        Self { marks: (0..MARKS).map(|_| AtomicBool::new(true)).collect() }
+        Self { parts: std::array::from_fn(|_| Mutex::new(Rank::Served, HashSet::new())) }
     }
 
-    fn mark(&self, nodeid: u64) -> &AtomicBool {
-        &self.marks[nodeid as usize % MARKS]
+    fn part(&self, nodeid: u64) -> MutexGuard<'_, HashSet<u64>> {
+        let part = &self.parts[nodeid as usize % PARTS];
+        part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that some of the content of `nodeid` is about to be read and sent to the kernel.
+    /// Notes that some of the content of `nodeid` is about to be sent to the kernel, or is in its
+    /// cache. The lock has an order with that of a direct write: either the read sees the data of
+    /// the write, or the write sees the note.
     pub(crate) fn keep(&self, nodeid: u64) {
-        let mark = self.mark(nodeid);
-        // Either the read sees the direct write's data, or the write sees this mark.
-        if !mark.load(Ordering::SeqCst) {
-            mark.store(true, Ordering::SeqCst);
-        }
+        self.part(nodeid).insert(nodeid);
     }
 
-    /// Called after a direct write to `nodeid`. Returns whether the kernel has to drop its cached
-    /// content, and clears the mark.
+    /// Returns whether the kernel may have cached content of `nodeid`.
+    pub(crate) fn has(&self, nodeid: u64) -> bool {
+        self.part(nodeid).contains(&nodeid)
+    }
+
+    /// Called after a direct write to `nodeid`, and when the kernel has dropped the inode. Returns
+    /// whether the kernel has to drop its cached content, and forgets that.
     pub(crate) fn give_up(&self, nodeid: u64) -> bool {
-        self.mark(nodeid).swap(false, Ordering::SeqCst)
+        self.part(nodeid).remove(&nodeid)
     }
 }
 
@@ -55,6 +61,8 @@ pub(crate) struct Late {
     pub(crate) answer: Vec<u8>,
     /// The descriptor from which the request came.
     pub(crate) device: Arc<OwnedFd>,
+    /// The file's gate, if a program takes it.
+    pub(crate) enters: Option<Arc<Gate>>,
 }
 
 /// Starts the thread for late answers. It ends when the last sender is dropped.
@@ -71,6 +79,9 @@ fn answer_late(all: &Receiver<Late>) {
             late.device.as_fd(),
             &notice::content_changed(late.nodeid, 0, u64::MAX),
         );
+        if let Some(gate) = late.enters {
+            gate.emptied();
+        }
         let _ = rustix::io::write(late.device.as_fd(), &late.answer);
     }
 }

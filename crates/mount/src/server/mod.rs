@@ -11,6 +11,7 @@ mod ioctl;
 mod kept;
 mod names;
 pub(crate) mod notice;
+pub(crate) mod short;
 #[cfg(test)]
 mod tests;
 pub(crate) mod worker;
@@ -28,6 +29,8 @@ use answer::Answer;
 use counts::RequestCounts;
 use handles::Handles;
 use kept::Kept;
+use notice::Notices;
+use short::Short;
 
 /// Number of the root inode: 1 in FUSE (`FUSE_ROOT_ID`), 2 in ext4.
 const FUSE_ROOT: u64 = 1;
@@ -58,11 +61,17 @@ pub(crate) struct Server {
     /// Epoch of capabilities: from 1, incremented when an inode gets some.
     privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
+    pub(crate) short: Option<Arc<Short>>,
+    pub(crate) notices: Notices,
 }
 
 impl Server {
     /// Creates a server of `fs`.
-    pub(crate) fn new(fs: &FileSystem, serving: Serving) -> Result<Self, Error> {
+    pub(crate) fn new(
+        fs: &FileSystem,
+        serving: Serving,
+        short: Option<Arc<Short>>,
+    ) -> Result<Self, Error> {
         let lookups = Lookups::new(fs)?;
         Ok(Self {
             fs: fs.clone(),
@@ -72,6 +81,8 @@ impl Server {
             kept: Kept::new(),
             privileged: AtomicU64::new(1),
             counts: Arc::new(RequestCounts::new()),
+            short,
+            notices: Notices::default(),
         })
     }
 
@@ -102,8 +113,7 @@ impl Server {
             Opcode::Open => self.open(request, answer),
             Opcode::Read => self.read(request, answer),
             Opcode::Write => self.write(request, answer),
-            // A close. All writes have arrived; `fsync` reports whether they are on the device.
-            Opcode::Flush => Ok(()),
+            Opcode::Flush => self.flush(request),
             Opcode::Release | Opcode::ReleaseDir => self.release(request),
             Opcode::Fsync => self.fsync(request),
             Opcode::Fallocate => self.fallocate(request, answer),
@@ -146,20 +156,28 @@ impl Server {
     /// Returns the answer's entry for `node`. The caller counts the look-up.
     fn entry(&self, node: &Node) -> EntryOut {
         let metadata = node.metadata();
-        let (seconds, nanoseconds) = self.timeout();
+        let (entry_valid, entry_valid_nsec) = self.timeout();
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(node.ino());
         EntryOut {
             nodeid: nodeid(node.ino()),
             generation: u64::from(metadata.generation),
-            entry_valid: seconds,
-            attr_valid: seconds,
-            entry_valid_nsec: nanoseconds,
-            attr_valid_nsec: nanoseconds,
+            entry_valid,
+            attr_valid,
+            entry_valid_nsec,
+            attr_valid_nsec,
             attr: attributes::attr(&metadata),
         }
     }
 
     fn timeout(&self) -> (u64, u32) {
         (self.serving.timeout.as_secs(), self.serving.timeout.subsec_nanos())
+    }
+
+    /// How long the kernel may keep the attributes of `ino`: not at all while programs change them
+    /// behind its back. Asked after the attributes were read, or these could be kept.
+    fn attr_timeout(&self, ino: u32) -> (u64, u32) {
+        let is_short = self.short.as_ref().is_some_and(|short| short.is_short(ino));
+        if is_short { (0, 0) } else { self.timeout() }
     }
 
     /// Ends a change: on a `sync` mount, makes it durable.
@@ -169,7 +187,7 @@ impl Server {
 
     fn forget(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let forget: ForgetIn = request.take()?;
-        self.lookups.forget(ino(request.header.nodeid), forget.nlookup);
+        self.forget_node(request.header.nodeid, forget.nlookup);
         Ok(())
     }
 
@@ -177,9 +195,15 @@ impl Server {
         let batch: BatchForgetIn = request.take()?;
         for _ in 0..batch.count {
             let forget: ForgetOne = request.take()?;
-            self.lookups.forget(ino(forget.nodeid), forget.nlookup);
+            self.forget_node(forget.nodeid, forget.nlookup);
         }
         Ok(())
+    }
+
+    fn forget_node(&self, nodeid: u64, count: u64) {
+        if self.lookups.forget(ino(nodeid), count) {
+            self.kept.give_up(nodeid);
+        }
     }
 
     fn statfs(&self, answer: &mut Answer) -> Result<(), Errno> {

@@ -44,7 +44,7 @@ fn server() -> Option<(tempfile::TempDir, FileSystem, Asked)> {
     let path = image::mkfs(scratch.path(), "image", "16M", &[]);
     let fs = image::mount(&path, &MountOptions { write: true, ..image::writable() });
     let serving = Serving { timeout: Duration::from_secs(1), sync: false };
-    let server = Server::new(&fs, serving).unwrap();
+    let server = Server::new(&fs, serving, None).unwrap();
     Some((scratch, fs, Asked { server, answer: Answer::new(PIECE_BYTES) }))
 }
 

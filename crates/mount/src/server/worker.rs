@@ -34,11 +34,11 @@ const REQUEST_BYTES: usize = PIECE_BYTES + (16 << 10);
 const THREADS_MAX: usize = 6;
 
 /// Pause before a read of the device is repeated after an unexpected error.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A mount being served.
 pub(crate) struct Workers {
-    server: Server,
+    server: Arc<Server>,
     device: OwnedFd,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that read a request, or are about to.
@@ -61,6 +61,11 @@ impl Workers {
     pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        server.notices.begin(&device)?;
+        let server = Arc::new(server);
+        if let Some(short) = &server.short {
+            short.start(&server)?;
+        }
         let workers = Arc::new(Self {
             server,
             device,
@@ -150,9 +155,11 @@ impl Workers {
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
         if let Some(nodeid) = answer.outdated.take() {
+            let enters = answer.enters.take();
             let answer = answer.finish(unique, done).to_vec();
             // (The receiving thread ends only after all senders.)
-            let _ = self.late.send(Late { nodeid, answer, device: Arc::clone(device) });
+            let (device, enters) = (Arc::clone(device), enters);
+            let _ = self.late.send(Late { nodeid, answer, device, enters });
         } else if opcode.is_none_or(Opcode::is_answered) {
             // (An error means that the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
@@ -185,8 +192,11 @@ impl Workers {
             match next {
                 // (A thread starts others only before it ends.)
                 Some(thread) => drop(thread.join()),
-                None => return,
+                None => break,
             }
+        }
+        if let Some(short) = &self.server.short {
+            short.end();
         }
     }
 }

@@ -73,7 +73,21 @@ impl File {
         offset: u64,
         options: &WriteOptions,
     ) -> Result<usize, Error> {
-        self.write_somewhere(data, offset, options).map(|(written, _)| written)
+        self.write_at_where(data, offset, options).map(|(written, _)| written)
+    }
+
+    /// As [`write_at_with`](Self::write_at_with). Also returns the offset at which the bytes begin,
+    /// which is another one if they are appended.
+    ///
+    /// # Errors
+    /// As `pwritev2(2)`.
+    pub fn write_at_where(
+        &self,
+        data: &[u8],
+        offset: u64,
+        options: &WriteOptions,
+    ) -> Result<(usize, u64), Error> {
+        self.write_somewhere(data, offset, options)
     }
 
     /// Appends `data` to the file. Returns the offset at which they begin.

@@ -1,0 +1,214 @@
+//! Calls of the short way, executed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use meantime_completion::Policy;
+use meantime_ext4::{ReadOptions, SetMetadata, SetTime, WriteOptions};
+use meantime_posix::Errno;
+use meantime_shmq::DATA_BYTES;
+use meantime_shmq::message::{
+    APPEND, Attributes, DIRECT, DSYNC, HIPRI, Op, Reply, Request, SYNC, Status,
+};
+use meantime_shmq::owner::Answerer;
+
+use super::super::Server;
+use super::super::answer::Room;
+use super::super::attributes::attr;
+use super::super::handles::OpenFile;
+use super::connection::Connection;
+use crate::server::data::SET_IDS;
+
+/// How many calls of the short way there were.
+#[derive(Debug, Default)]
+pub struct CallCounts {
+    kinds: [AtomicU64; 6],
+    bytes: AtomicU64,
+    long: AtomicU64,
+    stale: AtomicU64,
+}
+
+/// What is counted of the short way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Calls {
+    /// Reads executed.
+    pub reads: u64,
+    /// Writes executed.
+    pub writes: u64,
+    /// `fsync` and `fdatasync`.
+    pub syncs: u64,
+    /// Sizes set, and attributes returned.
+    pub others: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Calls sent back to take the long way, since the kernel caches the file.
+    pub long: u64,
+    /// Calls sent back since their file was closed.
+    pub stale: u64,
+}
+
+impl CallCounts {
+    fn add(&self, request: &Request, reply: &Reply) {
+        let count = match reply.status {
+            Status::Long => &self.long,
+            Status::Stale => &self.stale,
+            Status::Done => {
+                if matches!(request.op, Op::Read | Op::Write) && reply.result > 0 {
+                    self.bytes.fetch_add(reply.result as u64, Ordering::Relaxed);
+                }
+                &self.kinds[request.op as usize - 1]
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counts.
+    pub fn get(&self) -> Calls {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let kind = |op: Op| get(&self.kinds[op as usize - 1]);
+        Calls {
+            reads: kind(Op::Read),
+            writes: kind(Op::Write),
+            syncs: kind(Op::SyncData) + kind(Op::SyncAll),
+            others: kind(Op::Truncate) + kind(Op::Attributes),
+            bytes: get(&self.bytes),
+            long: get(&self.long),
+            stale: get(&self.stale),
+        }
+    }
+}
+
+/// Serves a line until it ends; a thread's main function.
+pub(super) fn serve(
+    server: &Server,
+    connection: &Arc<Connection>,
+    mut line: Answerer,
+    counts: &CallCounts,
+) {
+    let mut data = Room::new(0, DATA_BYTES);
+    while let Ok(request) = line.next() {
+        let data = &mut data.all()[..request.len as usize];
+        let reply = server.call(connection, &request, data, &line);
+        counts.add(&request, &reply);
+        line.answer(&reply);
+    }
+}
+
+impl Server {
+    /// Executes `request`. `data` is as long as it says.
+    fn call(
+        &self,
+        connection: &Connection,
+        request: &Request,
+        data: &mut [u8],
+        line: &Answerer,
+    ) -> Reply {
+        let Some(open) = connection.file(request.handle) else {
+            return Reply::without(Status::Stale);
+        };
+        let Some(sharing) = &open.sharing else { return Reply::without(Status::Stale) };
+        let Some(_call) = sharing.gate.enter() else { return Reply::without(Status::Long) };
+        let has = |flag| request.flags & flag != 0;
+        let policy = has(HIPRI).then_some(Policy::Poll);
+        let done = match request.op {
+            Op::Read => {
+                let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
+                open.file.read_at_with(data, request.offset, &options).map(|read| {
+                    line.give(&data[..read]);
+                    (read as i64, 0)
+                })
+            }
+            Op::Write => {
+                if self.has_set_ids(&open) {
+                    // Whether the caller may keep them is the kernel's to know.
+                    return Reply::without(Status::Long);
+                }
+                line.take(data);
+                let options = WriteOptions {
+                    append: has(APPEND),
+                    direct: has(DIRECT),
+                    sync: self.serving.sync || has(SYNC),
+                    dsync: has(DSYNC),
+                    policy,
+                };
+                if let Err(Errno(errno)) = self.drop_capabilities(&open) {
+                    return Reply::done(-i64::from(errno), 0);
+                }
+                let size = open.file.size();
+                let written = open.file.write_at_where(data, request.offset, &options);
+                self.tell_size(&open, size);
+                written.map(|(written, at)| (written as i64, at + written as u64))
+            }
+            Op::SyncData => open.file.sync_data().map(|()| (0, 0)),
+            Op::SyncAll => open.file.sync_all().map(|()| (0, 0)),
+            Op::Truncate => match self.truncate(&open, request.offset) {
+                Ok(true) => Ok((0, 0)),
+                Ok(false) => return Reply::without(Status::Long),
+                Err(Errno(errno)) => return Reply::done(-i64::from(errno), 0),
+            },
+            Op::Attributes => {
+                line.give(&attributes(&open).to_bytes());
+                Ok((Attributes::BYTES as i64, 0))
+            }
+        };
+        match done {
+            Ok((result, end)) => Reply::done(result, end),
+            Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
+        }
+    }
+
+    fn has_set_ids(&self, open: &OpenFile) -> bool {
+        open.file.node().metadata().mode & SET_IDS != 0
+    }
+
+    /// Sets the size of `open`; returns `false` if the kernel has to.
+    fn truncate(&self, open: &OpenFile, size: u64) -> Result<bool, Errno> {
+        if !open.is_writable {
+            return Err(Errno(libc::EINVAL));
+        }
+        if self.has_set_ids(open) {
+            return Ok(false);
+        }
+        self.drop_capabilities(open)?;
+        let before = open.file.size();
+        let modified = Some(SetTime::Now);
+        let set = SetMetadata { size: Some(size), modified, ..SetMetadata::default() };
+        self.fs.set_metadata(open.file.node(), &set)?;
+        self.tell_size(open, before);
+        self.changed()?;
+        Ok(true)
+    }
+
+    /// Tells the kernel that `open` has grown beyond `before`, if it may have to know the size: it
+    /// checks accesses to mapped files by it, and programs that go the long way may map this one.
+    fn tell_size(&self, open: &OpenFile, before: u64) {
+        let size = open.file.size();
+        if size > before
+            && let Some(sharing) = &open.sharing
+            && sharing.is_open_elsewhere()
+        {
+            self.notices.send_size(open.file.node().ino(), size);
+        }
+    }
+}
+
+fn attributes(open: &OpenFile) -> Attributes {
+    let told = attr(&open.file.node().metadata());
+    Attributes {
+        ino: told.ino,
+        size: told.size,
+        blocks: told.blocks,
+        atime: told.atime as i64,
+        mtime: told.mtime as i64,
+        ctime: told.ctime as i64,
+        atime_nsec: told.atimensec,
+        mtime_nsec: told.mtimensec,
+        ctime_nsec: told.ctimensec,
+        mode: told.mode,
+        nlink: told.nlink,
+        uid: told.uid,
+        gid: told.gid,
+        blksize: told.blksize,
+    }
+}

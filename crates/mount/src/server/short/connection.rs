@@ -1,0 +1,173 @@
+//! A program's connection, and its lines.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use meantime_process::lock::{Mutex, Rank, RwLock};
+use meantime_shmq::message::Nonce;
+use meantime_shmq::owner::{Answerer, End};
+use meantime_shmq::socket;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::super::Server;
+use super::super::handles::OpenFile;
+use super::{Short, calls, locked};
+
+/// A connection with a program.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    pub(super) nonce: Nonce,
+    /// Unlike that of any other connection.
+    pub(super) number: u64,
+    files: RwLock<Files>,
+    lines: Mutex<Vec<(Arc<End>, JoinHandle<()>)>>,
+}
+
+/// The open files that the program has taken, by handle.
+#[derive(Default)]
+struct Files {
+    slots: Vec<(u32, Weak<OpenFile>)>,
+    /// Where to look next for a slot whose file was closed.
+    next: usize,
+}
+
+/// Slots looked at for a free one, before one is added.
+const LOOKS: usize = 8;
+
+impl Files {
+    /// Adds `open`. The upper half of a handle changes with each use of its slot.
+    fn add(&mut self, open: &Arc<OpenFile>) -> u64 {
+        for _ in 0..LOOKS.min(self.slots.len()) {
+            let at = self.next % self.slots.len();
+            self.next = at + 1;
+            let (generation, file) = &mut self.slots[at];
+            // After its last generation a slot stays unused.
+            if file.strong_count() == 0 && *generation < u32::MAX {
+                *generation += 1;
+                *file = Arc::downgrade(open);
+                return u64::from(*generation) << 32 | at as u64;
+            }
+        }
+        self.slots.push((0, Arc::downgrade(open)));
+        self.slots.len() as u64 - 1
+    }
+
+    fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        let (generation, file) = self.slots.get(handle as u32 as usize)?;
+        if u64::from(*generation) == handle >> 32 { file.upgrade() } else { None }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let mut nonce = [0; 16];
+        getrandom(&mut nonce, GetRandomFlags::empty())?;
+        Ok(Self {
+            socket,
+            nonce,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            files: RwLock::new(Rank::Served, Files::default()),
+            lines: Mutex::new(Rank::Served, Vec::new()),
+        })
+    }
+
+    /// Adds `open`, and returns its handle.
+    pub(super) fn add(&self, open: &Arc<OpenFile>) -> u64 {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).add(open)
+    }
+
+    pub(super) fn file(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).get(handle)
+    }
+
+    /// Serves the program until it ends the connection, or breaks the protocol.
+    pub(super) fn serve(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) {
+        let served =
+            socket::say_hello(&self.socket, &self.nonce, short.closings()).and_then(|()| {
+                while socket::wait_for_ask(&self.socket)? {
+                    let line = self.add_line(short, server);
+                    socket::answer_ask(&self.socket, line.as_ref())?;
+                }
+                Ok(())
+            });
+        if let Err(error) = served {
+            tracing::debug!(%error, "a program's connection has ended");
+        }
+        let lines = std::mem::take(&mut *locked(&self.lines));
+        lines.iter().for_each(|(end, _)| end.end());
+        for (_, thread) in lines {
+            let _ = thread.join();
+        }
+    }
+
+    /// Makes a line and its thread. Returns its memory, if there can be one more.
+    fn add_line(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) -> Option<OwnedFd> {
+        locked(&self.lines).retain(|(_, thread)| !thread.is_finished());
+        if !short.add_line() {
+            return None;
+        }
+        let started = Answerer::new().and_then(|(line, memory)| {
+            let end = line.end();
+            let (connection, short) = (Arc::clone(self), Arc::clone(short));
+            let server = Arc::clone(server);
+            let thread = meantime_process::thread::spawn("meantime-line", move || {
+                calls::serve(&server, &connection, line, &short.counts);
+                short.remove_line();
+            })?;
+            locked(&self.lines).push((end, thread));
+            Ok(memory)
+        });
+        if let Err(error) = &started {
+            tracing::warn!(%error, "no line for a program");
+            short.remove_line();
+        }
+        started.ok()
+    }
+
+    /// Ends it: [`serve`](Self::serve) returns after the calls in progress.
+    pub(super) fn end(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meantime_ext4::{FileSystem, MountOptions, OpenOptions};
+    use meantime_testkit::{e2fs, image};
+
+    use super::*;
+
+    fn open(fs: &FileSystem) -> Arc<OpenFile> {
+        let options = OpenOptions { read: true, ..OpenOptions::default() };
+        let node = fs.root().unwrap();
+        let file = fs.open_node_with(&node, &options);
+        Arc::new(OpenFile::new(file.unwrap(), false, false))
+    }
+
+    #[test]
+    fn a_handle_is_of_one_open_file_for_ever() {
+        if !e2fs::tools() {
+            return;
+        }
+        let scratch = image::scratch();
+        let path = image::mkfs(scratch.path(), "image", "16M", &[]);
+        let fs = image::mount(&path, &MountOptions::default());
+        let mut files = Files::default();
+        let first = open(&fs);
+        let handle = files.add(&first);
+        assert!(Arc::ptr_eq(&files.get(handle).unwrap(), &first));
+        drop(first);
+        assert!(files.get(handle).is_none(), "closed");
+        let second = open(&fs);
+        let other = files.add(&second);
+        assert_eq!(files.slots.len(), 1, "the slot is used again");
+        assert!(files.get(handle).is_none() && files.get(other).is_some());
+        for unknown in [1, u64::MAX, other + 1, other + (1 << 32)] {
+            assert!(files.get(unknown).is_none());
+        }
+    }
+}

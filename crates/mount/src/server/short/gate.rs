@@ -1,0 +1,204 @@
+//! Who may have a file's content: the kernel's page cache, or programs that go the short way. Never
+//! both.
+//!
+//! ```text
+//!              a program takes            the kernel has dropped
+//!              an open file               what it kept of it
+//!    Fresh ───────────────────▶ Entering ────────────────────▶ Short
+//!      │                            │                            │
+//!      └────────────────────────────┴────────────────────────────┘
+//!                                   │ the kernel reads or writes pages of its cache
+//!                                   ▼
+//!                                 Long
+//! ```
+//! There is no way back: a file has a new gate when all that had it open have closed it. As long as
+//! it is `Fresh` or `Short`, none of those has content in the kernel's cache, because that would
+//! have come from us. What is left there from before is dropped while it is `Entering`.
+//!
+//! The request that makes it `Long` is answered after the last call of the short way has ended.
+//! Then the kernel caches what such calls have written, and later calls are refused.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use meantime_process::lock::{Condvar, Mutex, Rank};
+
+/// Where a file's content may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// Neither has any; the kernel may keep some from earlier.
+    Fresh = 0,
+    /// The kernel is told to drop what it kept.
+    Entering = 1,
+    /// Calls of the short way are executed.
+    Short = 2,
+    /// The kernel has some.
+    Long = 3,
+}
+
+impl Mode {
+    const ALL: [Self; 4] = [Self::Fresh, Self::Entering, Self::Short, Self::Long];
+
+    /// A program takes the file. Returns `None` if it cannot.
+    fn taken(self) -> Option<Self> {
+        match self {
+            Self::Fresh => Some(Self::Entering),
+            Self::Entering | Self::Short => Some(self),
+            Self::Long => None,
+        }
+    }
+
+    /// The kernel has dropped what it kept.
+    fn emptied(self) -> Self {
+        if self == Self::Entering { Self::Short } else { self }
+    }
+}
+
+/// The mode is in the upper half, the number of calls being executed in the lower one.
+const MODE: u32 = 32;
+const CALLS: u64 = (1 << MODE) - 1;
+
+fn mode(state: u64) -> Mode {
+    Mode::ALL[(state >> MODE) as usize & 3]
+}
+
+fn with_mode(state: u64, mode: Mode) -> u64 {
+    state & CALLS | (mode as u64) << MODE
+}
+
+/// The longest time between two looks whether the last call has ended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The gate of a file that is open.
+pub(crate) struct Gate {
+    state: AtomicU64,
+    /// Open files, and how many of them were taken.
+    pub(super) opens: AtomicU32,
+    pub(super) taken: AtomicU32,
+    drained: (Mutex<()>, Condvar),
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            opens: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
+        }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        mode(self.state.load(Ordering::SeqCst))
+    }
+
+    /// Called when the kernel reads or writes pages of its cache, before that is executed. Returns
+    /// when no call of the short way is being executed, and none will be.
+    pub(crate) fn close(&self) {
+        if self.state.load(Ordering::SeqCst) == (Mode::Long as u64) << MODE {
+            return;
+        }
+        // `Long` has all bits of the other modes.
+        self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
+        let mut held = self.drained.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.state.load(Ordering::SeqCst) & CALLS != 0 {
+            held = self.drained.1.wait_timeout(held, LOOK);
+        }
+    }
+
+    /// A program takes the file. Returns the mode it has now: `Entering` (the kernel has to drop
+    /// what it kept, then [`emptied`](Self::emptied) is called), `Short`, or `Long`.
+    pub(super) fn take(&self) -> Mode {
+        let taken = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
+            mode(state).taken().map(|mode| with_mode(state, mode))
+        });
+        taken.ok().and_then(|state| mode(state).taken()).unwrap_or(Mode::Long)
+    }
+
+    /// The kernel has dropped what it kept of the file since [`take`](Self::take).
+    pub(crate) fn emptied(&self) {
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
+            Some(with_mode(state, mode(state).emptied()))
+        });
+    }
+
+    /// Begins a call of the short way, if the file may be reached by it.
+    #[inline]
+    pub(super) fn enter(&self) -> Option<Call<'_>> {
+        let state = self.state.fetch_add(1, Ordering::SeqCst);
+        let call = Call(self);
+        (mode(state) == Mode::Short).then_some(call)
+    }
+}
+
+/// A call being executed, until it is dropped.
+pub(super) struct Call<'a>(&'a Gate);
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let state = self.0.state.fetch_sub(1, Ordering::SeqCst);
+        if mode(state) == Mode::Long && state & CALLS == 1 {
+            // Under the lock, so that who has seen the call is asleep already.
+            let _held = self.0.drained.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.drained.1.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_executed_only_between_the_kernels_last_and_next_use_of_its_cache() {
+        let gate = Gate::new();
+        assert!(gate.enter().is_none(), "fresh");
+        assert_eq!((gate.take(), gate.enter().is_none()), (Mode::Entering, true));
+        assert_eq!(gate.take(), Mode::Entering, "by another program");
+        gate.emptied();
+        assert_eq!((gate.take(), gate.enter().is_some()), (Mode::Short, true));
+        gate.close();
+        assert_eq!((gate.take(), gate.enter().is_none()), (Mode::Long, true));
+        gate.emptied();
+        assert_eq!(gate.mode(), Mode::Long);
+        let gate = Gate::new();
+        gate.take();
+        gate.close();
+        gate.emptied();
+        assert_eq!(gate.mode(), Mode::Long, "while the kernel dropped it, it read it again");
+    }
+
+    #[test]
+    fn closing_waits_for_calls_in_progress() {
+        for _ in 0..200 {
+            let gate = Arc::new(Gate::new());
+            gate.take();
+            gate.emptied();
+            let is_closed = Arc::new(AtomicBool::new(false));
+            let calls: Vec<_> = (0..2)
+                .map(|_| {
+                    let (gate, is_closed) = (Arc::clone(&gate), Arc::clone(&is_closed));
+                    std::thread::spawn(move || {
+                        while let Some(call) = gate.enter() {
+                            std::thread::yield_now();
+                            assert!(!is_closed.load(Ordering::SeqCst));
+                            drop(call);
+                        }
+                    })
+                })
+                .collect();
+            std::thread::yield_now();
+            gate.close();
+            is_closed.store(true, Ordering::SeqCst);
+            for call in calls {
+                call.join().unwrap();
+            }
+            assert_eq!(gate.state.load(Ordering::SeqCst), (Mode::Long as u64) << MODE);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The short way: programs' reads, writes and fsyncs by shared memory, past the kernel, on the
+//! descriptors that the kernel gave them.
+//!
+//! # How a program gets there
+//! Its interception library connects to our socket, and gets a secret number. It shows that by an
+//! ioctl on an open file of the mount ([`TAKE`](meantime_shmq::message::TAKE)): so the program
+//! proves that it has the descriptor, and learns the open file's handle in this connection. Calls
+//! then come by lines, one for each of its threads, and each is served by a thread of ours.
+//!
+//! # What holds
+//! - A file's content is in the kernel's page cache, or programs go the short way to it ([`gate`]).
+//! - A handle is of one open file for ever, and ends with it.
+//! - Each `close` of an open file is counted before it returns
+//!   ([`closings`](meantime_shmq::closings)), so a program does not use the handle of a descriptor
+//!   that it closed.
+//! - While a file is [`Short`](gate::Mode::Short) the kernel caches no attributes of it.
+//! - Only processes of our own user are served. A process that breaks the protocol loses its
+//!   connection.
+//!
+//! docs/short-way.md argues for these.
+
+pub(crate) mod calls;
+pub(crate) mod connection;
+pub(crate) mod gate;
+mod words;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+use meantime_shmq::message::{Nonce, Taken};
+use meantime_shmq::socket;
+
+use self::calls::CallCounts;
+use self::connection::Connection;
+use self::gate::{Gate, Mode};
+use self::words::{Word, Words};
+use super::Server;
+use super::handles::OpenFile;
+
+/// The most connections and lines.
+const CONNECTIONS_MAX: usize = 256;
+const LINES_MAX: u32 = 256;
+
+/// A mount's short way.
+pub(crate) struct Short {
+    socket: OwnedFd,
+    words: Arc<Words>,
+    gates: Mutex<HashMap<u32, Weak<Gate>>>,
+    /// Number of gates that were taken, ever: without any, no look for one is needed.
+    taken: AtomicBool,
+    connections: Mutex<HashMap<Nonce, Arc<Connection>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lines: AtomicU32,
+    is_ended: AtomicBool,
+    pub(crate) counts: Arc<CallCounts>,
+}
+
+/// What the short way knows of an open file. Dropped with it.
+pub(crate) struct Sharing {
+    pub(crate) gate: Arc<Gate>,
+    word: OnceLock<Word>,
+    /// The handles that connections have of it, by the connections' numbers.
+    handles: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.gate.opens.fetch_sub(1, Ordering::SeqCst);
+        if self.word.get().is_some() {
+            self.gate.taken.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Sharing {
+    /// Returns whether some who have the file open have not taken it: they go the long way.
+    fn is_open_elsewhere(&self) -> bool {
+        self.gate.opens.load(Ordering::SeqCst) > self.gate.taken.load(Ordering::SeqCst)
+    }
+
+    /// Counts a close of a descriptor of the file, before it is answered.
+    pub(crate) fn closed(&self) {
+        if let Some(word) = self.word.get() {
+            word.note();
+        }
+    }
+}
+
+/// Why an open file is not taken: all calls on it go through the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// There is no such connection.
+    Nobody,
+    /// The kernel caches its content.
+    Cached,
+    /// There is no word left for its closings.
+    NoRoom,
+}
+
+impl Short {
+    /// Listens under `name`.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        Ok(Self {
+            socket: socket::listen(name)?,
+            words: Arc::new(Words::new()?),
+            gates: Mutex::new(Rank::Served, HashMap::new()),
+            taken: AtomicBool::new(false),
+            connections: Mutex::new(Rank::Served, HashMap::new()),
+            threads: Mutex::new(Rank::Served, Vec::new()),
+            lines: AtomicU32::new(0),
+            is_ended: AtomicBool::new(false),
+            counts: Arc::new(CallCounts::default()),
+        })
+    }
+
+    /// Returns what there is to know of a file of inode `ino` that is being opened.
+    pub(crate) fn opened(&self, ino: u32) -> Sharing {
+        let gate = {
+            let mut gates = locked(&self.gates);
+            match gates.get(&ino).and_then(Weak::upgrade) {
+                Some(gate) => gate,
+                None => {
+                    if gates.len() >= 64 && gates.len() == gates.capacity() {
+                        gates.retain(|_, gate| gate.strong_count() > 0);
+                    }
+                    let gate = Arc::new(Gate::new());
+                    gates.insert(ino, Arc::downgrade(&gate));
+                    gate
+                }
+            }
+        };
+        gate.opens.fetch_add(1, Ordering::SeqCst);
+        Sharing { gate, word: OnceLock::new(), handles: Mutex::new(Rank::Served, Vec::new()) }
+    }
+
+    /// Returns whether calls of the short way may change inode `ino`, so that the kernel must not
+    /// keep its attributes.
+    pub(crate) fn is_short(&self, ino: u32) -> bool {
+        if !self.taken.load(Ordering::SeqCst) {
+            return false;
+        }
+        let gate = locked(&self.gates).get(&ino).and_then(Weak::upgrade);
+        gate.is_some_and(|gate| matches!(gate.mode(), Mode::Entering | Mode::Short))
+    }
+
+    /// The client of the connection `nonce` takes `open`. Also returns the gate, if the kernel has
+    /// to drop the file's content before the client gets the answer.
+    pub(crate) fn take(
+        &self,
+        open: &Arc<OpenFile>,
+        nonce: &Nonce,
+    ) -> Result<(Taken, Mode), NotTaken> {
+        let connection = locked(&self.connections).get(nonce).cloned();
+        let (connection, sharing) =
+            connection.zip(open.sharing.as_ref()).ok_or(NotTaken::Nobody)?;
+        // Before the mode changes: attributes that are sent from now on are not kept.
+        self.taken.store(true, Ordering::SeqCst);
+        let mode = sharing.gate.take();
+        if mode == Mode::Long {
+            return Err(NotTaken::Cached);
+        }
+        if sharing.word.get().is_none() {
+            let word = Words::take(&self.words).ok_or(NotTaken::NoRoom)?;
+            if sharing.word.set(word).is_ok() {
+                sharing.gate.taken.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let word = sharing.word.get().ok_or(NotTaken::NoRoom)?;
+        let closings = word.count();
+        let known =
+            locked(&sharing.handles).iter().find(|(of, _)| *of == connection.number).copied();
+        // (Two threads that take it at the same time get a handle each.)
+        let handle = known.map_or_else(|| connection.add(open), |(_, handle)| handle);
+        if known.is_none() {
+            locked(&sharing.handles).push((connection.number, handle));
+        }
+        Ok((Taken { handle, word: word.number, closings }, mode))
+    }
+
+    /// Accepts connections for `server` until the mount ends; a thread's main function.
+    fn listen(self: &Arc<Self>, server: &Arc<Server>) {
+        while !self.is_ended.load(Ordering::SeqCst) {
+            match socket::accept(&self.socket) {
+                Ok(Some(client)) => {
+                    if let Err(error) = self.begin(client, server) {
+                        tracing::warn!(%error, "a program cannot go the short way");
+                    }
+                }
+                // Of another user.
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The mount ends.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                Err(error) => {
+                    tracing::warn!(%error, "no program can be accepted for the short way");
+                    std::thread::sleep(super::worker::PAUSE);
+                }
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, client: OwnedFd, server: &Arc<Server>) -> io::Result<()> {
+        locked(&self.threads).retain(|thread| !thread.is_finished());
+        if locked(&self.connections).len() >= CONNECTIONS_MAX {
+            return Err(io::Error::other("too many programs have a connection"));
+        }
+        let connection = Arc::new(Connection::new(client)?);
+        let nonce = connection.nonce;
+        locked(&self.connections).insert(nonce, Arc::clone(&connection));
+        let (short, server) = (Arc::clone(self), Arc::clone(server));
+        let started = meantime_process::thread::spawn("meantime-short", move || {
+            connection.serve(&short, &server);
+            locked(&short.connections).remove(&connection.nonce);
+        });
+        match started {
+            Ok(thread) => locked(&self.threads).push(thread),
+            Err(error) => {
+                locked(&self.connections).remove(&nonce);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts to accept programs.
+    pub(crate) fn start(self: &Arc<Self>, server: &Arc<Server>) -> io::Result<()> {
+        let (short, server) = (Arc::clone(self), Arc::clone(server));
+        let thread =
+            meantime_process::thread::spawn("meantime-short", move || short.listen(&server))?;
+        locked(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Ends all connections, after the calls in progress, and waits for their threads.
+    pub(crate) fn end(&self) {
+        self.is_ended.store(true, Ordering::SeqCst);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        loop {
+            let connections: Vec<_> = locked(&self.connections).values().cloned().collect();
+            connections.iter().for_each(|connection| connection.end());
+            let Some(thread) = locked(&self.threads).pop() else { return };
+            let _ = thread.join();
+        }
+    }
+
+    fn closings(&self) -> &OwnedFd {
+        self.words.closings().for_clients()
+    }
+
+    /// Counts one more line, if there may be one.
+    fn add_line(&self) -> bool {
+        let added = self.lines.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |lines| {
+            (lines < LINES_MAX).then_some(lines + 1)
+        });
+        added.is_ok()
+    }
+
+    fn remove_line(&self) {
+        self.lines.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Locks. Poisoning is ignored: what the locks protect is consistent after each step.
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,56 @@
+//! The words in which closes are counted: one for each open file that was taken.
+
+use std::io;
+use std::sync::Arc;
+
+use meantime_process::lock::{Mutex, Rank};
+use meantime_shmq::closings::{Closings, WORDS};
+
+use super::locked;
+
+/// All words.
+pub(super) struct Words {
+    closings: Closings,
+    free: Mutex<Vec<u32>>,
+}
+
+/// One word, given back when it is dropped.
+pub(super) struct Word {
+    pub(super) number: u32,
+    words: Arc<Words>,
+}
+
+impl Words {
+    pub(super) fn new() -> io::Result<Self> {
+        let free = (0..WORDS).rev().collect();
+        Ok(Self { closings: Closings::new()?, free: Mutex::new(Rank::Served, free) })
+    }
+
+    pub(super) fn closings(&self) -> &Closings {
+        &self.closings
+    }
+
+    /// Takes a word, if one is left.
+    pub(super) fn take(words: &Arc<Self>) -> Option<Word> {
+        let number = locked(&words.free).pop()?;
+        Some(Word { number, words: Arc::clone(words) })
+    }
+}
+
+impl Word {
+    pub(super) fn note(&self) {
+        self.words.closings.note(self.number);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.words.closings.count(self.number)
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        // The count never goes back, so what a program knows of the last file does not fit the next.
+        self.note();
+        locked(&self.words.free).push(self.number);
+    }
+}
