@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("spec", &[]),
     ("process", &[]),
     ("shmq", &[]),
+    ("hook", &["process"]),
     ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("python", &["block", "completion", "ext4", "hw", "posix", "process"]),
-    ("preload", &["block", "ext4", "lab", "posix", "process"]),
+    ("preload", &["block", "ext4", "hook", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
     // Results and pages: it makes no measurements.

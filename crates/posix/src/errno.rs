@@ -30,6 +30,12 @@ impl Errno {
     }
 }
 
+impl From<Errno> for c_int {
+    fn from(Errno(errno): Errno) -> Self {
+        errno
+    }
+}
+
 impl From<Error> for Errno {
     fn from(error: Error) -> Self {
         Self::from(&error)

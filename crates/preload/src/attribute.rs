@@ -6,7 +6,7 @@ use libc::{size_t, ssize_t};
 use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{bytes, copy_out, on_fd, on_path};
-use crate::real::hooks;
+use meantime_hook::hooks;
 
 /// # Safety
 /// `name` is NULL or ends; there are `room` bytes.

@@ -8,8 +8,8 @@ use libc::{dev_t, gid_t, mode_t, off_t, size_t, timespec, timeval, uid_t, utimbu
 use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{on_path, on_path_or_fd};
-use crate::real::{errno, fail, forwards, hooks};
 use crate::state::is_ours;
+use meantime_hook::{errno, fail, forwards, hooks};
 
 /// Creates a name.
 fn make(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::mode_t;
 use meantime_posix::{Errno, Found, Posix, ResolvedPath};
 
-use crate::real::{errno, real};
 use crate::state::{is_owner, mount, mounted};
+use meantime_hook::{errno, real};
 
 /// Prefix of such a name; followed by process, number, and the path with [`SLASH`] for each slash.
 const PREFIX: &[u8] = b"meantime-cwd.";

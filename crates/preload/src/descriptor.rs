@@ -9,8 +9,8 @@ use meantime_process::{descriptor as reserved, fork, thread};
 
 use crate::map::map;
 use crate::read::by_descriptor;
-use crate::real::{cancellation_point, fail, forwards, guarded, hooks, real};
 use crate::state::{descriptor, forget, is_ours, is_owner, mount};
+use meantime_hook::{cancellation_point, fail, forwards, guarded, hooks, real};
 
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 

@@ -10,8 +10,8 @@ use meantime_posix::{Description, DirEntry, Errno, Kind};
 use crate::descriptor::close;
 use crate::open::{open, open_resolved};
 use crate::path::on_path;
-use crate::real::{errno, fail, forwards, guarded, hooks, set_errno};
 use crate::state::{is_ours, mount};
+use meantime_hook::{errno, fail, forwards, guarded, hooks, set_errno};
 
 /// A stream of ours. The C library's begins with a descriptor, which is not negative: this
 /// distinguishes them.
@@ -118,7 +118,7 @@ hooks! {
         // At the end errno stays as it is.
         guarded(|| {
             let next = description(stream.fd, Description::next_entry)?;
-            Ok(next.map_or(null_mut(), |entry| {
+            Ok::<_, Errno>(next.map_or(null_mut(), |entry| {
                 fill(&mut stream.entry, &entry);
                 &raw mut stream.entry
             }))

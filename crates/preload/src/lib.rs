@@ -44,7 +44,6 @@
 //!   open, read, stat, dir,   the C library's functions, by subject
 //!     attribute, change, name, descriptor, stdio, syscall
 //!   lent, limit              descriptors of ours; the program's limit
-//!   real                     what defines functions, and finds the next definition of each
 //! ```
 //!
 //! Needs a 64-bit Linux with glibc 2.33 or later.
@@ -64,7 +63,6 @@ pub mod name;
 pub mod open;
 mod path;
 pub mod read;
-mod real;
 pub mod stat;
 mod state;
 pub mod stdio;

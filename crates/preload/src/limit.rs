@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long};
 use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{on_fd, on_path};
-use crate::real::hooks;
+use meantime_hook::hooks;
 
 /// The limit of ext4.
 const LINK_MAX: c_long = 65_000;

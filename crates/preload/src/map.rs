@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use meantime_posix::{Errno, Kind, RwFlags};
 
-use crate::real::{errno, guarded};
 use crate::state::{is_ours, mount};
+use meantime_hook::{errno, guarded};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 

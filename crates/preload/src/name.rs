@@ -7,8 +7,8 @@ use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::cwd::{change, current, left};
 use crate::path::{bytes, copy_out, named_descriptor, on_fd, on_path, on_path_or_fd};
-use crate::real::{fail, forwards, guarded, hooks, set_errno};
 use crate::state::descriptor;
+use meantime_hook::{fail, forwards, guarded, hooks, set_errno};
 
 hooks! {
     "C" fn readlinkat(

@@ -7,8 +7,8 @@ use libc::mode_t;
 use meantime_posix::{Errno, Posix, ResolvedPath, Table};
 
 use crate::path::on_path;
-use crate::real::{cancellation_point, errno, forwards, real};
 use crate::state::{forget, is_owner};
+use meantime_hook::{cancellation_point, errno, forwards, real};
 
 type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
 type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;

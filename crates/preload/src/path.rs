@@ -8,8 +8,8 @@ use rustix::path::DecInt;
 
 use crate::cwd::current;
 use crate::lent::Lent;
-use crate::real::{Answer, errno, guarded, set_errno};
 use crate::state::{Inside, descriptor, is_ours, mount, settings};
+use meantime_hook::{Answer, errno, guarded, set_errno};
 
 /// The owner of a path.
 enum Whose<'p> {

@@ -6,8 +6,8 @@ use std::io::IoSliceMut;
 use libc::{iovec, off_t, size_t, ssize_t};
 use meantime_posix::{Description, Errno, Kind, RwFlags};
 
-use crate::real::{cancellation_point, errno, guarded, hooks, set_errno};
 use crate::state::descriptor;
+use meantime_hook::{cancellation_point, errno, guarded, hooks, set_errno};
 
 /// Runs `$ours` with the description `$open` if `$fd` is ours, otherwise `$theirs`.
 macro_rules! by_descriptor {

@@ -9,7 +9,7 @@ use meantime_ext4::Timestamp;
 use meantime_posix::{Access, Errno, Posix, ResolvedPath, Stat, StatFs};
 
 use crate::path::{on_fd, on_path, on_path_or_fd};
-use crate::real::{forwards, hooks, real};
+use meantime_hook::{forwards, hooks, real};
 
 /// Fills `to` with `value`.
 ///

@@ -20,7 +20,7 @@ use meantime_posix::{Description, Errno, Posix};
 use meantime_process::thread::Ours;
 use meantime_process::{descriptor, fork};
 
-use crate::real::{NotCancelled, errno, set_errno};
+use meantime_hook::{NotCancelled, errno, set_errno};
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
 /// The mount. Never freed: other threads may be using it.

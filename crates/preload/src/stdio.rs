@@ -12,8 +12,8 @@ use crate::descriptor::close;
 use crate::open::open_resolved;
 use crate::path::on_path;
 use crate::read::{by_descriptor, memory};
-use crate::real::{errno, fail, guarded, hooks, set_errno};
 use crate::state::{descriptor, is_ours};
+use meantime_hook::{errno, fail, guarded, hooks, set_errno};
 
 /// cookie_io_functions_t.
 #[repr(C)]

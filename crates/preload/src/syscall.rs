@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
 use crate::state::is_ours;
-use crate::{descriptor, dir, name, open, read, real, stat};
+use crate::{descriptor, dir, name, open, read, stat};
 
 /// # Safety
 /// As syscall(2).
@@ -18,7 +18,7 @@ pub unsafe extern "C-unwind" fn syscall(
     f: c_long,
 ) -> c_long {
     type Function = unsafe extern "C" fn(c_long, ...) -> c_long;
-    let real = || real::real!(c"syscall", Function);
+    let real = || meantime_hook::real!(c"syscall", Function);
     let (fd, path) = (a as c_int, b as *const c_char);
     let int = |argument: c_long| argument as c_int;
     // SAFETY: the caller's promise; arguments that were not given are never read.

@@ -1,19 +1,33 @@
-//! The next definitions of the interposed functions, and errno.
+//! Interposition: functions of the C library's names, for libraries that LD_PRELOAD names.
+//!
+//! # What it is for
+//! [`hooks!`] defines a function of the C library's name, and finds the next definition of it:
+//! [`real!`]. A library of hooks passes on the calls that are not for it, without an allocation or
+//! an additional system call. What both of our libraries need at that boundary is here: errno,
+//! failure values, cancellation, panics.
+//!
+//! # What it promises
+//! - The next definition is looked up when a function is first called. If there is none, the
+//!   function fails with ENOSYS.
+//! - [`guarded`]: a panic ends at the boundary as EIO, and errno stays unchanged unless a function
+//!   fails.
+
+#![deny(missing_docs)]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use meantime_posix::Errno;
 use meantime_process::fork;
 use meantime_process::thread::{self, Ours};
 
 /// The next definition of function `name`, which has type `type`.
+#[macro_export]
 macro_rules! real {
     ($name:expr, $type:ty) => {{
         static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
             std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
-        let symbol = $crate::real::resolve(&CELL, $name);
+        let symbol = $crate::resolve(&CELL, $name);
         // SAFETY: the C library's function of that name has that type, arguments that follow an
         // ellipsis included.
         #[allow(unused_unsafe)]
@@ -21,17 +35,17 @@ macro_rules! real {
         function
     }};
 }
-pub(crate) use real;
 
 /// Defines functions of the C library's names: `fn name(…)`, or the same for each of several names,
 /// `fn (name name)(…)`. In a body, `real` is the next definition of the function, which is looked up
 /// when it is first called.
+#[macro_export]
 macro_rules! hooks {
     ($($abi:literal fn $names:tt $arguments:tt -> $result:ty = $body:tt)*) => {
-        $($crate::real::hooks!(@ $abi $names $arguments $result, $body);)*
+        $($crate::hooks!(@ $abi $names $arguments $result, $body);)*
     };
     (@ $abi:literal ($($name:ident)+) $arguments:tt $result:ty, $body:tt) => {
-        $($crate::real::hooks!(@ $abi $name $arguments $result, $body);)+
+        $($crate::hooks!(@ $abi $name $arguments $result, $body);)+
     };
     (
         @ $abi:literal $name:ident ($($argument:ident: $type:ty),* $(,)?)
@@ -42,15 +56,15 @@ macro_rules! hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
             type Real = unsafe extern $abi fn($($type),*) -> $result;
-            const NAME: &std::ffi::CStr = $crate::real::c_name(concat!(stringify!($name), "\0"));
-            let $real = || $crate::real::real!(NAME, Real);
+            const NAME: &std::ffi::CStr = $crate::c_name(concat!(stringify!($name), "\0"));
+            let $real = || $crate::real!(NAME, Real);
             $($body)*
         }
     };
 }
-pub(crate) use hooks;
 
 /// Defines functions that call others with some arguments fixed.
+#[macro_export]
 macro_rules! forwards {
     ($(
         $abi:literal fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty
@@ -65,10 +79,12 @@ macro_rules! forwards {
         }
     )*};
 }
-pub(crate) use forwards;
 
 /// Converts `name`, which ends with a NUL, to a C string.
-pub(crate) const fn c_name(name: &str) -> &CStr {
+///
+/// # Panics
+/// If it does not, or has another one.
+pub const fn c_name(name: &str) -> &CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
         Err(_) => panic!("a name has one NUL, at its end"),
@@ -81,8 +97,9 @@ unsafe extern "C" fn missing() -> isize {
     -1
 }
 
+/// What `cell` holds; else the next definition of `name`, which it holds from then on.
 #[inline(always)]
-pub(crate) fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cell.load(Ordering::Relaxed);
     if known.is_null() { look_up(cell, name) } else { known }
 }
@@ -99,18 +116,20 @@ fn look_up(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-pub(crate) fn errno() -> c_int {
+/// This thread's errno.
+pub fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
 }
 
-pub(crate) fn set_errno(errno: c_int) {
+/// Sets this thread's errno.
+pub fn set_errno(errno: c_int) {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() = errno }
 }
 
 /// The return type of a function, and its failure value.
-pub(crate) trait Answer: Copy {
+pub trait Answer: Copy {
     /// The value with which a function fails; errno has the reason.
     const FAILED: Self;
 
@@ -142,7 +161,7 @@ impl<T> Answer for *mut T {
 
 /// Sets errno; returns the value with which the function fails.
 #[inline]
-pub(crate) fn fail<R: Answer>(errno: c_int) -> R {
+pub fn fail<R: Answer>(errno: c_int) -> R {
     set_errno(errno);
     R::FAILED
 }
@@ -152,13 +171,15 @@ unsafe extern "C" {
 }
 
 /// Disables cancellation of this thread until it is dropped: the thread may hold our locks.
-pub(crate) struct NotCancelled {
+#[derive(Debug)]
+pub struct NotCancelled {
     before: c_int,
 }
 
 impl NotCancelled {
+    /// Starts now.
     #[inline]
-    pub(crate) fn enter() -> Self {
+    pub fn enter() -> Self {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
         let mut before = 0;
         // SAFETY: a state that there is, and a variable of our own.
@@ -178,7 +199,7 @@ impl Drop for NotCancelled {
 /// Ends a cancelled thread, as in the C library's function of that name. Called before anything is
 /// held: the thread does not return.
 #[inline(always)]
-pub(crate) fn cancellation_point() {
+pub fn cancellation_point() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
@@ -192,9 +213,9 @@ pub(crate) fn cancellation_point() {
 
 /// Runs `body`, which is our code. A panic ends here as EIO, since C cannot be unwound through.
 /// Errno stays unchanged unless it fails. In a child that has neither our threads nor a way to
-/// create them, it always fails (`state`).
+/// create them, it always fails. An error is an errno.
 #[inline]
-pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
+pub fn guarded<R: Answer, E: Into<c_int>>(body: impl FnOnce() -> Result<R, E>) -> R {
     if fork::is_child() {
         return fail(libc::EIO);
     }
@@ -208,7 +229,7 @@ pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
             set_errno(before);
             value
         }
-        Ok(Err(Errno(errno))) => fail(errno),
+        Ok(Err(errno)) => fail(errno.into()),
         Err(payload) => {
             // Dropping it might panic again.
             std::mem::forget(payload);
