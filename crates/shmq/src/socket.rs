@@ -6,11 +6,12 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    recvmsg, sendmsg,
 };
 
 use crate::message::Nonce;
@@ -22,6 +23,10 @@ const ASK: [u8; 1] = *b"l";
 /// Answers that there is a line, or none.
 const GRANTED: [u8; 1] = *b"y";
 const REFUSED: [u8; 1] = *b"n";
+/// The owner waits for no client that does not receive what it asked for.
+const OWNER: SendFlags = SendFlags::DONTWAIT;
+/// Bytes of an ancillary buffer for one descriptor.
+const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
 
 fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
@@ -45,18 +50,22 @@ pub fn listen(name: &str) -> io::Result<OwnedFd> {
 /// Of accept(2).
 pub fn accept(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC)?;
-    let peer = rustix::net::sockopt::socket_peercred(&accepted)?;
-    Ok((peer.uid == rustix::process::geteuid()).then_some(accepted))
+    Ok(is_ours(&accepted)?.then_some(accepted))
 }
 
 /// Connects to the owner that listens under `name`.
 ///
 /// # Errors
-/// Of connect(2).
+/// Of connect(2); `PermissionDenied` if another user listens there, who would tell us anything.
 pub fn connect(name: &str) -> io::Result<OwnedFd> {
     let socket = new_socket(SocketFlags::empty())?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-    Ok(socket)
+    if is_ours(&socket)? { Ok(socket) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Returns whether the other side is a process of our user.
+fn is_ours(socket: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
 /// Says hello to a client.
@@ -67,7 +76,7 @@ pub fn say_hello(socket: impl AsFd, nonce: &Nonce, closings: impl AsFd) -> io::R
     let mut hello = [0; 24];
     hello[..8].copy_from_slice(&MAGIC);
     hello[8..].copy_from_slice(nonce);
-    send(socket, &hello, Some(closings.as_fd()))
+    send(socket, &hello, Some(closings.as_fd()), OWNER)
 }
 
 /// Receives the owner's hello: the nonce, and the memory of the closings.
@@ -76,7 +85,8 @@ pub fn say_hello(socket: impl AsFd, nonce: &Nonce, closings: impl AsFd) -> io::R
 /// Of recvmsg(2); `InvalidData` if the owner is another program or version, or refused.
 pub fn receive_hello(socket: impl AsFd) -> io::Result<(Nonce, OwnedFd)> {
     let mut hello = [0; 24];
-    let (len, memory) = receive(socket, &mut hello)?;
+    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
+    let (len, memory) = receive(socket, &mut hello, &mut space)?;
     let (magic, nonce) = hello.split_at(8);
     match (memory, nonce.try_into()) {
         (Some(memory), Ok(nonce)) if len == 24 && magic == MAGIC => Ok((nonce, memory)),
@@ -89,9 +99,10 @@ pub fn receive_hello(socket: impl AsFd) -> io::Result<(Nonce, OwnedFd)> {
 /// # Errors
 /// Of sendmsg(2) and recvmsg(2); `QuotaExceeded` if the owner has no more lines.
 pub fn ask_line(socket: impl AsFd) -> io::Result<OwnedFd> {
-    send(&socket, &ASK, None)?;
+    send(&socket, &ASK, None, SendFlags::empty())?;
     let mut answer = [0; 1];
-    match receive(socket, &mut answer)? {
+    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
+    match receive(socket, &mut answer, &mut space)? {
         (1, Some(memory)) if answer == GRANTED => Ok(memory),
         (1, None) if answer == REFUSED => Err(io::ErrorKind::QuotaExceeded.into()),
         _ => Err(io::ErrorKind::InvalidData.into()),
@@ -104,10 +115,11 @@ pub fn ask_line(socket: impl AsFd) -> io::Result<OwnedFd> {
 /// Of recvmsg(2); `InvalidData` if it says something else.
 pub fn wait_for_ask(socket: impl AsFd) -> io::Result<bool> {
     let mut asked = [0; 1];
-    match receive(socket, &mut asked)? {
+    // No space for descriptors: a client that sends some could make us close a file whose closing
+    // takes for ever. So they never become ours.
+    match receive(socket, &mut asked, &mut [])? {
         (0, _) => Ok(false),
-        (1, None) if asked == ASK => Ok(true),
-        // (What descriptors came with it are closed.)
+        (1, _) if asked == ASK => Ok(true),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -115,41 +127,54 @@ pub fn wait_for_ask(socket: impl AsFd) -> io::Result<bool> {
 /// Answers a client that asked: with a line's memory, or with a refusal.
 ///
 /// # Errors
-/// Of sendmsg(2).
+/// Of sendmsg(2); `WouldBlock` if the client does not receive its answers.
 pub fn answer_ask(socket: impl AsFd, memory: Option<&OwnedFd>) -> io::Result<()> {
     let answer = if memory.is_some() { GRANTED } else { REFUSED };
-    send(socket, &answer, memory.map(|memory| memory.as_fd()))
+    send(socket, &answer, memory.map(|memory| memory.as_fd()), OWNER)
 }
 
 fn send(
     socket: impl AsFd,
     bytes: &[u8],
-    descriptor: Option<rustix::fd::BorrowedFd<'_>>,
+    descriptor: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if let Some(descriptor) = &descriptor {
         ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
     }
     let bytes = [IoSlice::new(bytes)];
     // NOSIGNAL: a closed peer is an error, not a SIGPIPE.
-    rustix::io::retry_on_intr(|| sendmsg(&socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL))?;
+    let flags = flags | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &bytes, &mut ancillary, flags))?;
     Ok(())
 }
 
-fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+/// Receives one message: its length, and its descriptor if there is `space` for any.
+///
+/// # Errors
+/// Of recvmsg(2); `InvalidData` if there was more than there is room for.
+fn receive(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    space: &mut [MaybeUninit<u8>],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut ancillary = RecvAncillaryBuffer::new(space);
     let received = rustix::io::retry_on_intr(|| {
         let flags = RecvFlags::CMSG_CLOEXEC;
         recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)
     })?;
-    let mut descriptor = None;
+    let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(all) = message {
-            // Of several the last is kept; the others are closed.
-            descriptor = all.last().or(descriptor);
+            descriptors.extend(all);
         }
     }
-    Ok((received.bytes, descriptor))
+    // (What descriptors came with it are closed.)
+    let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    if is_cut || descriptors.len() > 1 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((received.bytes, descriptors.pop()))
 }
