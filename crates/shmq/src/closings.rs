@@ -8,10 +8,9 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::Ordering;
 
 use crate::memory::Mapping;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Number of words. Open files that share none are left to the kernel.
 pub const WORDS: u32 = 16_384;

@@ -27,6 +27,7 @@
 //!   message    what a call carries; what is said over the socket, and by ioctl
 //!   layout     a line, as bytes
 //!   park       sleeping until a word changes; patience: how long to spin before that
+//!   line       what the two sides do with its words; model: of it, by loom
 //!   memory     memory that two processes share
 //!   client     Caller: one thread's line
 //!   owner      Answerer: the other end
@@ -34,16 +35,27 @@
 //!   socket     how the two meet
 //! ```
 
-#![deny(missing_docs)]
+#![deny(missing_docs, unsafe_code)]
 
+// The models are of `line`; memory of the kernel's is no memory of loom's.
+#[cfg(not(loom))]
 pub mod client;
+#[cfg(not(loom))]
 pub mod closings;
 mod layout;
+mod line;
+#[cfg(not(loom))]
 mod memory;
 pub mod message;
+#[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "the data that two threads share")]
+mod model;
+#[cfg(not(loom))]
 pub mod owner;
 mod park;
+#[cfg(not(loom))]
 mod patience;
+#[cfg(not(loom))]
 pub mod socket;
 mod sync;
 

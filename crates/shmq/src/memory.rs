@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -19,10 +20,8 @@ const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 pub(crate) unsafe trait Shared: Sync {}
 
 // SAFETY: it consists of atomics, and is aligned to 64 bytes.
-#[cfg(not(loom))]
 unsafe impl Shared for crate::layout::Line {}
 // SAFETY: as above.
-#[cfg(not(loom))]
 unsafe impl Shared for crate::sync::AtomicU64 {}
 
 /// A mapping of shared memory.
@@ -78,7 +77,7 @@ impl Mapping {
     /// Returns the structure at `at` bytes, a multiple of 64.
     #[inline]
     pub(crate) fn at<T: Shared>(&self, at: usize) -> &T {
-        assert!(at % align_of::<T>() == 0 && at <= self.len - size_of::<T>());
+        assert!(at.is_multiple_of(align_of::<T>()) && at <= self.len - size_of::<T>());
         // SAFETY: it lies in the mapping, which begins on a page and stays as long as `self`. Any
         // bytes are a `T`, and others change it only as atomics do (`Shared`).
         unsafe { self.begin.add(at).cast().as_ref() }
@@ -128,6 +127,9 @@ impl Mapping {
         let from = self.range(at, len);
         // SAFETY: as for `put_from`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, len) }
+        // Or the compiler might take later copies of `bytes` from the memory again, where it sees
+        // that nobody of this process has changed it.
+        compiler_fence(Ordering::SeqCst);
     }
 }
 

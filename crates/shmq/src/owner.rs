@@ -3,19 +3,17 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::Ended;
 use crate::layout::{DATA_AT, DATA_BYTES, LINE_BYTES, Line};
 use crate::memory::Mapping;
-use crate::message::{FLAGS, Op, Reply, Request};
+use crate::message::{Reply, Request};
 use crate::patience::{Patience, cpu};
+use crate::sync::{AtomicBool, Ordering};
 
 /// The longest time for which the owner spins for a request.
 const SPIN: Duration = Duration::from_micros(20);
-/// The longest sleep. It only bounds the effect of a client that clears the owner's word.
-const SLEEP: Duration = Duration::from_secs(1);
 
 /// The owner's end of one line. A thread of its own serves it.
 #[derive(Debug)]
@@ -43,9 +41,7 @@ impl End {
     /// Ends the line: [`Answerer::next`] returns [`Ended`], after the call in progress, and so does
     /// the client's call.
     pub fn end(&self) {
-        self.is_ended.store(true, Ordering::Release);
-        let line = self.line();
-        line.owner.wake();
+        self.line().end(&self.is_ended);
     }
 }
 
@@ -71,42 +67,27 @@ impl Answerer {
     /// # Errors
     /// [`Ended`]: the line was ended, or the client broke the protocol. (It is ended then, too.)
     #[inline]
+    #[expect(clippy::should_implement_trait, reason = "there is no end but an error")]
     pub fn next(&mut self) -> Result<Request, Ended> {
+        let request = self.wait();
+        if request.is_err() {
+            self.end.is_ended.store(true, Ordering::Release);
+        }
+        request
+    }
+
+    #[inline]
+    fn wait(&mut self) -> Result<Request, Ended> {
         let line: &Line = self.end.memory.at(0);
-        let (old, end) = (self.number, &self.end.is_ended);
-        // Acquire: with the number come the request, and its data.
-        let is_there =
-            || line.request.number.load(Ordering::Acquire) != old || end.load(Ordering::Relaxed);
+        let (old, is_ended) = (self.number, &self.end.is_ended);
+        let is_there = || line.has_request_after(old) || is_ended.load(Ordering::Relaxed);
         if !self.patience.spin(self.client_cpu == cpu(), is_there) {
-            while !is_there() {
-                line.owner.sleep(SLEEP, is_there);
-            }
+            line.sleep_until_asked(old, is_ended)?;
         }
-        if end.load(Ordering::Acquire) {
-            return Err(Ended);
-        }
-        let words = &line.request;
-        let number = words.number.load(Ordering::Acquire);
-        // Each word is loaded once, and only these copies are checked and used.
-        let (op, flags) = (words.op.load(Ordering::Relaxed), words.flags.load(Ordering::Relaxed));
-        let request = Op::of(op).map(|op| Request {
-            op,
-            flags,
-            handle: words.handle.load(Ordering::Relaxed),
-            offset: words.offset.load(Ordering::Relaxed),
-            len: words.len.load(Ordering::Relaxed),
-        });
-        self.client_cpu = words.cpu.load(Ordering::Relaxed);
-        let is_next = number == old.wrapping_add(1);
-        match request {
-            Some(request)
-                if is_next && flags & !FLAGS == 0 && request.len as usize <= DATA_BYTES =>
-            {
-                self.number = number;
-                Ok(request)
-            }
-            _ => Err(Ended),
-        }
+        let request = line.request_after(old, is_ended)?;
+        self.client_cpu = line.request.cpu.load(Ordering::Relaxed);
+        self.number = old.wrapping_add(1);
+        Ok(request)
     }
 
     /// Fills `bytes` from the request's data.
@@ -131,22 +112,13 @@ impl Answerer {
     #[inline]
     pub fn answer(&mut self, reply: &Reply) {
         let line: &Line = self.end.memory.at(0);
-        let words = &line.reply;
-        words.status.store(reply.status as u32, Ordering::Relaxed);
-        words.result.store(reply.result, Ordering::Relaxed);
-        words.end.store(reply.end, Ordering::Relaxed);
-        words.cpu.store(cpu(), Ordering::Relaxed);
-        // Release: the client that sees the number sees the reply, and its data.
-        words.number.store(self.number, Ordering::Release);
-        line.client.wake();
+        line.answer(self.number, reply, cpu());
     }
 }
 
 impl Drop for Answerer {
     /// Ends the client's call, if there is one.
     fn drop(&mut self) {
-        let line = self.end.line();
-        line.reply.ended.store(1, Ordering::Release);
-        line.client.wake();
+        self.end.line().tell_end();
     }
 }

@@ -4,40 +4,61 @@
 //! stores `parked`, executes a full fence, looks at the number once more, and sleeps. Whichever
 //! fence is second sees the other's store, so no wake-up is lost. The kernel compares `parked`
 //! before it puts the thread to sleep, and the waker clears it before it wakes, so a wake-up that
-//! comes first ends the sleep at once. Each sleep has a time-out.
+//! comes first ends the sleep at once.
+//!
+//! A waker may clear the word late, when its sleeper has set it again for the next sleep. Its wake
+//! follows, so that sleep ends early, and the sleeper looks again. Only a waker that ends between
+//! the two leaves a sleeper that others would not wake. For this each sleep has a time-out.
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Ordering, fence, sleep_while_one, wake};
+use crate::sync::{Futex, Side, full_fence};
 
 /// Whether one side sleeps.
 #[repr(C, align(64))]
 pub(crate) struct Parking {
-    parked: AtomicU32,
+    parked: Futex,
 }
 
 impl Parking {
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        Self { parked: AtomicU32::new(0) }
+        Self { parked: Futex::new() }
+    }
+
+    /// What a client can do to its owner's word.
+    #[cfg(loom)]
+    pub(crate) fn say_awake(&self) {
+        self.parked.store(0);
     }
 
     /// Sleeps for `time` at most, unless `is_there` is true already. Returns also for no reason.
-    pub(crate) fn sleep(&self, time: Duration, is_there: impl Fn() -> bool) {
-        self.parked.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if !is_there() {
-            sleep_while_one(&self.parked, time);
-        }
-        self.parked.store(0, Ordering::Relaxed);
+    /// Returns whether all of the time has passed.
+    pub(crate) fn sleep(&self, time: Duration, is_there: impl Fn() -> bool) -> bool {
+        self.parked.store(1);
+        full_fence(Side::Sleeper);
+        let has_passed = !is_there() && self.parked.sleep_while_one(time);
+        self.parked.store(0);
+        has_passed
     }
 
     /// Wakes the side that sleeps here, after something was stored for it.
+    #[inline]
     pub(crate) fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.parked.load(Ordering::Relaxed) != 0 {
-            self.parked.store(0, Ordering::Relaxed);
-            wake(&self.parked);
+        full_fence(Side::Waker);
+        if self.parked.load() != 0 {
+            self.clear_and_wake();
         }
+    }
+
+    /// As [`wake`](Self::wake), whatever the other process has stored in `parked`.
+    pub(crate) fn wake_surely(&self) {
+        full_fence(Side::Waker);
+        self.clear_and_wake();
+    }
+
+    fn clear_and_wake(&self) {
+        self.parked.store(0);
+        self.parked.wake();
     }
 }

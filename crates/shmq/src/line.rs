@@ -1,0 +1,164 @@
+//! What the two sides do with the words of a line.
+//!
+//! Nothing here knows of memory or spinning, so loom models it (`model`).
+
+use std::time::Duration;
+
+use crate::Ended;
+use crate::layout::{DATA_BYTES, Line};
+use crate::message::{FLAGS, Op, Reply, Request, Status};
+use crate::sync::{AtomicBool, Ordering};
+
+/// Time between two checks whether the owner is alive.
+const CHECK: Duration = Duration::from_millis(200);
+/// The owner's longest sleep. It bounds the effect of a client that clears the owner's word, or
+/// ends before it wakes the owner.
+const SLEEP: Duration = Duration::from_secs(1);
+/// Sleeps in a row that a client may end early without a request. A good one does so once, by a
+/// wake that is late. One that always clears the owner's word would have it run all the time.
+const EARLY: u32 = 1000;
+
+/// The client's side.
+impl Line {
+    /// Asks for `request`, the line's `number`th. Its data are there.
+    #[inline]
+    pub(crate) fn ask(&self, number: u32, request: &Request, cpu: u32) {
+        let words = &self.request;
+        words.op.store(request.op as u32, Ordering::Relaxed);
+        words.flags.store(request.flags, Ordering::Relaxed);
+        words.len.store(request.len, Ordering::Relaxed);
+        words.handle.store(request.handle, Ordering::Relaxed);
+        words.offset.store(request.offset, Ordering::Relaxed);
+        words.cpu.store(cpu, Ordering::Relaxed);
+        // Release: the owner that sees the number sees the request, and its data.
+        words.number.store(number, Ordering::Release);
+        self.owner.wake();
+    }
+
+    /// Returns whether the request was answered, or will never be.
+    #[inline]
+    pub(crate) fn is_over(&self, number: u32) -> bool {
+        // Acquire: with the number come the reply, and its data; with the end, all replies.
+        self.reply.number.load(Ordering::Acquire) == number || self.has_ended()
+    }
+
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.reply.ended.load(Ordering::Acquire) != 0
+    }
+
+    /// Sleeps until the request is over, or the owner is not alive.
+    pub(crate) fn sleep_until_over(&self, number: u32, is_alive: impl Fn() -> bool) {
+        while !self.is_over(number) {
+            self.client.sleep(CHECK, || self.is_over(number));
+            // What it stored before its end is there: `reply_to` looks after this.
+            if !self.is_over(number) && !is_alive() {
+                break;
+            }
+        }
+    }
+
+    /// Returns the reply to `request`, the `number`th.
+    ///
+    /// # Errors
+    /// There is none, or it is none to this request.
+    #[inline]
+    pub(crate) fn reply_to(&self, number: u32, request: &Request) -> Result<Reply, Ended> {
+        let words = &self.reply;
+        // Acquire: as in `is_over`.
+        if words.number.load(Ordering::Acquire) != number {
+            return Err(Ended);
+        }
+        let status = Status::of(words.status.load(Ordering::Relaxed)).ok_or(Ended)?;
+        let result = words.result.load(Ordering::Relaxed);
+        let end = words.end.load(Ordering::Relaxed);
+        let is_transfer = matches!(request.op, Op::Read | Op::Write);
+        if is_transfer && result > i64::from(request.len) {
+            return Err(Ended);
+        }
+        Ok(Reply { status, result, end })
+    }
+}
+
+/// The owner's side.
+impl Line {
+    /// Returns whether there is a request after the `old`th.
+    #[inline]
+    pub(crate) fn has_request_after(&self, old: u32) -> bool {
+        // Acquire: with the number come the request, and its data.
+        self.request.number.load(Ordering::Acquire) != old
+    }
+
+    /// Sleeps until there is a request after the `old`th, or `is_ended`.
+    ///
+    /// # Errors
+    /// The client does not let the owner sleep.
+    pub(crate) fn sleep_until_asked(&self, old: u32, is_ended: &AtomicBool) -> Result<(), Ended> {
+        // Relaxed: who sees it comes back to it with Acquire.
+        let is_there = || self.has_request_after(old) || is_ended.load(Ordering::Relaxed);
+        let mut early = 0;
+        while !is_there() {
+            let has_passed = self.owner.sleep(SLEEP, is_there);
+            early = if has_passed { 0 } else { early + 1 };
+            if early > EARLY {
+                return Err(Ended);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the request after the `old`th.
+    ///
+    /// # Errors
+    /// It is none, or the line `is_ended`.
+    #[inline]
+    pub(crate) fn request_after(&self, old: u32, is_ended: &AtomicBool) -> Result<Request, Ended> {
+        // Acquire: who ended it has us see what was done before. First, so that no request is
+        // taken that came after the end.
+        if is_ended.load(Ordering::Acquire) {
+            return Err(Ended);
+        }
+        let words = &self.request;
+        // Acquire: as in `has_request_after`. Each word is loaded once, and only these copies are
+        // checked and used.
+        let number = words.number.load(Ordering::Acquire);
+        let op = Op::of(words.op.load(Ordering::Relaxed)).ok_or(Ended)?;
+        let request = Request {
+            op,
+            flags: words.flags.load(Ordering::Relaxed),
+            handle: words.handle.load(Ordering::Relaxed),
+            offset: words.offset.load(Ordering::Relaxed),
+            len: words.len.load(Ordering::Relaxed),
+        };
+        let is_next = number == old.wrapping_add(1);
+        let is_valid = request.flags & !FLAGS == 0 && request.len as usize <= DATA_BYTES;
+        if is_next && is_valid { Ok(request) } else { Err(Ended) }
+    }
+
+    /// Answers the `number`th request. The reply's data are there.
+    #[inline]
+    pub(crate) fn answer(&self, number: u32, reply: &Reply, cpu: u32) {
+        let words = &self.reply;
+        words.status.store(reply.status as u32, Ordering::Relaxed);
+        words.result.store(reply.result, Ordering::Relaxed);
+        words.end.store(reply.end, Ordering::Relaxed);
+        words.cpu.store(cpu, Ordering::Relaxed);
+        // Release: the client that sees the number sees the reply, and its data.
+        words.number.store(number, Ordering::Release);
+        self.client.wake();
+    }
+
+    /// Ends the line, from another thread than the one that serves it.
+    pub(crate) fn end(&self, is_ended: &AtomicBool) {
+        is_ended.store(true, Ordering::Release);
+        // The client may have stored anything in the word that says whether the owner sleeps.
+        self.owner.wake_surely();
+    }
+
+    /// Tells the client that there will be no more replies.
+    pub(crate) fn tell_end(&self) {
+        // Release: the client that sees it sees all replies.
+        self.reply.ended.store(1, Ordering::Release);
+        self.client.wake_surely();
+    }
+}
