@@ -21,7 +21,7 @@ const SPIN: Duration = Duration::from_micros(100);
 pub struct Caller {
     memory: Mapping,
     /// The number of the last request.
-    number: u32,
+    pub(crate) number: u32,
     patience: Patience,
     /// A request was not answered.
     is_lost: bool,

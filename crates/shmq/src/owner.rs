@@ -20,7 +20,7 @@ const SPIN: Duration = Duration::from_micros(20);
 pub struct Answerer {
     end: Arc<End>,
     /// The number of the last request taken.
-    number: u32,
+    pub(crate) number: u32,
     patience: Patience,
     /// The client's CPU, as it said with the last request.
     client_cpu: u32,
@@ -120,5 +120,40 @@ impl Drop for Answerer {
     /// Ends the client's call, if there is one.
     fn drop(&mut self) {
         self.end.line().tell_end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Caller;
+    use crate::message::Op;
+
+    #[test]
+    fn numbers_begin_again_after_the_last() {
+        let (mut line, memory) = Answerer::new().unwrap();
+        let mut caller = Caller::new(&memory).unwrap();
+        // As after so many calls.
+        let last = u32::MAX - 2;
+        (line.number, caller.number) = (last, last);
+        let words = line.end.line();
+        words.request.number.store(last, Ordering::Relaxed);
+        words.reply.number.store(last, Ordering::Relaxed);
+        let owner = std::thread::spawn(move || {
+            while let Ok(request) = line.next() {
+                line.answer(&Reply::done(1, request.offset));
+            }
+            line.number
+        });
+        for offset in 0..6 {
+            let request = Request { op: Op::Read, flags: 0, handle: 0, offset, len: 1 };
+            assert_eq!(caller.call(&request, || true), Ok(Reply::done(1, offset)));
+        }
+        drop(memory);
+        let number = caller.number;
+        caller.number = number.wrapping_add(1);
+        let request = Request { op: Op::Read, flags: 0, handle: 0, offset: 0, len: 1 };
+        assert_eq!(caller.call(&request, || true), Err(Ended), "one was left out");
+        assert_eq!((owner.join().unwrap(), number), (3, 3));
     }
 }

@@ -1,6 +1,4 @@
 //! Calls between two threads, as between two processes.
-#![cfg(not(loom))]
-#![expect(unsafe_code, reason = "a client's buffers are a C program's")]
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
