@@ -6,3 +6,4 @@ mod calls;
 mod deaths;
 mod hostile;
 mod raw;
+mod stress;
