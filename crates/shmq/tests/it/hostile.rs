@@ -186,9 +186,15 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: usize) {
     sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// Numbers of the descriptors that this process has open beside these.
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+/// How many descriptors of this process are of the socket.
+fn descriptors_of(socket: &OwnedFd) -> usize {
+    let inode = rustix::fs::fstat(socket).unwrap().st_ino;
+    let name = std::path::PathBuf::from(format!("socket:[{inode}]"));
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| {
+        std::fs::read_link(entry.as_ref().unwrap().path()).ok() == Some(name.clone())
+    })
+    .count()
 }
 
 #[test]
@@ -198,10 +204,9 @@ fn an_ask_is_one_byte_and_no_descriptor() {
     {
         let (ours, theirs) = pair();
         send(&theirs, bytes, descriptors);
-        let before = open_descriptors();
         let said = socket::wait_for_ask(&ours).unwrap_err();
         assert_eq!(said.kind(), ErrorKind::InvalidData, "{bytes:?} {descriptors}");
-        assert_eq!(open_descriptors(), before, "a client's descriptor is ours");
+        assert_eq!(descriptors_of(&theirs), 1, "a client's descriptor is ours");
     }
     let (ours, theirs) = pair();
     send(&theirs, b"l", 0);
@@ -217,10 +222,9 @@ fn a_hello_is_whole_and_has_one_descriptor() {
     for (len, descriptors) in [(24, 0), (24, 2), (24, 3), (23, 1), (8, 1)] {
         let (ours, theirs) = pair();
         send(&theirs, &hello[..len], descriptors);
-        let before = open_descriptors();
         let said = socket::receive_hello(&ours).unwrap_err();
         assert_eq!(said.kind(), ErrorKind::InvalidData, "{len} {descriptors}");
-        assert_eq!(open_descriptors(), before);
+        assert_eq!(descriptors_of(&theirs), 1);
     }
     let (ours, theirs) = pair();
     send(&theirs, &[&hello[..], b"x"].concat(), 1);

@@ -17,7 +17,8 @@ use meantime_shmq::client::Caller;
 use meantime_shmq::closings::{Closings, ClosingsView};
 use meantime_shmq::message::{Op, Reply, Request};
 use meantime_shmq::owner::Answerer;
-use meantime_shmq::{DATA_BYTES, socket};
+use meantime_shmq::{DATA_BYTES, Ended, socket};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
@@ -28,7 +29,8 @@ const CONNECTIONS: usize = 16;
 const LINES: usize = 4;
 /// Processes that do wrong.
 const HOSTILE: usize = 3;
-const VARIABLE: &str = "MEANTIME_SHMQ_HOSTILE";
+/// Tells a process of ours what to do.
+const VARIABLE: &str = "MEANTIME_SHMQ_PROCESS";
 
 struct Random(u64);
 
@@ -155,15 +157,14 @@ fn own(name: &str, counts: &Arc<Counts>, is_over: &Arc<AtomicBool>) -> JoinHandl
     })
 }
 
-/// Calls until `until`, checks each reply, and returns how many there were.
-fn good_client(there: &OwnedFd, seed: u64, until: Instant) -> u64 {
+/// Calls until `until` or the owner's end, checks each reply, and counts the `calls`.
+fn good_client(there: &OwnedFd, seed: u64, until: Instant, calls: &AtomicU64) -> Result<(), Ended> {
     let (nonce, closings) = socket::receive_hello(there).unwrap();
     assert_eq!(nonce, [9; 16]);
     assert_eq!(ClosingsView::new(&closings).unwrap().count(0), Some(0));
     let mut caller = Caller::new(&socket::ask_line(there).unwrap()).unwrap();
     let mut random = Random(seed);
     let mut bytes = vec![0; DATA_BYTES];
-    let mut calls = 0;
     while Instant::now() < until {
         let len = 1 << random.below(17) | random.below(64);
         let (handle, offset) = (random.next(), random.next() >> 1);
@@ -176,7 +177,7 @@ fn good_client(there: &OwnedFd, seed: u64, until: Instant) -> u64 {
             // SAFETY: there are so many bytes.
             unsafe { caller.put(0, bytes.as_ptr(), len) };
         }
-        let reply = caller.call(&request, || true).expect("a good client's line");
+        let reply = caller.call(&request, || is_open(there))?;
         let expected = match op {
             Op::Read => {
                 // SAFETY: as above.
@@ -192,24 +193,35 @@ fn good_client(there: &OwnedFd, seed: u64, until: Instant) -> u64 {
             _ => Reply::done(-i64::from(libc::EINVAL), handle ^ offset),
         };
         assert_eq!(reply, expected);
-        calls += 1;
+        calls.fetch_add(1, Ordering::Relaxed);
         if random.below(1000) == 0 {
             // Longer than either side spins.
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    calls
+    Ok(())
 }
 
-/// A process that does wrong, and is killed with this.
-struct Hostile(Child);
+/// Returns whether the other side of the socket is there.
+fn is_open(there: &OwnedFd) -> bool {
+    let mut poll = [PollFd::new(there, PollFlags::empty())];
+    rustix::event::poll(&mut poll, Some(&Timespec::default())) == Ok(0)
+}
 
-impl Hostile {
-    fn new(name: &str, seed: u64) -> Self {
+/// A process of ours, which is killed with this.
+struct Process(Child);
+
+impl Process {
+    /// One that does wrong.
+    fn hostile(name: &str, seed: u64) -> Self {
+        Self::new("stress::hostile_process", &format!("{name} {seed}"))
+    }
+
+    fn new(test: &str, told: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "stress::hostile_process", "--nocapture"])
-            .env(VARIABLE, format!("{name} {seed}"))
+            .args(["--exact", test, "--nocapture"])
+            .env(VARIABLE, told)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         Self(command.spawn().unwrap())
@@ -221,15 +233,33 @@ impl Hostile {
     }
 }
 
-impl Drop for Hostile {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
+/// Runs the test in a process of its own, where nobody else opens descriptors. Returns true there.
+fn is_alone(test: &str) -> bool {
+    const MARK: &str = "MEANTIME_SHMQ_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let ended = command.args(["--exact", test, "--nocapture"]).env(MARK, "1").output().unwrap();
+    let [said, errors] =
+        [&ended.stdout, &ended.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}\n{errors}");
+    print!("{said}");
+    false
+}
+
 #[test]
 fn no_client_harms_the_owner_or_another_client() {
+    if !is_alone("stress::no_client_harms_the_owner_or_another_client") {
+        return;
+    }
     let number =
         |name: &str, other| std::env::var(name).map_or(other, |text| text.parse().unwrap());
     let time = Duration::from_secs(number("MEANTIME_STRESS_SECONDS", 2));
@@ -241,19 +271,24 @@ fn no_client_harms_the_owner_or_another_client() {
     let there = socket::connect(&name).unwrap();
     let until = Instant::now() + time;
     let seed = random.next() | 1;
-    let good = std::thread::spawn(move || good_client(&there, seed, until));
+    let calls = Arc::new(AtomicU64::new(0));
+    let good = {
+        let calls = Arc::clone(&calls);
+        std::thread::spawn(move || good_client(&there, seed, until, &calls))
+    };
     let mut hostile: Vec<_> =
-        (0..HOSTILE).map(|_| Hostile::new(&name, random.next() | 1)).collect();
+        (0..HOSTILE).map(|_| Process::hostile(&name, random.next() | 1)).collect();
     while Instant::now() < until && !good.is_finished() {
         std::thread::sleep(Duration::from_millis(20));
         let one = &mut hostile[random.below(HOSTILE)];
         if random.below(4) == 0 {
-            *one = Hostile::new(&name, random.next() | 1);
+            *one = Process::hostile(&name, random.next() | 1);
         } else {
             one.go_on();
         }
     }
-    let calls = good.join().expect("the good client");
+    assert_eq!(good.join().expect("the good client"), Ok(()), "a good client lost its line");
+    let calls = calls.load(Ordering::Relaxed);
     drop(hostile);
     is_over.store(true, Ordering::Release);
     // Whatever they left, the owner ends.
@@ -277,7 +312,49 @@ fn no_client_harms_the_owner_or_another_client() {
     assert!(calls > 0 && of_others > 0 && lines > 1 && wrong_messages > 0 && refused > 0);
 }
 
-/// The body of a process of the test above; not a test of its own.
+/// Whenever an owner is killed, its client's call ends soon, and no reply before was wrong.
+#[test]
+fn a_killed_owner_ends_its_clients_calls() {
+    let mut random = Random(5);
+    for round in 0..10 {
+        let name = format!("meantime-killed-{}-{round}", std::process::id());
+        let owner = Process::new("stress::owner_process", &name);
+        let until = Instant::now() + Duration::from_secs(60);
+        let there = loop {
+            match socket::connect(&name) {
+                Ok(there) => break there,
+                Err(error) => assert!(Instant::now() < until, "no owner: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let seed = random.next() | 1;
+        let calls = Arc::new(AtomicU64::new(0));
+        let good = {
+            let calls = Arc::clone(&calls);
+            std::thread::spawn(move || good_client(&there, seed, until, &calls))
+        };
+        // Not before the line is there, where an error of the socket would end it.
+        while calls.load(Ordering::Relaxed) == 0 && !good.is_finished() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_micros(random.below(20_000) as u64));
+        drop(owner);
+        let killed = Instant::now();
+        assert_eq!(good.join().expect("a wrong reply, or no line"), Err(Ended));
+        assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    }
+}
+
+/// The body of that test's owner; not a test of its own.
+#[test]
+fn owner_process() {
+    let Ok(name) = std::env::var(VARIABLE) else { return };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    own(&name, &Arc::new(Counts::default()), &is_over).join().unwrap();
+}
+
+/// The body of a process that does wrong; not a test of its own.
 #[test]
 fn hostile_process() {
     let Ok(said) = std::env::var(VARIABLE) else { return };
