@@ -105,6 +105,57 @@ fn an_end_comes_through_whatever_the_client_has_stored() {
     }
 }
 
+/// The size is sealed, but holes can be made: they read as zeros, and hide no end.
+#[test]
+fn a_client_that_takes_pages_away_ends_only_its_line() {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let punch = |memory: &OwnedFd, at: usize, len: usize| {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(memory, flags, at as u64, len as u64).unwrap();
+    };
+    // While the owner sleeps.
+    let (mut line, memory) = Answerer::new().unwrap();
+    let raw = RawLine::new(&memory);
+    let end = line.end();
+    let owner = std::thread::spawn(move || line.next());
+    while raw.load(raw::OWNER_PARKED) == 0 {
+        std::thread::yield_now();
+    }
+    for _ in 0..100 {
+        punch(&memory, 0, raw::BYTES);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let begun = Instant::now();
+    end.end();
+    assert_eq!(owner.join().unwrap(), Err(Ended));
+    assert!(begun.elapsed() < Duration::from_secs(20), "it sleeps on");
+    // While it uses the data, and then its words.
+    let (mut line, memory) = Answerer::new().unwrap();
+    let raw = RawLine::new(&memory);
+    let owner = std::thread::spawn(move || {
+        let mut bytes = vec![1; DATA_BYTES];
+        let mut calls = 0;
+        while line.next().is_ok() {
+            line.take(&mut bytes);
+            line.give(&bytes);
+            line.answer(&Reply::done(0, 0));
+            calls += 1;
+        }
+        calls
+    });
+    for number in 1..=20 {
+        ask(&raw, number, Op::Read as u32, 0, 1);
+        raw.store(raw::OWNER_PARKED, 0);
+        let word = raw.word(raw::OWNER_PARKED);
+        let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+        while raw.load(raw::REPLY_NUMBER) != number {
+            punch(&memory, raw::DATA, DATA_BYTES);
+        }
+    }
+    punch(&memory, 0, raw::DATA);
+    assert_eq!(owner.join().unwrap(), 20, "a number that went back is a request");
+}
+
 /// A call without a reply may still be executed, with the line's data: no other call uses them.
 #[test]
 fn a_line_whose_call_was_not_answered_is_lost() {
