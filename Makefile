@@ -49,7 +49,8 @@ SPLIT_DEBUG := scripts/split-debug.sh
 build:
 	$(CARGO) build --release --locked --bin meantime
 	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
-	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so)
+	$(CARGO) rustc --release --locked -p meantime-intercept --lib --crate-type cdylib
+	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so $(RELEASE)/libmeantime_intercept.so)
 
 # What building needs; and what testing needs beside it.
 setup:

@@ -51,9 +51,10 @@ bash=$root/share/bash-completion/completions zsh=$root/share/zsh/site-functions 
 files=(
     "$bin/meantime" "$bin/.debug/meantime.debug"
     "$lib/.debug/libmeantime_c.so.debug" "$private/.debug/libmeantime_preload.so.debug"
+    "$private/.debug/libmeantime_intercept.so.debug"
     "$private/libmeantime-fio.so" "$private/.debug/libmeantime_fio.so.debug"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
-    "$lib/libmeantime.a" "$private/libmeantime_preload.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+    "$lib/libmeantime.a" "$private/libmeantime_preload.so" "$private/libmeantime_intercept.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
     "$bash/meantime" "$zsh/_meantime" "$fish/meantime.fish"
 )
 # The only place where mount(8) looks. (A package must not have a directory where the system has a
@@ -81,7 +82,7 @@ if [ "$action" = uninstall ]; then
     exit 0
 fi
 
-for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_preload.so libmeantime_fio.so; do
+for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_{preload,intercept,fio}.so; do
     [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
 done
 # A library that is given another name than its soname says would not be found by the programs that
@@ -98,12 +99,12 @@ for helper in "${helpers[@]}"; do
     install -d "${helper%/*}"
     ln -sfn "$prefix/bin/meantime" "$helper"
 done
-# Loaded by `meantime run --private`, which looks for it there.
-install -m 755 "$from/libmeantime_preload.so" "$private/libmeantime_preload.so"
+# Loaded by `meantime run`, which looks for them there.
+install -m 755 "$from/libmeantime_preload.so" "$from/libmeantime_intercept.so" "$private"
 install -m 755 "$from/libmeantime_fio.so" "$private/libmeantime-fio.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 # Debug information, where debuggers and backtraces look for it.
-for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{preload,fio}.so; do
+for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{preload,intercept,fio}.so; do
     built=$from/${file##*/}
     # Unless the file itself has it.
     ! readelf -SW "$built" | grep -q gnu_debuglink || install -D -m 644 "$built.debug" "$file.debug"

@@ -2,17 +2,21 @@
 
 use meantime_block::control::metrics::{self, Kind, Metrics, Published};
 use meantime_ext4::FileSystem;
-use meantime_mount::Mount;
+use meantime_mount::{Calls, Mount};
 
 /// Publishes what `mount` counts, until the result is dropped, which has to be before the end of the
 /// file system.
 pub(crate) fn publish(mount: &Mount) -> Published {
     let (fs, requests) = (mount.file_system().clone(), mount.requests());
+    let calls = mount.calls();
     let dir = mount.dir().display().to_string();
     metrics::publish(move |metrics| {
         let mount = [("mount", dir.as_str())];
         add_cache(metrics, &mount, &fs);
         add_journal(metrics, &mount, &fs);
+        if let Some(calls) = &calls {
+            add_calls(metrics, &mount, &calls.get());
+        }
         for (kind, counts) in requests.iter().filter(|(_, counts)| counts.served > 0) {
             let labels = [mount[0], ("kind", kind.as_str())];
             let mut add = |name: &str, help: &str, value: metrics::Value| {
@@ -35,6 +39,26 @@ pub(crate) fn publish(mount: &Mount) -> Published {
             );
         }
     })
+}
+
+fn add_calls(metrics: &mut Metrics, mount: &[(&str, &str)], calls: &Calls) {
+    for (kind, count) in [
+        ("read", calls.reads),
+        ("write", calls.writes),
+        ("sync", calls.syncs),
+        ("other", calls.others),
+    ] {
+        let labels = [mount[0], ("kind", kind)];
+        let help = "Calls that programs sent past the kernel, executed";
+        metrics.add("meantime_mount_short_calls", Kind::Counter, help, &labels, count);
+    }
+    for (name, help, count) in [
+        ("bytes", "Bytes that they read and wrote", calls.bytes),
+        ("refused", "Such calls sent to the kernel, which caches the file", calls.long),
+        ("stale", "Such calls for a file that was closed", calls.stale),
+    ] {
+        metrics.add(&format!("meantime_mount_short_{name}"), Kind::Counter, help, mount, count);
+    }
 }
 
 fn add_cache(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
