@@ -30,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("python", &["block", "completion", "ext4", "hw", "posix", "process"]),
+    ("intercept", &["hook", "process", "shmq"]),
     ("preload", &["block", "ext4", "hook", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),

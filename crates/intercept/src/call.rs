@@ -1,0 +1,344 @@
+//! A call's way to the owner and back.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+use libc::iovec;
+use meantime_hook::set_errno;
+use meantime_shmq::DATA_BYTES;
+use meantime_shmq::client::Caller;
+use meantime_shmq::message::{APPEND, Attributes, DIRECT, DSYNC, Op, Reply, Request, SYNC, Status};
+use rustix::fs::SeekFrom;
+
+use crate::buffers;
+use crate::report::{self, Reason};
+use crate::resolve::{self, Resolved, known, resolve};
+use crate::state::{self, TABLE, is_limited};
+use crate::table::{Entry, Flags};
+use crate::thread::{self, Thread};
+
+/// What became of a transfer.
+pub(crate) enum Outcome {
+    /// So many bytes, or an errno, negated.
+    Ended(isize),
+    /// The first `done` of `total` bytes at `at`. The rest goes the long way. If the place was
+    /// `Here`, the descriptor's position is behind all of them; what is not done is given back.
+    Rest { done: usize, total: usize, at: i64 },
+}
+
+/// Where a transfer is.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// At the descriptor's position.
+    Here,
+    At(i64),
+}
+
+/// How far a transfer has come.
+struct Progress {
+    done: usize,
+    /// Why it is no further, unless the file ended, or it is complete.
+    stopped: Option<Stop>,
+    /// Where the last piece of a write ended.
+    end: u64,
+}
+
+enum Stop {
+    Errno(isize),
+    Reason(Reason),
+}
+
+/// Runs `body` as a short call. A panic ends here, as EIO.
+#[inline]
+fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, Reason> {
+    let once = || thread::enter(&body);
+    let twice = || match once() {
+        // The handle was given up between the look and the call.
+        Err(Reason::Stale) => once(),
+        other => other,
+    };
+    let panicked = |payload| {
+        // Dropping it might panic again.
+        std::mem::forget(payload);
+        Ok(Outcome::Ended(-(libc::EIO as isize)))
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(twice)).unwrap_or_else(panicked)
+}
+
+/// Executes `request` by the owner. `Err(Stale)`: its handle is no longer valid.
+#[inline]
+fn exchange(
+    of: &Resolved,
+    fd: c_int,
+    caller: &mut Caller,
+    request: &Request,
+) -> Result<Reply, Reason> {
+    let forks = state::forks();
+    let reply = caller.call(request, || state::forks() == forks && of.link.is_alive());
+    if state::forks() != forks {
+        // A signal handler has forked meanwhile, and this is the child: the line is the parent's.
+        return Err(Reason::Ended);
+    }
+    let Ok(reply) = reply else {
+        crate::slowly(|| of.link.lose());
+        return Err(Reason::Ended);
+    };
+    match reply.status {
+        Status::Done => Ok(reply),
+        Status::Long => {
+            TABLE.settle(fd, of.ticket, Entry::Long);
+            Err(Reason::Cached)
+        }
+        Status::Stale => {
+            TABLE.settle(fd, of.ticket, Entry::Unknown);
+            Err(Reason::Stale)
+        }
+    }
+}
+
+/// The flags of a request on a file.
+fn flags_of(flags: Flags, is_write: bool) -> u32 {
+    let mut all = if flags.has(Flags::DIRECT) { DIRECT } else { 0 };
+    if is_write {
+        let of_writes = [(Flags::APPEND, APPEND), (Flags::DSYNC, DSYNC), (Flags::SYNC, SYNC)];
+        all |= of_writes.iter().filter(|(flag, _)| flags.has(*flag)).fold(0, |all, it| all | it.1);
+    }
+    all
+}
+
+/// The position of `fd`, moved.
+fn seek(fd: c_int, to: SeekFrom) -> rustix::io::Result<u64> {
+    // SAFETY: it is no negative number; one that is not open is an error.
+    rustix::fs::seek(unsafe { BorrowedFd::borrow_raw(fd) }, to)
+}
+
+/// Moves `total` bytes from or to `iov`, piece by piece.
+///
+/// # Safety
+/// As readv(2) or writev(2).
+#[inline]
+unsafe fn pieces(
+    of: &Resolved,
+    fd: c_int,
+    thread: &Thread,
+    (op, flags): (Op, u32),
+    (buffers, total): (&mut buffers::Buffers<'_>, usize),
+    at: u64,
+) -> Progress {
+    let handle = of.known.handle;
+    let mut progress = Progress { done: 0, stopped: None, end: at };
+    while progress.done < total {
+        let len = (total - progress.done).min(DATA_BYTES);
+        let offset = at + progress.done as u64;
+        let request = Request { op, flags, handle, offset, len: len as u32 };
+        let moved = thread.with(of.link, |caller| {
+            if op == Op::Write {
+                // SAFETY: the caller's promise.
+                unsafe { buffers.put(caller, len) };
+            }
+            let reply = exchange(of, fd, caller, &request)?;
+            let count = usize::try_from(reply.result).map(|count| count.min(len));
+            if op == Op::Read
+                && let Ok(count) = count
+            {
+                // SAFETY: the caller's promise.
+                unsafe { buffers.get(caller, count) };
+            }
+            Ok((count.map_err(|_| reply.result as isize), reply.end))
+        });
+        match moved.and_then(|moved| moved) {
+            Ok((Ok(count), end)) => {
+                progress.done += count;
+                progress.end = end;
+                if count < len {
+                    break;
+                }
+            }
+            Ok((Err(errno), _)) => {
+                progress.stopped = Some(Stop::Errno(errno));
+                break;
+            }
+            Err(reason) => {
+                if reason == Reason::Ended {
+                    thread.drop_line();
+                }
+                progress.stopped = Some(Stop::Reason(reason));
+                break;
+            }
+        }
+    }
+    progress
+}
+
+/// Reads or writes the short way.
+///
+/// # Safety
+/// As preadv2(2) or pwritev2(2).
+#[inline]
+pub(crate) unsafe fn transfer(
+    is_write: bool,
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    place: Place,
+    more_flags: u32,
+) -> Result<Outcome, Reason> {
+    // SAFETY: the caller's promise.
+    let body = |thread: &Thread| unsafe {
+        transfer_inside(thread, is_write, fd, (iov, count), place, more_flags)
+    };
+    let result = short(body);
+    report::count(&result);
+    result
+}
+
+/// # Safety
+/// As [`transfer`].
+#[inline]
+unsafe fn transfer_inside(
+    thread: &Thread,
+    is_write: bool,
+    fd: c_int,
+    (iov, count): (*const iovec, c_int),
+    place: Place,
+    more_flags: u32,
+) -> Result<Outcome, Reason> {
+    if is_write && is_limited() {
+        return Err(Reason::Limited);
+    }
+    let of = resolve(fd)?;
+    // SAFETY: the caller's promise.
+    let (mut buffers, total) = unsafe { buffers::of(iov, count) }?;
+    let (op, access) = if is_write { (Op::Write, Flags::WRITE) } else { (Op::Read, Flags::READ) };
+    let mut open = of.known.flags;
+    if is_write && !of.ticket.is_own() {
+        // Another process that has it may have changed them.
+        // SAFETY: a number that is not open is an error.
+        let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
+        open = resolve::of_file(flags.map_err(|_| Reason::Arguments)?);
+    }
+    if !open.has(access) {
+        return Err(Reason::Arguments);
+    }
+    let flags = flags_of(open, is_write) | more_flags;
+    let is_append = flags & APPEND != 0;
+    // In several pieces others could append between them.
+    if is_append && total > DATA_BYTES {
+        return Err(Reason::Arguments);
+    }
+    let is_here = matches!(place, Place::Here);
+    let at = match place {
+        _ if is_append => 0,
+        Place::At(at) => at,
+        // Reserves the range: others that move the position at the same time get another one.
+        Place::Here => {
+            thread.with(of.link, |_| ())?;
+            let end = seek(fd, SeekFrom::Current(total as i64)).map_err(|_| Reason::Arguments)?;
+            end as i64 - total as i64
+        }
+    };
+    if at < 0 || at.checked_add(total as i64).is_none() {
+        return Err(Reason::Arguments);
+    }
+    // SAFETY: the caller's promise.
+    let progress =
+        unsafe { pieces(&of, fd, thread, (op, flags), (&mut buffers, total), at as u64) };
+    let done = progress.done;
+    match progress.stopped {
+        // Whether it was appended is unknown, and twice would be wrong.
+        Some(Stop::Reason(Reason::Ended)) if is_append => Ok(Outcome::Ended(-(libc::EIO as isize))),
+        Some(Stop::Reason(reason)) if is_append || !is_here && done == 0 => Err(reason),
+        Some(Stop::Reason(Reason::Stale)) if done == 0 => {
+            give_back(fd, total);
+            Err(Reason::Stale)
+        }
+        Some(Stop::Reason(_)) => Ok(Outcome::Rest { done, total, at }),
+        stopped => {
+            if is_append && is_here && done > 0 {
+                let _ = seek(fd, SeekFrom::Start(progress.end));
+            } else if is_here && !is_append {
+                give_back(fd, total - done);
+            }
+            match stopped {
+                Some(Stop::Errno(errno)) if done == 0 => Ok(Outcome::Ended(errno)),
+                _ => Ok(Outcome::Ended(done as isize)),
+            }
+        }
+    }
+}
+
+/// Gives the last `bytes` of a reserved range back.
+pub(crate) fn give_back(fd: c_int, bytes: usize) {
+    if bytes > 0 {
+        let _ = seek(fd, SeekFrom::Current(-(bytes as i64)));
+    }
+}
+
+/// Executes a request without data of the caller's. `is_known`: only if the descriptor is known.
+fn execute(
+    fd: c_int,
+    is_known: bool,
+    request: impl Fn(&Resolved) -> Result<(Op, u64), Reason>,
+    use_reply: impl Fn(&Caller, &Reply) -> Option<isize>,
+) -> Result<isize, Reason> {
+    let body = |thread: &Thread| {
+        let of = if is_known { known(fd) } else { resolve(fd) }?;
+        let (op, offset) = request(&of)?;
+        let request = Request { op, flags: 0, handle: of.known.handle, offset, len: 0 };
+        let result = thread.with(of.link, |caller| {
+            let reply = exchange(&of, fd, caller, &request)?;
+            let result = reply.result as isize;
+            let used = if result < 0 { Some(result) } else { use_reply(caller, &reply) };
+            used.map(Outcome::Ended).ok_or(Reason::Arguments)
+        });
+        result.and_then(|result| result).inspect_err(|reason| {
+            if *reason == Reason::Ended {
+                thread.drop_line();
+            }
+        })
+    };
+    let result = short(body).map(|outcome| match outcome {
+        Outcome::Ended(result) => result,
+        Outcome::Rest { .. } => 0,
+    });
+    report::count(&result);
+    result
+}
+
+/// Makes a file durable.
+pub(crate) fn sync(fd: c_int, op: Op) -> Result<isize, Reason> {
+    execute(fd, false, |_| Ok((op, 0)), |_, _| Some(0))
+}
+
+/// Sets a file's size.
+pub(crate) fn truncate(fd: c_int, size: i64) -> Result<isize, Reason> {
+    let request = |of: &Resolved| match u64::try_from(size) {
+        _ if is_limited() => Err(Reason::Limited),
+        Ok(size) if of.known.flags.has(Flags::WRITE) => Ok((Op::Truncate, size)),
+        _ => Err(Reason::Arguments),
+    };
+    execute(fd, true, request, |_, _| Some(0))
+}
+
+/// Asks for a file's attributes, and gives them to `then`.
+pub(crate) fn attributes(
+    fd: c_int,
+    then: impl Fn(&Attributes) -> Option<isize>,
+) -> Result<isize, Reason> {
+    let request = |_: &Resolved| Ok((Op::Attributes, 0));
+    execute(fd, true, request, |caller, _| {
+        let mut bytes = [0; Attributes::BYTES];
+        // SAFETY: our own.
+        unsafe { caller.get(0, bytes.as_mut_ptr(), bytes.len()) };
+        then(&Attributes::from_bytes(&bytes))
+    })
+}
+
+/// What a C function returns for `result`: −1 and errno if it is one.
+pub(crate) fn answer(result: isize) -> isize {
+    if result >= 0 {
+        return result;
+    }
+    set_errno(-result as c_int);
+    -1
+}

@@ -1,0 +1,85 @@
+//! The interposition library of the short way: functions of the C library's names, for programs
+//! that `meantime run` starts (LD_PRELOAD).
+//!
+//! # What it is for
+//! Reads, writes and fsyncs of files of the mount go to its owner's process by shared memory
+//! ([`meantime_shmq`]), without the kernel. The descriptors are the kernel's, as FUSE gave them:
+//! whatever is not done here goes the *long way*, to the next definition of the function, on the
+//! same descriptor. `MEANTIME_SHORT=DEVICE:NAME`, which `meantime run` sets, names the mount's
+//! `st_dev` and the owner's socket. Without it each function only calls the next definition.
+//!
+//! # What it promises
+//! - A call goes to the file that its descriptor refers to when the call begins. What is known of a
+//!   descriptor is checked against the owner's count of closings before each call: the kernel
+//!   reports each close, also those that this library does not see (fclose, freopen, system calls).
+//! - The position of a descriptor is the kernel's, so what shares the open file (dup, fork, exec,
+//!   SCM_RIGHTS, stdio) shares it. A call reserves its bytes by one `lseek`, and gives back what it
+//!   did not move.
+//! - The library is a guest in the process: it has no threads, and neither memory nor a descriptor
+//!   until the first call on a file of the mount. A panic ends at the boundary as EIO, and nothing
+//!   is printed. Its socket is out of the program's way, which can neither close nor replace it.
+//! - Errno stays unchanged unless a call fails. Calls are cancellation points only at their
+//!   beginning. A call by a signal handler that has interrupted another one goes the long way.
+//! - A call for a known file has no lock, no allocation and no system call, as long as the owner is
+//!   awake; but for `lseek` (read, write), and `fcntl` before writes where another process may have
+//!   the open file, and may set O_APPEND.
+//!
+//! # What goes the long way
+//! - Descriptors that the owner refuses, and files that the kernel caches.
+//! - No bytes, NULL, and other errors in arguments; flags of preadv2(2) but RWF_HIPRI, RWF_DSYNC,
+//!   RWF_SYNC and RWF_APPEND; more than 1 MiB at the end of a file (O_APPEND), since others could
+//!   append in between; writes and ftruncate while RLIMIT_FSIZE is set.
+//! - fstat, ftruncate and SEEK_END, until a file has been read or written.
+//! - Threads for which the owner has no line. Everything, for a second, after the connection ended;
+//!   a write at the end of the file that it interrupted fails with EIO, since it may be done.
+//! - Children by vfork, and by `_Fork` or a bare `clone`. A process that gives one of its threads
+//!   other descriptors (unshare, clone) has no short way from then on.
+//!
+//! # What differs
+//! A bad pointer that is not NULL is a fault instead of EFAULT. A reader that finds the end of the
+//! file moves the position past it for a moment. It does not see system calls that bypass the C
+//! library, io_uring, sendfile and the like: they are the kernel's, on the same descriptors. A limit
+//! of file sizes that another process sets (prlimit) is not seen.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   table        what is known of each descriptor
+//!   state        whether there is a short way; what happens in a child
+//!   link         the connection to the owner
+//!   thread       a thread's line
+//!   resolve      which file of the owner's a descriptor refers to
+//!   buffers      the caller's memory
+//!   call         a call's way to the owner and back
+//!   data, descriptor, children    the C library's functions, by subject
+//!   report       counts, for MEANTIME_REPORT=1
+//! ```
+//!
+//! Needs a 64-bit Linux with glibc 2.33 or later.
+
+// What each function promises and asks for is in its manual page.
+#![allow(missing_docs)]
+
+mod buffers;
+mod call;
+pub mod children;
+pub mod data;
+pub mod descriptor;
+mod link;
+mod report;
+mod resolve;
+mod state;
+mod table;
+mod thread;
+
+/// Runs `body`, which uses the C library: a thread is not cancelled in it, the library's own
+/// descriptors are not hidden from it, and errno stays unchanged.
+fn slowly<R>(body: impl FnOnce() -> R) -> R {
+    let before = meantime_hook::errno();
+    let result = {
+        let _ours = meantime_process::thread::Ours::enter();
+        let _not_cancelled = meantime_hook::NotCancelled::enter();
+        body()
+    };
+    meantime_hook::set_errno(before);
+    result
+}

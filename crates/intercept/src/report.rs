@@ -1,0 +1,104 @@
+//! Counts of calls, for who asks by `MEANTIME_REPORT=1` how many went the short way.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::state;
+
+/// Why a call went the long way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Reason {
+    /// Its descriptor is no file of the mount, or no regular one.
+    Foreign,
+    /// The owner does not take the descriptor.
+    Refused,
+    /// The kernel caches the file.
+    Cached,
+    /// The owner did not know the handle, twice.
+    Stale,
+    /// The descriptor was changed while it was looked at.
+    Changing,
+    /// There is no connection to the owner.
+    Unconnected,
+    /// The owner has no more lines.
+    NoLine,
+    /// The owner has ended the connection.
+    Ended,
+    /// The thread was in a call already (a signal handler's), or is ending.
+    Busy,
+    /// The process is a child by vfork or clone.
+    Child,
+    /// Files are limited in size (`RLIMIT_FSIZE`).
+    Limited,
+    /// Its arguments are for the kernel: an error, no bytes, flags, a large append.
+    Arguments,
+}
+
+const REASONS: [&str; 12] = [
+    "not of the mount, or no regular file",
+    "the owner refuses the descriptor",
+    "the kernel caches the file",
+    "the owner does not know the file",
+    "the descriptor was being changed",
+    "no connection",
+    "no line",
+    "the owner ended the connection",
+    "in a signal handler, or an ending thread",
+    "in a child by vfork or clone",
+    "RLIMIT_FSIZE",
+    "arguments for the kernel",
+];
+
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+static SHORT: AtomicU64 = AtomicU64::new(0);
+static LONG: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
+
+/// Begins to count, if that is asked for.
+pub(crate) fn begin() {
+    // SAFETY: a name that ends; nothing changes the environment before the program begins.
+    let asked = unsafe { libc::getenv(c"MEANTIME_REPORT".as_ptr()) };
+    // SAFETY: null, or a string that ends.
+    if !asked.is_null() && unsafe { std::ffi::CStr::from_ptr(asked) } == c"1" {
+        IS_ASKED_FOR.store(true, Ordering::Relaxed);
+        // SAFETY: a function that stays, without arguments and results.
+        unsafe { libc::atexit(at_exit) };
+    }
+}
+
+/// Counts a call.
+#[inline]
+pub(crate) fn count<R>(result: &Result<R, Reason>) {
+    if IS_ASKED_FOR.load(Ordering::Relaxed) {
+        let counter = match result {
+            Ok(_) => &SHORT,
+            Err(reason) => &LONG[*reason as usize],
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// In a child: its calls are counted from 0.
+pub(crate) fn clear() {
+    for counter in LONG.iter().chain([&SHORT]) {
+        counter.store(0, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn at_exit() {
+    if !state::is_owner() {
+        return;
+    }
+    let _ = std::panic::catch_unwind(|| {
+        let counts = LONG.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let (short, long) = (SHORT.load(Ordering::Relaxed), counts.iter().sum::<u64>());
+        let pid = std::process::id();
+        let mut text = format!("meantime: process {pid}: {short} calls short, {long} long\n");
+        for (reason, count) in REASONS.iter().zip(counts).filter(|(_, count)| *count > 0) {
+            let _ = writeln!(text, "meantime: process {pid}:   {count} long: {reason}");
+        }
+        // SAFETY: a number that is not open is an error.
+        let stderr = unsafe { std::os::fd::BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+        let _ = rustix::io::write(stderr, text.as_bytes());
+    });
+}

@@ -1,0 +1,150 @@
+//! Which file of the owner's a descriptor refers to.
+
+use std::ffi::{c_char, c_int, c_ulong};
+use std::os::fd::BorrowedFd;
+
+use meantime_shmq::message::{TAKE, Taken};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use crate::link::{self, Link};
+use crate::report::Reason;
+use crate::state::{TABLE, device};
+use crate::table::{Entry, Flags, Known, Ticket};
+
+/// Attempts if a descriptor is being changed.
+const ATTEMPTS: u32 = 3;
+
+/// A descriptor of a file of the owner's, and the connection to it.
+#[derive(Clone, Copy)]
+pub(crate) struct Resolved {
+    pub(crate) link: &'static Link,
+    pub(crate) known: Known,
+    pub(crate) ticket: Ticket,
+}
+
+/// Returns what is known of `fd`, if its descriptor was not closed since. (It may be closed in the
+/// next moment. So may that of a system call, when it has begun.)
+#[inline]
+pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
+    let (entry, ticket) = TABLE.look(fd).ok_or(Reason::Foreign)?;
+    match entry {
+        Entry::Known(known) => {
+            let link = link::current().filter(|link| link.number == known.connection);
+            let link = link.ok_or(Reason::Changing)?;
+            if link.closings.count(known.word) == Some(known.closings) {
+                Ok(Resolved { link, known, ticket })
+            } else {
+                Err(Reason::Changing)
+            }
+        }
+        Entry::Foreign => Err(Reason::Foreign),
+        Entry::Long => Err(Reason::Refused),
+        Entry::Unknown | Entry::Busy => Err(Reason::Changing),
+    }
+}
+
+/// Returns what `fd` refers to; finds it out if that is not known.
+#[inline]
+pub(crate) fn resolve(fd: c_int) -> Result<Resolved, Reason> {
+    match known(fd) {
+        Err(Reason::Changing) => crate::slowly(|| find_out(fd)),
+        other => other,
+    }
+}
+
+/// Finds out what `fd` refers to.
+///
+/// That it still is so when it is stored: the owner's answer has the count of closings, and what
+/// this library sees of the descriptor spoils the ticket. What it does not see (`fclose`) may fall
+/// before the count, if another thread does it: then only a second answer, with the same file and
+/// the same count, says that the descriptor referred to that file in between, and was not closed.
+#[cold]
+#[inline(never)]
+fn find_out(fd: c_int) -> Result<Resolved, Reason> {
+    for _ in 0..ATTEMPTS {
+        let (entry, ticket) = TABLE.look(fd).ok_or(Reason::Foreign)?;
+        if entry == Entry::Busy {
+            return Err(Reason::Changing);
+        }
+        if fd < 0 {
+            return Err(Reason::Foreign);
+        }
+        // SAFETY: only system calls use it, for which a number that is not open is an error.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let of = rustix::fs::fstat(file).map_err(|_| Reason::Arguments)?;
+        let flags = rustix::fs::fcntl_getfl(file).map_err(|_| Reason::Arguments)?;
+        let is_regular = FileType::from_raw_mode(of.st_mode) == FileType::RegularFile;
+        if of.st_dev != device() || !is_regular || flags.contains(OFlags::PATH) {
+            TABLE.settle(fd, ticket, Entry::Foreign);
+            return Err(Reason::Foreign);
+        }
+        let link = link::connect()?;
+        let taken = match take(fd, link) {
+            Ok(taken) => taken,
+            Err(Errno::INTR) => return Err(Reason::Changing),
+            Err(_) => {
+                TABLE.settle(fd, ticket, Entry::Long);
+                return Err(Reason::Refused);
+            }
+        };
+        // Its flags, if it is the same file before and after.
+        let flags = rustix::fs::fcntl_getfl(file).map_err(|_| Reason::Changing)?;
+        if !is_alone() && take(fd, link) != Ok(taken) {
+            continue;
+        }
+        let known = Known {
+            handle: taken.handle,
+            closings: taken.closings,
+            word: taken.word,
+            connection: link.number,
+            flags: of_file(flags),
+        };
+        if TABLE.settle(fd, ticket, Entry::Known(known)) {
+            return self::known(fd);
+        }
+    }
+    Err(Reason::Changing)
+}
+
+/// Whether the process has one thread.
+fn is_alone() -> bool {
+    unsafe extern "C" {
+        static __libc_single_threaded: c_char;
+    }
+    // SAFETY: the C library's variable, which changes when this thread starts another one.
+    unsafe { (&raw const __libc_single_threaded).read_volatile() != 0 }
+}
+
+/// Asks the owner which file `fd` refers to.
+fn take(fd: c_int, link: &Link) -> Result<Taken, Errno> {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&link.nonce);
+    // SAFETY: the ioctl writes as many bytes as its number says.
+    let answer = unsafe { libc::ioctl(fd, c_ulong::from(TAKE), &raw mut bytes) };
+    if answer < 0 {
+        return Err(Errno::from_raw_os_error(meantime_hook::errno()));
+    }
+    Ok(Taken::from_bytes(&bytes))
+}
+
+/// The flags of an open file.
+pub(crate) fn of_file(flags: OFlags) -> Flags {
+    let mut all = match flags & OFlags::RWMODE {
+        OFlags::RDONLY => Flags::READ,
+        OFlags::WRONLY => Flags::WRITE,
+        OFlags::RDWR => Flags::READ | Flags::WRITE,
+        _ => 0,
+    };
+    for (flag, ours) in [
+        (OFlags::APPEND, Flags::APPEND),
+        (OFlags::DIRECT, Flags::DIRECT),
+        (OFlags::DSYNC, Flags::DSYNC),
+        (OFlags::SYNC, Flags::SYNC),
+    ] {
+        if flags.contains(flag) {
+            all |= ours;
+        }
+    }
+    Flags(all)
+}

@@ -1,0 +1,10 @@
+//! Tests of what needs no program around it. The rest is tested with programs under `meantime run`
+//! (`crates/cli/tests/it/short_way.rs`).
+//!
+//! The library is not linked: its functions would stand before the test's own calls.
+
+#[expect(dead_code, reason = "the library uses the rest")]
+#[path = "../../src/table.rs"]
+mod table;
+
+mod entries;
