@@ -320,6 +320,18 @@ pub(crate) fn truncate(fd: c_int, size: i64) -> Result<isize, Reason> {
     execute(fd, true, request, |_, _| Some(0))
 }
 
+/// Whether `fd` may refer to a file of the mount.
+pub(crate) fn may_be_of_mount(fd: c_int) -> bool {
+    TABLE.look(fd).is_none_or(|(entry, _)| entry != Entry::Foreign)
+}
+
+/// Leaves the file of `fd` to the kernel's cache, if it is of the mount. Returns `false` if the
+/// owner could not be asked.
+pub(crate) fn leave(fd: c_int) -> bool {
+    let left = execute(fd, false, |_| Ok((Op::Leave, 0)), |_, _| Some(0));
+    matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached))
+}
+
 /// Asks for a file's attributes, and gives them to `then`.
 pub(crate) fn attributes(
     fd: c_int,

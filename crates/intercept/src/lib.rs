@@ -50,7 +50,7 @@
 //!   resolve      which file of the owner's a descriptor refers to
 //!   buffers      the caller's memory
 //!   call         a call's way to the owner and back
-//!   data, descriptor, children    the C library's functions, by subject
+//!   data, map, descriptor, children    the C library's functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
 //! ```
 //!
@@ -65,6 +65,7 @@ pub mod children;
 pub mod data;
 pub mod descriptor;
 mod link;
+pub mod map;
 mod report;
 mod resolve;
 mod state;

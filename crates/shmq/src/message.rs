@@ -17,13 +17,15 @@ pub enum Op {
     Truncate = 5,
     /// Return the [`Attributes`] as data.
     Attributes = 6,
+    /// Leave the file to the kernel's cache: all calls on it take the long way from now on.
+    Leave = 7,
 }
 
 impl Op {
     /// Returns the operation with this number.
     pub fn of(number: u32) -> Option<Self> {
-        use Op::{Attributes, Read, SyncAll, SyncData, Truncate, Write};
-        let all = [Read, Write, SyncData, SyncAll, Truncate, Attributes];
+        use Op::{Attributes, Leave, Read, SyncAll, SyncData, Truncate, Write};
+        let all = [Read, Write, SyncData, SyncAll, Truncate, Attributes, Leave];
         all.into_iter().find(|op| *op as u32 == number)
     }
 }
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused() {
-        assert_eq!((Op::of(0), Op::of(7), Op::of(u32::MAX)), (None, None, None));
+        assert_eq!((Op::of(0), Op::of(8), Op::of(u32::MAX)), (None, None, None));
         assert_eq!(Op::of(Op::Attributes as u32), Some(Op::Attributes));
         assert_eq!((Status::of(3), Status::of(2)), (None, Some(Status::Stale)));
     }

@@ -399,14 +399,6 @@ structures! {
         len: i64,
     }
 
-    /// `fuse_notify_store_out`; the content follows.
-    StoreOut of 24 bytes {
-        nodeid: u64,
-        offset: u64,
-        size: u32,
-        padding: u32,
-    }
-
     /// `fuse_notify_inval_entry_out`; the name follows.
     InvalEntryOut of 16 bytes {
         parent: u64,

@@ -12,7 +12,6 @@ use meantime_posix::Errno;
 
 use super::answer::Answer;
 use super::handles::{OpenFile, Opened};
-use super::short::gate::Mode;
 use super::{Server, ino, nodeid};
 use crate::fuse::Request;
 use crate::fuse::flags::{
@@ -72,7 +71,7 @@ impl Server {
             self.fs.set_metadata(node, &emptied)?;
             self.changed()?;
         }
-        let mut open = OpenFile::new(file, options.write, only_appended);
+        let mut open = OpenFile::new(file, &options, only_appended);
         if node.file_type() == FileType::Regular {
             self.share(&mut open);
         }
@@ -87,14 +86,7 @@ impl Server {
 
     /// Lets programs take `open`, if the mount has a short way.
     fn share(&self, open: &mut OpenFile) {
-        let Some(short) = &self.short else { return };
-        let ino = open.file.node().ino();
-        let sharing = short.opened(ino);
-        // Who opens it may map it, and the kernel has not seen it grow.
-        if matches!(sharing.gate.mode(), Mode::Entering | Mode::Short) {
-            self.notices.send_size(ino, open.file.size());
-        }
-        open.sharing = Some(sharing);
+        open.sharing = self.short.as_ref().map(|short| short.opened(open.file.node().ino()));
     }
 
     /// A descriptor is being closed, which ends when this is answered. All writes have arrived;

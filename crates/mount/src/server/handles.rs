@@ -5,14 +5,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::short::Sharing;
-use meantime_ext4::{Entry, File, Node, ReadDir};
+use meantime_ext4::{Entry, File, Node, OpenOptions, ReadDir};
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An open file.
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// Open for writing.
+    pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
     /// The file is append-only.
     pub(crate) only_appended: bool,
@@ -23,9 +23,15 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: File, is_writable: bool, only_appended: bool) -> Self {
-        let unprivileged_at = AtomicU64::new(0);
-        Self { file, is_writable, only_appended, unprivileged_at, sharing: None }
+    pub(crate) fn new(file: File, options: &OpenOptions, only_appended: bool) -> Self {
+        Self {
+            file,
+            is_readable: options.read,
+            is_writable: options.write,
+            only_appended,
+            unprivileged_at: AtomicU64::new(0),
+            sharing: None,
+        }
     }
 
     /// Called when the kernel reads or writes pages of its cache, before that is executed.

@@ -29,7 +29,6 @@ use answer::Answer;
 use counts::RequestCounts;
 use handles::Handles;
 use kept::Kept;
-use notice::Notices;
 use short::Short;
 
 /// Number of the root inode: 1 in FUSE (`FUSE_ROOT_ID`), 2 in ext4.
@@ -62,7 +61,6 @@ pub(crate) struct Server {
     privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
     pub(crate) short: Option<Arc<Short>>,
-    pub(crate) notices: Notices,
 }
 
 impl Server {
@@ -82,7 +80,6 @@ impl Server {
             privileged: AtomicU64::new(1),
             counts: Arc::new(RequestCounts::new()),
             short,
-            notices: Notices::default(),
         })
     }
 

@@ -1,38 +1,14 @@
 //! Notices: what we tell the kernel unasked (`enum fuse_notify_code`).
 
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::OnceLock;
 
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::fuse::wire::{InvalEntryOut, InvalInodeOut, OutHeader, StoreOut};
+use crate::fuse::wire::{InvalEntryOut, InvalInodeOut, OutHeader};
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
-const STORE: i32 = 4;
-
-/// Sends notices from threads that serve no requests of the kernel.
-#[derive(Debug, Default)]
-pub(crate) struct Notices(OnceLock<OwnedFd>);
-
-impl Notices {
-    /// Begins to send to `device`.
-    pub(crate) fn begin(&self, device: &OwnedFd) -> io::Result<()> {
-        let _ = self.0.set(rustix::io::fcntl_dupfd_cloexec(device, 0)?);
-        Ok(())
-    }
-
-    /// Tells the kernel that inode `ino` has `size` bytes or more.
-    pub(crate) fn send_size(&self, ino: u32, size: u64) {
-        if let Some(device) = self.0.get() {
-            // (An inode that the kernel does not know has no size there.)
-            let _ = rustix::io::write(device, &grown(super::nodeid(ino), size));
-        }
-    }
-}
 
 fn notice(code: i32, body: &(impl IntoBytes + Immutable), rest: &[u8]) -> Vec<u8> {
     let body = body.as_bytes();
@@ -54,11 +30,6 @@ pub(crate) fn content_changed(nodeid: u64, offset: u64, len: u64) -> Vec<u8> {
     let off = offset.min(most) as i64;
     let len = if len > most - off as u64 { 0 } else { len as i64 };
     notice(INVAL_INODE, &InvalInodeOut { ino: nodeid, off, len }, &[])
-}
-
-/// Returns the notice that `nodeid` has `size` bytes or more. (It stores no content, at the end.)
-pub(crate) fn grown(nodeid: u64, size: u64) -> Vec<u8> {
-    notice(STORE, &StoreOut { nodeid, offset: size, ..StoreOut::default() }, &[])
 }
 
 /// Returns the notice that `name` in the directory `parent` appeared, vanished or changed inode.

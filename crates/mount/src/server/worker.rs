@@ -61,7 +61,6 @@ impl Workers {
     pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        server.notices.begin(&device)?;
         let server = Arc::new(server);
         if let Some(short) = &server.short {
             short.start(&server)?;

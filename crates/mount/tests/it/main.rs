@@ -8,4 +8,5 @@ mod names;
 mod programs;
 mod rights;
 mod served;
+mod short;
 mod suites;

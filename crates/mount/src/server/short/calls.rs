@@ -16,13 +16,14 @@ use super::super::Server;
 use super::super::answer::Room;
 use super::super::attributes::attr;
 use super::super::handles::OpenFile;
+use super::Sharing;
 use super::connection::Connection;
 use crate::server::data::SET_IDS;
 
 /// How many calls of the short way there were.
 #[derive(Debug, Default)]
 pub struct CallCounts {
-    kinds: [AtomicU64; 6],
+    kinds: [AtomicU64; 7],
     bytes: AtomicU64,
     long: AtomicU64,
     stale: AtomicU64,
@@ -38,7 +39,7 @@ pub struct Calls {
     pub writes: u64,
     /// `fsync` and `fdatasync`.
     pub syncs: u64,
-    /// Sizes set, and attributes returned.
+    /// Sizes set, attributes returned, files left to the kernel.
     pub others: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -71,7 +72,7 @@ impl CallCounts {
             reads: kind(Op::Read),
             writes: kind(Op::Write),
             syncs: kind(Op::SyncData) + kind(Op::SyncAll),
-            others: kind(Op::Truncate) + kind(Op::Attributes),
+            others: kind(Op::Truncate) + kind(Op::Attributes) + kind(Op::Leave),
             bytes: get(&self.bytes),
             long: get(&self.long),
             stale: get(&self.stale),
@@ -108,10 +109,17 @@ impl Server {
             return Reply::without(Status::Stale);
         };
         let Some(sharing) = &open.sharing else { return Reply::without(Status::Stale) };
+        if request.op == Op::Leave {
+            sharing.gate.close();
+            return Reply::done(0, 0);
+        }
         let Some(_call) = sharing.gate.enter() else { return Reply::without(Status::Long) };
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
         let done = match request.op {
+            Op::Read if !open.is_readable => return Reply::done(-i64::from(libc::EBADF), 0),
+            Op::Write if !open.is_writable => return Reply::done(-i64::from(libc::EBADF), 0),
+            Op::Truncate if !open.is_writable => return Reply::done(-i64::from(libc::EINVAL), 0),
             Op::Read => {
                 let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
                 open.file.read_at_with(data, request.offset, &options).map(|read| {
@@ -120,8 +128,10 @@ impl Server {
                 })
             }
             Op::Write => {
-                if self.has_set_ids(&open) {
-                    // Whether the caller may keep them is the kernel's to know.
+                let at = if has(APPEND) { open.file.size() } else { request.offset };
+                let may_grow = Self::may_grow(&open, sharing, at.saturating_add(data.len() as u64));
+                // Whether the caller may keep the bits is the kernel's to know.
+                if has_set_ids(&open) || !may_grow {
                     return Reply::without(Status::Long);
                 }
                 line.take(data);
@@ -135,18 +145,22 @@ impl Server {
                 if let Err(Errno(errno)) = self.drop_capabilities(&open) {
                     return Reply::done(-i64::from(errno), 0);
                 }
-                let size = open.file.size();
                 let written = open.file.write_at_where(data, request.offset, &options);
-                self.tell_size(&open, size);
                 written.map(|(written, at)| (written as i64, at + written as u64))
             }
             Op::SyncData => open.file.sync_data().map(|()| (0, 0)),
             Op::SyncAll => open.file.sync_all().map(|()| (0, 0)),
-            Op::Truncate => match self.truncate(&open, request.offset) {
-                Ok(true) => Ok((0, 0)),
-                Ok(false) => return Reply::without(Status::Long),
-                Err(Errno(errno)) => return Reply::done(-i64::from(errno), 0),
-            },
+            Op::Truncate => {
+                if has_set_ids(&open) || !Self::may_grow(&open, sharing, request.offset) {
+                    return Reply::without(Status::Long);
+                }
+                match self.truncate(&open, request.offset) {
+                    Ok(()) => Ok((0, 0)),
+                    Err(Errno(errno)) => return Reply::done(-i64::from(errno), 0),
+                }
+            }
+            // (Above.)
+            Op::Leave => Ok((0, 0)),
             Op::Attributes => {
                 line.give(&attributes(&open).to_bytes());
                 Ok((Attributes::BYTES as i64, 0))
@@ -158,39 +172,23 @@ impl Server {
         }
     }
 
-    fn has_set_ids(&self, open: &OpenFile) -> bool {
-        open.file.node().metadata().mode & SET_IDS != 0
-    }
-
-    /// Sets the size of `open`; returns `false` if the kernel has to.
-    fn truncate(&self, open: &OpenFile, size: u64) -> Result<bool, Errno> {
-        if !open.is_writable {
-            return Err(Errno(libc::EINVAL));
-        }
-        if self.has_set_ids(open) {
-            return Ok(false);
-        }
+    fn truncate(&self, open: &OpenFile, size: u64) -> Result<(), Errno> {
         self.drop_capabilities(open)?;
-        let before = open.file.size();
         let modified = Some(SetTime::Now);
         let set = SetMetadata { size: Some(size), modified, ..SetMetadata::default() };
         self.fs.set_metadata(open.file.node(), &set)?;
-        self.tell_size(open, before);
-        self.changed()?;
-        Ok(true)
+        self.changed()
     }
 
-    /// Tells the kernel that `open` has grown beyond `before`, if it may have to know the size: it
-    /// checks accesses to mapped files by it, and programs that go the long way may map this one.
-    fn tell_size(&self, open: &OpenFile, before: u64) {
-        let size = open.file.size();
-        if size > before
-            && let Some(sharing) = &open.sharing
-            && sharing.is_open_elsewhere()
-        {
-            self.notices.send_size(open.file.node().ino(), size);
-        }
+    /// Returns whether `open` may grow to `end` without the kernel's knowledge: it checks accesses
+    /// to mapped files by the size that it knows, and who has not taken the file may map it.
+    fn may_grow(open: &OpenFile, sharing: &Sharing, end: u64) -> bool {
+        end <= open.file.size() || !sharing.is_open_elsewhere()
     }
+}
+
+fn has_set_ids(open: &OpenFile) -> bool {
+    open.file.node().metadata().mode & SET_IDS != 0
 }
 
 fn attributes(open: &OpenFile) -> Attributes {

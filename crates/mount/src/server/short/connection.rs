@@ -145,7 +145,7 @@ mod tests {
         let options = OpenOptions { read: true, ..OpenOptions::default() };
         let node = fs.root().unwrap();
         let file = fs.open_node_with(&node, &options);
-        Arc::new(OpenFile::new(file.unwrap(), false, false))
+        Arc::new(OpenFile::new(file.unwrap(), &options, false))
     }
 
     #[test]
