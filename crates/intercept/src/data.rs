@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
-use meantime_hook::{NotCancelled, cancellation_point, errno, hooks, real, set_errno};
+use meantime_hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
 
 use crate::call::{self, Outcome, Place, answer, give_back};
@@ -126,11 +126,11 @@ fn place(offset: off_t) -> Place {
 }
 
 hooks! {
-    "C-unwind" fn (read __read)(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t = { |real|
+    "C-unwind" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t = { |real|
         transfer!(real(fd, buf, bytes), false, fd, &one(buf, bytes), 1, Place::Here, 0)
     }
 
-    "C-unwind" fn (pread pread64 __pread64)(
+    "C-unwind" fn (pread pread64)(
         fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t,
     ) -> ssize_t = { |real|
         transfer!(
@@ -156,11 +156,11 @@ hooks! {
         )
     }
 
-    "C-unwind" fn (write __write)(fd: c_int, buf: *const c_void, bytes: size_t) -> ssize_t = { |real|
+    "C-unwind" fn write(fd: c_int, buf: *const c_void, bytes: size_t) -> ssize_t = { |real|
         transfer!(real(fd, buf, bytes), true, fd, &one(buf, bytes), 1, Place::Here, 0)
     }
 
-    "C-unwind" fn (pwrite pwrite64 __pwrite64)(
+    "C-unwind" fn (pwrite pwrite64)(
         fd: c_int, buf: *const c_void, bytes: size_t, offset: off_t,
     ) -> ssize_t = { |real|
         transfer!(
@@ -225,7 +225,7 @@ hooks! {
     }
 
     // The kernel may not know the size. It has the position, so the position is set by it.
-    "C" fn (lseek lseek64 __lseek)(fd: c_int, offset: off_t, whence: c_int) -> off_t = { |real|
+    "C" fn (lseek lseek64)(fd: c_int, offset: off_t, whence: c_int) -> off_t = { |real|
         // SAFETY: no memory is meant.
         let seek = |offset, whence| unsafe { real()(fd, offset, whence) };
         if whence == libc::SEEK_END && is_active() {
@@ -241,12 +241,23 @@ hooks! {
         // SAFETY: the caller's promise.
         unsafe { stat(fd, to, || real()(fd, to)) }
     }
+}
 
-    // Called by programs built with a C library before 2.33.
-    "C" fn (__fxstat __fxstat64)(version: c_int, fd: c_int, to: *mut StatBuf) -> c_int = { |real|
-        // SAFETY: the caller's promise.
-        unsafe { stat(fd, to, || real()(version, fd, to)) }
-    }
+// Names of the same functions, most for programs built with an older C library.
+forwards! {
+    "C-unwind" fn __read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t
+        => read(fd, buf, bytes);
+    "C-unwind" fn __write(fd: c_int, buf: *const c_void, bytes: size_t) -> ssize_t
+        => write(fd, buf, bytes);
+    "C-unwind" fn __pread64(
+        fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t
+    ) -> ssize_t => pread64(fd, buf, bytes, offset);
+    "C-unwind" fn __pwrite64(
+        fd: c_int, buf: *const c_void, bytes: size_t, offset: off_t
+    ) -> ssize_t => pwrite64(fd, buf, bytes, offset);
+    "C" fn __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => lseek(fd, offset, whence);
+    "C" fn __fxstat(_version: c_int, fd: c_int, to: *mut StatBuf) -> c_int => fstat(fd, to);
+    "C" fn __fxstat64(_version: c_int, fd: c_int, to: *mut StatBuf) -> c_int => fstat64(fd, to);
 }
 
 fn sync(fd: c_int, op: Op, long: impl FnOnce() -> c_int) -> c_int {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong};
 
-use libc::mode_t;
+use libc::{FILE, mode_t};
 use meantime_hook::{cancellation_point, fail, forwards, hooks, real};
 use meantime_process::{descriptor as reserved, thread};
 
@@ -49,7 +49,7 @@ hooks! {
         duplicated(fd, unsafe { real()(fd) })
     }
 
-    "C" fn (dup2 __dup2)(old: c_int, new: c_int) -> c_int = { |real|
+    "C" fn dup2(old: c_int, new: c_int) -> c_int = { |real|
         if is_hidden(old) || is_hidden(new) {
             return not_open();
         }
@@ -65,7 +65,7 @@ hooks! {
         duplicated(old, unsafe { real()(old, new, flags) })
     }
 
-    "C-unwind" fn (close __close)(fd: c_int) -> c_int = { |real|
+    "C-unwind" fn close(fd: c_int) -> c_int = { |real|
         if reserved::is_reserved(fd) {
             return close_reserved(fd, real());
         }
@@ -77,6 +77,11 @@ hooks! {
         // SAFETY: no memory is meant.
         unsafe { real()(fd) }
     }
+}
+
+forwards! {
+    "C" fn __dup2(old: c_int, new: c_int) -> c_int => dup2(old, new);
+    "C-unwind" fn __close(fd: c_int) -> c_int => close(fd);
 }
 
 #[cold]
@@ -192,7 +197,7 @@ macro_rules! fcntl_hooks {
 fcntl_hooks! {
     fcntl: c"fcntl";
     fcntl64: c"fcntl64";
-    __fcntl: c"__fcntl";
+    __fcntl: c"fcntl";
 }
 
 /// Flags of `fd` were changed: other descriptors may be of the same open file.
@@ -282,5 +287,29 @@ hooks! {
     ) -> c_int = { |real|
         // SAFETY: the caller's promise.
         opened(unsafe { real()(template, length, flags) })
+    }
+}
+
+/// The C library has opened a stream.
+fn opened_stream(stream: *mut FILE) -> *mut FILE {
+    if !stream.is_null() && is_active() {
+        // SAFETY: a stream that is open.
+        opened(unsafe { libc::fileno(stream) });
+    }
+    stream
+}
+
+// (Its own reads and writes go through the kernel. Its descriptor's number may be used as well.)
+hooks! {
+    "C-unwind" fn (fopen fopen64)(path: *const c_char, mode: *const c_char) -> *mut FILE = { |real|
+        // SAFETY: the caller's promise.
+        opened_stream(unsafe { real()(path, mode) })
+    }
+
+    "C-unwind" fn (freopen freopen64)(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE,
+    ) -> *mut FILE = { |real|
+        // SAFETY: the caller's promise.
+        opened_stream(unsafe { real()(path, mode, stream) })
     }
 }

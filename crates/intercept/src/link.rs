@@ -12,7 +12,8 @@ use meantime_shmq::closings::ClosingsView;
 use meantime_shmq::message::Nonce;
 use meantime_shmq::socket;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::nanosleep;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::report::Reason;
 use crate::state;
@@ -21,6 +22,9 @@ use crate::state;
 const CONNECTIONS_MAX: u32 = 64;
 /// The longest wait for the owner's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// While another thread connects: the time between two looks, and how many there are at most.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+const WAITS_MAX: u32 = 50_000;
 
 /// A connection.
 pub(crate) struct Link {
@@ -62,34 +66,43 @@ pub(crate) fn current() -> Option<&'static Link> {
     unsafe { LINK.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the connection; makes it if there is none, at most once a second.
+/// Returns the connection; makes it if there is none, at most once a second. If another thread is
+/// making it, waits: a call that went the long way would have the kernel cache the file.
 #[cold]
 pub(crate) fn connect() -> Result<&'static Link, Reason> {
-    if let Some(link) = current() {
-        return Ok(link);
+    let mut waits = 0;
+    loop {
+        if let Some(link) = current() {
+            return Ok(link);
+        }
+        let now = seconds();
+        let has_tried = TRIED.load(Ordering::Relaxed);
+        let may_try = now >= NOT_BEFORE.load(Ordering::Relaxed) && has_tried < CONNECTIONS_MAX;
+        if !IS_CONNECTING.swap(true, Ordering::Acquire) {
+            // Another thread may just have made it.
+            let made = match current() {
+                Some(link) => Some(link),
+                None if may_try => make(now),
+                None => None,
+            };
+            IS_CONNECTING.store(false, Ordering::Release);
+            return made.ok_or(Reason::Unconnected);
+        }
+        if waits >= WAITS_MAX {
+            return Err(Reason::Unconnected);
+        }
+        waits += 1;
+        let _ = nanosleep(&WAIT);
     }
-    let now = seconds();
-    let has_tried = TRIED.load(Ordering::Relaxed);
-    if now < NOT_BEFORE.load(Ordering::Relaxed) || has_tried >= CONNECTIONS_MAX {
-        return Err(Reason::Unconnected);
-    }
-    if IS_CONNECTING.swap(true, Ordering::Acquire) {
-        return Err(Reason::Unconnected);
-    }
-    // Another thread may just have made it.
-    let made = current().map_or_else(
-        || {
-            NOT_BEFORE.store(now + 1, Ordering::Relaxed);
-            TRIED.fetch_add(1, Ordering::Relaxed);
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-            let link: &'static Link = Box::leak(Box::new(Link::new(number)?));
-            LINK.store(std::ptr::from_ref(link).cast_mut(), Ordering::Release);
-            Ok(link)
-        },
-        Ok,
-    );
-    IS_CONNECTING.store(false, Ordering::Release);
-    made.map_err(|_: std::io::Error| Reason::Unconnected)
+}
+
+fn make(now: u64) -> Option<&'static Link> {
+    NOT_BEFORE.store(now + 1, Ordering::Relaxed);
+    TRIED.fetch_add(1, Ordering::Relaxed);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
+    let link: &'static Link = Box::leak(Box::new(Link::new(number).ok()?));
+    LINK.store(std::ptr::from_ref(link).cast_mut(), Ordering::Release);
+    Some(link)
 }
 
 fn seconds() -> u64 {

@@ -13,7 +13,7 @@ use crate::state::{TABLE, device};
 use crate::table::{Entry, Flags, Known, Ticket};
 
 /// Attempts if a descriptor is being changed.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 100;
 
 /// A descriptor of a file of the owner's, and the connection to it.
 #[derive(Clone, Copy)]
@@ -63,12 +63,16 @@ pub(crate) fn resolve(fd: c_int) -> Result<Resolved, Reason> {
 #[inline(never)]
 fn find_out(fd: c_int) -> Result<Resolved, Reason> {
     for _ in 0..ATTEMPTS {
+        // Another thread may have found it out meanwhile.
+        match known(fd) {
+            Err(Reason::Changing) => {}
+            other => return other,
+        }
         let (entry, ticket) = TABLE.look(fd).ok_or(Reason::Foreign)?;
         if entry == Entry::Busy {
-            return Err(Reason::Changing);
-        }
-        if fd < 0 {
-            return Err(Reason::Foreign);
+            // (It is storing three words, and no call of this thread is.)
+            rustix::thread::sched_yield();
+            continue;
         }
         // SAFETY: only system calls use it, for which a number that is not open is an error.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
