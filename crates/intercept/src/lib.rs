@@ -25,7 +25,7 @@
 //!   the open file, and may set O_APPEND.
 //!
 //! # What goes the long way
-//! - Descriptors that the owner refuses, and files that the kernel caches.
+//! - Descriptors that the owner refuses, and files that the kernel caches, as those that are mapped.
 //! - No bytes, NULL, and other errors in arguments; flags of preadv2(2) but RWF_HIPRI, RWF_DSYNC,
 //!   RWF_SYNC and RWF_APPEND; more than 1 MiB at the end of a file (O_APPEND), since others could
 //!   append in between; writes and ftruncate while RLIMIT_FSIZE is set.

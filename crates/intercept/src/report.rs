@@ -17,7 +17,7 @@ pub(crate) enum Reason {
     Cached,
     /// The owner did not know the handle, twice.
     Stale,
-    /// The descriptor was changed while it was looked at.
+    /// The descriptor was changed while it was looked at; or it has not been read or written yet.
     Changing,
     /// There is no connection to the owner.
     Unconnected,
@@ -40,7 +40,7 @@ const REASONS: [&str; 12] = [
     "the owner refuses the descriptor",
     "the kernel caches the file",
     "the owner does not know the file",
-    "the descriptor was being changed",
+    "the descriptor was not known yet, or being changed",
     "no connection",
     "no line",
     "the owner ended the connection",
