@@ -25,6 +25,7 @@ mod mount;
 mod report;
 mod run;
 mod run_mounted;
+mod short_way;
 mod ssd;
 mod top;
 mod waits;

@@ -15,7 +15,7 @@ const LIMIT: [&str; 4] = ["timeout", "-s", "KILL", "60"];
 
 /// Makes a directory with an image and an empty directory `at`; `None`, with a message, where
 /// mounting is not permitted.
-fn prepared() -> Option<tempfile::TempDir> {
+pub(crate) fn prepared() -> Option<tempfile::TempDir> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || std::fs::File::open("/dev/fuse").is_err() {
         println!("skipped: not root, or no /dev/fuse");

@@ -1,0 +1,194 @@
+//! The short way of `meantime run`: programs in C that do with their descriptors what a program may
+//! do, and others' programs.
+//!
+//! `MEANTIME_SHORT_ROUNDS=1000000` for longer runs than usual (thousands of rounds).
+
+use std::path::{Path, PathBuf};
+
+use meantime_testkit::e2fs::{self, has};
+use rustix::process::geteuid;
+
+use crate::common::{Ran, meantime};
+use crate::image::tool;
+use crate::run_mounted::prepared;
+
+/// The library that cargo has built for these tests: beside them.
+fn library() -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name("libmeantime_intercept.so")
+}
+
+/// Rounds of a program that does `usual` ones.
+fn rounds(usual: u64) -> String {
+    let asked = std::env::var("MEANTIME_SHORT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    // The whole is for a program with 10⁴ rounds.
+    asked.map_or(usual, |rounds: u64| (usual * rounds / 10_000).max(1)).to_string()
+}
+
+/// Seconds that a program may take.
+fn limit() -> &'static str {
+    if std::env::var_os("MEANTIME_SHORT_ROUNDS").is_some() { "7200" } else { "120" }
+}
+
+/// The program `name`, compiled; `None` without a compiler.
+fn compiled(dir: &Path, name: &str) -> Option<String> {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    if !has(&compiler) {
+        return None;
+    }
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/short").join(format!("{name}.c"));
+    let program = dir.join(name).to_str().unwrap().to_owned();
+    let args = ["-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-o"];
+    tool(dir, &compiler, &[&args[..], &[&program, source.to_str().unwrap()]].concat());
+    Some(program)
+}
+
+/// Runs a program in the mount's directory.
+fn ran(dir: &Path, program: &[&str]) -> Ran {
+    let at = dir.join("at");
+    let args = ["run", "--device", "file:disk.img?model=null", "--at", at.to_str().unwrap(), "--"];
+    let mut command = meantime(dir, &args);
+    command.env("MEANTIME_INTERCEPT", library()).env("MEANTIME_REPORT", "1");
+    command.args(["timeout", "-s", "KILL", limit()]).args(program).output().unwrap().into()
+}
+
+/// The most calls that went the short way in one process, as it says at its end.
+fn most_short(ran: &Ran) -> u64 {
+    let counts = ran.stderr.lines().filter_map(|line| {
+        let (before, _) = line.split_once(" calls short")?;
+        before.rsplit(' ').next()?.parse().ok()
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// Runs the program `name` on the mount: it checks itself. At least `short` of its calls go the short
+/// way.
+#[track_caller]
+fn succeeds(name: &str, arguments: &[&str], short: u64) {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let Some(program) = compiled(dir, name) else { return };
+    let at = dir.join("at");
+    let ran = ran(dir, &[&[&*program, at.to_str().unwrap()], arguments].concat());
+    assert_eq!(ran.code, Some(0), "{name}: {ran:#?}");
+    assert!(most_short(&ran) >= short, "{name}: {}", ran.stderr);
+    e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+}
+
+#[test]
+fn no_byte_goes_to_the_file_that_had_the_number_before() {
+    // Twelve threads.
+    succeeds("numbers", &[&rounds(850)], 1000);
+}
+
+#[test]
+fn processes_share_a_position() {
+    succeeds("forks", &[&rounds(2000)], 1000);
+}
+
+#[test]
+fn what_processes_append_is_all_there() {
+    succeeds("append", &[&rounds(1000)], 500);
+}
+
+#[test]
+fn streams_and_calls_on_one_descriptor_have_an_order() {
+    succeeds("mixed", &[], 20);
+}
+
+#[test]
+fn signal_handlers_write() {
+    succeeds("handlers", &[&rounds(5000)], 1000);
+}
+
+#[test]
+fn children_write_to_the_descriptors_that_they_were_given() {
+    succeeds("spawns", &[&rounds(20)], 50);
+}
+
+#[test]
+fn programs_go_the_short_way_unless_told_otherwise() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let file = dir.join("at/file");
+    let written = format!("of={}", file.display());
+    let dd = ["dd", "if=/dev/zero", &written, "bs=4k", "count=100", "conv=fsync"];
+    let short = ran(dir, &dd);
+    assert_eq!(short.code, Some(0), "{short:?}");
+    assert!(most_short(&short) >= 100, "{short:?}");
+    let at = dir.join("at");
+    let args = ["run", "--no-short", "--device", "file:disk.img?model=null", "--at"];
+    let mut command = meantime(dir, &args);
+    command.env("MEANTIME_REPORT", "1").arg(at).arg("--").args(dd);
+    let long = Ran::from(command.output().unwrap());
+    assert!(long.code == Some(0) && !long.stderr.contains("short"), "{long:?}");
+}
+
+#[test]
+fn the_librarys_socket_is_not_the_programs() {
+    if !has("python3") || !geteuid().is_root() {
+        return;
+    }
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    // All numbers are closed, and the file opened again: it goes the short way still.
+    let script = "import os, sys\n\
+                  name = sys.argv[1] + '/file'\n\
+                  f = os.open(name, os.O_RDWR | os.O_CREAT)\n\
+                  before = set(map(int, os.listdir('/proc/self/fd')))\n\
+                  assert os.write(f, b'abc') == 3\n\
+                  socket = [n for n in map(int, os.listdir('/proc/self/fd'))\n\
+                  \x20   if n not in before and n > 100]\n\
+                  assert len(socket) == 1, socket\n\
+                  for close in os.close, lambda n: os.dup2(f, n):\n\
+                  \x20   try: close(socket[0])\n\
+                  \x20   except OSError as error: assert error.errno == 9\n\
+                  \x20   else: raise Exception('closed')\n\
+                  os.closerange(3, 4096)\n\
+                  os.stat('/proc/self/fd/%d' % socket[0])\n\
+                  f = os.open(name, os.O_RDWR)\n\
+                  for at in range(1000): assert os.pread(f, 3, 0) == b'abc'\n";
+    std::fs::write(dir.join("script.py"), script).unwrap();
+    let (script, at) = (dir.join("script.py"), dir.join("at"));
+    let ran = ran(dir, &["python3", script.to_str().unwrap(), at.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    assert!(most_short(&ran) >= 1000, "{ran:?}");
+}
+
+/// Databases and fio beside each other: what they write they read.
+#[test]
+fn databases_and_fio_verify() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let at = dir.join("at");
+    if has("python3") {
+        let script = "import sqlite3, sys\n\
+                      for mode in 'wal', 'delete':\n\
+                      \x20   db = sqlite3.connect(sys.argv[1] + '/' + mode)\n\
+                      \x20   db.execute('pragma journal_mode=' + mode)\n\
+                      \x20   db.execute('create table t(a integer primary key, b text)')\n\
+                      \x20   for n in range(300):\n\
+                      \x20       with db: db.execute('insert into t values(?, ?)', (n, 'x' * n))\n\
+                      \x20   db.close()\n\
+                      \x20   db = sqlite3.connect(sys.argv[1] + '/' + mode)\n\
+                      \x20   assert db.execute('pragma integrity_check').fetchone() == ('ok',)\n\
+                      \x20   assert db.execute('select sum(length(b)) from t').fetchone() == (44850,)\n";
+        std::fs::write(dir.join("script.py"), script).unwrap();
+        let script = dir.join("script.py");
+        let ran = ran(dir, &["python3", script.to_str().unwrap(), at.to_str().unwrap()]);
+        assert_eq!(ran.code, Some(0), "{ran:#?}");
+        assert!(most_short(&ran) >= 600, "{ran:?}");
+    }
+    if has("fio") {
+        for engine in ["psync", "pvsync2", "sync"] {
+            let engine = format!("--ioengine={engine}");
+            let directory = format!("--directory={}", at.display());
+            let fio = ["fio", "--name=v", "--rw=randrw", "--bs=3k", "--size=4m", "--numjobs=3"];
+            let more = ["--verify=crc32c", "--fsync=50", "--thread", "--group_reporting"];
+            let ran = ran(dir, &[&fio[..], &more, &[&engine, &directory]].concat());
+            assert_eq!(ran.code, Some(0), "{ran:#?}");
+            assert!(most_short(&ran) >= 1000, "{ran:?}");
+        }
+    }
+    e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+}
