@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulong};
 
 use libc::{FILE, mode_t};
-use meantime_hook::{cancellation_point, fail, forwards, hooks, real};
+use meantime_hook::{cancellation_point, errno, fail, forwards, hooks, real, set_errno};
 use meantime_process::{descriptor as reserved, thread};
 
 use crate::state::{TABLE, device, is_active, is_owner};
@@ -310,6 +310,32 @@ hooks! {
         path: *const c_char, mode: *const c_char, stream: *mut FILE,
     ) -> *mut FILE = { |real|
         // SAFETY: the caller's promise.
+        unsafe { closes(stream) };
+        // SAFETY: the caller's promise.
         opened_stream(unsafe { real()(path, mode, stream) })
     }
+
+    "C-unwind" fn fclose(stream: *mut FILE) -> c_int = { |real|
+        // SAFETY: the caller's promise.
+        unsafe { closes(stream) };
+        // SAFETY: as above.
+        unsafe { real()(stream) }
+    }
+}
+
+/// The C library is going to close the descriptor of `stream`. The kernel gives the number away
+/// before it tells the owner of the close: until then only this keeps another thread, which gets
+/// the number in a way that is not seen (`socket`), from using what is known of it.
+///
+/// # Safety
+/// A stream that is open.
+unsafe fn closes(stream: *mut FILE) {
+    if stream.is_null() || !is_active() {
+        return;
+    }
+    let before = errno();
+    // SAFETY: the caller's promise.
+    let fd = unsafe { libc::fileno(stream) };
+    set_errno(before);
+    TABLE.forget(fd, false);
 }

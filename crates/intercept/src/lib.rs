@@ -11,7 +11,9 @@
 //! # What it promises
 //! - A call goes to the file that its descriptor refers to when the call begins. What is known of a
 //!   descriptor is checked against the owner's count of closings before each call: the kernel
-//!   reports each close, also those that this library does not see (fclose, freopen, system calls).
+//!   reports each close, also those that this library does not see. But it gives the number away a
+//!   moment earlier. So what closes or opens a descriptor marks its number as well (close, fclose,
+//!   open, dup2, syscall(2) and so on).
 //! - The position of a descriptor is the kernel's, so what shares the open file (dup, fork, exec,
 //!   SCM_RIGHTS, stdio) shares it. A call reserves its bytes by one `lseek`, and gives back what it
 //!   did not move.
@@ -39,7 +41,9 @@
 //! A bad pointer that is not NULL is a fault instead of EFAULT. A reader that finds the end of the
 //! file moves the position past it for a moment. It does not see system calls that bypass the C
 //! library, io_uring, sendfile and the like: they are the kernel's, on the same descriptors. A limit
-//! of file sizes that another process sets (prlimit) is not seen.
+//! of file sizes that another process sets (prlimit) is not seen. A thread that closes a file past the
+//! C library (a system call instruction, io_uring) while another one gets its number in such a way,
+//! or for a socket or pipe, may have the other's first calls go to the closed file.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -50,7 +54,7 @@
 //!   resolve      which file of the owner's a descriptor refers to
 //!   buffers      the caller's memory
 //!   call         a call's way to the owner and back
-//!   data, map, descriptor, children    the C library's functions, by subject
+//!   data, map, descriptor, children, syscall    the C library's functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
 //! ```
 //!
@@ -69,6 +73,7 @@ pub mod map;
 mod report;
 mod resolve;
 mod state;
+pub mod syscall;
 mod table;
 mod thread;
 
