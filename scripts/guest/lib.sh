@@ -55,6 +55,13 @@ refused() {
     fi
 }
 
+# since VERSION: whether this kernel is Linux VERSION or later, e.g. 5.19. What it lacks is refused in
+# words, or left out with a note.
+since() {
+    _major=$(uname -r | cut -d . -f 1) _minor=$(uname -r | cut -d . -f 2 | sed 's/[^0-9].*//')
+    [ $((_major * 1000 + _minor)) -ge $((${1%%.*} * 1000 + ${1#*.})) ]
+}
+
 # until_true SECONDS COMMAND…: waits for COMMAND to succeed.
 until_true() {
     _tries=$(($1 * 10))

@@ -11,6 +11,13 @@ until_true 10 disk a 2
 until_true 10 disk e 1
 # generic SERIAL NSID: the namespace's character device.
 generic() { disk "$1" "$2" | sed 's/nvme/ng/'; }
+if ! since 5.19; then
+    refused "no passthrough yet, in words" "takes I/O by it since 5.19; use the namespace's block device" \
+        meantime bench --device "kernel:$(generic a 1)" --completion interrupt --no-control --rw read --bs 4k --number-ios 10
+    verified "kernel:$(disk a 1)" interrupt --rw randrw --bs 4k --size 1m
+    say "note no passthrough before Linux 5.19: that it is refused is all that was tested"
+    finish
+fi
 
 for nsid in 1 2; do
     dev=$(disk a $nsid) ng=$(generic a $nsid)
@@ -62,15 +69,25 @@ for how in interrupt poll; do
 done
 refused "no preadv2" "leave engine=preadv2 out" one "kernel:$ng?engine=preadv2" interrupt --rw read
 refused "no page cache" "leave direct=0 out" one "kernel:$ng?direct=0" interrupt --rw read
-refused "fixed=1 needs a later kernel" "Linux 6.12" one "kernel:$ng?fixed=1" interrupt --rw read
+if since 6.12; then
+    check "fixed=1" one "kernel:$ng?fixed=1" interrupt --rw read
+else
+    refused "fixed=1 needs a later kernel" "Linux 6.12" one "kernel:$ng?fixed=1" interrupt --rw read
+fi
 refused "no hybrid-min" "use poll, or the block device" one "kernel:$ng" hybrid-min --rw read
 refused "no deallocation" "by passthrough: open its block device" one "kernel:$ng" interrupt --rw trim
 refused "a controller is no namespace" "nor the character device of an NVMe namespace" one "kernel:/dev/nvme0" interrupt --rw read
 refused "no such namespace" "use the namespace's block device" one "kernel:/dev/ng7n1" interrupt --rw read
 chmod 666 "$ng" "$dev"
 chmod 1777 /tmp
-refused "root only, before Linux 6.2" "become root, or use kernel:$dev" \
+as_user() {
     su user -c "cd /tmp && meantime bench --device kernel:$ng --completion interrupt --no-control --rw read --bs 4k --number-ios 1"
+}
+if since 6.2; then
+    check "whoever may open it, since Linux 6.2" as_user
+else
+    refused "root only, before Linux 6.2" "become root, or use kernel:$dev" as_user
+fi
 
 # What is in use is not written, though the driver would take it.
 mkswap "$dev" >/dev/null && swapon "$dev"
