@@ -44,7 +44,7 @@ printf 'root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n' >"$root/etc/pas
 printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
 
 # A module that this kernel has not, or has built in, is none to copy.
-for module in nvme vfio-pci vfio_iommu_type1 nvme-tcp nvmet-tcp null_blk ext4; do
+for module in nvme vfio-pci vfio_iommu_type1 nvme-tcp nvmet-tcp null_blk ext4 fuse; do
     modprobe -d "$kernel" -S "$version" --show-depends "$module" | sed -nE 's/^insmod ([^ ]+).*/\1/p'
 done | sort -u | while read -r path; do
     install -D -m 644 "$path" "$root/lib/modules/${path#"$kernel/lib/modules/"}"

@@ -11,11 +11,11 @@ cd "$(dirname "$0")/../.."
 
 suite=${1:?usage: kernel.sh SUITE}
 dir=$PWD/target/guest/kernel/$suite
-# Of 400 MB of modules, those of directories that NVMe, NVMe/TCP and VFIO need something from, and
-# ext4.
+# Of 400 MB of modules, those of directories that NVMe, NVMe/TCP and VFIO need something from, ext4
+# and FUSE.
 modules=(
     './lib/modules/*/modules.*' './lib/modules/*/kernel/drivers/'{nvme,vfio,block}'/*'
-    './lib/modules/*/kernel/'{lib,crypto,arch,virt,block}'/*' './lib/modules/*/kernel/fs/'{configfs,ext4,jbd2}'/*'
+    './lib/modules/*/kernel/'{lib,crypto,arch,virt,block}'/*' './lib/modules/*/kernel/fs/'{configfs,ext4,fuse,jbd2}'/*'
     './lib/modules/*/kernel/fs/mbcache.ko*'
 )
 # One that was fetched before a module was wanted has a shorter list.
