@@ -70,7 +70,7 @@ pub mod data;
 pub mod descriptor;
 mod link;
 pub mod map;
-mod report;
+pub mod report;
 mod resolve;
 mod state;
 pub mod syscall;

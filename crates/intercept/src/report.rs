@@ -1,7 +1,12 @@
 //! Counts of calls, for who asks by `MEANTIME_REPORT=1` how many went the short way.
 
+use std::ffi::c_int;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{IntoRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use meantime_hook::hooks;
+use meantime_process::descriptor;
 
 use crate::state;
 
@@ -54,6 +59,9 @@ static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 static SHORT: AtomicU64 = AtomicU64::new(0);
 static LONG: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 
+/// Where to print.
+static STDERR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
+
 /// Begins to count, if that is asked for.
 pub(crate) fn begin() {
     // SAFETY: a name that ends; nothing changes the environment before the program begins.
@@ -61,6 +69,7 @@ pub(crate) fn begin() {
     // SAFETY: null, or a string that ends.
     if !asked.is_null() && unsafe { std::ffi::CStr::from_ptr(asked) } == c"1" {
         IS_ASKED_FOR.store(true, Ordering::Relaxed);
+        keep_stderr();
         // SAFETY: a function that stays, without arguments and results.
         unsafe { libc::atexit(at_exit) };
     }
@@ -78,27 +87,52 @@ pub(crate) fn count<R>(result: &Result<R, Reason>) {
     }
 }
 
-/// In a child: its calls are counted from 0.
+/// Keeps a copy of standard error, which programs close before they end.
+fn keep_stderr() {
+    let copy = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0);
+    let copy = copy.and_then(descriptor::shelter).map(OwnedFd::into_raw_fd);
+    STDERR.store(copy.unwrap_or(libc::STDERR_FILENO), Ordering::Relaxed);
+}
+
+/// In a child, when the parent's descriptors are closed: its calls are counted from 0.
 pub(crate) fn clear() {
+    if IS_ASKED_FOR.load(Ordering::Relaxed) {
+        keep_stderr();
+    }
     for counter in LONG.iter().chain([&SHORT]) {
         counter.store(0, Ordering::Relaxed);
     }
 }
 
-extern "C" fn at_exit() {
-    if !state::is_owner() {
+/// Says how many calls went which way, if that was asked for and the program has used the mount.
+pub(crate) extern "C" fn at_exit() {
+    // Once.
+    if !state::is_owner() || !IS_ASKED_FOR.swap(false, Ordering::Relaxed) {
         return;
     }
     let _ = std::panic::catch_unwind(|| {
+        LONG[Reason::Foreign as usize].store(0, Ordering::Relaxed);
         let counts = LONG.each_ref().map(|count| count.load(Ordering::Relaxed));
         let (short, long) = (SHORT.load(Ordering::Relaxed), counts.iter().sum::<u64>());
+        // (What was asked of a descriptor before anything was known of it says nothing.)
+        if short + long == counts[Reason::Changing as usize] {
+            return;
+        }
         let pid = std::process::id();
         let mut text = format!("meantime: process {pid}: {short} calls short, {long} long\n");
         for (reason, count) in REASONS.iter().zip(counts).filter(|(_, count)| *count > 0) {
             let _ = writeln!(text, "meantime: process {pid}:   {count} long: {reason}");
         }
         // SAFETY: a number that is not open is an error.
-        let stderr = unsafe { std::os::fd::BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+        let stderr = unsafe { std::os::fd::BorrowedFd::borrow_raw(STDERR.load(Ordering::Relaxed)) };
         let _ = rustix::io::write(stderr, text.as_bytes());
     });
+}
+
+hooks! {
+    "C" fn (_exit _Exit)(status: c_int) -> () = { |real|
+        at_exit();
+        // SAFETY: it has no requirements.
+        unsafe { real()(status) }
+    }
 }

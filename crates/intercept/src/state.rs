@@ -144,9 +144,9 @@ extern "C" fn in_child() {
     TABLE.clear();
     link::forget();
     thread::forget();
-    report::clear();
-    // SAFETY: the parent's connection, which `link` has forgotten.
+    // SAFETY: the parent's connection, which `link` has forgotten, and its copy of standard error.
     unsafe { descriptor::close_inherited() };
+    report::clear();
     // Only where the parent has a connection is this process taken for a child.
     if fork::is_child() && fork::own().is_err() {
         end();

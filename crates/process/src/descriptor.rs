@@ -13,7 +13,7 @@
 
 #![expect(unsafe_code)]
 
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
@@ -166,7 +166,9 @@ fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
 pub unsafe fn close_inherited() {
     for slot in &SLOTS {
         let fd = slot.swap(FREE, Ordering::AcqRel);
-        if fd != FREE {
+        // SAFETY: only its flags are asked for. A thread of the parent may have claimed the number
+        // and not opened it yet.
+        if fd != FREE && rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok() {
             // SAFETY: the caller's promise.
             unsafe { rustix::io::close(fd) };
         }
