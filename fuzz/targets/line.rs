@@ -23,6 +23,7 @@ const FLAG_WORD: usize = 2;
 const LEN: usize = 3;
 const HANDLE: usize = 4;
 const OFFSET: usize = 6;
+const CLOSINGS: usize = 10;
 const REPLY_NUMBER: usize = 16;
 const STATUS: usize = 17;
 const RESULT: usize = 18;
@@ -81,12 +82,14 @@ impl Words {
             4 => Op::SyncAll,
             5 => Op::Truncate,
             6 => Op::Attributes,
+            7 => Op::Leave,
             _ => return None,
         };
         let (flags, len) = (self.load(FLAG_WORD), self.load(LEN));
         let (handle, offset) = (self.load64(HANDLE), self.load64(OFFSET));
+        let closings = self.load64(CLOSINGS);
         let is_valid = flags <= FLAGS && len <= 1 << 20 && self.load(NUMBER) == old.wrapping_add(1);
-        is_valid.then_some(Request { op, flags, handle, offset, len })
+        is_valid.then_some(Request { op, flags, handle, closings, offset, len })
     }
 }
 

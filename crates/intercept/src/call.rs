@@ -17,6 +17,9 @@ use crate::state::{self, TABLE, is_limited};
 use crate::table::{Entry, Flags};
 use crate::thread::{self, Thread};
 
+/// Attempts if the file is being closed.
+const ATTEMPTS: u32 = 8;
+
 /// What became of a transfer.
 pub(crate) enum Outcome {
     /// So many bytes, or an errno, negated.
@@ -43,6 +46,13 @@ struct Progress {
     end: u64,
 }
 
+impl Progress {
+    /// Whether nothing was done, because the handle is no longer good.
+    fn is_stale(&self) -> bool {
+        self.done == 0 && matches!(self.stopped, Some(Stop::Reason(Reason::Stale)))
+    }
+}
+
 enum Stop {
     Errno(isize),
     Reason(Reason),
@@ -52,17 +62,23 @@ enum Stop {
 #[inline]
 fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, Reason> {
     let once = || thread::enter(&body);
-    let twice = || match once() {
-        // The handle was given up between the look and the call.
-        Err(Reason::Stale) => once(),
-        other => other,
+    let again = || {
+        let mut result = once();
+        for _ in 1..ATTEMPTS {
+            // It was closed between the look and the call, perhaps by another process.
+            if !matches!(result, Err(Reason::Stale)) {
+                break;
+            }
+            result = once();
+        }
+        result
     };
     let panicked = |payload| {
         // Dropping it might panic again.
         std::mem::forget(payload);
         Ok(Outcome::Ended(-(libc::EIO as isize)))
     };
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(twice)).unwrap_or_else(panicked)
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).unwrap_or_else(panicked)
 }
 
 /// Executes `request` by the owner. `Err(Stale)`: its handle is no longer valid.
@@ -125,12 +141,12 @@ unsafe fn pieces(
     (buffers, total): (&mut buffers::Buffers<'_>, usize),
     at: u64,
 ) -> Progress {
-    let handle = of.known.handle;
+    let (handle, closings) = (of.known.handle, of.known.closings);
     let mut progress = Progress { done: 0, stopped: None, end: at };
     while progress.done < total {
         let len = (total - progress.done).min(DATA_BYTES);
         let offset = at + progress.done as u64;
-        let request = Request { op, flags, handle, offset, len: len as u32 };
+        let request = Request { op, flags, handle, closings, offset, len: len as u32 };
         let moved = thread.with(of.link, |caller| {
             if op == Op::Write {
                 // SAFETY: the caller's promise.
@@ -241,17 +257,31 @@ unsafe fn transfer_inside(
         return Err(Reason::Arguments);
     }
     // SAFETY: the caller's promise.
-    let progress =
+    let mut progress =
         unsafe { pieces(&of, fd, thread, (op, flags), (&mut buffers, total), at as u64) };
+    // The range is reserved, and stays so: given back, it would be there twice for others.
+    for _ in 1..ATTEMPTS {
+        if !is_here || is_append || !progress.is_stale() {
+            break;
+        }
+        match resolve(fd) {
+            Ok(again) if again.known.handle == of.known.handle => {
+                // SAFETY: the caller's promise.
+                let (mut buffers, total) = unsafe { buffers::of(iov, count) }?;
+                let (of, buffers) = (&again, (&mut buffers, total));
+                // SAFETY: as above.
+                progress = unsafe { pieces(of, fd, thread, (op, flags), buffers, at as u64) };
+            }
+            // Another thread has closed it meanwhile: as if it had done so before this call.
+            Ok(_) | Err(Reason::Foreign) => return Ok(Outcome::Ended(-(libc::EBADF as isize))),
+            Err(_) => break,
+        }
+    }
     let done = progress.done;
     match progress.stopped {
         // Whether it was appended is unknown, and twice would be wrong.
         Some(Stop::Reason(Reason::Ended)) if is_append => Ok(Outcome::Ended(-(libc::EIO as isize))),
         Some(Stop::Reason(reason)) if is_append || !is_here && done == 0 => Err(reason),
-        Some(Stop::Reason(Reason::Stale)) if done == 0 => {
-            give_back(fd, total);
-            Err(Reason::Stale)
-        }
         Some(Stop::Reason(_)) => Ok(Outcome::Rest { done, total, at }),
         stopped => {
             if is_append && is_here && done > 0 {
@@ -284,7 +314,8 @@ fn execute(
     let body = |thread: &Thread| {
         let of = if is_known { known(fd) } else { resolve(fd) }?;
         let (op, offset) = request(&of)?;
-        let request = Request { op, flags: 0, handle: of.known.handle, offset, len: 0 };
+        let (handle, closings) = (of.known.handle, of.known.closings);
+        let request = Request { op, flags: 0, handle, closings, offset, len: 0 };
         let result = thread.with(of.link, |caller| {
             let reply = exchange(&of, fd, caller, &request)?;
             let result = reply.result as isize;

@@ -27,6 +27,7 @@ pub(crate) struct RequestWords {
     pub(crate) offset: AtomicU64,
     /// The client's CPU.
     pub(crate) cpu: AtomicU32,
+    pub(crate) closings: AtomicU64,
 }
 
 /// Written by the owner.

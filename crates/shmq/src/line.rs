@@ -29,6 +29,7 @@ impl Line {
         words.len.store(request.len, Ordering::Relaxed);
         words.handle.store(request.handle, Ordering::Relaxed);
         words.offset.store(request.offset, Ordering::Relaxed);
+        words.closings.store(request.closings, Ordering::Relaxed);
         words.cpu.store(cpu, Ordering::Relaxed);
         // Release: the owner that sees the number sees the request, and its data.
         words.number.store(number, Ordering::Release);
@@ -128,6 +129,7 @@ impl Line {
             flags: words.flags.load(Ordering::Relaxed),
             handle: words.handle.load(Ordering::Relaxed),
             offset: words.offset.load(Ordering::Relaxed),
+            closings: words.closings.load(Ordering::Relaxed),
             len: words.len.load(Ordering::Relaxed),
         };
         let is_next = number == old.wrapping_add(1);

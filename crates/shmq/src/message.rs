@@ -52,6 +52,10 @@ pub struct Request {
     pub flags: u32,
     /// The open file, by the number that [`Taken`] gave.
     pub handle: u64,
+    /// How often the file had been closed when the client looked
+    /// ([`closings`](crate::closings)). The owner refuses the call if it was closed since: a call
+    /// of a process that has died is not executed after its end.
+    pub closings: u64,
     /// A position in the file, in bytes.
     pub offset: u64,
     /// Bytes of data, [`DATA_BYTES`](crate::DATA_BYTES) at most.
@@ -66,7 +70,7 @@ pub enum Status {
     Done = 0,
     /// It did not, since the kernel caches the file: the call has to go through the kernel.
     Long = 1,
-    /// It did not, since it does not know the handle (any more).
+    /// It did not, since it does not know the handle (any more), or the file was closed since.
     Stale = 2,
 }
 

@@ -82,7 +82,14 @@ impl Shared {
 /// The request with this number: each word tells it.
 fn request(number: u32) -> Request {
     let long = u64::from(number);
-    Request { op: Op::Write, flags: number & 3, handle: long, offset: long << 32, len: number }
+    Request {
+        op: Op::Write,
+        flags: number & 3,
+        handle: long,
+        closings: long,
+        offset: long << 32,
+        len: number,
+    }
 }
 
 #[test]

@@ -146,13 +146,14 @@ mod tests {
             line.number
         });
         for offset in 0..6 {
-            let request = Request { op: Op::Read, flags: 0, handle: 0, offset, len: 1 };
+            let request =
+                Request { op: Op::Read, flags: 0, handle: 0, closings: 0, offset, len: 1 };
             assert_eq!(caller.call(&request, || true), Ok(Reply::done(1, offset)));
         }
         drop(memory);
         let number = caller.number;
         caller.number = number.wrapping_add(1);
-        let request = Request { op: Op::Read, flags: 0, handle: 0, offset: 0, len: 1 };
+        let request = Request { op: Op::Read, flags: 0, handle: 0, closings: 0, offset: 0, len: 1 };
         assert_eq!(caller.call(&request, || true), Err(Ended), "one was left out");
         assert_eq!((owner.join().unwrap(), number), (3, 3));
     }

@@ -52,7 +52,14 @@ impl Client {
     }
 
     fn call(&mut self, op: Op, flags: u32, of: Taken, offset: u64, len: usize) -> Reply {
-        let request = Request { op, flags, handle: of.handle, offset, len: len as u32 };
+        let request = Request {
+            op,
+            flags,
+            handle: of.handle,
+            closings: of.closings,
+            offset,
+            len: len as u32,
+        };
         self.caller.call(&request, || true).unwrap()
     }
 
@@ -162,15 +169,17 @@ fn closes_are_counted_before_they_return_and_handles_end() {
         let mut client = Client::new(name);
         let file = open(dir, "file");
         let taken = client.take(&file).unwrap();
-        let count = || client.closings.count(taken.word).unwrap();
-        assert_eq!(count(), taken.closings);
+        let count = |client: &Client| client.closings.count(taken.word).unwrap();
+        assert_eq!(count(&client), taken.closings);
         let copy = file.try_clone().unwrap();
         drop(copy);
-        assert_eq!(count(), taken.closings + 1);
+        assert_eq!(count(&client), taken.closings + 1);
+        assert_eq!(client.call(Op::Read, 0, taken, 0, 1).status, Status::Stale, "asked before it");
         let again = client.take(&file).unwrap();
+        assert_eq!(client.call(Op::Read, 0, again, 0, 1), Reply::done(0, 0));
         assert_eq!((again.handle, again.closings), (taken.handle, taken.closings + 1));
         drop(file);
-        assert!(count() > taken.closings + 1);
+        assert!(count(&client) > taken.closings + 1);
         let is_stale = (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             client.call(Op::Read, 0, taken, 0, 1).status == Status::Stale
@@ -217,12 +226,12 @@ fn a_program_without_the_library_maps_what_has_grown() {
     let (options, name) = options();
     let Some(served) = Served::new("32M", &options) else { return };
     let dir = served.dir();
-    let (client, file, taken) = served.used(move |dir| {
+    let (client, file) = served.used(move |dir| {
         let mut client = Client::new(&name);
         let file = open(dir, "file");
         let taken = client.take(&file).unwrap();
         client.write(taken, 0, &[7; 100], 0);
-        (client, file, taken)
+        (client, file)
     });
     // It opens the file, waits until that has grown, and maps it without asking for the size.
     let script = "import mmap, os, sys\n\
@@ -247,7 +256,9 @@ fn a_program_without_the_library_maps_what_has_grown() {
     assert_eq!(line, "open\n");
     served.used(move |_| {
         let mut client = client;
-        assert_eq!(client.write(taken, 0, b"within", 0).result, 6);
+        // (The program closed the copies that it inherited.)
+        let taken = client.take(&file).unwrap();
+        assert_eq!(client.write(taken, 0, b"within", 0), Reply::done(6, 6));
         let longer = client.write(taken, 0, &[9; 50_000], 0);
         assert_eq!(longer, Reply::without(Status::Long), "the kernel has to know of it");
         file.write_all_at(&[9; 50_000], 0).unwrap();
@@ -272,7 +283,7 @@ fn the_end_of_the_mount_ends_lines() {
         client
     });
     served.unmount();
-    let request = Request { op: Op::Read, flags: 0, handle: 0, offset: 0, len: 1 };
+    let request = Request { op: Op::Read, flags: 0, handle: 0, closings: 0, offset: 0, len: 1 };
     assert_eq!(client.caller.call(&request, || true), Err(Ended));
     assert_eq!(served.unmounted().read("/file").unwrap(), b"text");
 }

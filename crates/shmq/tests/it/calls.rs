@@ -9,7 +9,7 @@ use meantime_shmq::owner::Answerer;
 use meantime_shmq::{DATA_BYTES, Ended, socket};
 
 fn request(op: Op, len: usize) -> Request {
-    Request { op, flags: 0, handle: 5, offset: 77, len: len as u32 }
+    Request { op, flags: 0, handle: 5, closings: 3, offset: 77, len: len as u32 }
 }
 
 /// Answers writes with the sum of the bytes as `end`, and reads with bytes of 7, until the line

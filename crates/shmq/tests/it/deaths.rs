@@ -446,10 +446,11 @@ fn after_a_death_at_any_step_nobody_hangs_and_nothing_is_done_twice_or_by_half()
     assert_eq!((by_client.len(), by_owner.len()), (15, 19));
 }
 
-const WRITE: Request = Request { op: Op::Write, flags: 3, handle: 5, offset: 1 << 33, len: 8 };
+const WRITE: Request =
+    Request { op: Op::Write, flags: 3, handle: 5, closings: 3, offset: 1 << 33, len: 8 };
 
 /// A client's stores, in order: the data, the request, the number, and the wake's.
-const CLIENT_STORES: [(usize, u32); 11] = [
+const CLIENT_STORES: [(usize, u32); 13] = [
     (raw::DATA, 0x1111_1111),
     (raw::DATA + 4, 0x2222_2222),
     (raw::OP, Op::Write as u32),
@@ -459,6 +460,8 @@ const CLIENT_STORES: [(usize, u32); 11] = [
     (raw::HANDLE + 4, 0),
     (raw::OFFSET, 0),
     (raw::OFFSET + 4, 2),
+    (raw::CLOSINGS, 3),
+    (raw::CLOSINGS + 4, 0),
     (raw::NUMBER, 1),
     (raw::OWNER_PARKED, 0),
 ];
@@ -486,7 +489,7 @@ fn the_owner_executes_all_of_a_dead_clients_request_or_nothing() {
             for (at, value) in &CLIENT_STORES[..count] {
                 raw.store(*at, *value);
             }
-            let is_asked = count >= 10;
+            let is_asked = count >= 12;
             // It finds the request by itself.
             let begun = Instant::now();
             while is_asked && raw.load(raw::REPLY_NUMBER) == 0 {

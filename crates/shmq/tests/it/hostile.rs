@@ -16,7 +16,8 @@ use rustix::net::{
 
 use crate::raw::{self, RawLine};
 
-const READ: Request = Request { op: Op::Read, flags: 0, handle: 5, offset: 77, len: 64 };
+const READ: Request =
+    Request { op: Op::Read, flags: 0, handle: 5, closings: 3, offset: 77, len: 64 };
 
 fn raw_line() -> (Answerer, RawLine) {
     let (line, memory) = Answerer::new().unwrap();
@@ -38,7 +39,7 @@ fn a_request_that_is_none_ends_the_line() {
         (2, read, 0, 1),
         (u32::MAX, read, 0, 1),
         (1, 0, 0, 1),
-        (1, 7, 0, 1),
+        (1, 8, 0, 1),
         (1, u32::MAX, 0, 1),
         (1, read, 1 << 5, 1),
         (1, read, 1 << 31, 1),

@@ -14,6 +14,7 @@ pub(crate) const FLAGS: usize = 8;
 pub(crate) const LEN: usize = 12;
 pub(crate) const HANDLE: usize = 16;
 pub(crate) const OFFSET: usize = 24;
+pub(crate) const CLOSINGS: usize = 40;
 pub(crate) const REPLY_NUMBER: usize = 64;
 pub(crate) const STATUS: usize = 68;
 pub(crate) const RESULT: usize = 72;

@@ -169,7 +169,7 @@ fn good_client(there: &OwnedFd, seed: u64, until: Instant, calls: &AtomicU64) ->
         let len = 1 << random.below(17) | random.below(64);
         let (handle, offset) = (random.next(), random.next() >> 1);
         let op = [Op::Read, Op::Write, Op::SyncAll][random.below(3)];
-        let request = Request { op, flags: 0, handle, offset, len: len as u32 };
+        let request = Request { op, flags: 0, handle, closings: 0, offset, len: len as u32 };
         let bytes = &mut bytes[..len];
         if op == Op::Write {
             let byte = random.next();

@@ -109,6 +109,9 @@ impl Server {
             return Reply::without(Status::Stale);
         };
         let Some(sharing) = &open.sharing else { return Reply::without(Status::Stale) };
+        if sharing.closings() != Some(request.closings) {
+            return Reply::without(Status::Stale);
+        }
         if request.op == Op::Leave {
             sharing.gate.close();
             return Reply::done(0, 0);

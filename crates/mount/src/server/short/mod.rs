@@ -83,6 +83,11 @@ impl Sharing {
         self.gate.opens.load(Ordering::SeqCst) > self.gate.taken.load(Ordering::SeqCst)
     }
 
+    /// How often descriptors of it were closed; `None` if it was not taken.
+    fn closings(&self) -> Option<u64> {
+        self.word.get().map(Word::count)
+    }
+
     /// Counts a close of a descriptor of the file, before it is answered.
     pub(crate) fn closed(&self) {
         if let Some(word) = self.word.get() {
