@@ -112,18 +112,25 @@ impl Lookups {
     }
 
     /// Forgets inode `ino` `count` times. At a count of 0 its reference is dropped. That deletes an
-    /// inode without names, unless another reference to it is left. Returns whether the count is 0.
-    pub fn forget(&self, ino: u32, count: u64) -> bool {
+    /// inode without names, unless another reference to it is left.
+    pub fn forget(&self, ino: u32, count: u64) {
+        self.forget_with(ino, count, || ());
+    }
+
+    /// The same. At a count of 0 `then` is called, before the inode can be counted again.
+    pub fn forget_with(&self, ino: u32, count: u64, then: impl FnOnce()) {
         // Dropped after the lock is released, because a deletion changes metadata.
-        let forgotten = match self.shard(ino).entry(ino) {
+        let _forgotten = match self.shard(ino).entry(ino) {
             Place::Occupied(mut there) if there.get().1 > count => {
                 there.get_mut().1 -= count;
                 None
             }
-            Place::Occupied(there) => Some(there.remove()),
+            Place::Occupied(there) => {
+                then();
+                Some(there.remove())
+            }
             Place::Vacant(_) => None,
         };
-        forgotten.is_some()
     }
 
     /// The number of counted inodes.

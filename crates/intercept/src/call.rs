@@ -244,6 +244,7 @@ unsafe fn transfer_inside(
     }
     let is_here = matches!(place, Place::Here);
     let at = match place {
+        Place::At(at) if at < 0 => return Err(Reason::Arguments),
         _ if is_append => 0,
         Place::At(at) => at,
         // Reserves the range: others that move the position at the same time get another one.
@@ -282,8 +283,13 @@ unsafe fn transfer_inside(
         // Whether it was appended is unknown, and twice would be wrong.
         Some(Stop::Reason(Reason::Ended)) if is_append => Ok(Outcome::Ended(-(libc::EIO as isize))),
         Some(Stop::Reason(reason)) if is_append || !is_here && done == 0 => Err(reason),
-        Some(Stop::Reason(_)) => Ok(Outcome::Rest { done, total, at }),
+        // (After some bytes it ends short: whose number it is by now is not certain.)
+        Some(Stop::Reason(_)) if done == 0 => Ok(Outcome::Rest { done, total, at }),
         stopped => {
+            // The seeks below are of the file that was moved from or to.
+            if done < total && is_here && is_another(fd, &of) {
+                return Ok(Outcome::Ended(done as isize));
+            }
             if is_append && is_here && done > 0 {
                 let _ = seek(fd, SeekFrom::Start(progress.end));
             } else if is_here && !is_append {
@@ -294,6 +300,14 @@ unsafe fn transfer_inside(
                 _ => Ok(Outcome::Ended(done as isize)),
             }
         }
+    }
+}
+
+/// Whether `fd` refers to another file than `of` by now.
+fn is_another(fd: c_int, of: &Resolved) -> bool {
+    match resolve(fd) {
+        Ok(now) => now.known.handle != of.known.handle,
+        Err(reason) => matches!(reason, Reason::Foreign | Reason::Arguments),
     }
 }
 
@@ -359,6 +373,9 @@ pub(crate) fn may_be_of_mount(fd: c_int) -> bool {
 /// Leaves the file of `fd` to the kernel's cache, if it is of the mount. Returns `false` if the
 /// owner could not be asked.
 pub(crate) fn leave(fd: c_int) -> bool {
+    if TABLE.look(fd).is_none() {
+        return false;
+    }
     let left = execute(fd, false, |_| Ok((Op::Leave, 0)), |_, _| Some(0));
     matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached))
 }

@@ -7,6 +7,7 @@ use meantime_hook::{NotCancelled, cancellation_point, errno, forwards, hooks, re
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
 
 use crate::call::{self, Outcome, Place, answer, give_back};
+use crate::map::prepare_append;
 use crate::state::{device, is_active};
 
 /// A call's buffers and place.
@@ -42,13 +43,23 @@ fn request_flags(flags: c_int, is_write: bool) -> Option<u32> {
 #[inline]
 unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
     let Transfer { is_write, fd, iov, count, place, flags } = *transfer;
-    let Some(flags) = request_flags(flags, is_write) else { return long() };
+    let Some(flags) = request_flags(flags, is_write) else {
+        if is_write {
+            prepare_append(fd, flags & libc::RWF_APPEND != 0);
+        }
+        return long();
+    };
     // SAFETY: the caller's promise.
     match unsafe { call::transfer(is_write, fd, iov, count, place, flags) } {
         Ok(Outcome::Ended(result)) => answer(result),
         // SAFETY: as above.
         Ok(Outcome::Rest { done, total, at }) => unsafe { rest(transfer, done, total, at) },
-        Err(_) => long(),
+        Err(_) => {
+            if is_write {
+                prepare_append(fd, flags & APPEND != 0);
+            }
+            long()
+        }
     }
 }
 

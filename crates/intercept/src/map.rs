@@ -1,32 +1,35 @@
-//! Mapping files.
+//! What the kernel does with a file by the size that it knows: mapping, copying, appending.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
 
-use libc::{off_t, size_t};
+use libc::{off_t, size_t, ssize_t};
 use meantime_hook::hooks;
 
 use crate::call;
 use crate::state::is_active;
 
-/// Prepares a mapping of the file of `fd`. The kernel checks accesses to it by the size that it
-/// knows, so the file must not grow without it from now on, and it has to ask for the size.
+/// Prepares what the kernel does with the file of `fd` by the size that it knows. The file must not
+/// grow without it from now on, and it has to ask for the size.
 #[cold]
-fn prepare(fd: c_int) {
+pub(crate) fn prepare(fd: c_int) {
     if fd < 0 || !call::may_be_of_mount(fd) {
         return;
     }
     let is_left = call::leave(fd);
     let ask = || {
+        // SAFETY: a number that is not open is an error.
+        let _ = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) });
+    };
+    crate::slowly(|| {
+        ask();
         if !is_left {
             // The kernel reads it into its cache, which does the same.
-            // SAFETY: a number that is not open is an error.
+            // SAFETY: as above.
             unsafe { libc::posix_fadvise(fd, 0, 1, libc::POSIX_FADV_WILLNEED) };
+            ask();
         }
-        // SAFETY: as above.
-        rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) })
-    };
-    let _ = crate::slowly(ask);
+    });
 }
 
 hooks! {
@@ -43,5 +46,54 @@ hooks! {
         }
         // SAFETY: the caller's promise.
         unsafe { real()(at, len, protection, flags, fd, offset) }
+    }
+}
+
+/// Prepares a write that appends, if it goes the long way: the kernel places it.
+#[cold]
+pub(crate) fn prepare_append(fd: c_int, is_asked: bool) {
+    if fd < 0 || !call::may_be_of_mount(fd) {
+        return;
+    }
+    // SAFETY: a number that is not open is an error.
+    let flags = crate::slowly(|| rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) }));
+    if is_asked || flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND)) {
+        prepare(fd);
+    }
+}
+
+/// Prepares a copy by the kernel.
+pub(crate) fn prepare_copy(from: c_int, to: c_int) {
+    if is_active() {
+        prepare(from);
+        prepare(to);
+    }
+}
+
+hooks! {
+    "C-unwind" fn (sendfile sendfile64)(
+        to: c_int, from: c_int, offset: *mut off_t, bytes: size_t,
+    ) -> ssize_t = { |real|
+        prepare_copy(from, to);
+        // SAFETY: the caller's promise.
+        unsafe { real()(to, from, offset, bytes) }
+    }
+
+    "C-unwind" fn copy_file_range(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, bytes: size_t,
+        flags: c_uint,
+    ) -> ssize_t = { |real|
+        prepare_copy(from, to);
+        // SAFETY: the caller's promise.
+        unsafe { real()(from, from_offset, to, to_offset, bytes, flags) }
+    }
+
+    "C-unwind" fn splice(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, bytes: size_t,
+        flags: c_uint,
+    ) -> ssize_t = { |real|
+        prepare_copy(from, to);
+        // SAFETY: the caller's promise.
+        unsafe { real()(from, from_offset, to, to_offset, bytes, flags) }
     }
 }

@@ -5,11 +5,12 @@ use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
+use crate::map::prepare_copy;
 use crate::state::{TABLE, is_active};
 
 /// Called before a system call, with its number and its first arguments. Returns the next
 /// definition of `syscall`.
-extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long) -> *mut c_void {
+extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) -> *mut c_void {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     if is_active() {
         match number {
@@ -19,6 +20,8 @@ extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long) -> *mut c_voi
             libc::SYS_dup3 => TABLE.forget(b as i32, false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => TABLE.forget(b as i32, false),
+            libc::SYS_sendfile => prepare_copy(b as i32, a as i32),
+            libc::SYS_splice | libc::SYS_copy_file_range => prepare_copy(a as i32, c as i32),
             _ => {}
         }
     }

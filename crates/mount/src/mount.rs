@@ -109,8 +109,12 @@ impl Mount {
 
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
         let serving = Serving { timeout: options.timeout, sync: options.sync };
-        let short = options.short.as_deref().map(Short::new).transpose();
-        let short = short.map_err(SessionError::Start)?.map(Arc::new);
+        let short = options.short.as_deref().and_then(|name| {
+            let made = Short::new(name).inspect_err(|error| {
+                tracing::warn!(%error, "no program can go the short way");
+            });
+            made.ok().map(Arc::new)
+        });
         Ok(Server::new(fs, serving, short)?)
     }
 

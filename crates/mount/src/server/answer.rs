@@ -42,6 +42,8 @@ pub(crate) struct Answer {
     pub(crate) stale: Option<u64>,
     /// An inode whose content the kernel has to drop before it gets this answer.
     pub(crate) outdated: Option<u64>,
+    /// An inode whose content the kernel has to drop after this answer.
+    pub(crate) misplaced: Option<u64>,
     /// Its gate, if a program takes it.
     pub(crate) enters: Option<Arc<Gate>>,
 }
@@ -49,7 +51,14 @@ pub(crate) struct Answer {
 impl Answer {
     /// Allocates room for `most` bytes after the header.
     pub(crate) fn new(most: usize) -> Self {
-        Self { room: Room::new(HEADER, most), len: 0, stale: None, outdated: None, enters: None }
+        Self {
+            room: Room::new(HEADER, most),
+            len: 0,
+            stale: None,
+            outdated: None,
+            misplaced: None,
+            enters: None,
+        }
     }
 
     fn body(&mut self) -> &mut [u8] {
@@ -98,7 +107,8 @@ impl Answer {
 
     /// Resets the answer for the next request.
     pub(crate) fn clear(&mut self) {
-        (self.len, self.stale, self.outdated, self.enters) = (0, None, None, None);
+        (self.len, self.stale, self.outdated) = (0, None, None);
+        (self.misplaced, self.enters) = (None, None);
     }
 
     /// Returns the bytes to send as the answer to request `unique`; after an error only the header.

@@ -76,11 +76,18 @@ impl Server {
         request: &mut Request<'_>,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
-        self.put_attr(&self.node(request)?.metadata(), answer)
+        let node = self.node(request)?;
+        let was_taken = self.was_taken(node.ino());
+        self.put_attr(&node.metadata(), was_taken, answer)
     }
 
-    fn put_attr(&self, metadata: &Metadata, answer: &mut Answer) -> Result<(), Errno> {
-        let (attr_valid, attr_valid_nsec) = self.attr_timeout(metadata.ino);
+    fn put_attr(
+        &self,
+        metadata: &Metadata,
+        was_taken: bool,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(was_taken, metadata.ino);
         answer.put_as(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr(metadata) })
     }
 
@@ -90,8 +97,10 @@ impl Server {
         answer: &mut Answer,
     ) -> Result<(), Errno> {
         let _: StatxIn = request.take()?;
-        let metadata = self.node(request)?.metadata();
-        let (attr_valid, attr_valid_nsec) = self.attr_timeout(metadata.ino);
+        let node = self.node(request)?;
+        let was_taken = self.was_taken(node.ino());
+        let metadata = node.metadata();
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(was_taken, metadata.ino);
         answer.put_as(&StatxOut {
             attr_valid,
             attr_valid_nsec,
@@ -106,9 +115,13 @@ impl Server {
         answer: &mut Answer,
     ) -> Result<(), Errno> {
         let asked: SetAttrIn = request.take()?;
-        let metadata = self.fs.set_metadata(&self.node(request)?, &what_to_set(&asked))?;
+        let node = self.node(request)?;
+        // The kernel believes this answer even after a notice that came in between. So it does not
+        // keep the attributes of a file that a program may take.
+        let may_be_taken = self.short.as_ref().is_some_and(|short| short.is_open(node.ino()));
+        let metadata = self.fs.set_metadata(&node, &what_to_set(&asked))?;
         self.changed()?;
-        self.put_attr(&metadata, answer)
+        self.put_attr(&metadata, may_be_taken, answer)
     }
 
     pub(super) fn readlink(

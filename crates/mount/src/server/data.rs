@@ -153,9 +153,21 @@ impl Server {
             self.kept.keep(request.header.nodeid);
         }
         self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
+        // Where the kernel puts what it appends, it puts by a size that it may not know any more.
+        let appends = !is_cached && flags & libc::O_APPEND != 0;
+        let is_misplaced = appends
+            && write.offset != open.file.size()
+            && open.sharing.as_ref().is_some_and(|sharing| sharing.gate.was_taken());
+        if is_misplaced && direct && write.offset < open.file.size() {
+            return Err(Errno(libc::EIO));
+        }
         let written = open.file.write_at_with(data, write.offset, &options);
+        if is_misplaced && !direct {
+            // It has the bytes in its cache, at the wrong place.
+            answer.misplaced = Some(request.header.nodeid);
+        }
         // (A failed write may have written a part.)
-        if direct && self.kept.give_up(request.header.nodeid) {
+        if direct && self.kept.has(request.header.nodeid) {
             answer.outdated = Some(request.header.nodeid);
         }
         let written = written.map_err(|error| Errno::of_data(&error))?;

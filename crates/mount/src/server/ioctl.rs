@@ -130,11 +130,9 @@ impl Server {
         if mode == Mode::Entering
             && let Some(sharing) = &open.sharing
         {
-            if self.kept.has(nodeid) {
-                (answer.outdated, answer.enters) = (Some(nodeid), Some(Arc::clone(&sharing.gate)));
-            } else {
-                sharing.gate.emptied();
-            }
+            // Also if nothing is known to be cached: a write may have filled a page, and not have
+            // arrived yet.
+            (answer.outdated, answer.enters) = (Some(nodeid), Some(Arc::clone(&sharing.gate)));
         }
         put_out(&taken.to_bytes(), asked, answer)
     }

@@ -8,8 +8,9 @@
 //! The kernel then waits for reads in flight, which need one of our serving threads. So a thread
 //! that does nothing else sends the notice.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
@@ -21,17 +22,20 @@ use super::short::gate::Gate;
 /// Number of parts, each with a lock of its own.
 const PARTS: usize = 16;
 
-/// The files of which the kernel may have cached something, by node number.
+/// The files of which the kernel may have cached something, by node number, with a number for the
+/// last time.
 pub(crate) struct Kept {
-    parts: [Mutex<HashSet<u64>>; PARTS],
+    parts: [Mutex<HashMap<u64, u64>>; PARTS],
+    times: AtomicU64,
 }
 
 impl Kept {
     pub(crate) fn new() -> Self {
-        Self { parts: std::array::from_fn(|_| Mutex::new(Rank::Served, HashSet::new())) }
+        let part = |_| Mutex::new(Rank::Kept, HashMap::new());
+        Self { parts: std::array::from_fn(part), times: AtomicU64::new(0) }
     }
 
-    fn part(&self, nodeid: u64) -> MutexGuard<'_, HashSet<u64>> {
+    fn part(&self, nodeid: u64) -> MutexGuard<'_, HashMap<u64, u64>> {
         let part = &self.parts[nodeid as usize % PARTS];
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,24 +44,36 @@ impl Kept {
     /// cache. The lock has an order with that of a direct write: either the read sees the data of
     /// the write, or the write sees the note.
     pub(crate) fn keep(&self, nodeid: u64) {
-        self.part(nodeid).insert(nodeid);
+        let mut part = self.part(nodeid);
+        part.insert(nodeid, self.times.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Returns whether the kernel may have cached content of `nodeid`.
     pub(crate) fn has(&self, nodeid: u64) -> bool {
-        self.part(nodeid).contains(&nodeid)
+        self.part(nodeid).contains_key(&nodeid)
     }
 
-    /// Called after a direct write to `nodeid`, and when the kernel has dropped the inode. Returns
-    /// whether the kernel has to drop its cached content, and forgets that.
-    pub(crate) fn give_up(&self, nodeid: u64) -> bool {
-        self.part(nodeid).remove(&nodeid)
+    /// Called when the kernel has dropped the inode.
+    pub(crate) fn forget(&self, nodeid: u64) {
+        self.part(nodeid).remove(&nodeid);
+    }
+
+    /// Has the kernel drop the content of `nodeid` by `notice`. Afterwards it has none, unless some
+    /// was sent to it meanwhile.
+    fn drop_by(&self, nodeid: u64, notice: impl FnOnce()) {
+        let before = self.part(nodeid).get(&nodeid).copied();
+        notice();
+        let mut part = self.part(nodeid);
+        if before.is_some() && part.get(&nodeid).copied() == before {
+            part.remove(&nodeid);
+        }
     }
 }
 
 /// An answer that waits until the kernel has dropped the content of a file.
 pub(crate) struct Late {
     pub(crate) nodeid: u64,
+    /// Empty: none, because it was sent before.
     pub(crate) answer: Vec<u8>,
     /// The descriptor from which the request came.
     pub(crate) device: Arc<OwnedFd>,
@@ -66,22 +82,29 @@ pub(crate) struct Late {
 }
 
 /// Starts the thread for late answers. It ends when the last sender is dropped.
-pub(crate) fn start() -> std::io::Result<Sender<Late>> {
+pub(crate) fn start(kept: Arc<Kept>) -> std::io::Result<Sender<Late>> {
     let (sender, receiver) = channel();
-    meantime_process::thread::spawn("meantime-notices", move || answer_late(&receiver))?;
+    meantime_process::thread::spawn("meantime-notices", move || answer_late(&kept, &receiver))?;
     Ok(sender)
 }
 
-fn answer_late(all: &Receiver<Late>) {
+fn answer_late(kept: &Kept, all: &Receiver<Late>) {
     for late in all {
         // (If the kernel no longer knows the inode, it caches nothing of it.)
-        let _ = rustix::io::write(
-            late.device.as_fd(),
-            &notice::content_changed(late.nodeid, 0, u64::MAX),
-        );
+        // A file that the kernel uses already keeps its pages: one may be under way to us.
+        if late.enters.as_ref().is_some_and(|gate| gate.is_closed()) {
+            let _ = rustix::io::write(late.device.as_fd(), &late.answer);
+            continue;
+        }
+        let notice = notice::content_changed(late.nodeid, 0, u64::MAX);
+        kept.drop_by(late.nodeid, || {
+            let _ = rustix::io::write(late.device.as_fd(), &notice);
+        });
         if let Some(gate) = late.enters {
             gate.emptied();
         }
-        let _ = rustix::io::write(late.device.as_fd(), &late.answer);
+        if !late.answer.is_empty() {
+            let _ = rustix::io::write(late.device.as_fd(), &late.answer);
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Server {
     lookups: Lookups,
     handles: Handles,
     serving: Serving,
-    kept: Kept,
+    pub(crate) kept: Arc<Kept>,
     /// Epoch of capabilities: from 1, incremented when an inode gets some.
     privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
@@ -76,7 +76,7 @@ impl Server {
             lookups,
             handles: Handles::new(),
             serving,
-            kept: Kept::new(),
+            kept: Arc::new(Kept::new()),
             privileged: AtomicU64::new(1),
             counts: Arc::new(RequestCounts::new()),
             short,
@@ -152,9 +152,10 @@ impl Server {
 
     /// Returns the answer's entry for `node`. The caller counts the look-up.
     fn entry(&self, node: &Node) -> EntryOut {
+        let was_taken = self.was_taken(node.ino());
         let metadata = node.metadata();
         let (entry_valid, entry_valid_nsec) = self.timeout();
-        let (attr_valid, attr_valid_nsec) = self.attr_timeout(node.ino());
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(was_taken, node.ino());
         EntryOut {
             nodeid: nodeid(node.ino()),
             generation: u64::from(metadata.generation),
@@ -170,11 +171,16 @@ impl Server {
         (self.serving.timeout.as_secs(), self.serving.timeout.subsec_nanos())
     }
 
-    /// How long the kernel may keep the attributes of `ino`: not at all while programs change them
-    /// behind its back. Asked after the attributes were read, or these could be kept.
-    fn attr_timeout(&self, ino: u32) -> (u64, u32) {
-        let is_short = self.short.as_ref().is_some_and(|short| short.is_short(ino));
-        if is_short { (0, 0) } else { self.timeout() }
+    /// Returns whether programs may have changed `ino` past the kernel since it was opened.
+    fn was_taken(&self, ino: u32) -> bool {
+        self.short.as_ref().is_some_and(|short| short.was_taken(ino))
+    }
+
+    /// How long the kernel may keep the attributes of `ino`: not at all if programs change them
+    /// behind its back. `was_taken`: what the function of that name returned before they were read;
+    /// it is asked again here, because a program may have taken the file in between.
+    fn attr_timeout(&self, was_taken: bool, ino: u32) -> (u64, u32) {
+        if was_taken || self.was_taken(ino) { (0, 0) } else { self.timeout() }
     }
 
     /// Ends a change: on a `sync` mount, makes it durable.
@@ -198,9 +204,9 @@ impl Server {
     }
 
     fn forget_node(&self, nodeid: u64, count: u64) {
-        if self.lookups.forget(ino(nodeid), count) {
-            self.kept.give_up(nodeid);
-        }
+        // The kernel has dropped the inode. What it caches of it later, after another look-up, is
+        // noted later, too.
+        self.lookups.forget_with(ino(nodeid), count, || self.kept.forget(nodeid));
     }
 
     fn statfs(&self, answer: &mut Answer) -> Result<(), Errno> {

@@ -62,21 +62,23 @@ impl Workers {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let server = Arc::new(server);
-        if let Some(short) = &server.short {
-            short.start(&server)?;
-        }
         let workers = Arc::new(Self {
-            server,
+            server: Arc::clone(&server),
             device,
             threads: Mutex::new(Rank::Served, Vec::new()),
             idle: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             most: threads.max(THREADS_MAX),
-            late: kept::start()?,
+            late: kept::start(Arc::clone(&server.kept))?,
             ended: Ended { is: AtomicBool::new(false), event },
         });
         for _ in 0..threads {
             workers.add_thread()?;
+        }
+        if let Some(short) = &server.short
+            && let Err(error) = short.start(&server)
+        {
+            tracing::warn!(%error, "no program can go the short way");
         }
         Ok(workers)
     }
@@ -162,6 +164,10 @@ impl Workers {
         } else if opcode.is_none_or(Opcode::is_answered) {
             // (An error means that the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
+        }
+        if let Some(nodeid) = answer.misplaced.take() {
+            let (answer, device) = (Vec::new(), Arc::clone(device));
+            let _ = self.late.send(Late { nodeid, answer, device, enters: None });
         }
         self.idle.fetch_add(1, Ordering::Relaxed);
     }

@@ -2,6 +2,7 @@
 #include "../inside/check.h"
 
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/uio.h>
 
 static void stdio(const char *dir) {
@@ -68,10 +69,53 @@ static void sizes(const char *dir) {
     free(got);
 }
 
+/* What the kernel does by the size that it knows. */
+static void by_size(const char *dir) {
+    enum { PAGE = 4096, MANY = 100, LARGE = 2 << 20 };
+    char *put = aligned_alloc(PAGE, LARGE), *got = malloc(PAGE * MANY + LARGE);
+    CHECK(put && got);
+    for (int direct = 0; direct < 2; direct++) {
+        int flags = O_RDWR | O_CREAT | O_TRUNC | O_APPEND | (direct ? O_DIRECT : 0);
+        int fd = open(in(dir, "append"), flags, 0644);
+        memset(put, 'a', LARGE);
+        for (int at = 0; at < MANY; at++)
+            CHECK(fd >= 0 && write(fd, put, PAGE) == PAGE);
+        memset(put, 'b', LARGE);
+        CHECK(write(fd, put, LARGE) == LARGE && close(fd) == 0);
+        int reader = open(in(dir, "append"), O_RDONLY);
+        FILE *stream = fdopen(reader, "r");
+        CHECK(stream && fread(got, 1, PAGE * MANY + LARGE, stream) == PAGE * MANY + LARGE);
+        for (int at = 0; at < PAGE * MANY + LARGE; at++)
+            CHECK(got[at] == (at < PAGE * MANY ? 'a' : 'b'));
+        CHECK(fgetc(stream) == EOF && fclose(stream) == 0);
+    }
+    int fd = open(in(dir, "append"), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    memset(put, 'c', LARGE);
+    CHECK(fd >= 0 && write(fd, put, 3 * PAGE) == 3 * PAGE);
+    CHECK(dprintf(fd, "%.*s", PAGE, put) == PAGE && dprintf(fd, "end") == 3);
+    FILE *stream = fopen(in(dir, "append"), "r");
+    CHECK(stream && fread(got, 1, LARGE, stream) == 4 * PAGE + 3 && fclose(stream) == 0);
+    CHECK(memcmp(got, put, 4 * PAGE) == 0 && memcmp(got + 4 * PAGE, "end", 3) == 0);
+    CHECK(close(fd) == 0);
+    for (int how = 0; how < 3; how++) {
+        int from = open(in(dir, "from"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+        int to = open(in(dir, "to"), O_RDWR | O_CREAT | O_TRUNC, 0644), ends[2];
+        CHECK(from >= 0 && to >= 0 && write(from, put, 10 * PAGE) == 10 * PAGE && pipe(ends) == 0);
+        off_t at = 0;
+        ssize_t moved = how == 0   ? sendfile(to, from, &at, 10 * PAGE)
+                        : how == 1 ? copy_file_range(from, &at, to, NULL, 10 * PAGE, 0)
+                                   : splice(from, &at, ends[1], NULL, 10 * PAGE, 0);
+        CHECK(moved == 10 * PAGE && at == 10 * PAGE);
+        CHECK(how == 2 || pread(to, got, LARGE, 0) == 10 * PAGE);
+        CHECK(close(from) == 0 && close(to) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     umask(022);
     stdio(argv[1]);
+    by_size(argv[1]);
     sizes(argv[1]);
     return 0;
 }

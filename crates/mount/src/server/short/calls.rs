@@ -1,5 +1,6 @@
 //! Calls of the short way, executed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -90,7 +91,9 @@ pub(super) fn serve(
     let mut data = Room::new(0, DATA_BYTES);
     while let Ok(request) = line.next() {
         let data = &mut data.all()[..request.len as usize];
-        let reply = server.call(connection, &request, data, &line);
+        // As a request of the kernel: a panic in one call must not end the others.
+        let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
+        let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
         counts.add(&request, &reply);
         line.answer(&reply);
     }
@@ -116,7 +119,7 @@ impl Server {
             sharing.gate.close();
             return Reply::done(0, 0);
         }
-        let Some(_call) = sharing.gate.enter() else { return Reply::without(Status::Long) };
+        let Some(call) = sharing.gate.enter() else { return Reply::without(Status::Long) };
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
         let done = match request.op {
@@ -151,8 +154,18 @@ impl Server {
                 let written = open.file.write_at_where(data, request.offset, &options);
                 written.map(|(written, at)| (written as i64, at + written as u64))
             }
-            Op::SyncData => open.file.sync_data().map(|()| (0, 0)),
-            Op::SyncAll => open.file.sync_all().map(|()| (0, 0)),
+            // Without the gate: they touch no content, and the kernel would wait for them.
+            Op::SyncData | Op::SyncAll => {
+                drop(call);
+                let synced = match request.op {
+                    Op::SyncData => open.file.sync_data(),
+                    _ => open.file.sync_all(),
+                };
+                return match synced {
+                    Ok(()) => Reply::done(0, 0),
+                    Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
+                };
+            }
             Op::Truncate => {
                 if has_set_ids(&open) || !Self::may_grow(&open, sharing, request.offset) {
                     return Reply::without(Status::Long);
@@ -169,6 +182,7 @@ impl Server {
                 Ok((Attributes::BYTES as i64, 0))
             }
         };
+        drop(call);
         match done {
             Ok((result, end)) => Reply::done(result, end),
             Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -20,8 +19,6 @@ use super::{Short, calls, locked};
 pub(crate) struct Connection {
     socket: OwnedFd,
     pub(super) nonce: Nonce,
-    /// Unlike that of any other connection.
-    pub(super) number: u64,
     files: RwLock<Files>,
     lines: Mutex<Vec<(Arc<End>, JoinHandle<()>)>>,
 }
@@ -63,13 +60,11 @@ impl Files {
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let mut nonce = [0; 16];
         getrandom(&mut nonce, GetRandomFlags::empty())?;
         Ok(Self {
             socket,
             nonce,
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             files: RwLock::new(Rank::Served, Files::default()),
             lines: Mutex::new(Rank::Served, Vec::new()),
         })

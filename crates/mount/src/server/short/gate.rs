@@ -19,7 +19,7 @@
 //! Then the kernel caches what such calls have written, and later calls are refused.
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use meantime_process::lock::{Condvar, Mutex, Rank};
@@ -76,6 +76,8 @@ pub(crate) struct Gate {
     /// Open files, and how many of them were taken.
     pub(super) opens: AtomicU32,
     pub(super) taken: AtomicU32,
+    /// A program has taken it: the kernel may not know the size and other attributes.
+    was_taken: AtomicBool,
     drained: (Mutex<()>, Condvar),
 }
 
@@ -85,11 +87,23 @@ impl Gate {
             state: AtomicU64::new(0),
             opens: AtomicU32::new(0),
             taken: AtomicU32::new(0),
+            was_taken: AtomicBool::new(false),
             drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
         }
     }
 
-    pub(crate) fn mode(&self) -> Mode {
+    /// Returns whether a program has taken it, even if it cannot use it any more.
+    pub(crate) fn was_taken(&self) -> bool {
+        self.was_taken.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether the kernel has the file's content.
+    pub(crate) fn is_closed(&self) -> bool {
+        mode(self.state.load(Ordering::SeqCst)) == Mode::Long
+    }
+
+    #[cfg(test)]
+    fn mode(&self) -> Mode {
         mode(self.state.load(Ordering::SeqCst))
     }
 
@@ -110,6 +124,8 @@ impl Gate {
     /// A program takes the file. Returns the mode it has now: `Entering` (the kernel has to drop
     /// what it kept, then [`emptied`](Self::emptied) is called), `Short`, or `Long`.
     pub(super) fn take(&self) -> Mode {
+        // Before the mode changes: attributes that are sent from now on are not kept.
+        self.was_taken.store(true, Ordering::SeqCst);
         let taken = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
             mode(state).taken().map(|mode| with_mode(state, mode))
         });
@@ -126,6 +142,10 @@ impl Gate {
     /// Begins a call of the short way, if the file may be reached by it.
     #[inline]
     pub(super) fn enter(&self) -> Option<Call<'_>> {
+        // Refused calls do not keep the kernel waiting in `close`.
+        if mode(self.state.load(Ordering::SeqCst)) != Mode::Short {
+            return None;
+        }
         let state = self.state.fetch_add(1, Ordering::SeqCst);
         let call = Call(self);
         (mode(state) == Mode::Short).then_some(call)
@@ -150,7 +170,6 @@ impl Drop for Call<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
 

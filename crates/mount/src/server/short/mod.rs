@@ -64,16 +64,17 @@ pub(crate) struct Short {
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
     word: OnceLock<Word>,
-    /// The handles that connections have of it, by the connections' numbers.
-    handles: Mutex<Vec<(u64, u64)>>,
+    /// The handles that connections have of it.
+    handles: Mutex<Vec<(Weak<Connection>, u64)>>,
 }
 
 impl Drop for Sharing {
     fn drop(&mut self) {
-        self.gate.opens.fetch_sub(1, Ordering::SeqCst);
+        // In this order: that too few are counted as taken does no harm.
         if self.word.get().is_some() {
             self.gate.taken.fetch_sub(1, Ordering::SeqCst);
         }
+        self.gate.opens.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -143,14 +144,19 @@ impl Short {
         Sharing { gate, word: OnceLock::new(), handles: Mutex::new(Rank::Served, Vec::new()) }
     }
 
-    /// Returns whether calls of the short way may change inode `ino`, so that the kernel must not
-    /// keep its attributes.
-    pub(crate) fn is_short(&self, ino: u32) -> bool {
+    /// Returns whether inode `ino` is open.
+    pub(crate) fn is_open(&self, ino: u32) -> bool {
+        locked(&self.gates).get(&ino).is_some_and(|gate| gate.strong_count() > 0)
+    }
+
+    /// Returns whether calls of the short way may have changed inode `ino` since it was opened, so
+    /// that the kernel must not keep its attributes.
+    pub(crate) fn was_taken(&self, ino: u32) -> bool {
         if !self.taken.load(Ordering::SeqCst) {
             return false;
         }
         let gate = locked(&self.gates).get(&ino).and_then(Weak::upgrade);
-        gate.is_some_and(|gate| matches!(gate.mode(), Mode::Entering | Mode::Short))
+        gate.is_some_and(|gate| gate.was_taken())
     }
 
     /// The client of the connection `nonce` takes `open`. Also returns the gate, if the kernel has
@@ -177,12 +183,16 @@ impl Short {
         }
         let word = sharing.word.get().ok_or(NotTaken::NoRoom)?;
         let closings = word.count();
-        let known =
-            locked(&sharing.handles).iter().find(|(of, _)| *of == connection.number).copied();
+        let this = Arc::downgrade(&connection);
+        let known = {
+            let mut handles = locked(&sharing.handles);
+            handles.retain(|(of, _)| of.strong_count() > 0);
+            handles.iter().find(|(of, _)| of.ptr_eq(&this)).map(|(_, handle)| *handle)
+        };
         // (Two threads that take it at the same time get a handle each.)
-        let handle = known.map_or_else(|| connection.add(open), |(_, handle)| handle);
+        let handle = known.unwrap_or_else(|| connection.add(open));
         if known.is_none() {
-            locked(&sharing.handles).push((connection.number, handle));
+            locked(&sharing.handles).push((this, handle));
         }
         Ok((Taken { handle, word: word.number, closings }, mode))
     }
