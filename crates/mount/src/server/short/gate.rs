@@ -41,7 +41,7 @@ impl Mode {
     const ALL: [Self; 4] = [Self::Fresh, Self::Entering, Self::Short, Self::Long];
 
     /// A program takes the file. Returns `None` if it cannot.
-    fn taken(self) -> Option<Self> {
+    pub(super) fn taken(self) -> Option<Self> {
         match self {
             Self::Fresh => Some(Self::Entering),
             Self::Entering | Self::Short => Some(self),
@@ -50,8 +50,13 @@ impl Mode {
     }
 
     /// The kernel has dropped what it kept.
-    fn emptied(self) -> Self {
+    pub(super) fn emptied(self) -> Self {
         if self == Self::Entering { Self::Short } else { self }
+    }
+
+    /// Returns whether calls of the short way are executed.
+    pub(super) fn admits(self) -> bool {
+        self == Self::Short
     }
 }
 
@@ -148,7 +153,7 @@ impl Gate {
         }
         let state = self.state.fetch_add(1, Ordering::SeqCst);
         let call = Call(self);
-        (mode(state) == Mode::Short).then_some(call)
+        mode(state).admits().then_some(call)
     }
 }
 

@@ -22,6 +22,8 @@
 pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod gate;
+#[cfg(test)]
+mod model;
 mod words;
 
 use std::collections::HashMap;
