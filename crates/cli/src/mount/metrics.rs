@@ -14,9 +14,9 @@ pub(crate) fn publish(mount: &Mount) -> Published {
         let mount = [("mount", dir.as_str())];
         add_cache(metrics, &mount, &fs);
         add_journal(metrics, &mount, &fs);
-        if let Some(calls) = &calls {
-            add_calls(metrics, &mount, &calls.get());
-        }
+        // Without a short way there are none.
+        let calls = calls.as_ref().map_or_else(Calls::default, |calls| calls.get());
+        add_calls(metrics, &mount, &calls);
         for (kind, counts) in requests.iter().filter(|(_, counts)| counts.served > 0) {
             let labels = [mount[0], ("kind", kind.as_str())];
             let mut add = |name: &str, help: &str, value: metrics::Value| {

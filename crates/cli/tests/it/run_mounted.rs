@@ -277,8 +277,10 @@ fn a_user_who_is_not_root_may_run_programs() {
              mount --bind /mnt/fuse /dev/fuse && umount -l /mnt && \
              exec setpriv --reuid {user} --regid {user} --clear-groups {program}"
         );
-        let output = Command::new("unshare").args(["-m", "sh", "-e", "-c", &script]).output();
-        Ran::from(output.unwrap())
+        let mut command = Command::new("unshare");
+        // Not where control sockets of the namespace's root would be among those of the machine's.
+        command.env("XDG_RUNTIME_DIR", dir);
+        Ran::from(command.args(["-m", "sh", "-e", "-c", &script]).output().unwrap())
     };
     let as_user = |program: &str| with_fuse("666", program);
     let probe = as_user("unshare -Um true");
