@@ -107,7 +107,7 @@ install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{preload,intercept,fio}.so; do
     built=$from/${file##*/}
     # Unless the file itself has it.
-    ! readelf -SW "$built" | grep -q gnu_debuglink || install -D -m 644 "$built.debug" "$file.debug"
+    ! readelf -SW "$built" | grep gnu_debuglink >/dev/null || install -D -m 644 "$built.debug" "$file.debug"
 done
 install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
 # The static library needs nothing but what the C compiler adds by itself, and these, which are part

@@ -7,8 +7,8 @@
 set -euo pipefail
 
 for file in "$@"; do
-    # Nothing new was built.
-    readelf -SW "$file" | grep -q ' \.debug_info ' || continue
+    # Nothing new was built. (grep -q ends before readelf does, which pipefail takes for a no.)
+    readelf -SW "$file" | grep ' \.debug_info ' >/dev/null || continue
     objcopy --only-keep-debug --compress-debug-sections "$file" "$file.debug"
     chmod a-x "$file.debug"
     # A file of its own: what cargo has by another name (a hard link) stays whole.

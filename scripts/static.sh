@@ -17,7 +17,7 @@ ${CARGO:-cargo} build --release --locked --bin meantime --target "$musl"
 built=${CARGO_TARGET_DIR:-target}/$musl/release/meantime
 scripts/split-debug.sh "$built"
 
-! readelf -lW "$built" | grep -q INTERP || die "$built needs a loader: it is not static"
+! readelf -lW "$built" | grep INTERP >/dev/null || die "$built needs a loader: it is not static"
 "$built" bench --device mem:16M --rw randread --runtime 200ms --completion poll --no-control >/dev/null ||
     die "$built does not work"
 echo "static: $built"

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 read -ra qemu <<<"${QEMU:-qemu-system-x86_64}"
 die() { echo "guest: $*" >&2; exit 1; }
-"${qemu[@]}" -device help 2>/dev/null | grep -q vfio-user-pci || die "${qemu[*]} has no vfio-user-pci: QEMU 10.1 or later is needed (QEMU=COMMAND)"
+"${qemu[@]}" -device help 2>/dev/null | grep vfio-user-pci >/dev/null || die "${qemu[*]} has no vfio-user-pci: QEMU 10.1 or later is needed (QEMU=COMMAND)"
 
 cargo build --locked --quiet -p meantime-cli
 meantime=${CARGO_TARGET_DIR:-target}/debug/meantime
