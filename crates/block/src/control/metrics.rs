@@ -108,6 +108,12 @@ impl Metrics {
     }
 
     /// Adds the sample of a counter, gauge or info.
+    ///
+    /// Names that begin with `meantime_` are Meantime's own. One that is added as another kind than
+    /// its own is left out.
+    ///
+    /// # Panics
+    /// Debug builds panic instead of leaving it out.
     pub fn add(
         &mut self,
         name: &str,
@@ -122,6 +128,7 @@ impl Metrics {
             Kind::Gauge | Kind::Histogram => "",
         };
         let sample = sample(suffix, labels, value.into().0);
+        assert_kind(name, kind);
         self.push(name, kind, help, vec![sample], SAMPLES_MAX);
     }
 
@@ -134,6 +141,9 @@ impl Metrics {
 
     /// Adds a histogram: `counts` of what was at most as long as each of `bounds_seconds`, but
     /// longer than the bound before, and one more count of what was longer than all.
+    ///
+    /// # Panics
+    /// As [`Metrics::add`].
     pub fn add_histogram(
         &mut self,
         name: &str,
@@ -152,6 +162,7 @@ impl Metrics {
         }
         samples.push(sample("_count", labels, so_far as f64));
         samples.push(sample("_sum", labels, sum_seconds));
+        assert_kind(name, Kind::Histogram);
         self.push(name, Kind::Histogram, help, samples, SAMPLES_MAX);
     }
 
@@ -212,6 +223,17 @@ fn kind_of_ours(name: &str) -> Option<Kind> {
         | "mount_cache_pages" => Kind::Gauge,
         _ => Kind::Counter,
     })
+}
+
+/// Finds families of ours that [`kind_of_ours`] lacks: [`Metrics::push`] would drop them without a
+/// word. Only for what this process adds itself: what others say is no reason to panic.
+fn assert_kind(name: &str, kind: Kind) {
+    debug_assert!(
+        kind_of_ours(name).is_none_or(|ours| ours == kind),
+        "{name} is no {}: a new family of Meantime's belongs into kind_of_ours, a program's needs \
+         another name",
+        kind.name(),
+    );
 }
 
 /// Whether two samples are of the same histogram: their labels but `le` are the same.
@@ -338,12 +360,36 @@ mod tests {
 
     #[test]
     fn our_names_keep_their_kinds() {
-        let mut metrics = Metrics::default();
-        metrics.add("meantime_device_commands", Kind::Gauge, "X", &[], 1);
-        metrics.add("meantime_queue_in_flight", Kind::Counter, "X", &[], 1);
-        assert_eq!(metrics.families(), []);
-        metrics.add("meantime_device_commands", Kind::Counter, "X", &[], 1);
-        metrics.add("meantime_queue_in_flight", Kind::Gauge, "X", &[], 1);
-        assert_eq!(metrics.families().len(), 2);
+        let said = |name: &str, kind: &str, suffix: &str| {
+            serde_json::json!({
+                "name": name, "kind": kind, "help": "X", "samples": [[suffix, {}, 1]],
+            })
+        };
+        let wrong = [
+            said("meantime_device_commands", "gauge", ""),
+            said("meantime_queue_in_flight", "counter", "_total"),
+        ];
+        let right = [
+            said("meantime_device_commands", "counter", "_total"),
+            said("meantime_queue_in_flight", "gauge", ""),
+        ];
+        // Of another process, which is no reason to panic.
+        let of = |said: &[serde_json::Value]| Metrics::of_json(&said.into()).unwrap();
+        assert_eq!(of(&wrong).families(), []);
+        let mut all = Metrics::default();
+        all.merge(of(&[&wrong[..], &right[..]].concat()), ("pid", "1"));
+        assert_eq!(all.families().len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "meantime_new_pages is no gauge")]
+    fn a_family_of_ours_without_its_kind_is_noticed() {
+        Metrics::default().add("meantime_new_pages", Kind::Gauge, "X", &[], 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "meantime_new_seconds is no histogram")]
+    fn a_histogram_of_ours_without_its_kind_is_noticed() {
+        Metrics::default().add_histogram("meantime_new_seconds", "X", &[], &[0.5], &[1, 2], 0.5);
     }
 }
