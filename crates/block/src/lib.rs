@@ -175,5 +175,6 @@ pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{
-    Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError, parse_bytes,
+    Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError, UriParameter,
+    parse_bytes,
 };

@@ -2,6 +2,8 @@
 //! `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`, `nvme+tcp://192.0.2.7/NQN`,
 //! `kernel:/dev/nvme0n1`.
 
+mod parameters;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,6 +14,8 @@ use meantime_hw::pci::{PciAddress, PciAddressError};
 use meantime_nvme::ControllerOptions;
 use meantime_spec::fabrics::is_nqn;
 use meantime_spec::tcp::dgst;
+
+pub use parameters::UriParameter;
 
 /// A parsed device URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,12 +242,6 @@ pub struct UriError {
 const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. \
     file:disk.img?model=zssd), vfio:ADDRESS (e.g. vfio:0000:01:00.0), vfio-user:SOCKET (e.g. \
     vfio-user:/run/ssd.sock), nvme+tcp://HOST[:PORT]/NQN or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
-const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, \
-    strict, lock, faults, create, ro, coalesce, inline";
-const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, coalesce, no-iommu";
-const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow, coalesce";
-const TCP_PARAMETERS: &str = "nsid, hostnqn, hostid, digest, kato_ms, loss_ms";
-const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
 
 impl FromStr for Uri {
     type Err = UriError;
@@ -273,12 +271,11 @@ fn parse(text: &str) -> Result<Uri, String> {
         }
         "vfio" => {
             let address = target.parse().map_err(|error: PciAddressError| error.to_string())?;
-            Ok(Uri::Vfio { address, nvme: parse_nvme(query, VFIO_PARAMETERS)? })
+            Ok(Uri::Vfio { address, nvme: parse_nvme(query, scheme)? })
         }
         "vfio-user" => {
             needs("no socket; e.g. vfio-user:/run/ssd.sock")?;
-            let nvme = parse_nvme(query, VFIO_USER_PARAMETERS)?;
-            Ok(Uri::VfioUser { path: target.into(), nvme })
+            Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, scheme)? })
         }
         "nvme+tcp" => Ok(Uri::Tcp { address: TcpAddress::parse(target)?, tcp: parse_tcp(query)? }),
         // A path may contain a colon, and a PCI address does.
@@ -313,9 +310,9 @@ impl Parameter<'_> {
         format!("{}={}: {wanted}", self.key, self.value)
     }
 
-    /// The error for a key that is none of `known`.
-    fn unknown(&self, known: &str) -> String {
-        format!("unknown parameter {:?}; parameters are {known}", self.key)
+    /// The error for a key that is none of the scheme's.
+    fn unknown(&self, scheme: &str) -> String {
+        format!("unknown parameter {:?}; parameters are {}", self.key, parameters::names(scheme))
     }
 
     /// The value as a text; `wanted` describes the expected one if it is missing.
@@ -372,12 +369,12 @@ impl Parameter<'_> {
 }
 
 /// The parameters of a URI, each at most once.
-fn parameters<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<Parameter<'a>>, String> {
+fn split_query<'a>(query: Option<&'a str>, scheme: &str) -> Result<Vec<Parameter<'a>>, String> {
     let mut parameters: Vec<Parameter<'_>> = Vec::new();
     for pair in query.into_iter().flat_map(|query| query.split('&')) {
-        let (key, value) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {known}"))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            format!("{pair:?} is no key=value; parameters are {}", parameters::names(scheme))
+        })?;
         if parameters.iter().any(|seen| seen.key == key) {
             return Err(format!("{key} is given twice"));
         }
@@ -388,7 +385,7 @@ fn parameters<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<Parameter<'
 
 fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
     let mut kernel = KernelUri::default();
-    for parameter in parameters(query, KERNEL_PARAMETERS)? {
+    for parameter in split_query(query, "kernel")? {
         match parameter.key {
             "engine" => {
                 kernel.engine = match parameter.value {
@@ -401,7 +398,7 @@ fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
             "fixed" => kernel.fixed = Some(parameter.flag()?),
             "lba" => kernel.lba_bytes = Some(parameter.lba_bytes()?),
             "create" => kernel.create_bytes = parameter.create_bytes()?,
-            _ => return Err(parameter.unknown(KERNEL_PARAMETERS)),
+            _ => return Err(parameter.unknown("kernel")),
         }
     }
     if kernel.fixed == Some(true) && kernel.engine == KernelEngine::Preadv2 {
@@ -410,9 +407,9 @@ fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
     Ok(Uri::Kernel { path: path.into(), kernel })
 }
 
-fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
+fn parse_nvme(query: Option<&str>, scheme: &str) -> Result<NvmeUri, String> {
     let mut nvme = NvmeUri::default();
-    for parameter in parameters(query, known)? {
+    for parameter in split_query(query, scheme)? {
         match parameter.key {
             "nsid" => {
                 // FFFFFFFFh stands for all namespaces (NVMe Base 1.4 §6.1.2).
@@ -423,8 +420,8 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
             "sgl" => nvme.sgl = parameter.flag()?,
             "shadow" => nvme.shadow = Some(parameter.flag()?),
             "coalesce" => nvme.coalesce = parameter.coalescing()?,
-            "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = parameter.flag()?,
-            _ => return Err(parameter.unknown(known)),
+            "no-iommu" if scheme == "vfio" => nvme.no_iommu = parameter.flag()?,
+            _ => return Err(parameter.unknown(scheme)),
         }
     }
     Ok(nvme)
@@ -432,7 +429,7 @@ fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
 
 fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
     let mut tcp = TcpUri::default();
-    for parameter in parameters(query, TCP_PARAMETERS)? {
+    for parameter in split_query(query, "nvme+tcp")? {
         match parameter.key {
             "nsid" => tcp.nsid = parameter.number(1, u64::from(u32::MAX) - 1)?,
             "hostnqn" => {
@@ -459,14 +456,14 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
             }
             "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 55_000)?,
             "loss_ms" => tcp.loss_ms = parameter.number(0, 127_000)?,
-            _ => return Err(parameter.unknown(TCP_PARAMETERS)),
+            _ => return Err(parameter.unknown("nvme+tcp")),
         }
     }
     Ok(tcp)
 }
 
 fn parse_mem(target: &str, query: Option<&str>) -> Result<Uri, String> {
-    let soft = parse_soft(query)?;
+    let soft = parse_soft(query, "mem")?;
     if soft.create_bytes.is_some() {
         return Err("create= is for file: only; mem: always begins empty".into());
     }
@@ -486,7 +483,7 @@ fn parse_mem(target: &str, query: Option<&str>) -> Result<Uri, String> {
 }
 
 fn parse_file(path: &str, query: Option<&str>) -> Result<Uri, String> {
-    let soft = parse_soft(query)?;
+    let soft = parse_soft(query, "file")?;
     if soft.namespaces != 1 {
         return Err("a file holds one namespace; open several files instead".into());
     }
@@ -496,9 +493,9 @@ fn parse_file(path: &str, query: Option<&str>) -> Result<Uri, String> {
     Ok(Uri::File { path: path.into(), soft })
 }
 
-fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
+fn parse_soft(query: Option<&str>, scheme: &str) -> Result<SoftUri, String> {
     let mut soft = SoftUri::default();
-    for parameter in parameters(query, PARAMETERS)? {
+    for parameter in split_query(query, scheme)? {
         match parameter.key {
             "model" => soft.model = parameter.text("the name of a model, or a TOML file")?,
             "lba" => soft.lba_bytes = parameter.lba_bytes()?,
@@ -524,7 +521,7 @@ fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
             }
             "create" => soft.create_bytes = parameter.create_bytes()?,
             "coalesce" => soft.coalesce = parameter.coalescing()?,
-            _ => return Err(parameter.unknown(PARAMETERS)),
+            _ => return Err(parameter.unknown(scheme)),
         }
     }
     if let (true, Some(cpu)) = (soft.inline, soft.cpu) {

@@ -10,7 +10,7 @@ use super::help::help;
 pub(crate) struct AnatomyArgs {
     /// Devices to look at, e.g. mem:256M?model=fast12; several are compared
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',')]
-    #[arg(default_value = "mem:64M?model=optane", long_help = help!("bench", "--device"))]
+    #[arg(default_value = "mem:64M?model=optane", long_help = super::help::devices())]
     pub device: Vec<String>,
     /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
     #[arg(long, value_name = "LIST", default_value = "interrupt,poll,hybrid,adaptive")]

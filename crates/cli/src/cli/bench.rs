@@ -17,7 +17,7 @@ pub(crate) struct BenchArgs {
 
     /// Devices to measure, e.g. mem:1G?model=optane; several are compared
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',')]
-    #[arg(long_help = help!("bench", "--device"))]
+    #[arg(long_help = super::help::devices())]
     pub device: Vec<String>,
 
     /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap_complete::CompletionCandidate as Candidate;
 use clap_complete::engine::{PathCompleter, ValueCompleter};
-use meantime_block::Uri;
+use meantime_block::{Uri, UriParameter};
 use meantime_hw::mountinfo;
 use meantime_hw::pci::{self, Sysfs};
 
@@ -22,70 +22,9 @@ const SCHEMES: [(&str, &str); 6] = [
     ("nvme+tcp://", "a namespace of an NVMe/TCP target"),
 ];
 
-/// Parameters of device URIs by scheme, with the values that can be listed.
-type Parameters = &'static [(&'static str, &'static [&'static str])];
-const FLAG: &[&str] = &["0", "1"];
-const LBA: &[&str] = &["512", "4096"];
-const MEM: Parameters = &[
-    ("model", &[]), // those of the SSD
-    ("lba", LBA),
-    ("vwc", FLAG),
-    ("queues", &[]),
-    ("vectors", &[]),
-    ("mdts", &["128k", "1m"]),
-    ("boundary", &[]),
-    ("cpu", &[]),
-    ("inline", FLAG),
-    ("coalesce", &["4/100us"]),
-    ("strict", FLAG),
-    ("lock", FLAG),
-    ("faults", &[]),
-    ("namespaces", &[]),
-    ("nsid", &[]),
-];
-const FILE: Parameters = &[
-    ("model", &[]),
-    ("create", &["64M", "1G"]),
-    ("ro", FLAG),
-    ("lba", LBA),
-    ("vwc", FLAG),
-    ("queues", &[]),
-    ("vectors", &[]),
-    ("mdts", &["128k", "1m"]),
-    ("boundary", &[]),
-    ("cpu", &[]),
-    ("inline", FLAG),
-    ("coalesce", &["4/100us"]),
-    ("strict", FLAG),
-    ("lock", FLAG),
-    ("faults", &[]),
-];
-const KERNEL: Parameters = &[
-    ("engine", &["io_uring", "preadv2"]),
-    ("direct", FLAG),
-    ("fixed", FLAG),
-    ("lba", LBA),
-    ("create", &["64M", "1G"]),
-];
-const NVME: Parameters =
-    &[("nsid", &[]), ("sgl", FLAG), ("shadow", FLAG), ("coalesce", &["4/100us"])];
-const TCP: Parameters = &[
-    ("nsid", &[]),
-    ("digest", &["header", "data", "header+data"]),
-    ("kato_ms", &[]),
-    ("loss_ms", &[]),
-    ("hostnqn", &[]),
-    ("hostid", &[]),
-];
-
-fn parameters(scheme: &str) -> Parameters {
-    match scheme {
-        "mem:" => MEM,
-        "file:" => FILE,
-        "kernel:" => KERNEL,
-        "nvme+tcp://" => TCP,
-        _ => NVME,
-    }
+/// The values of a parameter that can be listed.
+fn values_of(parameter: &UriParameter) -> &'static [&'static str] {
+    if parameter.name == "model" { meantime_ssd::Model::names() } else { parameter.values }
 }
 
 /// Those of `words` that begin with `value`.
@@ -127,7 +66,7 @@ pub(super) fn devices(value: &OsStr) -> Vec<Candidate> {
         return known.map(candidate).collect();
     };
     if let Some((target, query)) = rest.split_once('?') {
-        return prefixed(format!("{scheme}{target}?"), query_of(parameters(scheme), query));
+        return prefixed(format!("{scheme}{target}?"), query_of(scheme, query));
     }
     let digit = |last: char| last.is_ascii_digit();
     let found = match scheme {
@@ -144,16 +83,20 @@ pub(super) fn devices(value: &OsStr) -> Vec<Candidate> {
 }
 
 /// The last parameter of a URI.
-fn query_of(known: Parameters, query: &str) -> Vec<Candidate> {
+fn query_of(scheme: &str, query: &str) -> Vec<Candidate> {
+    let known = || UriParameter::of(scheme.trim_end_matches([':', '/']));
     last_of(query, '&', |last| match last.split_once('=') {
         Some((key, value)) => {
-            let values = known.iter().find(|(name, _)| *name == key).map_or(&[][..], |(_, v)| v);
-            let values = if key == "model" { meantime_ssd::Model::names() } else { values };
+            let values = known().find(|one| one.name == key).map_or(&[][..], values_of);
             prefixed(format!("{key}="), beginning(value, values.iter().copied()))
         }
         None => {
-            let keys: Vec<String> = known.iter().map(|(key, _)| format!("{key}=")).collect();
-            beginning(last, keys.iter().map(String::as_str))
+            let found = known().filter(|one| one.name.starts_with(last)).enumerate();
+            let candidate = |(at, one): (usize, &UriParameter)| {
+                let candidate = Candidate::new(format!("{}=", one.name));
+                candidate.help(Some(one.help.into())).display_order(Some(at))
+            };
+            found.map(candidate).collect()
         }
     })
 }
@@ -370,14 +313,15 @@ mod tests {
             ("nvme+tcp://", "192.0.2.7/nqn.2026-01.io.x:y"),
         ] {
             assert!(SCHEMES.iter().any(|(known, _)| *known == scheme));
-            for (key, values) in parameters(scheme) {
-                let models = meantime_ssd::Model::names();
-                for value in if *key == "model" { models } else { values } {
-                    let uri = format!("{scheme}{target}?{key}={value}");
+            let parameters = offered(devices(OsStr::new(&format!("{scheme}{target}?"))));
+            let known = UriParameter::of(scheme.trim_end_matches([':', '/']));
+            assert_eq!(parameters.len(), known.count(), "{scheme}");
+            for parameter in parameters {
+                let error = parameter.parse::<Uri>().unwrap_err();
+                assert!(!error.what.contains("unknown parameter"), "{parameter}");
+                for uri in offered(devices(OsStr::new(&parameter))) {
                     uri.parse::<Uri>().unwrap_or_else(|error| panic!("{uri}: {error}"));
                 }
-                let error = format!("{scheme}{target}?{key}=").parse::<Uri>().unwrap_err();
-                assert!(!error.what.contains("unknown parameter"), "{scheme} {key}");
             }
         }
         let _ = meantime_lab::register();
