@@ -20,4 +20,7 @@ scripts/split-debug.sh "$built"
 ! readelf -lW "$built" | grep INTERP >/dev/null || die "$built needs a loader: it is not static"
 "$built" bench --device mem:16M --rw randread --runtime 200ms --completion poll --no-control >/dev/null ||
     die "$built does not work"
+# What it leaves out it says.
+said=$("$built" run --private --device file:none.img -- true 2>&1) && die "run --private has found a library"
+grep -q "built statically" <<<"$said" || die "run --private does not say what is missing: $said"
 echo "static: $built"

@@ -33,6 +33,23 @@ impl Library {
     pub(super) const SHORT: Self =
         Self { file: "libmeantime_intercept.so", variable: "MEANTIME_INTERCEPT" };
 
+    /// The error for a library that is nowhere.
+    fn missing(&self, command: &Path) -> String {
+        let (Self { file, variable }, place) = (self, command.display());
+        if cfg!(target_feature = "crt-static") {
+            // What loads libraries is the program's C library: a static build makes none.
+            format!(
+                "{place} is built statically and comes without {file}: use the command that `make \
+                 install` or the package `meantime` installs, or name its library by {variable}"
+            )
+        } else {
+            format!(
+                "{file} is not beside {place} nor in ../lib/meantime: build it (`make build`), or \
+                 name it by {variable}"
+            )
+        }
+    }
+
     /// Returns the library's path: the variable's, else beside this command, or where it is installed.
     pub(super) fn find(&self) -> Result<PathBuf, Failure> {
         let Self { file, variable } = self;
@@ -54,13 +71,8 @@ impl Library {
                 let beside = command.parent().unwrap_or(Path::new("/"));
                 let places = ["", "deps", "../lib/meantime"];
                 let places = places.map(|place| beside.join(place).join(file));
-                places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-                    Failure::new(format_args!(
-                        "{file} is not beside {} nor in ../lib/meantime: build it (`make build`), \
-                     or name it by {variable}",
-                        command.display()
-                    ))
-                })?
+                let found = places.into_iter().find(|path| path.is_file());
+                found.ok_or_else(|| Failure::new(self.missing(&command)))?
             }
         };
         let path = found
