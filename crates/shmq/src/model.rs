@@ -34,6 +34,7 @@ impl Shared {
             len: word(),
             handle: long(),
             offset: long(),
+            closings: long(),
             cpu: word(),
         };
         let reply = ReplyWords {
