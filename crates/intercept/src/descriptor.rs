@@ -113,7 +113,7 @@ hooks! {
             return range(first, last);
         }
         TABLE.forget_range(first, last);
-        around_reserved(first, last, range)
+        reserved::around_reserved(first, last, range)
     }
 
     "C" fn closefrom(first: c_int) -> () = { |real|
@@ -130,7 +130,7 @@ hooks! {
             return;
         }
         // A kernel before 5.9.
-        around_reserved(first as c_uint, highest as c_uint, |first, last| {
+        reserved::around_reserved(first as c_uint, highest as c_uint, |first, last| {
             for fd in first..=last {
                 // SAFETY: no memory is meant.
                 unsafe { real!(c"close", Close)(fd as c_int) };
@@ -140,29 +140,6 @@ hooks! {
         // SAFETY: as above.
         unsafe { real()(highest + 1) }
     }
-}
-
-/// Calls `close` for all ranges between our descriptors.
-fn around_reserved(
-    first: c_uint,
-    last: c_uint,
-    mut close: impl FnMut(c_uint, c_uint) -> c_int,
-) -> c_int {
-    let mut from = first;
-    while let Some(ours) = c_int::try_from(from).ok().and_then(reserved::next_reserved) {
-        let ours = ours as c_uint;
-        if ours > last {
-            break;
-        }
-        if from < ours {
-            let closed = close(from, ours - 1);
-            if closed != 0 {
-                return closed;
-            }
-        }
-        from = ours + 1;
-    }
-    if from <= last { close(from, last) } else { 0 }
 }
 
 macro_rules! fcntl_hooks {

@@ -156,7 +156,7 @@ impl Link {
             Some(Err(error)) if error.kind() == std::io::ErrorKind::QuotaExceeded => {
                 Err(Reason::NoLine)
             }
-            // After a time-out an answer may come that nobody expects.
+            // After a time-out the answer may still come, and would be taken for the next one.
             Some(Err(_)) | None => {
                 lines.close();
                 drop(lines);

@@ -1,4 +1,4 @@
-//! Counts of calls, for who asks by `MEANTIME_REPORT=1` how many went the short way.
+//! Counts of calls: `MEANTIME_REPORT=1` asks how many went the short way.
 
 use std::ffi::c_int;
 use std::fmt::Write as _;

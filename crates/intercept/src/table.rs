@@ -173,7 +173,7 @@ impl<const N: usize> Table<N> {
         if !swap(before, busy, Ordering::AcqRel) {
             return false;
         }
-        // Release, before the stores below: who loads one of them sees the state that is busy.
+        // Release, before the stores below: a thread that loads one of them sees the busy state.
         fence(Ordering::Release);
         slot.handle.store(known.handle, Ordering::Relaxed);
         slot.closings.store(known.closings, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl<const N: usize> Table<N> {
         if swap(busy, unknown(busy, own) | flags | KNOWN, Ordering::Release) {
             return true;
         }
-        // Marked meanwhile: nobody else changes more than the marks of a busy entry.
+        // Another thread has marked it. It changes nothing else of a busy entry.
         self.change(slot, |state| unknown(state, state & OWN));
         false
     }

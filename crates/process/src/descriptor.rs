@@ -154,6 +154,26 @@ pub fn highest_from(first: RawFd) -> Option<RawFd> {
     reserved_from(first).max()
 }
 
+/// Calls `close` for all ranges between our descriptors, from `first` to `last`. Returns what it
+/// returned first that is not 0.
+pub fn around_reserved(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> i32) -> i32 {
+    let mut from = first;
+    while let Some(ours) = RawFd::try_from(from).ok().and_then(next_reserved) {
+        let ours = ours as u32;
+        if ours > last {
+            break;
+        }
+        if from < ours {
+            let closed = close(from, ours - 1);
+            if closed != 0 {
+                return closed;
+            }
+        }
+        from = ours + 1;
+    }
+    if from <= last { close(from, last) } else { 0 }
+}
+
 fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
     SLOTS.iter().map(|slot| slot.load(Ordering::Acquire)).filter(move |&fd| fd >= first.max(0))
 }

@@ -87,7 +87,7 @@ fn a_descriptor_is_its_own_until_it_is_shared_or_closed() {
 fn no_thread_sees_what_was_found_out_before_a_mark() {
     static TABLE: Table<4> = Table::new();
     // The file that descriptor 2 refers to. It changes before the mark, as when it is closed and
-    // opened: from then on, who looks may see the new one only.
+    // opened: from then on, a look sees only the new one.
     let file = AtomicU64::new(1);
     let marked = AtomicU64::new(1);
     let ends = AtomicBool::new(false);

@@ -197,8 +197,9 @@ impl Server {
         self.changed()
     }
 
-    /// Returns whether `open` may grow to `end` without the kernel's knowledge: it checks accesses
-    /// to mapped files by the size that it knows, and who has not taken the file may map it.
+    /// Returns whether `open` may grow to `end` without the kernel's knowledge. The kernel checks
+    /// accesses to mapped files by the size that it knows, and a program that has not taken the file
+    /// may map it.
     fn may_grow(open: &OpenFile, sharing: &Sharing, end: u64) -> bool {
         end <= open.file.size() || !sharing.is_open_elsewhere()
     }

@@ -53,7 +53,7 @@ pub(crate) struct Short {
     socket: OwnedFd,
     words: Arc<Words>,
     gates: Mutex<HashMap<u32, Weak<Gate>>>,
-    /// Number of gates that were taken, ever: without any, no look for one is needed.
+    /// Whether a gate was ever taken. Without one, none is looked up.
     taken: AtomicBool,
     connections: Mutex<HashMap<Nonce, Arc<Connection>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
