@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install.sh install|uninstall [--prefix DIR] [--libdir DIR] [--destdir DIR] [--from DIR]
 #
-# Installs the command and the library it loads into programs, manual pages, completions for bash,
+# Installs the command and the libraries it loads into programs, manual pages, completions for bash,
 # zsh and fish, fio's engine, the C library with header and pkg-config file, the job files and a
 # dashboard beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is
 # written, and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where

@@ -4,7 +4,7 @@
 # What users install, on a bare Debian 12 that is made for it and removed again: the packages that
 # `make deb` has built, as a new user; then purges them and looks what is left. Debian comes from
 # where this machine's apt has it, and is kept in memory (1 GB), since dpkg syncs all it writes.
-# Needs root. PART: lint, use, wheel, fio, purge (default: all).
+# Needs root. PART: lint, use, static, wheel, fio, run, purge (default: all).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ shopt -s nullglob
 packages=("$target"/deb/*.deb)
 [ ${#packages[@]} != 0 ] || die "no packages in $target/deb: run 'make deb'"
 parts=("$@")
-[ $# != 0 ] || parts=(lint use wheel fio purge)
+[ $# != 0 ] || parts=(lint use static wheel fio run purge)
 wanted() { [[ " ${parts[*]} " = *" $1 "* ]]; }
 
 root=""
@@ -165,6 +165,15 @@ units() {
     done
 }
 
+# The command without libraries, where one was built: alone in a directory.
+static() {
+    local built=$target/x86_64-unknown-linux-musl/release/meantime
+    [ -x "$built" ] || { say "no command without libraries in target: not tried"; return; }
+    install -D -m 755 "$built" "$root/home/user/static/meantime"
+    expect "the static command" "randread" as_user static/meantime bench --device mem:64M --rw randread --runtime 500ms --completion poll
+    rm -r "$root/home/user/static"
+}
+
 # A wheel of `pip install`, where one was built: its example runs. What the example needs is fetched
 # outside, where pip is set up.
 wheel() {
@@ -187,6 +196,22 @@ fio() {
         --ioengine="external:${engines[0]#"$root"}" --filename='mem\:16M'
 }
 
+# A program that nobody wrote for us, with the libraries that `meantime run` loads.
+run() {
+    local image=file:/root/run.img out short
+    inside sh -ec "meantime fs mkfs '$image?create=64M' >/dev/null; meantime fs mkdir $image:/usr"
+    expect "meantime run --private" "usr" inside meantime run --private --device "$image" -- ls /mnt/meantime
+    [ -e /dev/fuse ] || { say "no /dev/fuse here: 'meantime run' is not tried"; return; }
+    apt_install fio
+    out=$(inside env MEANTIME_REPORT=1 meantime run --device "$image" -- fio --name=x --thread=1 \
+        --directory=/mnt/meantime --rw=randrw --bs=4k --size=8m 2>&1) || die "meantime run: failed: $out"
+    # 8 MiB, 4 KiB a call.
+    short=$(sed -nE 's/.* ([0-9]+) calls short.*/\1/p' <<<"$out" | sort -n | tail -n 1)
+    [ "${short:-0}" -ge 2048 ] || die "meantime run: fio's calls did not go the short way: $out"
+    inside meantime fs check "$image" >/dev/null || die "meantime run: the file system is not clean"
+    say "meantime run -- fio: $short calls went the short way"
+}
+
 purge() {
     # With all that came with them; apt itself keeps what another package recommends.
     local new
@@ -196,6 +221,8 @@ purge() {
     # Users and groups stay, as everywhere in Debian; so do what others made of them.
     local left
     left=$(LC_ALL=C comm -13 "$root/tmp/before" "$root/tmp/after" | grep -vxE './etc/(group|gshadow|passwd|shadow)-' || true)
+    # (Of what is in these two only ours is asked for.)
+    left+=$(cd "$root" && find ./run ./tmp -maxdepth 1 -name '*meantime*' -printf '\n%p')
     [ -z "$left" ] || die "left after apt purge:"$'\n'"$left"
     say "apt purge: nothing is left"
 }
@@ -205,7 +232,7 @@ bare_debian
 files >"$root/tmp/before"
 installed >"$root/tmp/packages-before"
 install_packages
-for part in use wheel fio purge; do
+for part in use static wheel fio run purge; do
     ! wanted "$part" || "$part"
 done
 say "done"
