@@ -20,6 +20,9 @@ use crate::failure::{FAILED, Failure};
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     // (This process has just started, and has one thread.)
     let options = words(args)?.options;
+    // Looked for before this process has other mounts: in a chroot the kernel names this command by
+    // the path outside from then on.
+    let library = args.short.as_ref().map(|_| Library::SHORT.find()).transpose()?;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
@@ -34,10 +37,10 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     };
     let mut command = Command::new(name);
     command.args(rest);
-    if let Some(socket) = &args.short {
+    if let (Some(socket), Some(library)) = (&args.short, &library) {
         let mount = std::fs::metadata(&args.at).map_err(failed)?;
         command.env(meantime_shmq::VARIABLE, format!("{}:{socket}", mount.dev()));
-        command.env("LD_PRELOAD", library::preloaded(&Library::SHORT.find()?));
+        command.env("LD_PRELOAD", library::preloaded(library));
     }
     // `exec` returns only if it fails.
     Err(cannot_start(name, &command.exec()))
