@@ -15,7 +15,7 @@ use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
 use super::inode::shared::{Inode, nodes_kept};
 use super::inode::{Mount, Node, WritableMount};
-use super::io::{DeviceSource, IoContexts};
+use super::io::{Call, DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
 use super::mmp::{self, Protection};
 use super::ops::recovery;
@@ -181,8 +181,7 @@ impl FileSystem {
                 None => MountError::ReadOnly { uri, why: why.to_owned() },
             });
         }
-        let MountOptions { channels, policy, cache_bytes, overlap, .. } = *options;
-        let contexts = IoContexts::new(device, channels, policy, cache_bytes, overlap)
+        let contexts = IoContexts::new(device, options)
             .map_err(|error| failed(Error::Resources(error.to_string())))?;
         let contexts = Arc::new(contexts);
         let metadata_bytes =
@@ -314,6 +313,14 @@ impl FileSystem {
     pub fn cache_counters(&self) -> CacheCounters {
         let dirty_pages = self.mount.writer.as_ref().map_or(0, |writer| writer.dirty_pages());
         CacheCounters { dirty_pages, ..self.mount.contexts.cache().counters() }
+    }
+
+    /// Notes that another process or thread waits for what the calling thread does next, until the
+    /// result is dropped. If many do, waits for the device leave the CPU to them
+    /// ([`MountOptions::pollers`]).
+    #[inline]
+    pub fn begin_call(&self) -> Call<'_> {
+        self.mount.contexts.begin_call()
     }
 
     /// Opens the file at `path` (from the root, following links) for reading.

@@ -91,7 +91,7 @@ pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, ReadDir};
 pub use inode::Node;
 pub use inode::setattr::{SetMetadata, SetTime};
-pub use io::DeviceSource;
+pub use io::{Call, DeviceSource};
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use meantime_ext4_format::{self as format, check};
 pub use meantime_ext4_format::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};

@@ -75,6 +75,10 @@ pub struct MountOptions {
     /// The wait policy of reads that name none; `None`: `poll`, or `interrupt` if the device cannot
     /// be polled.
     pub policy: Option<Policy>,
+    /// The most threads that poll at once, if `policy` is `None`; others wait by interrupt, and so
+    /// do all while more [callers](super::FileSystem::begin_call) wait. A thread that polls keeps
+    /// its CPU from those that would use the result. 0: as many as there are CPUs.
+    pub pollers: usize,
     /// The steps of reads that overlap.
     pub overlap: Overlap,
     /// The waits of a commit that are moved.
@@ -155,6 +159,7 @@ impl Default for MountOptions {
         Self {
             cache_bytes: 256 << 20,
             policy: None,
+            pollers: 0,
             overlap: Overlap::ALL,
             commit_overlap: CommitOverlap::ALL,
             read_ahead_bytes: 512 << 10,

@@ -148,6 +148,8 @@ pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     // A channel for each thread that may want one.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     file_system.channels = file_system.channels.max(cpus + 2);
+    // The other half is for those who wait for the answers.
+    file_system.pollers = (cpus / 2).max(1);
     file_system.on_wait = Some(|most| {
         warn(format_args!(
             "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \

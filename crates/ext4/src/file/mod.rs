@@ -142,6 +142,23 @@ impl File {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
     }
 
+    /// As [`read_at_with`](Self::read_at_with). Also returns whether nothing was read from the
+    /// device for it.
+    ///
+    /// # Errors
+    /// As [`read_at_with`](Self::read_at_with).
+    #[inline]
+    pub fn read_at_where(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<(usize, bool), Error> {
+        let mut bufs = [IoSliceMut::new(buf)];
+        let mut target = Target::new(&mut bufs);
+        self.read_to(&mut target, offset, options).map(|read| (read, !target.is_from_device))
+    }
+
     /// As [`read_at_with`](Self::read_at_with), into several buffers, one after another.
     ///
     /// # Errors
@@ -152,7 +169,16 @@ impl File {
         offset: u64,
         options: &ReadOptions,
     ) -> Result<usize, Error> {
-        let mut target = Target::new(bufs);
+        self.read_to(&mut Target::new(bufs), offset, options)
+    }
+
+    #[inline]
+    fn read_to(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
         if !self.may_be_read() {
             return Err(Error::Invalid("the file is not open for reading"));
         }
@@ -167,9 +193,9 @@ impl File {
             return Ok(0);
         }
         let read = match self.kind {
-            Kind::Inline => self.read_inline(&mut target, offset, len),
-            _ if options.direct => self.read_direct(&mut target, offset, len, options),
-            _ => self.read_cached(&mut target, offset, len, options),
+            Kind::Inline => self.read_inline(target, offset, len),
+            _ if options.direct => self.read_direct(target, offset, len, options),
+            _ => self.read_cached(target, offset, len, options),
         };
         if read.is_ok() {
             self.node.accessed();

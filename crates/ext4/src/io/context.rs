@@ -274,6 +274,21 @@ impl IoContext {
         }
     }
 
+    /// Returns how requests that name no policy are waited for.
+    #[cfg(test)]
+    pub(super) fn policy(&self) -> Policy {
+        self.channel.policy()
+    }
+
+    /// Changes how requests that name no policy are waited for, if the channel can.
+    #[inline]
+    pub(super) fn wait_by(&mut self, policy: Policy) {
+        if self.channel.policy() != policy {
+            // (It may have no queue with an interrupt.)
+            let _ = self.channel.set_policy(policy);
+        }
+    }
+
     #[inline]
     #[allow(clippy::result_large_err)]
     fn send(&mut self, request: Request) -> Result<Ticket, Rejected> {

@@ -1,6 +1,6 @@
 //! The I/O contexts of a mount; each thread takes one.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError, TryLockError};
 
 use super::context::{IoContext, Shared};
@@ -9,7 +9,7 @@ use super::group_commit::GroupCommit;
 use crate::cache::PageCache;
 use crate::counters::thread_number;
 use crate::error::Error;
-use crate::options::Overlap;
+use crate::options::MountOptions;
 use meantime_block::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, Device};
 use meantime_completion::Policy;
 use meantime_hw::user_memory::{Undo, UserMemory};
@@ -32,6 +32,9 @@ pub(crate) struct IoContexts {
     /// The most contexts: fewer than configured after the device has run out of queues.
     limit: AtomicUsize,
     options: ChannelOptions,
+    /// The most contexts whose threads poll, if that is fewer than there are contexts.
+    pollers: Option<usize>,
+    calls: Calls,
     info: BlockInfo,
     cache: PageCache,
     pool_pages: usize,
@@ -41,6 +44,23 @@ pub(crate) struct IoContexts {
     device: Device,
 }
 
+/// The callers that wait. In a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+/// A call of [`FileSystem::begin_call`](crate::FileSystem::begin_call), until it is dropped.
+pub struct Call<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(calls) = self.0 {
+            calls.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A place for a context.
 #[repr(align(128))]
 #[derive(Default)]
@@ -48,6 +68,8 @@ struct Slot {
     io: OnceLock<Mutex<IoContext>>,
     /// Requests that the last thread left in flight. Written while the context is taken.
     left: AtomicUsize,
+    /// Whether a thread has it.
+    is_taken: AtomicBool,
     /// Held by the thread that makes the context. (Other threads do not wait.)
     making: std::sync::Mutex<()>,
 }
@@ -55,13 +77,18 @@ struct Slot {
 /// An I/O context that the calling thread exclusively owns.
 pub(crate) struct OwnedContext<'a> {
     io: MutexGuard<'a, IoContext>,
-    left: &'a AtomicUsize,
+    slot: &'a Slot,
     spare: bool,
 }
 
 impl<'a> OwnedContext<'a> {
-    fn of(io: MutexGuard<'a, IoContext>, slot: &'a Slot) -> Self {
-        Self { io, left: &slot.left, spare: false }
+    #[inline(always)]
+    fn of(mut io: MutexGuard<'a, IoContext>, slot: &'a Slot, of: &IoContexts) -> Self {
+        if let Some(pollers) = of.pollers {
+            of.choose_policy(&mut io, pollers);
+            slot.is_taken.store(true, Ordering::Relaxed);
+        }
+        Self { io, slot, spare: false }
     }
 
     /// Returns whether it is the [spare](IoContexts::take_leaf) one.
@@ -93,31 +120,35 @@ impl Drop for OwnedContext<'_> {
         // are requests to complete.
         debug_assert!(self.io.in_flight().is_idle() || std::thread::panicking());
         let left = self.io.in_flight().ahead.len();
-        if self.left.load(Ordering::Relaxed) != left {
-            self.left.store(left, Ordering::Release);
+        if self.slot.left.load(Ordering::Relaxed) != left {
+            self.slot.left.store(left, Ordering::Release);
+        }
+        if self.slot.is_taken.load(Ordering::Relaxed) {
+            self.slot.is_taken.store(false, Ordering::Relaxed);
         }
     }
 }
 
 impl IoContexts {
-    /// Makes up to `count` contexts for `device`, the first one at once, and a page cache of
+    /// Makes up to `channels` contexts for `device`, the first one at once, and a page cache of
     /// `cache_bytes`. Uses `pool` (a stock of pages for each context) and `lazy_unmap` of
     /// `overlap`.
     ///
     /// # Errors
     /// Fails if there is no queue or memory, or the device cannot wait by `policy`.
-    pub(crate) fn new(
-        device: Device,
-        count: usize,
-        policy: Option<Policy>,
-        cache_bytes: usize,
-        overlap: Overlap,
-    ) -> Result<Self, ChannelError> {
-        let policy = policy.unwrap_or_else(|| device.usual_policy());
+    pub(crate) fn new(device: Device, options: &MountOptions) -> Result<Self, ChannelError> {
+        let MountOptions { channels, cache_bytes, overlap, .. } = *options;
+        let policy = options.policy.unwrap_or_else(|| device.usual_policy());
         device.can_wait(policy)?;
         let info = device.info().clone();
         let slots =
-            (0..count.clamp(1, CONTEXTS_MAX)).map(|_| Slot::default()).collect::<Box<[_]>>();
+            (0..channels.clamp(1, CONTEXTS_MAX)).map(|_| Slot::default()).collect::<Box<[_]>>();
+        let pollers = match options.pollers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            pollers => pollers,
+        };
+        let is_ours_to_choose = options.policy.is_none() && policy.is_poll();
+        let pollers = (is_ours_to_choose && pollers < slots.len()).then_some(pollers);
         let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
@@ -133,6 +164,8 @@ impl IoContexts {
             spare: OnceLock::new(),
             limit,
             options,
+            pollers,
+            calls: Calls::default(),
             info,
             cache,
             pool_pages,
@@ -143,6 +176,16 @@ impl IoContexts {
         let io = contexts.make()?;
         let _ = contexts.slots[0].io.set(Mutex::new(Rank::IoContext, io));
         Ok(contexts)
+    }
+
+    /// Counts a caller that waits, until the result is dropped.
+    #[inline]
+    pub(crate) fn begin_call(&self) -> Call<'_> {
+        let calls = self.pollers.map(|_| &self.calls.0);
+        calls.inspect(|calls| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        Call(calls)
     }
 
     fn make(&self) -> Result<IoContext, ChannelError> {
@@ -206,9 +249,18 @@ impl IoContexts {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(io)) = slot.io.get().map(Mutex::try_lock) {
-            return Ok(OwnedContext::of(io, slot));
+            return Ok(OwnedContext::of(io, slot, self));
         }
         self.take_other()
+    }
+
+    /// Has the thread that takes `io` poll, unless enough others do.
+    #[inline]
+    fn choose_policy(&self, io: &mut IoContext, pollers: usize) {
+        // The others' words are in caches of their own, and change only with their I/O.
+        let taken = self.slots.iter().filter(|slot| slot.is_taken.load(Ordering::Relaxed)).count();
+        let has_room = taken < pollers && self.calls.0.load(Ordering::Relaxed) <= pollers;
+        io.wait_by(if has_room { Policy::Poll } else { Policy::Interrupt });
     }
 
     #[cold]
@@ -219,7 +271,7 @@ impl IoContexts {
         }
         for slot in self.own_first() {
             if let Some(Ok(io)) = slot.io.get().map(Mutex::lock) {
-                return Ok(OwnedContext::of(io, slot));
+                return Ok(OwnedContext::of(io, slot, self));
             }
         }
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
@@ -239,7 +291,7 @@ impl IoContexts {
                 Some(taken) => taken.ok(),
                 None => self.make_in(slot),
             };
-            io.map(|io| OwnedContext::of(io, slot))
+            io.map(|io| OwnedContext::of(io, slot, self))
         })
     }
 
@@ -268,7 +320,7 @@ impl IoContexts {
             return Ok(taken);
         }
         match spare.io.get().map(Mutex::lock) {
-            Some(Ok(io)) => Ok(OwnedContext { io, left: &spare.left, spare: true }),
+            Some(Ok(io)) => Ok(OwnedContext { io, slot: spare, spare: true }),
             _ => Err(Error::Resources(
                 "the spare channel was spoilt by a panic: mount again".to_owned(),
             )),
@@ -301,7 +353,7 @@ impl IoContexts {
                 continue;
             }
             match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => reap(&mut OwnedContext::of(io, slot)),
+                Some(Ok(io)) => reap(&mut OwnedContext::of(io, slot, self)),
                 // The thread that has it completes them.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }
@@ -317,5 +369,35 @@ impl Drop for IoContexts {
                 io.get_mut().unwrap_or_else(PoisonError::into_inner).give_up_ahead(&self.cache);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_threads_poll() {
+        let policies = |policy, pollers, callers| {
+            let device = meantime_block::open("mem:16M?model=null", &Default::default()).unwrap();
+            let options = MountOptions { policy, pollers, channels: 3, ..MountOptions::default() };
+            let contexts = IoContexts::new(device, &options).unwrap();
+            let calls: Vec<_> = (0..callers).map(|_| contexts.begin_call()).collect();
+            let taken: Vec<_> = (0..3).map(|_| contexts.try_take().unwrap()).collect();
+            let policies: Vec<_> = taken.iter().map(|io| io.policy()).collect();
+            drop((taken, calls));
+            let again = contexts.take().unwrap().policy();
+            (policies, again)
+        };
+        use Policy::{Interrupt, Poll};
+        assert_eq!(policies(None, 2, 0), (vec![Poll, Poll, Interrupt], Poll));
+        assert_eq!(policies(None, 2, 2), (vec![Poll, Poll, Interrupt], Poll));
+        assert_eq!(
+            policies(None, 2, 3),
+            (vec![Interrupt; 3], Poll),
+            "until they have what they want"
+        );
+        assert_eq!(policies(None, 3, 9), (vec![Poll; 3], Poll), "one each");
+        assert_eq!(policies(Some(Poll), 1, 9), (vec![Poll; 3], Poll), "it was asked for");
     }
 }

@@ -27,6 +27,7 @@ pub(crate) mod target;
 
 pub(crate) use buffers::CHUNK_BYTES;
 pub(crate) use context::{IoContext, cache_lost};
+pub use contexts::Call;
 pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;

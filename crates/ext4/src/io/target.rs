@@ -24,11 +24,13 @@ pub(crate) struct Piece {
 /// The caller's buffers as one range, which is read from offset 0 on.
 pub(crate) struct Target<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
+    /// Whether the device was read for it.
+    pub(crate) is_from_device: bool,
 }
 
 impl<'a, 'b> Target<'a, 'b> {
     pub(crate) fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
-        Self { bufs }
+        Self { bufs, is_from_device: false }
     }
 
     /// Returns the total size of the buffers in bytes.

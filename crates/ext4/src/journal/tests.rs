@@ -8,7 +8,7 @@ use super::running::Journal;
 use super::{Handle, Recovery, Sequence};
 use crate::error::MountFailure;
 use crate::io::{DeviceSource, IoContexts};
-use crate::options::{CommitOverlap, Overlap};
+use crate::options::{CommitOverlap, MountOptions};
 use crate::{Error, Timestamp};
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions};
 use meantime_ext4_format::journal as format_journal;
@@ -66,7 +66,8 @@ impl Disk {
                 .unwrap();
         }
         drop(channel);
-        let contexts = IoContexts::new(device, 3, None, 1 << 20, Overlap::ALL).unwrap();
+        let options = MountOptions { channels: 3, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let contexts = IoContexts::new(device, &options).unwrap();
         Self { dir, contexts: Arc::new(contexts) }
     }
 

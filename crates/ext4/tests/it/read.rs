@@ -343,6 +343,10 @@ fn without_waiting_only_what_is_there() {
     assert_eq!(file.read_at_with(&mut buf, 0, &now), Ok(4096));
     file.advise(0, 0, Advice::DontNeed).unwrap();
     assert_eq!(file.read_at_with(&mut buf, 0, &now), Err(Error::WouldBlock));
+    for is_cached in [false, true] {
+        let read = file.read_at_where(&mut buf[..4096], 8192, &ReadOptions::default());
+        assert_eq!(read, Ok((4096, is_cached)));
+    }
     check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
 }
 

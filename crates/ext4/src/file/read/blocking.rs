@@ -41,6 +41,7 @@ impl File {
         if options.no_wait {
             return self.read_without_waiting(target, offset, at, end);
         }
+        target.is_from_device = true;
         let _guard = self.keep_blocks();
         if self.extents.is_none() {
             // The file may have been truncated meanwhile.

@@ -98,6 +98,7 @@ impl File {
         {
             return Err(Error::WouldBlock);
         }
+        target.is_from_device = true;
         mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
         let mut io = mount.contexts.take()?;
         let result = io.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
