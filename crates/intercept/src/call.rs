@@ -105,6 +105,10 @@ fn exchange(
             TABLE.settle(fd, of.ticket, Entry::Long);
             Err(Reason::Cached)
         }
+        Status::Left => {
+            TABLE.settle(fd, of.ticket, Entry::Left);
+            Err(Reason::Left)
+        }
         Status::Stale => {
             TABLE.settle(fd, of.ticket, Entry::Unknown);
             Err(Reason::Stale)
@@ -199,6 +203,10 @@ pub(crate) unsafe fn transfer(
     place: Place,
     more_flags: u32,
 ) -> Result<Outcome, Reason> {
+    if let Some(reason) = resolve::why_long(fd) {
+        report::count::<()>(&Err(reason));
+        return Err(reason);
+    }
     // SAFETY: the caller's promise.
     let body = |thread: &Thread| unsafe {
         transfer_inside(thread, is_write, fd, (iov, count), place, more_flags)
@@ -377,7 +385,7 @@ pub(crate) fn leave(fd: c_int) -> bool {
         return false;
     }
     let left = execute(fd, false, |_| Ok((Op::Leave, 0)), |_, _| Some(0));
-    matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached))
+    matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached | Reason::Left))
 }
 
 /// Asks for a file's attributes, and gives them to `then`.

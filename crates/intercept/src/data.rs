@@ -6,8 +6,10 @@ use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
 use meantime_hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
 
+use crate::ahead;
 use crate::call::{self, Outcome, Place, answer, give_back};
 use crate::map::prepare_append;
+use crate::report::Reason;
 use crate::state::{device, is_active};
 
 /// A call's buffers and place.
@@ -54,9 +56,13 @@ unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
         Ok(Outcome::Ended(result)) => answer(result),
         // SAFETY: as above.
         Ok(Outcome::Rest { done, total, at }) => unsafe { rest(transfer, done, total, at) },
-        Err(_) => {
+        Err(reason) => {
             if is_write {
                 prepare_append(fd, flags & APPEND != 0);
+            } else if reason == Reason::Left
+                && let Place::At(at) = place
+            {
+                ahead::prepare(fd, at);
             }
             long()
         }

@@ -53,6 +53,7 @@
 //!   thread       a thread's line
 //!   resolve      which file of the owner's a descriptor refers to
 //!   buffers      the caller's memory
+//!   ahead        filling the kernel's cache with a file that was left to it
 //!   call         a call's way to the owner and back
 //!   data, map, descriptor, children, syscall    the C library's functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
@@ -63,6 +64,7 @@
 // What each function promises and asks for is in its manual page.
 #![allow(missing_docs)]
 
+mod ahead;
 mod buffers;
 mod call;
 pub mod children;

@@ -20,6 +20,8 @@ pub(crate) enum Reason {
     Refused,
     /// The kernel caches the file.
     Cached,
+    /// The kernel caches the file, because that is faster.
+    Left,
     /// The owner did not know the handle, twice.
     Stale,
     /// The descriptor was changed while it was looked at; or it has not been read or written yet.
@@ -40,10 +42,11 @@ pub(crate) enum Reason {
     Arguments,
 }
 
-const REASONS: [&str; 12] = [
+const REASONS: [&str; 13] = [
     "not of the mount, or no regular file",
     "the owner refuses the descriptor",
     "the kernel caches the file",
+    "the kernel's cache is faster for the file",
     "the owner does not know the file",
     "the descriptor was not known yet, or being changed",
     "no connection",

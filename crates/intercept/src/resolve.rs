@@ -40,7 +40,19 @@ pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
         }
         Entry::Foreign => Err(Reason::Foreign),
         Entry::Long => Err(Reason::Refused),
+        Entry::Left => Err(Reason::Left),
         Entry::Unknown | Entry::Busy => Err(Reason::Changing),
+    }
+}
+
+/// Returns why a call on `fd` goes the long way, if nothing has to be found out for that.
+#[inline]
+pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
+    match TABLE.look(fd)?.0 {
+        Entry::Foreign => Some(Reason::Foreign),
+        Entry::Long => Some(Reason::Refused),
+        Entry::Left => Some(Reason::Left),
+        Entry::Known(_) | Entry::Unknown | Entry::Busy => None,
     }
 }
 
@@ -87,6 +99,10 @@ fn find_out(fd: c_int) -> Result<Resolved, Reason> {
         let taken = match take(fd, link) {
             Ok(taken) => taken,
             Err(Errno::INTR) => return Err(Reason::Changing),
+            Err(Errno::ALREADY) => {
+                TABLE.settle(fd, ticket, Entry::Left);
+                return Err(Reason::Left);
+            }
             Err(_) => {
                 TABLE.settle(fd, ticket, Entry::Long);
                 return Err(Reason::Refused);

@@ -20,6 +20,8 @@ const SPOILED: u64 = 1 << 3;
 /// The process has opened the descriptor itself, and no other process can have it.
 const OWN: u64 = 1 << 4;
 const FLAGS_AT: u32 = 8;
+/// In place of flags, with `LONG`.
+const LEFT: u64 = 1;
 const VERSION_AT: u32 = 16;
 
 /// Flags of an open file.
@@ -60,6 +62,8 @@ pub(crate) enum Entry {
     Foreign,
     /// The owner refuses it.
     Long,
+    /// So it does, because the kernel's cache answers sooner.
+    Left,
     Known(Known),
     /// Another thread is storing it.
     Busy,
@@ -70,6 +74,12 @@ pub(crate) enum Entry {
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
+    /// A number that says nothing to others, for `fd` as long as nothing changes.
+    #[inline]
+    pub(crate) fn number(self, fd: i32) -> u64 {
+        (self.0 >> VERSION_AT).rotate_right(16) ^ (fd as u64).rotate_right(32)
+    }
+
     /// Whether the process has opened the descriptor itself, and no other process can have it.
     #[inline]
     pub(crate) fn is_own(self) -> bool {
@@ -142,6 +152,7 @@ impl<const N: usize> Table<N> {
             }
             UNKNOWN => Entry::Unknown,
             FOREIGN => Entry::Foreign,
+            LONG if state >> FLAGS_AT & LEFT != 0 => Entry::Left,
             LONG => Entry::Long,
             _ => Entry::Busy,
         };
@@ -166,6 +177,10 @@ impl<const N: usize> Table<N> {
                 return swap(before, unknown(before, own) | FOREIGN, Ordering::AcqRel);
             }
             Entry::Long => return swap(before, unknown(before, own) | LONG, Ordering::AcqRel),
+            Entry::Left => {
+                let left = unknown(before, own) | LEFT << FLAGS_AT | LONG;
+                return swap(before, left, Ordering::AcqRel);
+            }
             Entry::Unknown => return swap(before, unknown(before, own), Ordering::AcqRel),
             Entry::Busy => return false,
         };

@@ -72,12 +72,17 @@ pub enum Status {
     Long = 1,
     /// It did not, since it does not know the handle (any more), or the file was closed since.
     Stale = 2,
+    /// As [`Long`](Self::Long). The owner has left the file to the kernel, because all that was
+    /// read was in its memory and the ways there and back took longer: what is near will be read
+    /// as well.
+    Left = 3,
 }
 
 impl Status {
     /// Returns the status with this number.
     pub fn of(number: u32) -> Option<Self> {
-        [Self::Done, Self::Long, Self::Stale].into_iter().find(|status| *status as u32 == number)
+        let all = [Self::Done, Self::Long, Self::Stale, Self::Left];
+        all.into_iter().find(|status| *status as u32 == number)
     }
 }
 
@@ -184,7 +189,8 @@ pub type Nonce = [u8; 16];
 
 /// The ioctl on an open file by which a client asks for its handle: `_IOWR('m', 0x4d, [u8; 32])`.
 /// The bytes are a [`Nonce`] and 16 zeros; the answer is a [`Taken`]. Only for descriptors that are
-/// known to be of the mount.
+/// known to be of the mount. EBUSY says that the kernel caches the file, EALREADY the same for the
+/// reason of [`Status::Left`].
 pub const TAKE: u32 = 0xc020_6d4d;
 
 /// The answer to [`TAKE`].
@@ -246,6 +252,6 @@ mod tests {
     fn unknown_numbers_are_refused() {
         assert_eq!((Op::of(0), Op::of(8), Op::of(u32::MAX)), (None, None, None));
         assert_eq!(Op::of(Op::Attributes as u32), Some(Op::Attributes));
-        assert_eq!((Status::of(3), Status::of(2)), (None, Some(Status::Stale)));
+        assert_eq!((Status::of(4), Status::of(3)), (None, Some(Status::Left)));
     }
 }

@@ -22,6 +22,8 @@ pub struct Answerer {
     /// The number of the last request taken.
     pub(crate) number: u32,
     patience: Patience,
+    /// Whether it slept before the last request.
+    has_slept: bool,
     /// The client's CPU, as it said with the last request.
     client_cpu: u32,
 }
@@ -53,7 +55,8 @@ impl Answerer {
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (memory, for_client) = Mapping::new("meantime-line", LINE_BYTES, false)?;
         let end = Arc::new(End { memory, is_ended: AtomicBool::new(false) });
-        let answerer = Self { end, number: 0, patience: Patience::new(SPIN), client_cpu: u32::MAX };
+        let patience = Patience::new(SPIN);
+        let answerer = Self { end, number: 0, patience, has_slept: false, client_cpu: u32::MAX };
         Ok((answerer, for_client))
     }
 
@@ -81,7 +84,8 @@ impl Answerer {
         let line: &Line = self.end.memory.at(0);
         let (old, is_ended) = (self.number, &self.end.is_ended);
         let is_there = || line.has_request_after(old) || is_ended.load(Ordering::Relaxed);
-        if !self.patience.spin(self.client_cpu == cpu(), is_there) {
+        self.has_slept = !self.patience.spin(self.client_cpu == cpu(), is_there);
+        if self.has_slept {
             line.sleep_until_asked(old, is_ended)?;
         }
         let request = line.request_after(old, is_ended)?;
@@ -106,6 +110,14 @@ impl Answerer {
     pub fn give(&self, bytes: &[u8]) {
         assert!(bytes.len() <= DATA_BYTES);
         self.end.memory.put(DATA_AT, bytes);
+    }
+
+    /// Returns whether one side sleeps in the last call, or the other did before it: its way there
+    /// and back takes longer than a system call. A client that lies about it harms only itself.
+    #[inline]
+    pub fn is_slow(&self) -> bool {
+        let line: &Line = self.end.memory.at(0);
+        self.has_slept || line.client.seems_asleep()
     }
 
     /// Answers the last request.

@@ -42,6 +42,13 @@ impl Parking {
         has_passed
     }
 
+    /// Returns whether the side that sleeps here seems to sleep.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn seems_asleep(&self) -> bool {
+        self.parked.load() != 0
+    }
+
     /// Wakes the side that sleeps here, after something was stored for it.
     #[inline]
     pub(crate) fn wake(&self) {

@@ -64,15 +64,16 @@ fn most_short(ran: &Ran) -> u64 {
 /// Runs the program `name` on the mount: it checks itself. At least `short` of its calls go the short
 /// way.
 #[track_caller]
-fn succeeds(name: &str, arguments: &[&str], short: u64) {
-    let Some(dir) = prepared() else { return };
+fn succeeds(name: &str, arguments: &[&str], short: u64) -> Option<Ran> {
+    let dir = prepared()?;
     let dir = dir.path();
-    let Some(program) = compiled(dir, name) else { return };
+    let program = compiled(dir, name)?;
     let at = dir.join("at");
     let ran = ran(dir, &[&[&*program, at.to_str().unwrap()], arguments].concat());
     assert_eq!(ran.code, Some(0), "{name}: {ran:#?}");
     assert!(most_short(&ran) >= short, "{name}: {}", ran.stderr);
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+    Some(ran)
 }
 
 #[test]
@@ -104,6 +105,13 @@ fn signal_handlers_write() {
 #[test]
 fn children_write_to_the_descriptors_that_they_were_given() {
     succeeds("spawns", &[&rounds(20)], 50);
+}
+
+#[test]
+fn what_is_read_from_memory_only_is_left_to_the_kernel() {
+    let ran = succeeds("reads", &["3000"], 600);
+    let is_left = |ran: &Ran| ran.stderr.contains("the kernel's cache is faster for the file");
+    assert!(ran.is_none_or(|ran| is_left(&ran)));
 }
 
 #[test]

@@ -122,6 +122,7 @@ impl Server {
         let (taken, mode) = short.take(&open, &nonce).map_err(|why| match why {
             NotTaken::Nobody => Errno(libc::EACCES),
             NotTaken::Cached => Errno(libc::EBUSY),
+            NotTaken::Left => Errno(libc::EALREADY),
             NotTaken::NoRoom => Errno(libc::ENOSPC),
         })?;
         let nodeid = request.header.nodeid;

@@ -148,6 +148,7 @@ impl Workers {
         answer.clear();
         // A panic in one request must not end a mount that others use.
         let begun = Instant::now();
+        let _waits = self.server.fs.begin_call();
         let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(&mut request, answer)));
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         self.server.counts.add(opcode, done.is_ok(), begun.elapsed());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_completion::Policy;
-use meantime_ext4::{ReadOptions, SetMetadata, SetTime, WriteOptions};
+use meantime_ext4::{File, ReadOptions, SetMetadata, SetTime, WriteOptions};
 use meantime_posix::Errno;
 use meantime_shmq::DATA_BYTES;
 use meantime_shmq::message::{
@@ -19,6 +19,7 @@ use super::super::attributes::attr;
 use super::super::handles::OpenFile;
 use super::Sharing;
 use super::connection::Connection;
+use super::gate::Done;
 use crate::server::data::SET_IDS;
 
 /// How many calls of the short way there were.
@@ -53,7 +54,7 @@ pub struct Calls {
 impl CallCounts {
     fn add(&self, request: &Request, reply: &Reply) {
         let count = match reply.status {
-            Status::Long => &self.long,
+            Status::Long | Status::Left => &self.long,
             Status::Stale => &self.stale,
             Status::Done => {
                 if matches!(request.op, Op::Read | Op::Write) && reply.result > 0 {
@@ -92,6 +93,7 @@ pub(super) fn serve(
     while let Ok(request) = line.next() {
         let data = &mut data.all()[..request.len as usize];
         // As a request of the kernel: a panic in one call must not end the others.
+        let _waits = server.fs.begin_call();
         let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
         let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
         counts.add(&request, &reply);
@@ -119,7 +121,10 @@ impl Server {
             sharing.gate.close();
             return Reply::done(0, 0);
         }
-        let Some(call) = sharing.gate.enter() else { return Reply::without(Status::Long) };
+        let gate = &sharing.gate;
+        let Some(call) = gate.enter() else {
+            return Reply::without(if gate.is_left() { Status::Left } else { Status::Long });
+        };
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
         let done = match request.op {
@@ -128,8 +133,14 @@ impl Server {
             Op::Truncate if !open.is_writable => return Reply::done(-i64::from(libc::EINVAL), 0),
             Op::Read => {
                 let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
-                open.file.read_at_with(data, request.offset, &options).map(|read| {
+                open.file.read_at_where(data, request.offset, &options).map(|(read, is_hit)| {
                     line.give(&data[..read]);
+                    gate.count(if is_hit {
+                        let (is_slow, fits) = (line.is_slow(), self.fits_cache(&open.file));
+                        Done::Hit { is_slow, is_writable: open.is_writable, fits }
+                    } else {
+                        Done::Miss
+                    });
                     (read as i64, 0)
                 })
             }
@@ -140,6 +151,7 @@ impl Server {
                 if has_set_ids(&open) || !may_grow {
                     return Reply::without(Status::Long);
                 }
+                gate.count(Done::Change);
                 line.take(data);
                 let options = WriteOptions {
                     append: has(APPEND),
@@ -157,6 +169,7 @@ impl Server {
             // Without the gate: they touch no content, and the kernel would wait for them.
             Op::SyncData | Op::SyncAll => {
                 drop(call);
+                gate.count(Done::Change);
                 let synced = match request.op {
                     Op::SyncData => open.file.sync_data(),
                     _ => open.file.sync_all(),
@@ -187,6 +200,11 @@ impl Server {
             Ok((result, end)) => Reply::done(result, end),
             Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
         }
+    }
+
+    /// Returns whether our cache can hold all of `file`.
+    fn fits_cache(&self, file: &File) -> bool {
+        file.size() / 4096 < self.fs.cache_counters().capacity_pages as u64
     }
 
     fn truncate(&self, open: &OpenFile, size: u64) -> Result<(), Errno> {

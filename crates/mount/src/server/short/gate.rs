@@ -72,6 +72,32 @@ fn with_mode(state: u64, mode: Mode) -> u64 {
     state & CALLS | (mode as u64) << MODE
 }
 
+/// What a cached read loses by the short way, compared with the kernel's cache. Both take as long if
+/// both sides spin, but the short way keeps a second CPU busy.
+const LOSS: u32 = 1;
+/// The same if one side has to be woken.
+const SLOW_LOSS: u32 = 8;
+/// What other calls gain.
+const GAIN_OF_MISS: u32 = 16;
+const GAIN_OF_CHANGE: u32 = 64;
+/// The regret at which a file is left to the kernel: what filling its cache costs. More for who may
+/// write, since that will take the long way, too; and for files of which we hold but a part, since
+/// the kernel asks for their pages one by one.
+const REGRET_MAX: u32 = 1024;
+const REGRET_MAX_DEAR: u32 = 64 * 1024;
+
+/// What was done by a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    /// Read from memory. `is_slow`: one of the two sides had to be woken. `fits`: all of the file
+    /// could be in memory.
+    Hit { is_slow: bool, is_writable: bool, fits: bool },
+    /// Read from the device.
+    Miss,
+    /// Changed the file.
+    Change,
+}
+
 /// The longest time between two looks whether the last call has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -83,6 +109,11 @@ pub(crate) struct Gate {
     pub(super) taken: AtomicU32,
     /// A program has taken it: the kernel may not know the size and other attributes.
     was_taken: AtomicBool,
+    /// What the short way has cost so far, in reads that the kernel's cache would have answered
+    /// sooner.
+    regret: AtomicU32,
+    /// It was closed for that.
+    is_left: AtomicBool,
     drained: (Mutex<()>, Condvar),
 }
 
@@ -93,6 +124,8 @@ impl Gate {
             opens: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             was_taken: AtomicBool::new(false),
+            regret: AtomicU32::new(0),
+            is_left: AtomicBool::new(false),
             drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
         }
     }
@@ -124,6 +157,38 @@ impl Gate {
         while self.state.load(Ordering::SeqCst) & CALLS != 0 {
             held = self.drained.1.wait_timeout(held, LOOK);
         }
+    }
+
+    /// Counts a call for or against the short way. If it does not pay, the file is left to the
+    /// kernel, whose cache answers without another process.
+    ///
+    /// It pays for what the device is needed for, and for changes. Cached reads gain nothing by it,
+    /// and lose much if there are fewer CPUs than its two sides take, or calls come seldom.
+    #[inline]
+    pub(super) fn count(&self, done: Done) {
+        // (Counts that are lost to another thread do no harm.)
+        let regret = self.regret.load(Ordering::Relaxed);
+        let (regret, most) = match done {
+            Done::Hit { is_slow, is_writable, fits } => {
+                let most = if is_writable || !fits { REGRET_MAX_DEAR } else { REGRET_MAX };
+                (regret + if is_slow { SLOW_LOSS } else { LOSS }, most)
+            }
+            _ if regret == 0 => return,
+            Done::Miss => (regret.saturating_sub(GAIN_OF_MISS), u32::MAX),
+            Done::Change => (regret.saturating_sub(GAIN_OF_CHANGE), u32::MAX),
+        };
+        self.regret.store(regret, Ordering::Relaxed);
+        if regret >= most {
+            let reads_ahead = matches!(done, Done::Hit { fits: true, .. });
+            self.is_left.store(reads_ahead, Ordering::Relaxed);
+            // Who sends the kernel its content waits for the calls in progress (`close`).
+            self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether the file was left to the kernel because all of it may be in our memory.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
     }
 
     /// A program takes the file. Returns the mode it has now: `Entering` (the kernel has to drop
@@ -195,6 +260,46 @@ mod tests {
         gate.close();
         gate.emptied();
         assert_eq!(gate.mode(), Mode::Long, "while the kernel dropped it, it read it again");
+    }
+
+    fn short() -> Gate {
+        let gate = Gate::new();
+        gate.take();
+        gate.emptied();
+        gate
+    }
+
+    #[test]
+    fn a_file_is_left_to_the_kernel_if_the_short_way_does_not_pay() {
+        let hit = |is_slow, is_writable| Done::Hit { is_slow, is_writable, fits: true };
+        let reads_until_left = |done: &[Done]| {
+            let gate = short();
+            (1..1_000_000).find(|_| {
+                done.iter().for_each(|done| gate.count(*done));
+                gate.is_closed()
+            })
+        };
+        let slow = reads_until_left(&[hit(true, false)]).unwrap();
+        assert!((100..200).contains(&slow), "{slow}");
+        assert!(reads_until_left(&[hit(false, false)]).unwrap() > 4 * slow);
+        assert!(reads_until_left(&[hit(true, true)]).unwrap() > 32 * slow, "it may be written");
+        assert_eq!(reads_until_left(&[Done::Miss]), None);
+        assert_eq!(reads_until_left(&[Done::Miss, hit(true, false)]), None);
+        assert_eq!(reads_until_left(&[Done::Change, hit(true, true), hit(true, true)]), None);
+    }
+
+    #[test]
+    fn only_what_fits_into_memory_is_read_ahead() {
+        for fits in [true, false] {
+            let gate = short();
+            while !gate.is_closed() {
+                gate.count(Done::Hit { is_slow: true, is_writable: false, fits });
+            }
+            assert_eq!(
+                (gate.is_left(), gate.take(), gate.enter().is_none()),
+                (fits, Mode::Long, true)
+            );
+        }
     }
 
     #[test]

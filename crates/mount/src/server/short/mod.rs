@@ -106,6 +106,8 @@ pub(crate) enum NotTaken {
     Nobody,
     /// The kernel caches its content.
     Cached,
+    /// So it does, because that is faster.
+    Left,
     /// There is no word left for its closings.
     NoRoom,
 }
@@ -175,7 +177,8 @@ impl Short {
         self.taken.store(true, Ordering::SeqCst);
         let mode = sharing.gate.take();
         if mode == Mode::Long {
-            return Err(NotTaken::Cached);
+            let is_left = sharing.gate.is_left();
+            return Err(if is_left { NotTaken::Left } else { NotTaken::Cached });
         }
         if sharing.word.get().is_none() {
             let word = Words::take(&self.words).ok_or(NotTaken::NoRoom)?;
