@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "an ioctl, and a client's buffers, which are a C program's")]
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -269,6 +270,29 @@ fn a_program_without_the_library_maps_what_has_grown() {
     assert_eq!(line, "9\n", "{:?}", program.wait());
     program.wait().unwrap();
     served.end();
+}
+
+#[test]
+fn a_program_without_the_library_appends_to_what_was_cut() {
+    on_a_mount(|dir, name| {
+        let mut client = Client::new(name);
+        for (number, flags) in [0, libc::O_DIRECT].into_iter().enumerate() {
+            let name = format!("file{number}");
+            let file = open(dir, &name);
+            let taken = client.take(&file).unwrap();
+            client.write(taken, 0, &[1; 9000], 0);
+            let mut append = OpenOptions::new();
+            let mut append = append.append(true).custom_flags(flags).open(dir.join(&name)).unwrap();
+            // The kernel has to know where it ends.
+            let cut = client.call(Op::Truncate, 0, taken, 512, 0);
+            assert_eq!(cut, Reply::without(Status::Long));
+            assert_eq!(client.call(Op::Truncate, 0, taken, 9000, 0), Reply::done(0, 0));
+            file.set_len(512).unwrap();
+            append.write_all(&[2; 512]).unwrap();
+            assert_eq!(append.stream_position().unwrap(), 1024);
+            assert_eq!(fs::read(dir.join(&name)).unwrap(), [[1; 512], [2; 512]].concat());
+        }
+    });
 }
 
 #[test]

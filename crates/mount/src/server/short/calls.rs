@@ -146,9 +146,10 @@ impl Server {
             }
             Op::Write => {
                 let at = if has(APPEND) { open.file.size() } else { request.offset };
-                let may_grow = Self::may_grow(&open, sharing, at.saturating_add(data.len() as u64));
+                let end = at.saturating_add(data.len() as u64);
+                let may_be = end <= open.file.size() || Self::may_be_resized(sharing);
                 // Whether the caller may keep the bits is the kernel's to know.
-                if has_set_ids(&open) || !may_grow {
+                if has_set_ids(&open) || !may_be {
                     return Reply::without(Status::Long);
                 }
                 gate.count(Done::Change);
@@ -180,7 +181,8 @@ impl Server {
                 };
             }
             Op::Truncate => {
-                if has_set_ids(&open) || !Self::may_grow(&open, sharing, request.offset) {
+                let may_be = request.offset == open.file.size() || Self::may_be_resized(sharing);
+                if has_set_ids(&open) || !may_be {
                     return Reply::without(Status::Long);
                 }
                 match self.truncate(&open, request.offset) {
@@ -215,11 +217,11 @@ impl Server {
         self.changed()
     }
 
-    /// Returns whether `open` may grow to `end` without the kernel's knowledge. The kernel checks
-    /// accesses to mapped files by the size that it knows, and a program that has not taken the file
-    /// may map it.
-    fn may_grow(open: &OpenFile, sharing: &Sharing, end: u64) -> bool {
-        end <= open.file.size() || !sharing.is_open_elsewhere()
+    /// Returns whether a file may get another size without the kernel's knowledge. The kernel checks
+    /// accesses to mapped files by the size that it knows, and places what is appended; and a
+    /// program that has not taken the file may map it, or append to it.
+    fn may_be_resized(sharing: &Sharing) -> bool {
+        !sharing.is_open_elsewhere()
     }
 }
 
