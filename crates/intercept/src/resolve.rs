@@ -48,11 +48,10 @@ pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
 /// Returns why a call on `fd` goes the long way, if nothing has to be found out for that.
 #[inline]
 pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
-    match TABLE.look(fd)?.0 {
+    match TABLE.look_for_long(fd)? {
         Entry::Foreign => Some(Reason::Foreign),
-        Entry::Long => Some(Reason::Refused),
         Entry::Left => Some(Reason::Left),
-        Entry::Known(_) | Entry::Unknown | Entry::Busy => None,
+        _ => Some(Reason::Refused),
     }
 }
 

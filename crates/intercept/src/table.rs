@@ -108,6 +108,17 @@ fn unknown(state: u64, kept: u64) -> u64 {
     ((state >> VERSION_AT).wrapping_add(1) << VERSION_AT) | kept
 }
 
+/// What `state` says, if all calls go the long way.
+#[inline]
+fn long(state: u64) -> Option<Entry> {
+    match state & (KIND | BUSY) {
+        FOREIGN => Some(Entry::Foreign),
+        LONG if state >> FLAGS_AT & LEFT != 0 => Some(Entry::Left),
+        LONG => Some(Entry::Long),
+        _ => None,
+    }
+}
+
 impl<const N: usize> Table<N> {
     pub(crate) const fn new() -> Self {
         let slots = [const {
@@ -151,12 +162,15 @@ impl<const N: usize> Table<N> {
                 }
             }
             UNKNOWN => Entry::Unknown,
-            FOREIGN => Entry::Foreign,
-            LONG if state >> FLAGS_AT & LEFT != 0 => Entry::Left,
-            LONG => Entry::Long,
-            _ => Entry::Busy,
+            _ => long(state).unwrap_or(Entry::Busy),
         };
         Some((entry, Ticket(state)))
+    }
+
+    /// As [`look`](Self::look), if all calls on `fd` go the long way. Loads one word.
+    #[inline]
+    pub(crate) fn look_for_long(&self, fd: i32) -> Option<Entry> {
+        long(self.slot(fd)?.state.load(Ordering::Relaxed))
     }
 
     /// Stores `entry`, unless it was changed or marked since `ticket`. Returns whether it did.

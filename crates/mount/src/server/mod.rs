@@ -61,6 +61,8 @@ pub(crate) struct Server {
     privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
     pub(crate) short: Option<Arc<Short>>,
+    /// Pages that the page cache can hold.
+    cache_pages: u64,
 }
 
 impl Server {
@@ -80,6 +82,7 @@ impl Server {
             privileged: AtomicU64::new(1),
             counts: Arc::new(RequestCounts::new()),
             short,
+            cache_pages: fs.cache_counters().capacity_pages as u64,
         })
     }
 

@@ -206,7 +206,7 @@ impl Server {
 
     /// Returns whether our cache can hold all of `file`.
     fn fits_cache(&self, file: &File) -> bool {
-        file.size() / 4096 < self.fs.cache_counters().capacity_pages as u64
+        file.size() / 4096 < self.cache_pages
     }
 
     fn truncate(&self, open: &OpenFile, size: u64) -> Result<(), Errno> {

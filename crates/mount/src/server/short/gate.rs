@@ -168,22 +168,30 @@ impl Gate {
     pub(super) fn count(&self, done: Done) {
         // (Counts that are lost to another thread do no harm.)
         let regret = self.regret.load(Ordering::Relaxed);
-        let (regret, most) = match done {
+        let gain = match done {
             Done::Hit { is_slow, is_writable, fits } => {
+                let regret = regret + if is_slow { SLOW_LOSS } else { LOSS };
+                self.regret.store(regret, Ordering::Relaxed);
                 let most = if is_writable || !fits { REGRET_MAX_DEAR } else { REGRET_MAX };
-                (regret + if is_slow { SLOW_LOSS } else { LOSS }, most)
+                if regret >= most {
+                    self.leave(fits);
+                }
+                return;
             }
-            _ if regret == 0 => return,
-            Done::Miss => (regret.saturating_sub(GAIN_OF_MISS), u32::MAX),
-            Done::Change => (regret.saturating_sub(GAIN_OF_CHANGE), u32::MAX),
+            Done::Miss => GAIN_OF_MISS,
+            Done::Change => GAIN_OF_CHANGE,
         };
-        self.regret.store(regret, Ordering::Relaxed);
-        if regret >= most {
-            let reads_ahead = matches!(done, Done::Hit { fits: true, .. });
-            self.is_left.store(reads_ahead, Ordering::Relaxed);
-            // Who sends the kernel its content waits for the calls in progress (`close`).
-            self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
+        if regret > 0 {
+            self.regret.store(regret.saturating_sub(gain), Ordering::Relaxed);
         }
+    }
+
+    /// Leaves the file to the kernel. `fits`: all of it could be in our memory.
+    #[cold]
+    fn leave(&self, fits: bool) {
+        self.is_left.store(fits, Ordering::Relaxed);
+        // `close` waits for the calls in progress before the kernel gets any content.
+        self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
     }
 
     /// Returns whether the file was left to the kernel because all of it may be in our memory.
