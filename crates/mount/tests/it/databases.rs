@@ -4,20 +4,24 @@ use meantime_mount::Options;
 use meantime_testkit::e2fs;
 
 use crate::programs::{is_library, source};
-use crate::served::Served;
+use crate::served::{Served, by_each_way};
+use crate::way::Way;
 
-#[test]
-fn rocksdb_finds_what_it_wrote() {
+by_each_way!(rocksdb_finds_what_it_wrote);
+
+fn rocksdb_finds_what_it_wrote(way: Way) {
     if !e2fs::has("db_bench") {
         return;
     }
-    let Some(served) = Served::new("256M", &Options::default()) else { return };
+    let Some(served) = Served::by(way, "256M", &Options::default()) else { return };
+    let before = served.data_calls();
     let db = "db_bench --db=db --num=3000 --value_size=400 --write_buffer_size=262144";
     served.sh(&format!("{db} --benchmarks=fillsync > /dev/null 2>&1"));
     let all = "(3000 of 3000 found)";
     let filled = served.sh(&format!("{db} --benchmarks=fillseq,readrandom 2>&1"));
     // Numbers are drawn with repetition; each that was written is found.
     assert!(filled.contains(all), "{filled}");
+    served.went_their_way("db_bench", before);
     for how in ["--mmap_read=1", "--use_direct_reads --use_direct_io_for_flush_and_compaction"] {
         let text = served.sh(&format!(
             "{db} --use_existing_db=1 {how} \

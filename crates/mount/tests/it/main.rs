@@ -1,5 +1,6 @@
 //! Mounts in the kernel, as programs see them.
 
+mod coherence;
 mod content;
 mod databases;
 mod ends;
@@ -10,3 +11,5 @@ mod rights;
 mod served;
 mod short;
 mod suites;
+#[path = "../way/mod.rs"]
+mod way;

@@ -3,8 +3,10 @@
 //! Every use of the mount is in a thread or process with a time limit: with a server that does not
 //! answer, the test would otherwise hang.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -12,13 +14,57 @@ use meantime_ext4::{FileSystem, MountOptions};
 use meantime_mount::{Mount, Options, ServeError, SessionError};
 use meantime_testkit::{e2fs, image};
 
+use crate::way::Way;
+
 /// Time limit for any use of a mount.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Defines a test for each way of each function that takes one.
+macro_rules! by_each_way {
+    ($($test:ident),* $(,)?) => {
+        mod by_long_way {
+            $(#[test] fn $test() { super::$test(crate::way::Way::Long); })*
+        }
+        mod by_short_way {
+            $(#[test] fn $test() { super::$test(crate::way::Way::Short); })*
+        }
+    };
+}
+pub(crate) use by_each_way;
+
+/// The calls on data that reached this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DataCalls {
+    pub(crate) short: u64,
+    /// Requests of the kernel, and calls that were sent back to take the long way.
+    pub(crate) long: u64,
+}
+
+impl DataCalls {
+    /// Those since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { short: self.short - before.short, long: self.long - before.long }
+    }
+
+    pub(crate) fn add(&mut self, others: Self) {
+        self.short += others.short;
+        self.long += others.long;
+    }
+
+    /// The percentage of short calls.
+    pub(crate) fn share(self) -> f64 {
+        100.0 * self.short as f64 / (self.short + self.long).max(1) as f64
+    }
+}
 
 pub(crate) struct Served {
     scratch: tempfile::TempDir,
     pub(crate) image: PathBuf,
     mount: Option<Mount>,
+    /// The name of the socket of the short way, if there is one.
+    socket: Option<String>,
+    /// The way of programs for which nothing else is said.
+    way: Way,
 }
 
 impl Served {
@@ -26,6 +72,15 @@ impl Served {
     /// permitted.
     pub(crate) fn new(size: &str, options: &Options) -> Option<Self> {
         Self::with(size, &[], options, &MountOptions { write: true, ..MountOptions::default() })
+    }
+
+    /// The same, for programs that go `way`. The mount has a short way in any case.
+    pub(crate) fn by(way: Way, size: &str, options: &Options) -> Option<Self> {
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("meantime-way-{}-{number}", std::process::id());
+        let options = Options { short: Some(name), ..options.clone() };
+        Some(Self { way, ..Self::new(size, &options)? })
     }
 
     pub(crate) fn with(
@@ -40,7 +95,8 @@ impl Served {
         let scratch = image::scratch();
         let image = image::mkfs(scratch.path(), "image", size, mkfs);
         std::fs::create_dir(scratch.path().join("at")).unwrap();
-        let mut served = Self { scratch, image, mount: None };
+        let (socket, way) = (options.short.clone(), Way::Long);
+        let mut served = Self { scratch, image, mount: None, socket, way };
         served.mount(options, file_system).then_some(served)
     }
 
@@ -96,13 +152,50 @@ impl Served {
     pub(crate) fn sh(&self, script: &str) -> String {
         let script = format!("cd '{}'\n{script}", self.dir().display());
         run(PATIENCE.as_secs(), None, |command| {
+            self.lead(command, self.way);
             command.args(["sh", "-e", "-c", &script]);
         })
     }
 
     /// Runs the program that `tell` sets, for at most `seconds`, in the mount's root.
     pub(crate) fn run_for(&self, seconds: u64, tell: impl FnOnce(&mut Command)) -> String {
-        run(seconds, Some(&self.dir()), tell)
+        run(seconds, Some(&self.dir()), |command| {
+            self.lead(command, self.way);
+            tell(command);
+        })
+    }
+
+    /// Has `command`, and what it starts, go `way`.
+    pub(crate) fn lead(&self, command: &mut Command, way: Way) {
+        if way == Way::Short {
+            let device = self.used(|dir| std::fs::metadata(dir).unwrap().dev());
+            way.lead(command, device, self.socket.as_ref().expect("a mount with a short way"));
+        }
+    }
+
+    /// Returns the calls on data until now.
+    pub(crate) fn data_calls(&self) -> DataCalls {
+        let calls = self.mounted().calls().map(|calls| calls.get()).unwrap_or_default();
+        let requests = self.mounted().requests();
+        let of_data = |name: &String| ["read", "write", "fsync"].contains(&name.as_str());
+        let requests = requests.iter().filter(|(name, _)| of_data(name));
+        DataCalls {
+            short: calls.reads + calls.writes + calls.syncs,
+            long: calls.long + requests.map(|(_, requests)| requests.served).sum::<u64>(),
+        }
+    }
+
+    /// Checks that since `before` at least 95 % of the calls on data were short, if programs go the
+    /// short way, and none otherwise. `what` they did is for the message.
+    #[track_caller]
+    pub(crate) fn went_their_way(&self, what: &str, before: DataCalls) {
+        let calls = self.data_calls().since(before);
+        let share = calls.share();
+        println!("{what}: {share:.1} % short, {calls:?}");
+        match self.way {
+            Way::Long => assert_eq!(calls.short, 0, "{what}"),
+            Way::Short => assert!(share >= 95.0, "{what}: {share:.1} % short, {calls:?}"),
+        }
     }
 
     /// Returns the mount, for changes that this process makes through the library.

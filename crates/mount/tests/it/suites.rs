@@ -7,12 +7,14 @@ use meantime_mount::Options;
 use meantime_testkit::image::Mounted;
 use meantime_testkit::{e2fs, setting};
 
-use crate::served::Served;
+use crate::served::{Served, by_each_way};
+use crate::way::Way;
+
+by_each_way!(pjdfstest, fsx, fsstress);
 
 /// `MEANTIME_PJDFSTEST`: the directory of a built pjdfstest. `MEANTIME_PJDFSTEST_PARTS`: its tests
 /// to run, separated by spaces; all by default.
-#[test]
-fn pjdfstest() {
+fn pjdfstest(way: Way) {
     let Some(suite) = std::env::var_os("MEANTIME_PJDFSTEST").map(PathBuf::from) else {
         return println!("skipped: MEANTIME_PJDFSTEST names no pjdfstest that was built");
     };
@@ -21,7 +23,7 @@ fn pjdfstest() {
     }
     // Every test needs a root directory that other users can reach.
     let options = Options { allow_other: true, ..Options::default() };
-    let Some(served) = Served::new("512M", &options) else { return };
+    let Some(served) = Served::by(way, "512M", &options) else { return };
     served.sh("chmod 755 .. .");
     let parts = std::env::var("MEANTIME_PJDFSTEST_PARTS").unwrap_or_default();
     let tests = suite.join("tests");
@@ -32,7 +34,7 @@ fn pjdfstest() {
     let said = served.run_for(3600, |command| {
         command.args(["prove", "-r"]).args(tests);
     });
-    println!("{said}");
+    println!("{said}\n{:?}", served.data_calls());
     served.end();
 }
 
@@ -74,31 +76,39 @@ fn end_as_the_kernel_sees_it(mut served: Served) {
     println!("{lines} lines about names, attributes and contents are the kernel's, too");
 }
 
-/// One process changes a file in every way, by mmap, too, and knows what has to be in it.
+/// One process changes a file in every way, and knows what has to be in it: by mappings and copies,
+/// too, which leave the file to the kernel until it is closed; and without them.
 /// `MEANTIME_FSX_OPERATIONS`: how often, for each of three seeds.
-#[test]
-fn fsx() {
+fn fsx(way: Way) {
     let Some(fsx) = xfstests("fsx") else { return };
     let operations = setting("MEANTIME_FSX_OPERATIONS").unwrap_or(20_000).to_string();
-    let Some(served) = Served::new("512M", &Options::default()) else { return };
+    let Some(served) = Served::by(way, "512M", &Options::default()) else { return };
     let logs = served.beside("logs");
     std::fs::create_dir(&logs).unwrap();
-    for seed in ["1", "2", "3"] {
-        let said = served.run_for(3600, |command| {
-            command.arg(&fsx).args(["-q", "-N", &operations, "-S", seed, "-l", "1048576", "-P"]);
-            command.arg(&logs).arg(format!("file{seed}"));
-        });
-        println!("seed {seed}: {said}");
+    for (kind, options) in [("all", &[][..]), ("no maps, no copies", &["-R", "-W", "-E"])] {
+        let before = served.data_calls();
+        for seed in ["1", "2", "3"] {
+            let said = served.run_for(3600, |command| {
+                command.arg(&fsx).args(["-q", "-N", &operations, "-S", seed, "-l", "1048576"]);
+                command.args(["-c", "200", "-P"]).arg(&logs).args(options);
+                command.arg(format!("file{seed}"));
+            });
+            println!("{kind}, seed {seed}: {said}");
+        }
+        if kind == "all" {
+            println!("{:?}", served.data_calls().since(before));
+        } else {
+            served.went_their_way(kind, before);
+        }
     }
     end_as_the_kernel_sees_it(served);
 }
 
 /// Eight processes at once. `MEANTIME_FSSTRESS_OPERATIONS`: of each.
-#[test]
-fn fsstress() {
+fn fsstress(way: Way) {
     let Some(fsstress) = xfstests("fsstress") else { return };
     let operations = setting("MEANTIME_FSSTRESS_OPERATIONS").unwrap_or(500).to_string();
-    let Some(served) = Served::new("2G", &Options::default()) else { return };
+    let Some(served) = Served::by(way, "2G", &Options::default()) else { return };
     served.sh("mkdir stress");
     let said = served.run_for(3600, |command| {
         command.arg(&fsstress).args([
@@ -112,6 +122,6 @@ fn fsstress() {
             "20261126",
         ]);
     });
-    println!("{said}");
+    println!("{said}\n{:?}", served.data_calls());
     end_as_the_kernel_sees_it(served);
 }

@@ -1,0 +1,26 @@
+//! The way that programs of tests go to files of a mount (docs/short-way.md).
+
+use std::process::Command;
+
+/// How a program reaches files of the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the kernel.
+    Long,
+    /// With the library that `meantime run` loads.
+    Short,
+}
+
+impl Way {
+    /// Has `command`, and what it starts, go this way on the mount whose `st_dev` is `device`, and
+    /// whose owner listens at `socket`.
+    pub(crate) fn lead(self, command: &mut Command, device: u64, socket: &str) {
+        if self == Self::Short {
+            let library = std::env::current_exe().unwrap();
+            let library = library.with_file_name("libmeantime_intercept.so");
+            assert!(library.is_file(), "cargo builds {} with these tests", library.display());
+            command.env("LD_PRELOAD", library);
+            command.env(meantime_shmq::VARIABLE, format!("{device}:{socket}"));
+        }
+    }
+}
