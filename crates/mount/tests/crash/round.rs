@@ -10,6 +10,7 @@ use meantime_testkit::{Rng, e2fs, image};
 
 use crate::files::{self, Tree};
 use crate::server::{self, PATIENCE, Server, wait};
+use crate::way::Way;
 
 /// Rounds after which a new file system is made.
 const ROUNDS_OF_ONE: u64 = 25;
@@ -53,6 +54,7 @@ struct Tally {
     by_kernel: usize,
     by_e2fsck: usize,
     server_lived: usize,
+    short_calls: u64,
 }
 
 /// Runs `rounds` rounds.
@@ -78,6 +80,7 @@ pub(crate) fn run(rounds: u64, seed: u64) {
     }
     println!("{rounds} rounds: {tally:?}");
     assert!(tally.steps + tally.numbers > 0, "nothing was durable before any crash");
+    assert!(tally.short_calls > 0, "no program went the short way");
 }
 
 /// Returns the keepers that are available here.
@@ -137,11 +140,12 @@ impl Place {
             1..4 => Killed::Both,
             _ => Killed::Server,
         };
-        let mut programs = self.start_programs(keeper);
+        let mut programs = self.start_programs(&server, keeper);
         self.wait_for_notes(keeper);
         let ms = self.rng.below(300);
         std::thread::sleep(Duration::from_millis(ms));
         let server_first = self.rng.one_in(2);
+        tally.short_calls += server.short_calls();
         if killed == Killed::Server || killed == Killed::Both && server_first {
             server.kill();
         }
@@ -167,7 +171,7 @@ impl Place {
         }
     }
 
-    fn start_programs(&mut self, keeper: Option<&str>) -> Vec<Child> {
+    fn start_programs(&mut self, server: &Server, keeper: Option<&str>) -> Vec<Child> {
         let mut programs = Vec::new();
         for dir in DIRS {
             let notes = self.notes(dir);
@@ -176,18 +180,24 @@ impl Place {
             let at = self.dir().join(dir);
             let settings =
                 [("DIR", at.as_os_str()), ("NOTES", notes.as_os_str()), ("SEED", seed.as_ref())];
-            programs.push(
-                server::role("files", &settings).stdout(Stdio::null()).spawn().expect("a process"),
-            );
+            let mut program = server::role("files", &settings);
+            server.lead(&mut program, self.way());
+            programs.push(program.stdout(Stdio::null()).spawn().expect("a process"));
         }
         if let Some(keeper) = keeper {
             let text = fs::read_to_string(self.notes(keeper)).unwrap_or_default();
             self.noted = text.lines().count();
             // Its errors about the lost mount are of no use.
             let mut writer = self.writer("write", keeper, &self.dir());
+            server.lead(&mut writer, self.way());
             programs.push(writer.stderr(Stdio::null()).spawn().expect("python3"));
         }
         programs
+    }
+
+    /// Returns the way that a program goes: the short one, as a rule.
+    fn way(&mut self) -> Way {
+        if self.rng.below(4) > 0 { Way::Short } else { Way::Long }
     }
 
     /// Waits until each program has made something durable.

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use meantime_mount::{Mount, Options};
 use meantime_testkit::{e2fs, image};
 
 use crate::ROLE;
+use crate::way::Way;
 
 /// Time after which a process is taken to hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +40,8 @@ pub(crate) fn serve() {
         Ok(fs) => fs,
         Err(error) => return println!("skipped: {error}"),
     };
-    let mount = match Mount::new(fs, Path::new(&dir), &Options::default()) {
+    let options = Options { short: std::env::var("SOCKET").ok(), ..Options::default() };
+    let mount = match Mount::new(fs, Path::new(&dir), &options) {
         Ok(mount) => mount,
         Err(error) => return println!("skipped: {error}"),
     };
@@ -47,7 +51,12 @@ pub(crate) fn serve() {
         let _ = std::io::stdin().read(&mut [0]);
         drop(gone);
     });
-    while !mount.wait(Duration::from_millis(200)) {
+    let calls = mount.calls().unwrap();
+    while !mount.wait(Duration::from_millis(20)) {
+        // (It may be killed at any moment.)
+        let counts = calls.get();
+        let short = counts.reads + counts.writes + counts.syncs;
+        std::fs::write(counted(Path::new(&image)), short.to_string()).unwrap();
         if parent.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
             return mount.unmount_by_force().unwrap();
         }
@@ -55,26 +64,40 @@ pub(crate) fn serve() {
     mount.unmount().map_err(|(_, error)| error).unwrap();
 }
 
+/// The file in which the server counts the short calls on data.
+fn counted(image: &Path) -> PathBuf {
+    image.with_extension("calls")
+}
+
 /// A server process, killed when it is dropped.
 pub(crate) struct Server {
     process: Child,
     /// Its standard output: a pipe.
     said: BufReader<ChildStdout>,
-    dir: std::path::PathBuf,
+    image: PathBuf,
+    dir: PathBuf,
+    socket: String,
     ended: bool,
 }
 
 impl Server {
     /// Starts a server. `None`, with a message, if mounting is not possible here.
     pub(crate) fn start(image: &Path, dir: &Path, fast_commit: bool) -> Option<Self> {
-        let mut command = role("server", &[("IMAGE", image.as_os_str()), ("DIR", dir.as_os_str())]);
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let socket = format!("meantime-crash-{}-{number}", std::process::id());
+        let _ = std::fs::remove_file(counted(image));
+        let settings =
+            [("IMAGE", image.as_os_str()), ("DIR", dir.as_os_str()), ("SOCKET", socket.as_ref())];
+        let mut command = role("server", &settings);
         if fast_commit {
             command.env("FAST_COMMIT", "1");
         }
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let said = BufReader::new(process.stdout.take().unwrap());
-        let mut server = Self { process, said, dir: dir.to_owned(), ended: false };
+        let (image, dir) = (image.to_owned(), dir.to_owned());
+        let mut server = Self { process, said, image, dir, socket, ended: false };
         let mut line = String::new();
         while server.said.read_line(&mut line).unwrap() > 0 {
             if line.ends_with(&format!("{READY}\n")) {
@@ -87,6 +110,17 @@ impl Server {
             line.clear();
         }
         panic!("the server has ended, see above");
+    }
+
+    /// Has `command` go `way`.
+    pub(crate) fn lead(&self, command: &mut Command, way: Way) {
+        way.lead(command, std::fs::metadata(&self.dir).unwrap().dev(), &self.socket);
+    }
+
+    /// Returns how many short calls on data it has counted.
+    pub(crate) fn short_calls(&self) -> u64 {
+        let text = std::fs::read_to_string(counted(&self.image)).unwrap_or_default();
+        text.parse().unwrap_or(0)
     }
 
     pub(crate) fn kill(&mut self) {
