@@ -219,6 +219,7 @@ static void copy(void) {
 static void read_some(void) {
     static unsigned char got[MOST];
     long at = below(shared->size + 100), len = 1 + below(30000);
+    at = at < MOST ? at : MOST - 1;
     if (at + len > MOST)
         len = MOST - at;
     long there = shared->size > at ? shared->size - at : 0;
