@@ -6,6 +6,10 @@
 # It succeeds if each test that fails only on our mount is in the table of docs/mount.md, and e2fsck
 # finds both images whole before each mount and at the end. It needs root, and
 # target/release/meantime or the one that MEANTIME names. RESULTS=DIRECTORY keeps what was found.
+#
+# WAY=short: programs that are told a path on a mount, and what they start, have the library of
+# `meantime run` (beside the command), and go the short way (docs/short-way.md). At the end the
+# script says how many calls on data did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +23,9 @@ for user in fsgqa fsgqa2 123456-fsgqa; do
 done
 meantime=$(realpath "${MEANTIME:-${CARGO_TARGET_DIR:-target}/release/meantime}")
 [ -x "$meantime" ] || not_run "there is no $meantime (make build, or MEANTIME=PATH)"
+way=${WAY:-long}
+library=$(dirname "$meantime")/libmeantime_intercept.so
+[ "$way" = long ] || [ -e "$library" ] || not_run "there is no $library (make build)"
 
 # Mounts, and the helper beside mount(8)'s others, are in a name space of this script's own.
 if [ -z "${MEANTIME_XFSTESTS_APART:-}" ]; then
@@ -62,6 +69,7 @@ for name in first second; do mkfs.ext4 -q -F -b 4096 "$work/$name.img" 2G; done
 mkdir "$work/upper" "$work/work"
 cat >"$work/upper/mount.fuse.meantime" <<HELPER
 #!/bin/sh
+unset LD_PRELOAD MEANTIME_SHORT
 image=$work/\$1.img dir=\$2 options=
 shift 2
 while getopts sfnvo: option; do
@@ -75,7 +83,11 @@ done
 e2fsck -fn "\$image" >$work/e2fsck.log 2>&1 || {
     { echo "before a mount at \$dir:"; cat $work/e2fsck.log; } >>$work/broken.log
 }
-exec $meantime mount "kernel:\$image" "\$dir" -o "fsname=\$(basename \$image .img)\$options"
+name=\$(basename \$image .img)
+[ $way = long ] || options=\$options,short=meantime-xfstests-$$-\$name
+rm -f "\$image.metrics"
+exec $meantime mount "kernel:\$image" "\$dir" -o "fsname=\$name\$options" \
+    --metrics "unix:\$image.metrics"
 HELPER
 chmod +x "$work/upper/mount.fuse.meantime"
 sbin=$(realpath /sbin)
@@ -90,6 +102,15 @@ PROGRAM
 cat >"$work/bin/df" <<PROGRAM
 #!/bin/sh
 $(command -v df) "\$@" | sed s/fuse.meantime/fuse/
+PROGRAM
+# What a server has counted goes with it.
+cat >"$work/bin/umount" <<PROGRAM
+#!/bin/sh
+for socket in $work/*.metrics; do
+    [ ! -e "\$socket" ] || env -u LD_PRELOAD curl -s -m 5 --unix-socket "\$socket" \
+        http://localhost/metrics | sed "s|^|\$(stat -c %i "\$socket") |" >>$work/counted
+done
+exec $(command -v umount) "\$@"
 PROGRAM
 chmod +x "$work/bin/"*
 export PATH=$work/bin:$PATH
@@ -112,8 +133,16 @@ run() {
 
 [ $# -gt 0 ] || set -- -g generic/quick
 export TEST_DEV=first SCRATCH_DEV=second
-FSTYP=fuse FUSE_SUBTYP=.meantime MOUNT_OPTIONS="-o allow_other" \
-    TEST_FS_MOUNT_OPTS="-o allow_other" run ours "$@"
+(
+    export FSTYP=fuse FUSE_SUBTYP=.meantime
+    export MOUNT_OPTIONS="-o allow_other" TEST_FS_MOUNT_OPTS="-o allow_other"
+    if [ "$way" = short ]; then
+        cc -shared -fPIC -O1 -o "$work/choose.so" scripts/xfstests-way.c
+        # (Those that were loaded last begin first.)
+        export MEANTIME_SOCKETS=meantime-xfstests-$$ LD_PRELOAD=$library:$work/choose.so
+    fi
+    run ours "$@"
+)
 for dir in test scratch; do umount "$work/$dir" 2>/dev/null || true; done
 for name in first second; do
     for _ in $(seq 600); do fuser -s "$work/$name.img" 2>/dev/null || break; sleep 0.1; done
@@ -127,7 +156,6 @@ if [ -s "$work/ours.failed" ]; then
         loops+=("$(losetup -f --show "$work/$name.ext4")")
     done
     mapfile -t failed <"$work/ours.failed"
-    unset FUSE_SUBTYP MOUNT_OPTIONS TEST_FS_MOUNT_OPTS
     FSTYP=ext4 TEST_DEV=${loops[0]} SCRATCH_DEV=${loops[1]} run theirs "${failed[@]}"
     for dir in test scratch; do umount "$work/$dir" 2>/dev/null || true; done
 fi
@@ -145,6 +173,17 @@ if [ -s "$work/broken.log" ]; then
     cat "$work/broken.log"
     echo "xfstests: e2fsck found an image damaged"
     status=1
+fi
+if [ "$way" = short ]; then
+    # The last counts of each server.
+    awk '$2 ~ /^meantime_mount_(short_calls|requests)_total/ { counts[$1 " " $2] = $3 }
+        END {
+            for (what in counts) {
+                if (what !~ /kind="(read|write|sync|fsync)"/) continue
+                if (what ~ /short_calls/) short += counts[what]; else long += counts[what]
+            }
+            print "xfstests: calls on data:", short + 0, "short,", long + 0, "by the kernel"
+        }' "$work/counted"
 fi
 echo "xfstests: $(wc -l <"$work/ours.failed") failed here," \
     "$(wc -l <"$work/theirs.failed") of them with the kernel's ext4 too"

@@ -224,6 +224,8 @@ impl Words {
                 }
             }
             "fsname" => options.source = value.to_owned(),
+            // For tests, whose programs are not started by `meantime run`.
+            "short" => options.short = Some(value.to_owned()),
             "subtype" => {}
             _ => return Err(Wrong::Unknown),
         }
