@@ -393,8 +393,8 @@ static void read_slot(int slot, int is_mapped) {
         return;
     if (got.sum != sum(&got) || got.slot != (uint32_t)slot || got.number < before ||
         got.number > after) {
-        fprintf(stderr, "slot %d: has slot %u, number %u (sum right: %d), not %u to %u; %s%s\n", slot,
-                got.slot, got.number, got.sum == sum(&got), before, after,
+        fprintf(stderr, "slot %d: has slot %u, number %u (sum right: %d), not %u to %u; %s%s\n",
+                slot, got.slot, got.number, got.sum == sum(&got), before, after,
                 is_mapped ? "mapped" : "read", shared->is_direct ? ", others direct" : "");
         fail("a slot has no record that was written to it", __LINE__);
     }
