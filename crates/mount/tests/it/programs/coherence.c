@@ -11,7 +11,8 @@
    check    reads what `append` has left
 
    The file is closed by all now and then, so that it may change its way (docs/short-way.md). A
-   process that goes the long way asks for the size before it maps or copies, as is said there. */
+   process that goes the long way asks for the size before it maps, copies or has to know where it
+   has appended, as is said there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -264,6 +265,9 @@ static void append_some(void) {
     long at = shared->size, len = 1 + below(5000);
     if (at + len > MOST)
         return;
+    /* (Opened while the other one lets it grow; else the position may be another one.) */
+    if (!is_short())
+        kernels_size();
     note("append %ld at %ld", len, at);
     CHECK(write(end_fd, renew(at, len), len) == len);
     CHECK(lseek(end_fd, 0, SEEK_CUR) == at + len);
