@@ -170,7 +170,13 @@ fuzz_target!(|bytes: &[u8]| {
                 assert_kept(&words, &before, &[OWNER_PARKED]);
             }
             _ => {
-                let status = input.pick(&[Status::Done, Status::Long, Status::Stale]);
+                let status = input.pick(&[
+                    Status::Done,
+                    Status::Resized,
+                    Status::Long,
+                    Status::Left,
+                    Status::Stale,
+                ]);
                 let reply = Reply { status, result: input.u64() as i64, end: input.u64() };
                 owner.answer(&reply);
                 assert_eq!((words.load(REPLY_NUMBER), words.load(STATUS)), (number, status as u32));

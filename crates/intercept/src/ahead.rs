@@ -19,17 +19,27 @@ const PARTS: usize = 1 << 14;
 static READ: [AtomicU32; PARTS] = [const { AtomicU32::new(0) }; PARTS];
 
 /// Has the kernel read what is around `at` in the file of `fd`, if it is asked for the first time.
+/// `bytes`: how many are read there.
+///
+/// Not if they come in sequence: then the kernel reads further ahead, and does not stop at the end
+/// of a part.
 #[inline]
-pub(crate) fn prepare(fd: c_int, at: i64) {
+pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
     let Some((_, ticket)) = TABLE.look(fd).filter(|_| at >= 0) else { return };
-    let part = at / PART_BYTES;
     // The ticket is of this open file.
-    let mixed = ticket.number(fd).wrapping_add(part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let (place, number) = (mixed >> 50, mixed as u32 | 1);
-    let place = &READ[place as usize % PARTS];
-    if place.load(Ordering::Relaxed) != number {
-        place.store(number, Ordering::Relaxed);
-        read(fd, part * PART_BYTES);
+    let place = |part: i64| {
+        let mixed = ticket.number(fd).wrapping_add(part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (&READ[(mixed >> 50) as usize % PARTS], mixed as u32 | 1)
+    };
+    let is_read = |(place, number): (&AtomicU32, u32)| place.load(Ordering::Relaxed) == number;
+    let part = at / PART_BYTES;
+    let (here, number) = place(part);
+    if !is_read((here, number)) {
+        here.store(number, Ordering::Relaxed);
+        let is_next = at % PART_BYTES < bytes as i64 && is_read(place(part - 1));
+        if !is_next {
+            read(fd, part * PART_BYTES);
+        }
     }
 }
 

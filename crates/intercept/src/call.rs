@@ -101,6 +101,10 @@ fn exchange(
     };
     match reply.status {
         Status::Done => Ok(reply),
+        Status::Resized => {
+            crate::slowly(|| tell_size(fd));
+            Ok(reply)
+        }
         Status::Long => {
             TABLE.settle(fd, of.ticket, Entry::Long);
             Err(Reason::Cached)
@@ -114,6 +118,16 @@ fn exchange(
             Err(Reason::Stale)
         }
     }
+}
+
+/// Has the kernel ask for the size of a file.
+#[cold]
+fn tell_size(fd: c_int) {
+    use rustix::fs::{AtFlags, StatxFlags};
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    // SAFETY: a number that is not open is an error: then another thread has closed it.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = rustix::fs::statx(file, c"", how, StatxFlags::SIZE);
 }
 
 /// The flags of a request on a file.
@@ -354,7 +368,10 @@ fn execute(
         Outcome::Ended(result) => result,
         Outcome::Rest { .. } => 0,
     });
-    report::count(&result);
+    // What is asked of a file that was not read or written yet is the kernel's as well.
+    if !is_known || !matches!(result, Err(Reason::Changing)) {
+        report::count(&result);
+    }
     result
 }
 

@@ -61,8 +61,10 @@ unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
                 prepare_append(fd, flags & APPEND != 0);
             } else if reason == Reason::Left
                 && let Place::At(at) = place
+                && count > 0
             {
-                ahead::prepare(fd, at);
+                // SAFETY: the caller's promise.
+                ahead::prepare(fd, at, unsafe { (*iov).iov_len });
             }
             long()
         }

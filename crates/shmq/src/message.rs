@@ -76,12 +76,15 @@ pub enum Status {
     /// read was in its memory and the ways there and back took longer: what is near will be read
     /// as well.
     Left = 3,
+    /// As [`Done`](Self::Done), and the file has another size. Some have it open who did not take
+    /// it, so the client has the kernel ask for the size before it returns.
+    Resized = 4,
 }
 
 impl Status {
     /// Returns the status with this number.
     pub fn of(number: u32) -> Option<Self> {
-        let all = [Self::Done, Self::Long, Self::Stale, Self::Left];
+        let all = [Self::Done, Self::Long, Self::Stale, Self::Left, Self::Resized];
         all.into_iter().find(|status| *status as u32 == number)
     }
 }
@@ -252,6 +255,6 @@ mod tests {
     fn unknown_numbers_are_refused() {
         assert_eq!((Op::of(0), Op::of(8), Op::of(u32::MAX)), (None, None, None));
         assert_eq!(Op::of(Op::Attributes as u32), Some(Op::Attributes));
-        assert_eq!((Status::of(4), Status::of(3)), (None, Some(Status::Left)));
+        assert_eq!((Status::of(5), Status::of(4)), (None, Some(Status::Resized)));
     }
 }

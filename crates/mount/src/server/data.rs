@@ -73,7 +73,7 @@ impl Server {
         }
         let mut open = OpenFile::new(file, &options, only_appended);
         if node.file_type() == FileType::Regular {
-            self.share(&mut open);
+            self.share(&mut open, flags & libc::O_APPEND != 0);
         }
         let fh = self.handles.add(Opened::File(Arc::new(open)));
         // All content changes come through the same kernel, so its cache stays valid.
@@ -85,8 +85,9 @@ impl Server {
     }
 
     /// Lets programs take `open`, if the mount has a short way.
-    fn share(&self, open: &mut OpenFile) {
-        open.sharing = self.short.as_ref().map(|short| short.opened(open.file.node().ino()));
+    fn share(&self, open: &mut OpenFile, appends: bool) {
+        let ino = open.file.node().ino();
+        open.sharing = self.short.as_ref().map(|short| short.opened(ino, appends));
     }
 
     /// A descriptor is being closed, which ends when this is answered. All writes have arrived;

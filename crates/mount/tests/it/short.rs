@@ -14,6 +14,7 @@ use meantime_shmq::client::Caller;
 use meantime_shmq::closings::ClosingsView;
 use meantime_shmq::message::{APPEND, DIRECT, Nonce, Op, Reply, Request, Status, TAKE, Taken};
 use meantime_shmq::{Ended, socket};
+use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::served::Served;
 
@@ -261,8 +262,16 @@ fn a_program_without_the_library_maps_what_has_grown() {
         let taken = client.take(&file).unwrap();
         assert_eq!(client.write(taken, 0, b"within", 0), Reply::done(6, 6));
         let longer = client.write(taken, 0, &[9; 50_000], 0);
-        assert_eq!(longer, Reply::without(Status::Long), "the kernel has to know of it");
-        file.write_all_at(&[9; 50_000], 0).unwrap();
+        let resized = Reply { status: Status::Resized, ..Reply::done(50_000, 50_000) };
+        assert_eq!(longer, resized, "the kernel has to know of it");
+        // As the library does, before its call returns.
+        rustix::fs::statx(
+            &file,
+            c"",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC,
+            StatxFlags::SIZE,
+        )
+        .unwrap();
     });
     drop(program.stdin.take());
     line.clear();

@@ -206,7 +206,7 @@ fn a_line_that_was_used_is_refused() {
 #[test]
 fn a_reply_that_is_none_ends_a_call() {
     // (status, result): neither a status that is none, nor more bytes than there is room for.
-    for (status, result) in [(4, 0), (u32::MAX, 0), (0, 65), (0, i64::MAX)] {
+    for (status, result) in [(5, 0), (u32::MAX, 0), (0, 65), (4, 65), (0, i64::MAX)] {
         let (_line, memory) = Answerer::new().unwrap();
         let raw = RawLine::new(&memory);
         let mut caller = Caller::new(&memory).unwrap();

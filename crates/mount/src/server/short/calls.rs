@@ -17,10 +17,12 @@ use super::super::Server;
 use super::super::answer::Room;
 use super::super::attributes::attr;
 use super::super::handles::OpenFile;
-use super::Sharing;
 use super::connection::Connection;
 use super::gate::Done;
 use crate::server::data::SET_IDS;
+
+/// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
+const SMALL_BYTES: usize = 32 << 10;
 
 /// How many calls of the short way there were.
 #[derive(Debug, Default)]
@@ -56,7 +58,7 @@ impl CallCounts {
         let count = match reply.status {
             Status::Long | Status::Left => &self.long,
             Status::Stale => &self.stale,
-            Status::Done => {
+            Status::Done | Status::Resized => {
                 if matches!(request.op, Op::Read | Op::Write) && reply.result > 0 {
                     self.bytes.fetch_add(reply.result as u64, Ordering::Relaxed);
                 }
@@ -127,6 +129,7 @@ impl Server {
         };
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
+        let mut is_resized = false;
         let done = match request.op {
             Op::Read if !open.is_readable => return Reply::done(-i64::from(libc::EBADF), 0),
             Op::Write if !open.is_writable => return Reply::done(-i64::from(libc::EBADF), 0),
@@ -135,21 +138,16 @@ impl Server {
                 let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
                 open.file.read_at_where(data, request.offset, &options).map(|(read, is_hit)| {
                     line.give(&data[..read]);
-                    gate.count(if is_hit {
-                        let (is_slow, fits) = (line.is_slow(), self.fits_cache(&open.file));
-                        Done::Hit { is_slow, is_writable: open.is_writable, fits }
-                    } else {
-                        Done::Miss
-                    });
+                    gate.count(self.done_by_read(&open, request, read, is_hit, line.is_slow()));
                     (read as i64, 0)
                 })
             }
             Op::Write => {
-                let at = if has(APPEND) { open.file.size() } else { request.offset };
-                let end = at.saturating_add(data.len() as u64);
-                let may_be = end <= open.file.size() || Self::may_be_resized(sharing);
+                let size = open.file.size();
+                let at = if has(APPEND) { size } else { request.offset };
+                is_resized = at.saturating_add(data.len() as u64) > size;
                 // Whether the caller may keep the bits is the kernel's to know.
-                if has_set_ids(&open) || !may_be {
+                if has_set_ids(&open) || is_resized && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
                 gate.count(Done::Change);
@@ -181,8 +179,8 @@ impl Server {
                 };
             }
             Op::Truncate => {
-                let may_be = request.offset == open.file.size() || Self::may_be_resized(sharing);
-                if has_set_ids(&open) || !may_be {
+                is_resized = request.offset != open.file.size();
+                if has_set_ids(&open) || is_resized && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
                 match self.truncate(&open, request.offset) {
@@ -199,8 +197,36 @@ impl Server {
         };
         drop(call);
         match done {
+            // Who has not taken it may map or copy it by the size that the kernel knows.
+            Ok((result, end)) if is_resized && sharing.is_open_elsewhere() => {
+                Reply { status: Status::Resized, result, end }
+            }
             Ok((result, end)) => Reply::done(result, end),
             Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
+        }
+    }
+
+    /// What was done by a read of `read` bytes, from memory (`is_hit`) or not.
+    fn done_by_read(
+        &self,
+        open: &OpenFile,
+        request: &Request,
+        read: usize,
+        is_hit: bool,
+        is_slow: bool,
+    ) -> Done {
+        if request.flags & DIRECT != 0 {
+            return Done::Miss;
+        }
+        let (is_writable, fits) = (open.is_writable, self.fits_cache(&open.file));
+        let end = request.offset.saturating_add(read as u64);
+        let is_next = open.sharing.as_ref().is_some_and(|it| it.is_next(request.offset..end));
+        if is_next && (1..SMALL_BYTES).contains(&read) {
+            Done::Next { is_writable, fits }
+        } else if is_hit {
+            Done::Hit { is_slow, is_writable, fits }
+        } else {
+            Done::Miss
         }
     }
 
@@ -215,13 +241,6 @@ impl Server {
         let set = SetMetadata { size: Some(size), modified, ..SetMetadata::default() };
         self.fs.set_metadata(open.file.node(), &set)?;
         self.changed()
-    }
-
-    /// Returns whether a file may get another size without the kernel's knowledge. The kernel checks
-    /// accesses to mapped files by the size that it knows, and places what is appended; and a
-    /// program that has not taken the file may map it, or append to it.
-    fn may_be_resized(sharing: &Sharing) -> bool {
-        !sharing.is_open_elsewhere()
     }
 }
 

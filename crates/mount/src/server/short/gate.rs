@@ -77,6 +77,8 @@ fn with_mode(state: u64, mode: Mode) -> u64 {
 const LOSS: u32 = 1;
 /// The same if one side has to be woken.
 const SLOW_LOSS: u32 = 8;
+/// The same of a read in sequence. The kernel reads ahead, many of them by one request.
+const SEQUENTIAL_LOSS: u32 = 32;
 /// What other calls gain.
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
@@ -92,6 +94,8 @@ pub(super) enum Done {
     /// Read from memory. `is_slow`: one of the two sides had to be woken. `fits`: all of the file
     /// could be in memory.
     Hit { is_slow: bool, is_writable: bool, fits: bool },
+    /// Read a little, where the last read ended; from the device or not.
+    Next { is_writable: bool, fits: bool },
     /// Read from the device.
     Miss,
     /// Changed the file.
@@ -104,9 +108,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The gate of a file that is open.
 pub(crate) struct Gate {
     state: AtomicU64,
-    /// Open files, and how many of them were taken.
-    pub(super) opens: AtomicU32,
-    pub(super) taken: AtomicU32,
+    /// Open files that were not taken, and how many of them append.
+    pub(super) others: AtomicU32,
+    pub(super) appenders: AtomicU32,
     /// A program has taken it: the kernel may not know the size and other attributes.
     was_taken: AtomicBool,
     /// What the short way has cost so far, in reads that the kernel's cache would have answered
@@ -121,8 +125,8 @@ impl Gate {
     pub(super) fn new() -> Self {
         Self {
             state: AtomicU64::new(0),
-            opens: AtomicU32::new(0),
-            taken: AtomicU32::new(0),
+            others: AtomicU32::new(0),
+            appenders: AtomicU32::new(0),
             was_taken: AtomicBool::new(false),
             regret: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
@@ -163,26 +167,29 @@ impl Gate {
     /// kernel, whose cache answers without another process.
     ///
     /// It pays for what the device is needed for, and for changes. Cached reads gain nothing by it,
-    /// and lose much if there are fewer CPUs than its two sides take, or calls come seldom.
+    /// and lose much if there are fewer CPUs than its two sides take, or calls come seldom. So do
+    /// small reads in sequence, which the kernel answers from what it has read ahead.
     #[inline]
     pub(super) fn count(&self, done: Done) {
         // (Counts that are lost to another thread do no harm.)
         let regret = self.regret.load(Ordering::Relaxed);
-        let gain = match done {
+        let (loss, is_dear, fits) = match done {
             Done::Hit { is_slow, is_writable, fits } => {
-                let regret = regret + if is_slow { SLOW_LOSS } else { LOSS };
-                self.regret.store(regret, Ordering::Relaxed);
-                let most = if is_writable || !fits { REGRET_MAX_DEAR } else { REGRET_MAX };
-                if regret >= most {
-                    self.leave(fits);
+                (if is_slow { SLOW_LOSS } else { LOSS }, is_writable || !fits, fits)
+            }
+            Done::Next { is_writable, fits } => (SEQUENTIAL_LOSS, is_writable, fits),
+            Done::Miss | Done::Change => {
+                let gain = if done == Done::Miss { GAIN_OF_MISS } else { GAIN_OF_CHANGE };
+                if regret > 0 {
+                    self.regret.store(regret.saturating_sub(gain), Ordering::Relaxed);
                 }
                 return;
             }
-            Done::Miss => GAIN_OF_MISS,
-            Done::Change => GAIN_OF_CHANGE,
         };
-        if regret > 0 {
-            self.regret.store(regret.saturating_sub(gain), Ordering::Relaxed);
+        let regret = regret + loss;
+        self.regret.store(regret, Ordering::Relaxed);
+        if regret >= if is_dear { REGRET_MAX_DEAR } else { REGRET_MAX } {
+            self.leave(fits);
         }
     }
 
@@ -294,6 +301,10 @@ mod tests {
         assert_eq!(reads_until_left(&[Done::Miss]), None);
         assert_eq!(reads_until_left(&[Done::Miss, hit(true, false)]), None);
         assert_eq!(reads_until_left(&[Done::Change, hit(true, true), hit(true, true)]), None);
+        let next = |is_writable| Done::Next { is_writable, fits: true };
+        assert!(reads_until_left(&[next(false)]).unwrap() < slow / 2, "in sequence");
+        assert!(reads_until_left(&[next(true)]).unwrap() > 1000, "in sequence, and writable");
+        assert_eq!(reads_until_left(&[next(false), Done::Miss, Done::Miss]), None);
     }
 
     #[test]

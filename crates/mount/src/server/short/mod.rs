@@ -28,8 +28,9 @@ mod words;
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -65,25 +66,57 @@ pub(crate) struct Short {
 /// What the short way knows of an open file. Dropped with it.
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
+    /// It was opened to append.
+    appends: bool,
     word: OnceLock<Word>,
+    /// Where the last read of the short way ended, if it was not direct.
+    next: AtomicU64,
     /// The handles that connections have of it.
     handles: Mutex<Vec<(Weak<Connection>, u64)>>,
 }
 
 impl Drop for Sharing {
     fn drop(&mut self) {
-        // In this order: that too few are counted as taken does no harm.
-        if self.word.get().is_some() {
-            self.gate.taken.fetch_sub(1, Ordering::SeqCst);
+        if self.word.get().is_none() {
+            self.count_out();
         }
-        self.gate.opens.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Sharing {
+    fn new(gate: Arc<Gate>, appends: bool) -> Self {
+        gate.others.fetch_add(1, Ordering::SeqCst);
+        gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
+        Self {
+            gate,
+            appends,
+            word: OnceLock::new(),
+            next: AtomicU64::new(0),
+            handles: Mutex::new(Rank::Served, Vec::new()),
+        }
+    }
+
+    /// It is taken now, or closed.
+    fn count_out(&self) {
+        self.gate.others.fetch_sub(1, Ordering::SeqCst);
+        self.gate.appenders.fetch_sub(self.appends.into(), Ordering::SeqCst);
+    }
+
     /// Returns whether some who have the file open have not taken it: they go the long way.
     fn is_open_elsewhere(&self) -> bool {
-        self.gate.opens.load(Ordering::SeqCst) > self.gate.taken.load(Ordering::SeqCst)
+        self.gate.others.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns whether some of these append: the kernel places that by the size that it knows.
+    fn is_appended_elsewhere(&self) -> bool {
+        self.gate.appenders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns whether a read of `range` begins where the last one ended.
+    fn is_next(&self, range: Range<u64>) -> bool {
+        let next = self.next.load(Ordering::Relaxed);
+        self.next.store(range.end, Ordering::Relaxed);
+        next == range.start
     }
 
     /// How often descriptors of it were closed; `None` if it was not taken.
@@ -129,7 +162,7 @@ impl Short {
     }
 
     /// Returns what there is to know of a file of inode `ino` that is being opened.
-    pub(crate) fn opened(&self, ino: u32) -> Sharing {
+    pub(crate) fn opened(&self, ino: u32, appends: bool) -> Sharing {
         let gate = {
             let mut gates = locked(&self.gates);
             match gates.get(&ino).and_then(Weak::upgrade) {
@@ -144,8 +177,7 @@ impl Short {
                 }
             }
         };
-        gate.opens.fetch_add(1, Ordering::SeqCst);
-        Sharing { gate, word: OnceLock::new(), handles: Mutex::new(Rank::Served, Vec::new()) }
+        Sharing::new(gate, appends)
     }
 
     /// Returns whether inode `ino` is open.
@@ -183,7 +215,7 @@ impl Short {
         if sharing.word.get().is_none() {
             let word = Words::take(&self.words).ok_or(NotTaken::NoRoom)?;
             if sharing.word.set(word).is_ok() {
-                sharing.gate.taken.fetch_add(1, Ordering::SeqCst);
+                sharing.count_out();
             }
         }
         let word = sharing.word.get().ok_or(NotTaken::NoRoom)?;
