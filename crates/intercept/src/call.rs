@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 
 use crate::buffers;
 use crate::report::{self, Reason};
-use crate::resolve::{self, Resolved, known, resolve};
+use crate::resolve::{self, Resolved, Use, known, resolve};
 use crate::state::{self, TABLE, is_limited};
 use crate::table::{Entry, Flags};
 use crate::thread::{self, Thread};
@@ -244,7 +244,13 @@ unsafe fn transfer_inside(
     if is_write && is_limited() {
         return Err(Reason::Limited);
     }
-    let of = resolve(fd)?;
+    let is_here = matches!(place, Place::Here);
+    let used = match is_write {
+        false if is_here => Use::ReadHere,
+        false => Use::ReadThere,
+        true => Use::Other,
+    };
+    let of = resolve(fd, used)?;
     // SAFETY: the caller's promise.
     let (mut buffers, total) = unsafe { buffers::of(iov, count) }?;
     let (op, access) = if is_write { (Op::Write, Flags::WRITE) } else { (Op::Read, Flags::READ) };
@@ -264,7 +270,6 @@ unsafe fn transfer_inside(
     if is_append && total > DATA_BYTES {
         return Err(Reason::Arguments);
     }
-    let is_here = matches!(place, Place::Here);
     let at = match place {
         Place::At(at) if at < 0 => return Err(Reason::Arguments),
         _ if is_append => 0,
@@ -287,7 +292,7 @@ unsafe fn transfer_inside(
         if !is_here || is_append || !progress.is_stale() {
             break;
         }
-        match resolve(fd) {
+        match resolve(fd, Use::Other) {
             Ok(again) if again.known.handle == of.known.handle => {
                 // SAFETY: the caller's promise.
                 let (mut buffers, total) = unsafe { buffers::of(iov, count) }?;
@@ -327,7 +332,7 @@ unsafe fn transfer_inside(
 
 /// Whether `fd` refers to another file than `of` by now.
 fn is_another(fd: c_int, of: &Resolved) -> bool {
-    match resolve(fd) {
+    match resolve(fd, Use::Other) {
         Ok(now) => now.known.handle != of.known.handle,
         Err(reason) => matches!(reason, Reason::Foreign | Reason::Arguments),
     }
@@ -348,7 +353,7 @@ fn execute(
     use_reply: impl Fn(&Caller, &Reply) -> Option<isize>,
 ) -> Result<isize, Reason> {
     let body = |thread: &Thread| {
-        let of = if is_known { known(fd) } else { resolve(fd) }?;
+        let of = if is_known { known(fd) } else { resolve(fd, Use::Other) }?;
         let (op, offset) = request(&of)?;
         let (handle, closings) = (of.known.handle, of.known.closings);
         let request = Request { op, flags: 0, handle, closings, offset, len: 0 };

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_ulong};
 use std::os::fd::BorrowedFd;
 
 use meantime_shmq::message::{TAKE, Taken};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::link::{self, Link};
@@ -14,6 +14,18 @@ use crate::table::{Entry, Flags, Known, Ticket};
 
 /// Attempts if a descriptor is being changed.
 const ATTEMPTS: u32 = 100;
+/// A file of so many bytes is small: the kernel reads it by one request.
+const SMALL_BYTES: i64 = 64 << 10;
+
+/// What a descriptor is used for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// To read at its position.
+    ReadHere,
+    /// To read at another place.
+    ReadThere,
+    Other,
+}
 
 /// A descriptor of a file of the owner's, and the connection to it.
 #[derive(Clone, Copy)]
@@ -57,9 +69,9 @@ pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
 
 /// Returns what `fd` refers to; finds it out if that is not known.
 #[inline]
-pub(crate) fn resolve(fd: c_int) -> Result<Resolved, Reason> {
+pub(crate) fn resolve(fd: c_int, used: Use) -> Result<Resolved, Reason> {
     match known(fd) {
-        Err(Reason::Changing) => crate::slowly(|| find_out(fd)),
+        Err(Reason::Changing) => crate::slowly(|| find_out(fd, used)),
         other => other,
     }
 }
@@ -72,7 +84,7 @@ pub(crate) fn resolve(fd: c_int) -> Result<Resolved, Reason> {
 /// the same count, says that the descriptor referred to that file in between, and was not closed.
 #[cold]
 #[inline(never)]
-fn find_out(fd: c_int) -> Result<Resolved, Reason> {
+fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
     for _ in 0..ATTEMPTS {
         // Another thread may have found it out meanwhile.
         match known(fd) {
@@ -93,6 +105,10 @@ fn find_out(fd: c_int) -> Result<Resolved, Reason> {
         if of.st_dev != device() || !is_regular || flags.contains(OFlags::PATH) {
             TABLE.settle(fd, ticket, Entry::Foreign);
             return Err(Reason::Foreign);
+        }
+        if is_read_whole(file, &of, flags, used) && !may_be_taken(of.st_ino) {
+            TABLE.settle(fd, ticket, Entry::Left);
+            return Err(Reason::Left);
         }
         let link = link::connect()?;
         let taken = match take(fd, link) {
@@ -124,6 +140,22 @@ fn find_out(fd: c_int) -> Result<Resolved, Reason> {
         }
     }
     Err(Reason::Changing)
+}
+
+/// Whether a file seems to be opened to read all of it through the kernel's cache: the next program
+/// finds it there.
+fn is_read_whole(file: BorrowedFd<'_>, of: &Stat, flags: OFlags, used: Use) -> bool {
+    let is_reader = flags & OFlags::RWMODE == OFlags::RDONLY && !flags.contains(OFlags::DIRECT);
+    let is_at_start = || rustix::fs::tell(file).is_ok_and(|position| position == 0);
+    is_reader
+        && used != Use::Other
+        && (of.st_size <= SMALL_BYTES || used == Use::ReadHere && is_at_start())
+}
+
+/// Whether somebody may go the short way to the inode `ino`. A process that has no connection does
+/// not make one only to know.
+fn may_be_taken(ino: u64) -> bool {
+    link::current().is_some_and(|link| link.closings.may_be_taken(ino))
 }
 
 /// Whether the process has one thread.

@@ -1,10 +1,14 @@
-//! How often each open file was closed.
+//! How often each open file was closed, and which files are taken.
 //!
 //! A program's descriptor can be closed without the client's knowledge, and its number used again.
 //! The kernel tells the owner of each `close` before it returns (FUSE's `FLUSH`), and the owner
 //! counts it here, in a page that clients only read. A client compares the count before it uses
 //! what it knows of a descriptor. So *nothing is done to a file whose descriptor was closed before
 //! the call began*.
+//!
+//! Behind these counts there are counts of the open files that clients have taken, by inode numbers.
+//! A client that finds 0 there can leave a file to the kernel without asking the owner: nobody else
+//! goes the short way to it. Several files may have the same count.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,7 +19,16 @@ use crate::sync::{AtomicU64, Ordering};
 /// Number of words. Open files that share none are left to the kernel.
 pub const WORDS: u32 = 16_384;
 const WORD_BYTES: usize = size_of::<u64>();
-const BYTES: usize = WORDS as usize * WORD_BYTES;
+/// Number of counts of taken files, behind the words.
+const TAKEN: u64 = 1024;
+const BYTES: usize = (WORDS as usize + TAKEN as usize) * WORD_BYTES;
+
+/// The place of the count of inode `ino`.
+fn taken_at(ino: u64) -> usize {
+    // (Fibonacci hashing: the upper bits are well mixed.)
+    let number = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (TAKEN - 1);
+    (WORDS as usize + number as usize) * WORD_BYTES
+}
 
 /// The owner's side.
 #[derive(Debug)]
@@ -57,7 +70,20 @@ impl Closings {
         self.word(word).load(Ordering::Acquire)
     }
 
+    /// Counts an open file of inode `ino` that a client takes, before the client is told.
+    pub fn add_taken(&self, ino: u64) {
+        let count: &AtomicU64 = self.memory.at(taken_at(ino));
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is closed.
+    pub fn remove_taken(&self, ino: u64) {
+        let count: &AtomicU64 = self.memory.at(taken_at(ino));
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn word(&self, word: u32) -> &AtomicU64 {
+        assert!(word < WORDS, "no such word");
         self.memory.at(word as usize * WORD_BYTES)
     }
 }
@@ -84,6 +110,12 @@ impl ClosingsView {
             (word < WORDS).then(|| self.memory.at(word as usize * WORD_BYTES));
         word.map(|word| word.load(Ordering::Acquire))
     }
+
+    /// Returns whether an open file of inode `ino` may be taken. A moment later it may be otherwise.
+    pub fn may_be_taken(&self, ino: u64) -> bool {
+        let count: &AtomicU64 = self.memory.at(taken_at(ino));
+        count.load(Ordering::Relaxed) != 0
+    }
 }
 
 #[cfg(test)]
@@ -99,5 +131,21 @@ mod tests {
         assert_eq!((ours.count(WORDS - 1), theirs.count(WORDS - 1)), (2, Some(2)));
         assert_eq!((theirs.count(0), theirs.count(WORDS)), (Some(0), None));
         assert!(Mapping::of(ours.for_clients().as_fd(), BYTES, false).is_err());
+    }
+
+    #[test]
+    fn a_client_sees_what_is_taken() {
+        let ours = Closings::new().unwrap();
+        let theirs = ClosingsView::new(ours.for_clients()).unwrap();
+        for ino in [0, 12, 8193, u64::MAX] {
+            assert!(!theirs.may_be_taken(ino));
+            ours.add_taken(ino);
+            ours.add_taken(ino);
+            ours.remove_taken(ino);
+            assert!(theirs.may_be_taken(ino));
+            ours.remove_taken(ino);
+            assert!(!theirs.may_be_taken(ino));
+        }
+        assert!((0..WORDS).all(|word| theirs.count(word) == Some(0)));
     }
 }

@@ -73,7 +73,7 @@ impl Server {
         }
         let mut open = OpenFile::new(file, &options, only_appended);
         if node.file_type() == FileType::Regular {
-            self.share(&mut open, flags & libc::O_APPEND != 0);
+            self.share(&mut open, flags);
         }
         let fh = self.handles.add(Opened::File(Arc::new(open)));
         // All content changes come through the same kernel, so its cache stays valid.
@@ -85,9 +85,9 @@ impl Server {
     }
 
     /// Lets programs take `open`, if the mount has a short way.
-    fn share(&self, open: &mut OpenFile, appends: bool) {
+    fn share(&self, open: &mut OpenFile, flags: i32) {
         let ino = open.file.node().ino();
-        open.sharing = self.short.as_ref().map(|short| short.opened(ino, appends));
+        open.sharing = self.short.as_ref().map(|short| short.opened(ino, flags));
     }
 
     /// A descriptor is being closed, which ends when this is answered. All writes have arrived;
@@ -115,7 +115,7 @@ impl Server {
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
         let options = ReadOptions { direct, ..ReadOptions::default() };
         if read.read_flags & READ_PAST_CACHE == 0 {
-            open.kernel_caches();
+            open.kernel_reads(read.size);
             self.kept.keep(request.header.nodeid);
         }
         answer.fill(read.size, |place| {

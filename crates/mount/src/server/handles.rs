@@ -41,6 +41,14 @@ impl OpenFile {
         }
     }
 
+    /// As [`kernel_caches`](Self::kernel_caches), when it reads so many bytes.
+    pub(crate) fn kernel_reads(&self, bytes: u32) {
+        self.kernel_caches();
+        if let Some(sharing) = &self.sharing {
+            sharing.gate.count_kept(bytes.into(), self.file.size());
+        }
+    }
+
     /// Returns whether the file was found without capabilities at `epoch`.
     pub(crate) fn is_unprivileged_at(&self, epoch: u64) -> bool {
         self.unprivileged_at.load(Ordering::Acquire) == epoch

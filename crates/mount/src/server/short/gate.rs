@@ -88,6 +88,9 @@ const GAIN_OF_CHANGE: u32 = 64;
 const REGRET_MAX: u32 = 1024;
 const REGRET_MAX_DEAR: u32 = 64 * 1024;
 
+/// The regret of a file that is left to the kernel at once when it is next taken.
+const REGRET_NEXT: u32 = 64;
+
 /// What was done by a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
@@ -118,6 +121,8 @@ pub(crate) struct Gate {
     regret: AtomicU32,
     /// It was closed for that.
     is_left: AtomicBool,
+    /// Bytes that the kernel has read into its cache.
+    kept: AtomicU64,
     drained: (Mutex<()>, Condvar),
 }
 
@@ -130,6 +135,7 @@ impl Gate {
             was_taken: AtomicBool::new(false),
             regret: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
+            kept: AtomicU64::new(0),
             drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
         }
     }
@@ -199,6 +205,29 @@ impl Gate {
         self.is_left.store(fits, Ordering::Relaxed);
         // `close` waits for the calls in progress before the kernel gets any content.
         self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
+    }
+
+    /// Counts what the kernel reads into its cache, of a file of `size` bytes.
+    pub(crate) fn count_kept(&self, bytes: u64, size: u64) {
+        if self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
+            self.regret.fetch_max(REGRET_NEXT, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the short way has cost more than it gained, or taking the file would have the
+    /// kernel drop most of it.
+    pub(super) fn is_regretted(&self) -> bool {
+        self.is_left() || self.regret.load(Ordering::Relaxed) >= REGRET_NEXT
+    }
+
+    /// Leaves the file to the kernel, unless it is taken. Returns whether it is the kernel's.
+    pub(super) fn leave_if_fresh(&self) -> bool {
+        let long = |state| (mode(state) == Mode::Fresh).then(|| with_mode(state, Mode::Long));
+        let left = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, long);
+        if left.is_ok() {
+            self.is_left.store(true, Ordering::Relaxed);
+        }
+        left.is_ok()
     }
 
     /// Returns whether the file was left to the kernel because all of it may be in our memory.
@@ -284,9 +313,12 @@ mod tests {
         gate
     }
 
+    fn hit(is_slow: bool, is_writable: bool) -> Done {
+        Done::Hit { is_slow, is_writable, fits: true }
+    }
+
     #[test]
     fn a_file_is_left_to_the_kernel_if_the_short_way_does_not_pay() {
-        let hit = |is_slow, is_writable| Done::Hit { is_slow, is_writable, fits: true };
         let reads_until_left = |done: &[Done]| {
             let gate = short();
             (1..1_000_000).find(|_| {
@@ -305,6 +337,19 @@ mod tests {
         assert!(reads_until_left(&[next(false)]).unwrap() < slow / 2, "in sequence");
         assert!(reads_until_left(&[next(true)]).unwrap() > 1000, "in sequence, and writable");
         assert_eq!(reads_until_left(&[next(false), Done::Miss, Done::Miss]), None);
+    }
+
+    #[test]
+    fn a_file_is_left_at_once_if_it_was_regretted_and_is_not_taken() {
+        let gate = short();
+        assert!(!gate.is_regretted());
+        (0..8).for_each(|_| gate.count(hit(true, false)));
+        assert!(gate.is_regretted() && !gate.leave_if_fresh() && gate.enter().is_some());
+        gate.count(Done::Change);
+        assert!(!gate.is_regretted());
+        let gate = Gate::new();
+        assert!(gate.leave_if_fresh() && gate.is_left() && gate.is_closed());
+        assert_eq!(gate.take(), Mode::Long);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(crate) mod connection;
 pub(crate) mod gate;
 #[cfg(test)]
 mod model;
+mod regrets;
 mod words;
 
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ use meantime_shmq::socket;
 use self::calls::CallCounts;
 use self::connection::Connection;
 use self::gate::{Gate, Mode};
+use self::regrets::Regrets;
 use self::words::{Word, Words};
 use super::Server;
 use super::handles::OpenFile;
@@ -53,6 +55,7 @@ const LINES_MAX: u32 = 256;
 pub(crate) struct Short {
     socket: OwnedFd,
     words: Arc<Words>,
+    regrets: Arc<Regrets>,
     gates: Mutex<HashMap<u32, Weak<Gate>>>,
     /// Whether a gate was ever taken. Without one, none is looked up.
     taken: AtomicBool,
@@ -66,8 +69,12 @@ pub(crate) struct Short {
 /// What the short way knows of an open file. Dropped with it.
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
+    ino: u32,
+    regrets: Arc<Regrets>,
     /// It was opened to append.
     appends: bool,
+    /// It was opened to read through a cache, and for nothing else.
+    only_reads: bool,
     word: OnceLock<Word>,
     /// Where the last read of the short way ended, if it was not direct.
     next: AtomicU64,
@@ -80,16 +87,24 @@ impl Drop for Sharing {
         if self.word.get().is_none() {
             self.count_out();
         }
+        if self.gate.is_regretted() {
+            self.regrets.add(self.ino);
+        }
     }
 }
 
 impl Sharing {
-    fn new(gate: Arc<Gate>, appends: bool) -> Self {
+    fn new(gate: Arc<Gate>, ino: u32, regrets: &Arc<Regrets>, flags: i32) -> Self {
+        let appends = flags & libc::O_APPEND != 0;
+        let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
         gate.others.fetch_add(1, Ordering::SeqCst);
         gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
         Self {
             gate,
+            ino,
+            regrets: Arc::clone(regrets),
             appends,
+            only_reads: is_reader && flags & libc::O_DIRECT == 0,
             word: OnceLock::new(),
             next: AtomicU64::new(0),
             handles: Mutex::new(Rank::Served, Vec::new()),
@@ -151,6 +166,7 @@ impl Short {
         Ok(Self {
             socket: socket::listen(name)?,
             words: Arc::new(Words::new()?),
+            regrets: Arc::new(Regrets::default()),
             gates: Mutex::new(Rank::Served, HashMap::new()),
             taken: AtomicBool::new(false),
             connections: Mutex::new(Rank::Served, HashMap::new()),
@@ -162,7 +178,8 @@ impl Short {
     }
 
     /// Returns what there is to know of a file of inode `ino` that is being opened.
-    pub(crate) fn opened(&self, ino: u32, appends: bool) -> Sharing {
+    /// `flags`: of open(2).
+    pub(crate) fn opened(&self, ino: u32, flags: i32) -> Sharing {
         let gate = {
             let mut gates = locked(&self.gates);
             match gates.get(&ino).and_then(Weak::upgrade) {
@@ -177,7 +194,7 @@ impl Short {
                 }
             }
         };
-        Sharing::new(gate, appends)
+        Sharing::new(gate, ino, &self.regrets, flags)
     }
 
     /// Returns whether inode `ino` is open.
@@ -205,6 +222,9 @@ impl Short {
         let connection = locked(&self.connections).get(nonce).cloned();
         let (connection, sharing) =
             connection.zip(open.sharing.as_ref()).ok_or(NotTaken::Nobody)?;
+        if self.regrets.take(sharing.ino, sharing.only_reads) && sharing.gate.leave_if_fresh() {
+            return Err(NotTaken::Left);
+        }
         // Before the mode changes: attributes that are sent from now on are not kept.
         self.taken.store(true, Ordering::SeqCst);
         let mode = sharing.gate.take();
@@ -213,7 +233,8 @@ impl Short {
             return Err(if is_left { NotTaken::Left } else { NotTaken::Cached });
         }
         if sharing.word.get().is_none() {
-            let word = Words::take(&self.words).ok_or(NotTaken::NoRoom)?;
+            let ino = open.file.node().ino().into();
+            let word = Words::take(&self.words, ino).ok_or(NotTaken::NoRoom)?;
             if sharing.word.set(word).is_ok() {
                 sharing.count_out();
             }

@@ -17,6 +17,7 @@ pub(super) struct Words {
 /// One word, given back when it is dropped.
 pub(super) struct Word {
     pub(super) number: u32,
+    ino: u64,
     words: Arc<Words>,
 }
 
@@ -30,10 +31,11 @@ impl Words {
         &self.closings
     }
 
-    /// Takes a word, if one is left.
-    pub(super) fn take(words: &Arc<Self>) -> Option<Word> {
+    /// Takes a word for an open file of inode `ino`, if one is left.
+    pub(super) fn take(words: &Arc<Self>, ino: u64) -> Option<Word> {
         let number = locked(&words.free).pop()?;
-        Some(Word { number, words: Arc::clone(words) })
+        words.closings.add_taken(ino);
+        Some(Word { number, ino, words: Arc::clone(words) })
     }
 }
 
@@ -51,6 +53,7 @@ impl Drop for Word {
     fn drop(&mut self) {
         // The count never goes back, so what a program knows of the last file does not fit the next.
         self.note();
+        self.words.closings.remove_taken(self.ino);
         locked(&self.words.free).push(self.number);
     }
 }
