@@ -115,6 +115,31 @@ fn what_is_read_from_memory_only_is_left_to_the_kernel() {
 }
 
 #[test]
+fn what_is_read_whole_is_the_kernels_unless_somebody_goes_the_short_way_to_it() {
+    if !has("python3") {
+        return;
+    }
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let read = "import os, sys\n\
+                name = sys.argv[1]\n\
+                made = os.open(name, os.O_RDWR | os.O_CREAT)\n\
+                os.pwrite(made, b'x' * 8192, 0)\n\
+                if len(sys.argv) < 3: os.close(made)\n\
+                for n in range(100):\n    \
+                    fd = os.open(name, os.O_RDONLY)\n    \
+                    assert len(os.read(fd, 65536)) == 8192 and not os.read(fd, 1)\n    \
+                    os.close(fd)";
+    let file = dir.join("at/file");
+    let file = file.to_str().unwrap();
+    let whole = ran(dir, &["python3", "-c", read, file]);
+    assert_eq!((whole.code, most_short(&whole)), (Some(0), 1), "{whole:?}");
+    assert!(whole.stderr.contains("the kernel's cache is faster for the file"), "{whole:?}");
+    let shared = ran(dir, &["python3", "-c", read, file, "kept"]);
+    assert!(shared.code == Some(0) && most_short(&shared) > 200, "{shared:?}");
+}
+
+#[test]
 fn programs_go_the_short_way_unless_told_otherwise() {
     let Some(dir) = prepared() else { return };
     let dir = dir.path();

@@ -45,12 +45,15 @@ int main(int argc, char **argv)
 	int out = open("pages", O_RDWR | O_CREAT | O_TRUNC, 0644);
 	for (unsigned number = 0; number < PAGES; number++)
 		put(out, number);
+	/* As long as nobody may write it: else it is left much later. */
+	close(out);
 	int first = open("pages", O_RDONLY), second = open("pages", O_RDONLY);
 	if (out < 0 || first < 0 || second < 0)
 		err(1, "open");
 	srandom(1);
 	for (int round = 0; round < rounds; round++)
 		check(first, random() % PAGES);
+	out = open("pages", O_RDWR);
 	/* It is left by now: descriptors that were not used yet, and changes. */
 	for (int round = 0; round < rounds; round++) {
 		unsigned number = random() % PAGES;

@@ -218,13 +218,13 @@ impl Server {
         if request.flags & DIRECT != 0 {
             return Done::Miss;
         }
-        let (is_writable, fits) = (open.is_writable, self.fits_cache(&open.file));
+        let fits = self.fits_cache(&open.file);
         let end = request.offset.saturating_add(read as u64);
         let is_next = open.sharing.as_ref().is_some_and(|it| it.is_next(request.offset..end));
         if is_next && (1..SMALL_BYTES).contains(&read) {
-            Done::Next { is_writable, fits }
+            Done::Next { fits }
         } else if is_hit {
-            Done::Hit { is_slow, is_writable, fits }
+            Done::Hit { is_slow, fits }
         } else {
             Done::Miss
         }

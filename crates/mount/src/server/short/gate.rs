@@ -82,9 +82,9 @@ const SEQUENTIAL_LOSS: u32 = 32;
 /// What other calls gain.
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
-/// The regret at which a file is left to the kernel: what filling its cache costs. More for who may
-/// write, since that will take the long way, too; and for files of which we hold but a part, since
-/// the kernel asks for their pages one by one.
+/// The regret at which a file is left to the kernel: what filling its cache costs. More if somebody
+/// may write, since that will take the long way, too; and for files of which we hold but a part,
+/// since the kernel asks for their pages one by one.
 const REGRET_MAX: u32 = 1024;
 const REGRET_MAX_DEAR: u32 = 64 * 1024;
 
@@ -96,9 +96,9 @@ const REGRET_NEXT: u32 = 64;
 pub(super) enum Done {
     /// Read from memory. `is_slow`: one of the two sides had to be woken. `fits`: all of the file
     /// could be in memory.
-    Hit { is_slow: bool, is_writable: bool, fits: bool },
+    Hit { is_slow: bool, fits: bool },
     /// Read a little, where the last read ended; from the device or not.
-    Next { is_writable: bool, fits: bool },
+    Next { fits: bool },
     /// Read from the device.
     Miss,
     /// Changed the file.
@@ -114,6 +114,8 @@ pub(crate) struct Gate {
     /// Open files that were not taken, and how many of them append.
     pub(super) others: AtomicU32,
     pub(super) appenders: AtomicU32,
+    /// A program that may write has taken it.
+    pub(super) has_writer: AtomicBool,
     /// A program has taken it: the kernel may not know the size and other attributes.
     was_taken: AtomicBool,
     /// What the short way has cost so far, in reads that the kernel's cache would have answered
@@ -132,6 +134,7 @@ impl Gate {
             state: AtomicU64::new(0),
             others: AtomicU32::new(0),
             appenders: AtomicU32::new(0),
+            has_writer: AtomicBool::new(false),
             was_taken: AtomicBool::new(false),
             regret: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
@@ -180,10 +183,8 @@ impl Gate {
         // (Counts that are lost to another thread do no harm.)
         let regret = self.regret.load(Ordering::Relaxed);
         let (loss, is_dear, fits) = match done {
-            Done::Hit { is_slow, is_writable, fits } => {
-                (if is_slow { SLOW_LOSS } else { LOSS }, is_writable || !fits, fits)
-            }
-            Done::Next { is_writable, fits } => (SEQUENTIAL_LOSS, is_writable, fits),
+            Done::Hit { is_slow, fits } => (if is_slow { SLOW_LOSS } else { LOSS }, !fits, fits),
+            Done::Next { fits } => (SEQUENTIAL_LOSS, false, fits),
             Done::Miss | Done::Change => {
                 let gain = if done == Done::Miss { GAIN_OF_MISS } else { GAIN_OF_CHANGE };
                 if regret > 0 {
@@ -194,6 +195,7 @@ impl Gate {
         };
         let regret = regret + loss;
         self.regret.store(regret, Ordering::Relaxed);
+        let is_dear = is_dear || self.has_writer.load(Ordering::Relaxed);
         if regret >= if is_dear { REGRET_MAX_DEAR } else { REGRET_MAX } {
             self.leave(fits);
         }
@@ -313,37 +315,38 @@ mod tests {
         gate
     }
 
-    fn hit(is_slow: bool, is_writable: bool) -> Done {
-        Done::Hit { is_slow, is_writable, fits: true }
+    fn hit(is_slow: bool) -> Done {
+        Done::Hit { is_slow, fits: true }
     }
 
     #[test]
     fn a_file_is_left_to_the_kernel_if_the_short_way_does_not_pay() {
-        let reads_until_left = |done: &[Done]| {
+        let reads_until_left = |has_writer: bool, done: &[Done]| {
             let gate = short();
+            gate.has_writer.store(has_writer, Ordering::Relaxed);
             (1..1_000_000).find(|_| {
                 done.iter().for_each(|done| gate.count(*done));
                 gate.is_closed()
             })
         };
-        let slow = reads_until_left(&[hit(true, false)]).unwrap();
+        let slow = reads_until_left(false, &[hit(true)]).unwrap();
         assert!((100..200).contains(&slow), "{slow}");
-        assert!(reads_until_left(&[hit(false, false)]).unwrap() > 4 * slow);
-        assert!(reads_until_left(&[hit(true, true)]).unwrap() > 32 * slow, "it may be written");
-        assert_eq!(reads_until_left(&[Done::Miss]), None);
-        assert_eq!(reads_until_left(&[Done::Miss, hit(true, false)]), None);
-        assert_eq!(reads_until_left(&[Done::Change, hit(true, true), hit(true, true)]), None);
-        let next = |is_writable| Done::Next { is_writable, fits: true };
-        assert!(reads_until_left(&[next(false)]).unwrap() < slow / 2, "in sequence");
-        assert!(reads_until_left(&[next(true)]).unwrap() > 1000, "in sequence, and writable");
-        assert_eq!(reads_until_left(&[next(false), Done::Miss, Done::Miss]), None);
+        assert!(reads_until_left(false, &[hit(false)]).unwrap() > 4 * slow);
+        assert!(reads_until_left(true, &[hit(true)]).unwrap() > 32 * slow, "it may be written");
+        assert_eq!(reads_until_left(false, &[Done::Miss]), None);
+        assert_eq!(reads_until_left(false, &[Done::Miss, hit(true)]), None);
+        assert_eq!(reads_until_left(true, &[Done::Change, hit(true), hit(true)]), None);
+        let next = Done::Next { fits: true };
+        assert!(reads_until_left(false, &[next]).unwrap() < slow / 2, "in sequence");
+        assert!(reads_until_left(true, &[next]).unwrap() > 1000, "in sequence, and writable");
+        assert_eq!(reads_until_left(false, &[next, Done::Miss, Done::Miss]), None);
     }
 
     #[test]
     fn a_file_is_left_at_once_if_it_was_regretted_and_is_not_taken() {
         let gate = short();
         assert!(!gate.is_regretted());
-        (0..8).for_each(|_| gate.count(hit(true, false)));
+        (0..8).for_each(|_| gate.count(hit(true)));
         assert!(gate.is_regretted() && !gate.leave_if_fresh() && gate.enter().is_some());
         gate.count(Done::Change);
         assert!(!gate.is_regretted());
@@ -357,7 +360,7 @@ mod tests {
         for fits in [true, false] {
             let gate = short();
             while !gate.is_closed() {
-                gate.count(Done::Hit { is_slow: true, is_writable: false, fits });
+                gate.count(Done::Hit { is_slow: true, fits });
             }
             assert_eq!(
                 (gate.is_left(), gate.take(), gate.enter().is_none()),

@@ -227,6 +227,9 @@ impl Short {
         }
         // Before the mode changes: attributes that are sent from now on are not kept.
         self.taken.store(true, Ordering::SeqCst);
+        if open.is_writable {
+            sharing.gate.has_writer.store(true, Ordering::Relaxed);
+        }
         let mode = sharing.gate.take();
         if mode == Mode::Long {
             let is_left = sharing.gate.is_left();
