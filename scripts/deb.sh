@@ -15,8 +15,8 @@ base=$out/meantime_${packaged}_$(dpkg --print-architecture)
 # The build was the same before: what it says is of interest if it fails.
 log=$out/build.log
 DEB_OUT=$out dpkg-buildpackage -b -us -uc --no-pre-clean \
-    --buildinfo-option=-u"$out" --buildinfo-option=-O"$base.buildinfo" \
-    --changes-option=-u"$out" --changes-option=-O"$base.changes" >"$log" 2>&1 ||
+    --buildinfo-option=-u"$out" --buildinfo-file="$base.buildinfo" \
+    --changes-option=-u"$out" --changes-file="$base.changes" >"$log" 2>&1 ||
     { tail -n 50 "$log" >&2; die "building failed; all it said is in $log"; }
 debian/rules clean >>"$log" 2>&1
 ls "$out"/*.deb
