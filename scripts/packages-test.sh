@@ -194,6 +194,8 @@ fio() {
     apt_install fio
     expect "fio with the engine" "IOPS=" as_user fio --name=x --thread=1 --rw=randread --size=16m \
         --ioengine="external:${engines[0]#"$root"}" --filename='mem\:16M'
+    expect "fio's verification" "READ: " as_user fio --name=x --thread=1 --rw=randwrite --bs=4k --verify=crc32c \
+        --ioengine="external:${engines[0]#"$root"}" --device=mem:16M --size=16m
 }
 
 # A program that nobody wrote for us, with the libraries that `meantime run` loads.
