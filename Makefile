@@ -16,7 +16,7 @@
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make reproduce QUICK=1    the documents' tables and figures again: 10 minutes; all of it: 90
 # make book       the pages as a book, at target/book/html
-# make publish-check    crates as a registry would take them, each built from its package
+# make publish-check    crates as a registry would take them, each built from its package: minutes
 # make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library, fio's engine;
 #                 make uninstall
 # make static     the command without libraries, for any Linux: all of it but `run --private`
@@ -93,7 +93,7 @@ test-aarch64:
 	@scripts/aarch64.sh
 
 publish-check:
-	$(CARGO) publish --dry-run --workspace --locked --allow-dirty
+	@scripts/publish-check.sh
 
 format:
 	@scripts/component.sh rustfmt $(CARGO) fmt --all --check
