@@ -6,6 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::process::Process;
 use super::row::Row;
+use super::short::Rates;
 
 /// Number of looks in the sparkline.
 const HISTORY_LEN: usize = 400;
@@ -76,6 +77,8 @@ pub(super) struct App {
     pub process: Process,
     /// Its queues, after the first two looks.
     pub rows: Option<Vec<Row>>,
+    /// What programs send it past the kernel, if it has a mount.
+    pub short: Option<Rates>,
     /// The chosen queue.
     pub chosen: Option<u64>,
     /// IOPS of earlier looks, by queue.
@@ -92,6 +95,7 @@ impl App {
         Self {
             process,
             rows: None,
+            short: None,
             chosen: None,
             history: BTreeMap::new(),
             popup: None,

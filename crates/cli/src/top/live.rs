@@ -7,14 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use meantime_block::control::ControlError;
-use meantime_completion::telemetry::Snapshot;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
 use super::app::{Action, App};
 use super::choose::{self, Chosen};
 use super::process::{Process, plain};
-use super::{row, view};
+use super::{Look, row, view};
 use crate::failure::Failure;
 use crate::signal;
 
@@ -23,7 +22,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Messages of other threads: requests to a process may take time.
 enum News {
-    Seen(Snapshot),
+    Seen(Look),
     Gone(ControlError),
     Answered { queue: u64, policy: String, outcome: Result<(), String> },
 }
@@ -114,7 +113,7 @@ fn watch(
     let (sender, news) = channel();
     start_looking(&process, interval, sender.clone())?;
     let mut app = App::new(process);
-    let mut before: Option<Snapshot> = None;
+    let mut before: Option<Look> = None;
     while !signal::stopped() {
         draw(screen, |frame| view::draw(frame, &app))?;
         let action = match next_event()? {
@@ -135,12 +134,13 @@ fn watch(
     Ok(None)
 }
 
-fn take_in(app: &mut App, before: &mut Option<Snapshot>, news: &Receiver<News>) -> Option<String> {
+fn take_in(app: &mut App, before: &mut Option<Look>, news: &Receiver<News>) -> Option<String> {
     for item in news.try_iter() {
         match item {
             News::Seen(now) => {
                 if let Some(before) = before.as_ref() {
-                    app.update(row::rows(before, &now));
+                    app.update(row::rows(&before.queues, &now.queues));
+                    app.short = now.short_rates(before);
                 }
                 *before = Some(now);
             }
@@ -177,8 +177,8 @@ fn start_looking(
         // The second look comes soon, so that rates can be shown.
         let mut pause = interval.min(Duration::from_millis(300));
         loop {
-            let (item, last) = match client.snapshot() {
-                Ok(snapshot) => (News::Seen(snapshot), false),
+            let (item, last) = match Look::take(&mut client) {
+                Ok(look) => (News::Seen(look), false),
                 Err(error) => (News::Gone(error), true),
             };
             if sender.send(item).is_err() || last {

@@ -8,6 +8,7 @@ mod live;
 mod once;
 pub(crate) mod process;
 mod row;
+mod short;
 mod view;
 
 use std::process::ExitCode;
@@ -15,6 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use change::Change;
+use meantime_block::control::{Client, ControlError};
+use meantime_completion::telemetry::Snapshot;
 
 use crate::cli::TopArgs;
 use crate::failure::Failure;
@@ -48,20 +51,43 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         }
     }
     if args.once {
-        let mut look = || client.snapshot().map_err(|error| process.failure(&error));
+        let mut look = || Look::take(&mut client).map_err(|error| process.failure(&error));
         let before = look()?;
         thread::sleep(interval.unwrap_or(ONCE_INTERVAL));
         let after = look()?;
-        let rows = row::rows(&before, &after);
+        let (rows, short) = (row::rows(&before.queues, &after.queues), after.short_rates(&before));
         let text = if args.json {
-            let interval_ns = after.now_ns.saturating_sub(before.now_ns);
-            output::json_text(&once::json(&process, &rows, interval_ns))
+            output::json_text(&once::json(&process, &rows, after.interval_ns(&before), short))
         } else {
-            once::text(&process, &rows)
+            once::text(&process, &rows, short)
         };
         output::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is seen of a process at one time.
+struct Look {
+    queues: Snapshot,
+    short: Option<short::Counts>,
+}
+
+impl Look {
+    fn take(client: &mut Client) -> Result<Self, ControlError> {
+        let queues = client.snapshot()?;
+        // (A process of an older version has no metrics.)
+        let metrics = client.metrics().ok();
+        Ok(Self { queues, short: metrics.as_ref().and_then(short::Counts::of) })
+    }
+
+    fn interval_ns(&self, before: &Self) -> u64 {
+        self.queues.now_ns.saturating_sub(before.queues.now_ns)
+    }
+
+    fn short_rates(&self, before: &Self) -> Option<short::Rates> {
+        let (now, then) = self.short.zip(before.short)?;
+        Some(now.rates(&then, self.interval_ns(before)))
+    }
 }
 
 fn interval(seconds: f64) -> Result<Duration, Failure> {

@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
 use super::row::{COLUMNS, Row};
+use super::short::Rates;
 use crate::output::table_lines;
 
 /// A line below the header only.
 const PRESET: &str = "     ═             ";
 
 /// Returns the table, with its process.
-pub(super) fn text(process: &Process, rows: &[Row]) -> String {
+pub(super) fn text(process: &Process, rows: &[Row], short: Option<Rates>) -> String {
     let mut table = Table::new();
     table.load_preset(PRESET);
     table.set_header(COLUMNS.iter().map(|column| {
@@ -26,6 +27,9 @@ pub(super) fn text(process: &Process, rows: &[Row]) -> String {
     }
     let mut text =
         format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
+    if let Some(short) = short {
+        text += &(short.text() + "\n");
+    }
     if rows.is_empty() {
         text += "It has no queues at present.\n";
         return text;
@@ -41,12 +45,18 @@ fn aligned(cell: Cell, align: Alignment) -> Cell {
 }
 
 /// Returns the table as JSON.
-pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
+pub(super) fn json(
+    process: &Process,
+    rows: &[Row],
+    interval_ns: u64,
+    short: Option<Rates>,
+) -> Value {
     json!({
         "pid": process.served.pid,
         "command": process.command,
         "interval_ns": interval_ns,
         "queues": rows.iter().map(Row::json).collect::<Vec<_>>(),
+        "short_way": short.map(|short| short.json()),
     })
 }
 
@@ -63,12 +73,12 @@ mod tests {
             served: Served { pid: 7, path: "/run/7.sock".into() },
             command: "meantime bench".into(),
         };
-        let text = text(&process, &known());
+        let text = text(&process, &known(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "process 7: meantime bench");
         assert_eq!(lines.len(), 7, "{text}");
         assert!(lines[4].contains("adaptive:cpu=30") && lines[4].contains("10.0 +5%"), "{text}");
-        assert!(super::text(&process, &[]).contains("no queues"));
-        assert_eq!(json(&process, &known(), 5)["queues"][2]["queue"], json!(5));
+        assert!(super::text(&process, &[], None).contains("no queues"));
+        assert_eq!(json(&process, &known(), 5, None)["queues"][2]["queue"], json!(5));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
     let table = (count + 2).min(area.height.saturating_sub(9 + detail_lines).max(4));
     let below = area.height.saturating_sub(table + 4 + detail_lines);
     let chart = if below >= 3 { below.min(12) } else { 0 };
-    let [head, _, rows, _, detail, chart, _, foot] = Layout::vertical([
+    let [head, short, rows, _, detail, chart, _, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(table),
@@ -45,6 +45,9 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
     ])
     .areas(area);
     draw_head(frame, head, app);
+    if let Some(rates) = &app.short {
+        frame.render_widget(Paragraph::new(rates.text()), short);
+    }
     match &app.rows {
         None => frame.render_widget(Paragraph::new("looking …").dim(), rows),
         Some(list) if list.is_empty() => {
