@@ -121,13 +121,24 @@ fn exchange(
 }
 
 /// Has the kernel ask for the size of a file.
+///
+/// It ignores the answer if it learned something else of the file since it asked, whatever that was.
+/// So it is asked again until it has the size that the owner said, or others change it too fast.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};
-    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     // SAFETY: a number that is not open is an error: then another thread has closed it.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let _ = rustix::fs::statx(file, c"", how, StatxFlags::SIZE);
+    let size = |how| {
+        let of = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | how, StatxFlags::SIZE);
+        of.map(|of| of.stx_size)
+    };
+    for _ in 0..ATTEMPTS {
+        let said = size(AtFlags::STATX_FORCE_SYNC);
+        if said.is_err() || size(AtFlags::STATX_DONT_SYNC) == said {
+            break;
+        }
+    }
 }
 
 /// The flags of a request on a file.
@@ -401,13 +412,13 @@ pub(crate) fn may_be_of_mount(fd: c_int) -> bool {
 }
 
 /// Leaves the file of `fd` to the kernel's cache, if it is of the mount. Returns `false` if the
-/// owner could not be asked.
+/// owner could not be asked, or was not, since the file seemed to be better left to the kernel.
 pub(crate) fn leave(fd: c_int) -> bool {
     if TABLE.look(fd).is_none() {
         return false;
     }
     let left = execute(fd, false, |_| Ok((Op::Leave, 0)), |_, _| Some(0));
-    matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached | Reason::Left))
+    matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached))
 }
 
 /// Asks for a file's attributes, and gives them to `then`.

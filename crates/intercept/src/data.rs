@@ -62,6 +62,7 @@ unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
             } else if reason == Reason::Left
                 && let Place::At(at) = place
                 && count > 0
+                && !iov.is_null()
             {
                 // SAFETY: the caller's promise.
                 ahead::prepare(fd, at, unsafe { (*iov).iov_len });

@@ -23,11 +23,12 @@
 //! - Errno stays unchanged unless a call fails. Calls are cancellation points only at their
 //!   beginning. A call by a signal handler that has interrupted another one goes the long way.
 //! - A call for a known file has no lock, no allocation and no system call, as long as the owner is
-//!   awake; but for `lseek` (read, write), and `fcntl` before writes where another process may have
-//!   the open file, and may set O_APPEND.
+//!   awake; but for `lseek` (read, write), `fcntl` before writes where another process may have the
+//!   open file, and may set O_APPEND, and `statx` after a change of size that the kernel has to know.
 //!
 //! # What goes the long way
 //! - Descriptors that the owner refuses, and files that the kernel caches, as those that are mapped.
+//!   Files that are only read, through the cache, if they are small or read from their beginning.
 //! - No bytes, NULL, and other errors in arguments; flags of preadv2(2) but RWF_HIPRI, RWF_DSYNC,
 //!   RWF_SYNC and RWF_APPEND; more than 1 MiB at the end of a file (O_APPEND), since others could
 //!   append in between; writes and ftruncate while RLIMIT_FSIZE is set.

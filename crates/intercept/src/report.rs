@@ -16,11 +16,11 @@ use crate::state;
 pub(crate) enum Reason {
     /// Its descriptor is no file of the mount, or no regular one.
     Foreign,
-    /// The owner does not take the descriptor.
+    /// The owner does not take the descriptor, or was not asked: the file is read whole.
     Refused,
     /// The kernel caches the file.
     Cached,
-    /// The kernel caches the file, because that is faster.
+    /// The kernel caches the file, because that is faster; what is near will be read as well.
     Left,
     /// The owner did not know the handle, twice.
     Stale,
@@ -44,7 +44,7 @@ pub(crate) enum Reason {
 
 const REASONS: [&str; 13] = [
     "not of the mount, or no regular file",
-    "the owner refuses the descriptor",
+    "the file is left to the kernel",
     "the kernel caches the file",
     "the kernel's cache is faster for the file",
     "the owner does not know the file",

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_ulong};
 use std::os::fd::BorrowedFd;
 
 use meantime_shmq::message::{TAKE, Taken};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::link::{self, Link};
@@ -106,9 +106,21 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
             TABLE.settle(fd, ticket, Entry::Foreign);
             return Err(Reason::Foreign);
         }
-        if is_read_whole(file, &of, flags, used) && !may_be_taken(of.st_ino) {
-            TABLE.settle(fd, ticket, Entry::Left);
-            return Err(Reason::Left);
+        if used != Use::Other && is_buffered_reader(flags) {
+            if of.st_size <= SMALL_BYTES {
+                // No connection is made only to know.
+                if !link::current().is_some_and(|link| link.closings.may_be_taken(of.st_ino)) {
+                    TABLE.settle(fd, ticket, Entry::Left);
+                    return Err(Reason::Left);
+                }
+            } else if used == Use::ReadHere
+                && rustix::fs::tell(file).is_ok_and(|position| position == 0)
+                && !link::connect()?.closings.may_be_taken(of.st_ino)
+            {
+                // (Not as `Left`: if it is not read whole after all, nothing is read around.)
+                TABLE.settle(fd, ticket, Entry::Long);
+                return Err(Reason::Refused);
+            }
         }
         let link = link::connect()?;
         let taken = match take(fd, link) {
@@ -142,20 +154,11 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
     Err(Reason::Changing)
 }
 
-/// Whether a file seems to be opened to read all of it through the kernel's cache: the next program
-/// finds it there.
-fn is_read_whole(file: BorrowedFd<'_>, of: &Stat, flags: OFlags, used: Use) -> bool {
-    let is_reader = flags & OFlags::RWMODE == OFlags::RDONLY && !flags.contains(OFlags::DIRECT);
-    let is_at_start = || rustix::fs::tell(file).is_ok_and(|position| position == 0);
-    is_reader
-        && used != Use::Other
-        && (of.st_size <= SMALL_BYTES || used == Use::ReadHere && is_at_start())
-}
-
-/// Whether somebody may go the short way to the inode `ino`. A process that has no connection does
-/// not make one only to know.
-fn may_be_taken(ino: u64) -> bool {
-    link::current().is_some_and(|link| link.closings.may_be_taken(ino))
+/// Whether a descriptor is only to read through a cache. If the file is small, or read from its
+/// beginning, all of it will be, and the next program finds it in the kernel's cache. So it is not
+/// taken, unless another program has taken it.
+fn is_buffered_reader(flags: OFlags) -> bool {
+    flags & OFlags::RWMODE == OFlags::RDONLY && !flags.contains(OFlags::DIRECT)
 }
 
 /// Whether the process has one thread.

@@ -6,8 +6,8 @@
 //! what it knows of a descriptor. So *nothing is done to a file whose descriptor was closed before
 //! the call began*.
 //!
-//! Behind these counts there are counts of the open files that clients have taken, by inode numbers.
-//! A client that finds 0 there can leave a file to the kernel without asking the owner: nobody else
+//! Behind these there are counts of the open files that clients have taken, by inode number. A
+//! client that finds 0 there can leave a file to the kernel without asking the owner: nobody else
 //! goes the short way to it. Several files may have the same count.
 
 use std::io;
@@ -26,7 +26,7 @@ const BYTES: usize = (WORDS as usize + TAKEN as usize) * WORD_BYTES;
 /// The place of the count of inode `ino`.
 fn taken_at(ino: u64) -> usize {
     // (Fibonacci hashing: the upper bits are well mixed.)
-    let number = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (TAKEN - 1);
+    let number = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TAKEN.ilog2());
     (WORDS as usize + number as usize) * WORD_BYTES
 }
 
@@ -111,7 +111,7 @@ impl ClosingsView {
         word.map(|word| word.load(Ordering::Acquire))
     }
 
-    /// Returns whether an open file of inode `ino` may be taken. A moment later it may be otherwise.
+    /// Returns whether an open file of inode `ino` may be taken. It may be otherwise a moment later.
     pub fn may_be_taken(&self, ino: u64) -> bool {
         let count: &AtomicU64 = self.memory.at(taken_at(ino));
         count.load(Ordering::Relaxed) != 0

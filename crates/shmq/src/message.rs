@@ -72,9 +72,9 @@ pub enum Status {
     Long = 1,
     /// It did not, since it does not know the handle (any more), or the file was closed since.
     Stale = 2,
-    /// As [`Long`](Self::Long). The owner has left the file to the kernel, because all that was
-    /// read was in its memory and the ways there and back took longer: what is near will be read
-    /// as well.
+    /// As [`Long`](Self::Long). The owner has left the file to the kernel, because the ways there
+    /// and back took longer than what was read, all of which fits into its memory: what is near
+    /// will be read as well.
     Left = 3,
     /// As [`Done`](Self::Done), and the file has another size. Some have it open who did not take
     /// it, so the client has the kernel ask for the size before it returns.

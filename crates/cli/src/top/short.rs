@@ -75,7 +75,7 @@ impl Rates {
             }
         };
         if self.refused > 0.0 {
-            text += &format!("; {} sent to the kernel", iops(self.refused));
+            text += &format!("; {} sent back", iops(self.refused));
         }
         text
     }
@@ -119,7 +119,7 @@ mod tests {
         let now = Counts::of(&metrics(30_100, 2)).unwrap();
         assert_eq!(before.rates(&before, 1).text(), "past the kernel: no calls");
         let rates = now.rates(&before, 500_000_000);
-        let text = "past the kernel, per s: 120k reads; 491.5 MB; 8.0 sent to the kernel";
+        let text = "past the kernel, per s: 120k reads; 491.5 MB; 8.0 sent back";
         assert_eq!(rates.text(), text);
         assert_eq!(rates.json()["reads_per_s"], json!(120_000.0));
     }

@@ -160,6 +160,7 @@ impl Server {
             && write.offset != open.file.size()
             && open.sharing.as_ref().is_some_and(|sharing| sharing.gate.was_taken());
         if is_misplaced && direct && write.offset < open.file.size() {
+            answer.stale = Some(request.header.nodeid);
             return Err(Errno(libc::EIO));
         }
         let written = open.file.write_at_with(data, write.offset, &options);

@@ -119,7 +119,8 @@ impl Server {
         if open.only_appended {
             return Err(Errno(libc::EPERM));
         }
-        let (taken, mode) = short.take(&open, &nonce).map_err(|why| match why {
+        let fits = self.fits_cache(&open.file);
+        let (taken, mode) = short.take(&open, &nonce, fits).map_err(|why| match why {
             NotTaken::Nobody => Errno(libc::EACCES),
             NotTaken::Cached => Errno(libc::EBUSY),
             NotTaken::Left => Errno(libc::EALREADY),

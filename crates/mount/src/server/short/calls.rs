@@ -23,6 +23,8 @@ use crate::server::data::SET_IDS;
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
+/// After so many small reads one after another, more are expected.
+const SEQUENCE: u32 = 64;
 
 /// How many calls of the short way there were.
 #[derive(Debug, Default)]
@@ -129,25 +131,29 @@ impl Server {
         };
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
-        let mut is_resized = false;
+        let size = open.file.size();
+        let mut may_resize = false;
         let done = match request.op {
             Op::Read if !open.is_readable => return Reply::done(-i64::from(libc::EBADF), 0),
             Op::Write if !open.is_writable => return Reply::done(-i64::from(libc::EBADF), 0),
             Op::Truncate if !open.is_writable => return Reply::done(-i64::from(libc::EINVAL), 0),
             Op::Read => {
                 let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
-                open.file.read_at_where(data, request.offset, &options).map(|(read, is_hit)| {
+                let read = open.file.read_at_where(data, request.offset, &options);
+                let read = read.map(|(read, is_hit)| {
                     line.give(&data[..read]);
                     gate.count(self.done_by_read(&open, request, read, is_hit, line.is_slow()));
                     (read as i64, 0)
-                })
+                });
+                read.map_err(|error| Errno::of_data(&error))
             }
             Op::Write => {
-                let size = open.file.size();
                 let at = if has(APPEND) { size } else { request.offset };
-                is_resized = at.saturating_add(data.len() as u64) > size;
+                // (A write up to the end grows a file that another one cuts meanwhile.)
+                let end = at.saturating_add(data.len() as u64);
+                may_resize = end >= size;
                 // Whether the caller may keep the bits is the kernel's to know.
-                if has_set_ids(&open) || is_resized && sharing.is_appended_elsewhere() {
+                if has_set_ids(&open) || end > size && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
                 gate.count(Done::Change);
@@ -163,7 +169,8 @@ impl Server {
                     return Reply::done(-i64::from(errno), 0);
                 }
                 let written = open.file.write_at_where(data, request.offset, &options);
-                written.map(|(written, at)| (written as i64, at + written as u64))
+                let written = written.map(|(written, at)| (written as i64, at + written as u64));
+                written.map_err(|error| Errno::of_data(&error))
             }
             // Without the gate: they touch no content, and the kernel would wait for them.
             Op::SyncData | Op::SyncAll => {
@@ -179,14 +186,12 @@ impl Server {
                 };
             }
             Op::Truncate => {
-                is_resized = request.offset != open.file.size();
-                if has_set_ids(&open) || is_resized && sharing.is_appended_elsewhere() {
+                may_resize = true;
+                let resizes = request.offset != size;
+                if has_set_ids(&open) || resizes && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
-                match self.truncate(&open, request.offset) {
-                    Ok(()) => Ok((0, 0)),
-                    Err(Errno(errno)) => return Reply::done(-i64::from(errno), 0),
-                }
+                self.truncate(&open, request.offset).map(|()| (0, 0))
             }
             // (Above.)
             Op::Leave => Ok((0, 0)),
@@ -196,14 +201,13 @@ impl Server {
             }
         };
         drop(call);
-        match done {
-            // Who has not taken it may map or copy it by the size that the kernel knows.
-            Ok((result, end)) if is_resized && sharing.is_open_elsewhere() => {
-                Reply { status: Status::Resized, result, end }
-            }
-            Ok((result, end)) => Reply::done(result, end),
-            Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
-        }
+        let (result, end) = done.unwrap_or_else(|Errno(errno)| (-i64::from(errno), 0));
+        // Who has not taken it may map or copy it by the size that the kernel knows. (A call that
+        // failed may have changed it, too.)
+        let changes = matches!(request.op, Op::Write | Op::Truncate);
+        let is_resized = changes && (may_resize || open.file.size() != size);
+        let is_untold = is_resized && sharing.is_open_elsewhere();
+        Reply { status: if is_untold { Status::Resized } else { Status::Done }, result, end }
     }
 
     /// What was done by a read of `read` bytes, from memory (`is_hit`) or not.
@@ -220,9 +224,9 @@ impl Server {
         }
         let fits = self.fits_cache(&open.file);
         let end = request.offset.saturating_add(read as u64);
-        let is_next = open.sharing.as_ref().is_some_and(|it| it.is_next(request.offset..end));
-        if is_next && (1..SMALL_BYTES).contains(&read) {
-            Done::Next { fits }
+        let count = open.sharing.as_ref().map_or(0, |it| it.in_sequence(request.offset..end));
+        if count >= SEQUENCE && (1..SMALL_BYTES).contains(&read) {
+            Done::Sequence { fits }
         } else if is_hit {
             Done::Hit { is_slow, fits }
         } else {
@@ -231,7 +235,7 @@ impl Server {
     }
 
     /// Returns whether our cache can hold all of `file`.
-    fn fits_cache(&self, file: &File) -> bool {
+    pub(crate) fn fits_cache(&self, file: &File) -> bool {
         file.size() / 4096 < self.cache_pages
     }
 

@@ -7,7 +7,8 @@
 //!    Fresh ───────────────────▶ Entering ────────────────────▶ Short
 //!      │                            │                            │
 //!      └────────────────────────────┴────────────────────────────┘
-//!                                   │ the kernel reads or writes pages of its cache
+//!                                   │ the kernel reads or writes pages of its cache,
+//!                                   │ or we leave the file to it
 //!                                   ▼
 //!                                 Long
 //! ```
@@ -77,8 +78,6 @@ fn with_mode(state: u64, mode: Mode) -> u64 {
 const LOSS: u32 = 1;
 /// The same if one side has to be woken.
 const SLOW_LOSS: u32 = 8;
-/// The same of a read in sequence. The kernel reads ahead, many of them by one request.
-const SEQUENTIAL_LOSS: u32 = 32;
 /// What other calls gain.
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
@@ -88,17 +87,15 @@ const GAIN_OF_CHANGE: u32 = 64;
 const REGRET_MAX: u32 = 1024;
 const REGRET_MAX_DEAR: u32 = 64 * 1024;
 
-/// The regret of a file that is left to the kernel at once when it is next taken.
-const REGRET_NEXT: u32 = 64;
-
 /// What was done by a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
     /// Read from memory. `is_slow`: one of the two sides had to be woken. `fits`: all of the file
     /// could be in memory.
     Hit { is_slow: bool, fits: bool },
-    /// Read a little, where the last read ended; from the device or not.
-    Next { fits: bool },
+    /// Read a little, from the device or not, as all the reads before: one after another. The
+    /// kernel reads ahead, many of them by one request.
+    Sequence { fits: bool },
     /// Read from the device.
     Miss,
     /// Changed the file.
@@ -114,7 +111,7 @@ pub(crate) struct Gate {
     /// Open files that were not taken, and how many of them append.
     pub(super) others: AtomicU32,
     pub(super) appenders: AtomicU32,
-    /// A program that may write has taken it.
+    /// Somebody has it open who may write.
     pub(super) has_writer: AtomicBool,
     /// A program has taken it: the kernel may not know the size and other attributes.
     was_taken: AtomicBool,
@@ -123,8 +120,9 @@ pub(crate) struct Gate {
     regret: AtomicU32,
     /// It was closed for that.
     is_left: AtomicBool,
-    /// Bytes that the kernel has read into its cache.
-    kept: AtomicU64,
+    /// Bytes that the kernel has read into its cache, and whether these are most of the file.
+    kept_bytes: AtomicU64,
+    is_kept: AtomicBool,
     drained: (Mutex<()>, Condvar),
 }
 
@@ -138,7 +136,8 @@ impl Gate {
             was_taken: AtomicBool::new(false),
             regret: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
-            kept: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
+            is_kept: AtomicBool::new(false),
             drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
         }
     }
@@ -184,7 +183,12 @@ impl Gate {
         let regret = self.regret.load(Ordering::Relaxed);
         let (loss, is_dear, fits) = match done {
             Done::Hit { is_slow, fits } => (if is_slow { SLOW_LOSS } else { LOSS }, !fits, fits),
-            Done::Next { fits } => (SEQUENTIAL_LOSS, false, fits),
+            Done::Sequence { fits } => {
+                if !self.has_writer.load(Ordering::Relaxed) {
+                    self.leave(fits);
+                }
+                return;
+            }
             Done::Miss | Done::Change => {
                 let gain = if done == Done::Miss { GAIN_OF_MISS } else { GAIN_OF_CHANGE };
                 if regret > 0 {
@@ -211,23 +215,31 @@ impl Gate {
 
     /// Counts what the kernel reads into its cache, of a file of `size` bytes.
     pub(crate) fn count_kept(&self, bytes: u64, size: u64) {
-        if self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
-            self.regret.fetch_max(REGRET_NEXT, Ordering::Relaxed);
+        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
+            self.is_kept.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether the short way has cost more than it gained, or taking the file would have the
-    /// kernel drop most of it.
+    /// Returns whether the file is better left to the kernel when it is opened again.
     pub(super) fn is_regretted(&self) -> bool {
-        self.is_left() || self.regret.load(Ordering::Relaxed) >= REGRET_NEXT
+        self.is_left() || self.is_kept.load(Ordering::Relaxed)
     }
 
-    /// Leaves the file to the kernel, unless it is taken. Returns whether it is the kernel's.
-    pub(super) fn leave_if_fresh(&self) -> bool {
+    /// Returns whether nobody has used it yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        mode(self.state.load(Ordering::SeqCst)) == Mode::Fresh
+    }
+
+    /// Leaves the file to the kernel if nobody has used it yet, and nobody may write. `fits`: all of
+    /// it could be in our memory. Returns whether it did.
+    pub(super) fn leave_if_fresh(&self, fits: bool) -> bool {
+        if self.has_writer.load(Ordering::Relaxed) {
+            return false;
+        }
         let long = |state| (mode(state) == Mode::Fresh).then(|| with_mode(state, Mode::Long));
         let left = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, long);
         if left.is_ok() {
-            self.is_left.store(true, Ordering::Relaxed);
+            self.is_left.store(fits, Ordering::Relaxed);
         }
         left.is_ok()
     }
@@ -336,23 +348,36 @@ mod tests {
         assert_eq!(reads_until_left(false, &[Done::Miss]), None);
         assert_eq!(reads_until_left(false, &[Done::Miss, hit(true)]), None);
         assert_eq!(reads_until_left(true, &[Done::Change, hit(true), hit(true)]), None);
-        let next = Done::Next { fits: true };
-        assert!(reads_until_left(false, &[next]).unwrap() < slow / 2, "in sequence");
-        assert!(reads_until_left(true, &[next]).unwrap() > 1000, "in sequence, and writable");
-        assert_eq!(reads_until_left(false, &[next, Done::Miss, Done::Miss]), None);
+        let sequence = Done::Sequence { fits: true };
+        assert_eq!(reads_until_left(false, &[sequence]), Some(1));
+        assert_eq!(reads_until_left(true, &[sequence]), None, "it may be written");
     }
 
     #[test]
-    fn a_file_is_left_at_once_if_it_was_regretted_and_is_not_taken() {
+    fn a_file_is_left_at_once_if_nobody_uses_it() {
         let gate = short();
-        assert!(!gate.is_regretted());
-        (0..8).for_each(|_| gate.count(hit(true)));
-        assert!(gate.is_regretted() && !gate.leave_if_fresh() && gate.enter().is_some());
-        gate.count(Done::Change);
-        assert!(!gate.is_regretted());
+        assert!(!gate.is_fresh() && !gate.leave_if_fresh(true) && gate.enter().is_some());
+        for fits in [true, false] {
+            let gate = Gate::new();
+            assert!(gate.is_fresh() && gate.leave_if_fresh(fits) && gate.is_closed());
+            assert_eq!((gate.is_left(), gate.take()), (fits, Mode::Long));
+        }
         let gate = Gate::new();
-        assert!(gate.leave_if_fresh() && gate.is_left() && gate.is_closed());
-        assert_eq!(gate.take(), Mode::Long);
+        gate.has_writer.store(true, Ordering::Relaxed);
+        assert!(!gate.leave_if_fresh(true) && gate.is_fresh());
+    }
+
+    #[test]
+    fn a_file_is_regretted_if_it_was_left_or_the_kernel_has_most_of_it() {
+        let gate = short();
+        (0..8).for_each(|_| gate.count(hit(true)));
+        gate.count_kept(4000, 8192);
+        assert!(!gate.is_regretted());
+        gate.count_kept(1000, 8192);
+        assert!(gate.is_regretted());
+        let gate = short();
+        gate.count(Done::Sequence { fits: true });
+        assert!(gate.is_regretted());
     }
 
     #[test]

@@ -71,13 +71,15 @@ pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
     ino: u32,
     regrets: Arc<Regrets>,
-    /// It was opened to append.
+    /// It was opened to append, or may.
     appends: bool,
     /// It was opened to read through a cache, and for nothing else.
     only_reads: bool,
     word: OnceLock<Word>,
-    /// Where the last read of the short way ended, if it was not direct.
+    /// Where the last read of the short way ended, if it was not direct, and how many came one after
+    /// another.
     next: AtomicU64,
+    sequence: AtomicU32,
     /// The handles that connections have of it.
     handles: Mutex<Vec<(Weak<Connection>, u64)>>,
 }
@@ -95,8 +97,13 @@ impl Drop for Sharing {
 
 impl Sharing {
     fn new(gate: Arc<Gate>, ino: u32, regrets: &Arc<Regrets>, flags: i32) -> Self {
-        let appends = flags & libc::O_APPEND != 0;
         let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let is_direct = flags & libc::O_DIRECT != 0;
+        // Who writes directly may append by RWF_APPEND or after F_SETFL, and we could not place it.
+        let appends = flags & libc::O_APPEND != 0 || is_direct && !is_reader;
+        if !is_reader {
+            gate.has_writer.store(true, Ordering::Relaxed);
+        }
         gate.others.fetch_add(1, Ordering::SeqCst);
         gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
         Self {
@@ -104,9 +111,10 @@ impl Sharing {
             ino,
             regrets: Arc::clone(regrets),
             appends,
-            only_reads: is_reader && flags & libc::O_DIRECT == 0,
+            only_reads: is_reader && !is_direct,
             word: OnceLock::new(),
-            next: AtomicU64::new(0),
+            next: AtomicU64::new(u64::MAX),
+            sequence: AtomicU32::new(0),
             handles: Mutex::new(Rank::Served, Vec::new()),
         }
     }
@@ -127,11 +135,15 @@ impl Sharing {
         self.gate.appenders.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether a read of `range` begins where the last one ended.
-    fn is_next(&self, range: Range<u64>) -> bool {
-        let next = self.next.load(Ordering::Relaxed);
+    /// Returns how many reads came one after another, with that of `range`.
+    fn in_sequence(&self, range: Range<u64>) -> u32 {
+        // (Counts that are lost to another thread do no harm.)
+        let is_next = self.next.load(Ordering::Relaxed) == range.start;
+        let count =
+            if is_next { self.sequence.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
         self.next.store(range.end, Ordering::Relaxed);
-        next == range.start
+        self.sequence.store(count, Ordering::Relaxed);
+        count
     }
 
     /// How often descriptors of it were closed; `None` if it was not taken.
@@ -154,7 +166,7 @@ pub(crate) enum NotTaken {
     Nobody,
     /// The kernel caches its content.
     Cached,
-    /// So it does, because that is faster.
+    /// So it does, because that is faster, and all of the file could be in our memory.
     Left,
     /// There is no word left for its closings.
     NoRoom,
@@ -213,23 +225,25 @@ impl Short {
     }
 
     /// The client of the connection `nonce` takes `open`. Also returns the gate, if the kernel has
-    /// to drop the file's content before the client gets the answer.
+    /// to drop the file's content before the client gets the answer. `fits`: all of it could be in
+    /// our memory.
     pub(crate) fn take(
         &self,
         open: &Arc<OpenFile>,
         nonce: &Nonce,
+        fits: bool,
     ) -> Result<(Taken, Mode), NotTaken> {
         let connection = locked(&self.connections).get(nonce).cloned();
         let (connection, sharing) =
             connection.zip(open.sharing.as_ref()).ok_or(NotTaken::Nobody)?;
-        if self.regrets.take(sharing.ino, sharing.only_reads) && sharing.gate.leave_if_fresh() {
-            return Err(NotTaken::Left);
+        if sharing.gate.is_fresh()
+            && self.regrets.take(sharing.ino, sharing.only_reads)
+            && sharing.gate.leave_if_fresh(fits)
+        {
+            return Err(if fits { NotTaken::Left } else { NotTaken::Cached });
         }
         // Before the mode changes: attributes that are sent from now on are not kept.
         self.taken.store(true, Ordering::SeqCst);
-        if open.is_writable {
-            sharing.gate.has_writer.store(true, Ordering::Relaxed);
-        }
         let mode = sharing.gate.take();
         if mode == Mode::Long {
             let is_left = sharing.gate.is_left();

@@ -27,7 +27,7 @@ impl Regrets {
     /// Remembers the inode `ino`.
     pub(super) fn add(&self, ino: u32) {
         let mut files = locked(&self.0);
-        if files.len() >= FILES_MAX {
+        if files.len() >= FILES_MAX && !files.contains_key(&ino) {
             files.clear();
         }
         files.entry(ino).or_insert(TIMES);
