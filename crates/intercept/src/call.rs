@@ -122,8 +122,8 @@ fn exchange(
 
 /// Has the kernel ask for the size of a file.
 ///
-/// It ignores the answer if it learned something else of the file since it asked, whatever that was.
-/// So it is asked again until it has the size that the owner said, or others change it too fast.
+/// The kernel ignores the answer if it learned anything else of the file since it asked. So this
+/// asks again until the kernel has the size that the owner said, a few times at most.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_int, c_ulong};
 use std::os::fd::BorrowedFd;
 
-use meantime_shmq::message::{TAKE, Taken};
-use rustix::fs::{FileType, OFlags};
+use meantime_shmq::message::{SMALL_FILE_BYTES, TAKE, Taken};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::link::{self, Link};
@@ -14,8 +14,6 @@ use crate::table::{Entry, Flags, Known, Ticket};
 
 /// Attempts if a descriptor is being changed.
 const ATTEMPTS: u32 = 100;
-/// A file of so many bytes is small: the kernel reads it by one request.
-const SMALL_BYTES: i64 = 64 << 10;
 
 /// What a descriptor is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,21 +104,9 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
             TABLE.settle(fd, ticket, Entry::Foreign);
             return Err(Reason::Foreign);
         }
-        if used != Use::Other && is_buffered_reader(flags) {
-            if of.st_size <= SMALL_BYTES {
-                // No connection is made only to know.
-                if !link::current().is_some_and(|link| link.closings.may_be_taken(of.st_ino)) {
-                    TABLE.settle(fd, ticket, Entry::Left);
-                    return Err(Reason::Left);
-                }
-            } else if used == Use::ReadHere
-                && rustix::fs::tell(file).is_ok_and(|position| position == 0)
-                && !link::connect()?.closings.may_be_taken(of.st_ino)
-            {
-                // (Not as `Left`: if it is not read whole after all, nothing is read around.)
-                TABLE.settle(fd, ticket, Entry::Long);
-                return Err(Reason::Refused);
-            }
+        if let Some((entry, reason)) = left_unasked(file, &of, flags, used)? {
+            TABLE.settle(fd, ticket, entry);
+            return Err(reason);
         }
         let link = link::connect()?;
         let taken = match take(fd, link) {
@@ -154,11 +140,34 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
     Err(Reason::Changing)
 }
 
-/// Whether a descriptor is only to read through a cache. If the file is small, or read from its
-/// beginning, all of it will be, and the next program finds it in the kernel's cache. So it is not
-/// taken, unless another program has taken it.
-fn is_buffered_reader(flags: OFlags) -> bool {
-    flags & OFlags::RWMODE == OFlags::RDONLY && !flags.contains(OFlags::DIRECT)
+/// Returns the entry of a file that is left to the kernel without asking the owner, and why its
+/// calls take the long way.
+///
+/// A program that only reads a file through the cache, and from its beginning, is likely to read
+/// all of it. The next program then finds it in the kernel's cache. The same holds for small files.
+/// But a file that another program has taken is taken here as well.
+fn left_unasked(
+    file: BorrowedFd<'_>,
+    of: &Stat,
+    flags: OFlags,
+    used: Use,
+) -> Result<Option<(Entry, Reason)>, Reason> {
+    let only_reads = flags & OFlags::RWMODE == OFlags::RDONLY && !flags.contains(OFlags::DIRECT);
+    if used == Use::Other || !only_reads {
+        return Ok(None);
+    }
+    let is_taken = |link: &Link| link.closings.may_be_taken(of.st_ino);
+    if of.st_size as u64 <= SMALL_FILE_BYTES {
+        // A connection takes longer than reading a small file.
+        let is_taken = link::current().is_some_and(is_taken);
+        return Ok((!is_taken).then_some((Entry::Left, Reason::Left)));
+    }
+    let is_at_start = used == Use::ReadHere && rustix::fs::tell(file).is_ok_and(|at| at == 0);
+    if !is_at_start || is_taken(link::connect()?) {
+        return Ok(None);
+    }
+    // Not `Left`: reads at other places would fetch what is around them.
+    Ok(Some((Entry::Long, Reason::Refused)))
 }
 
 /// Whether the process has one thread.

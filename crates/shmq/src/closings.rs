@@ -111,7 +111,7 @@ impl ClosingsView {
         word.map(|word| word.load(Ordering::Acquire))
     }
 
-    /// Returns whether an open file of inode `ino` may be taken. It may be otherwise a moment later.
+    /// Returns whether an open file of inode `ino` may be taken now.
     pub fn may_be_taken(&self, ino: u64) -> bool {
         let count: &AtomicU64 = self.memory.at(taken_at(ino));
         count.load(Ordering::Relaxed) != 0

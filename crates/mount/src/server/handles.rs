@@ -41,7 +41,7 @@ impl OpenFile {
         }
     }
 
-    /// As [`kernel_caches`](Self::kernel_caches), when it reads so many bytes.
+    /// Called when the kernel reads `bytes` into its cache, before that is executed.
     pub(crate) fn kernel_reads(&self, bytes: u32) {
         self.kernel_caches();
         if let Some(sharing) = &self.sharing {

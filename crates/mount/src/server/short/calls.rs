@@ -23,7 +23,7 @@ use crate::server::data::SET_IDS;
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
-/// After so many small reads one after another, more are expected.
+/// Small reads in a row, each where the last one ended, after which a file is read in sequence.
 const SEQUENCE: u32 = 64;
 
 /// How many calls of the short way there were.
@@ -202,11 +202,11 @@ impl Server {
         };
         drop(call);
         let (result, end) = done.unwrap_or_else(|Errno(errno)| (-i64::from(errno), 0));
-        // Who has not taken it may map or copy it by the size that the kernel knows. (A call that
-        // failed may have changed it, too.)
+        // A program that has not taken the file uses the size that the kernel knows, to map or copy
+        // it. A failed call may have changed the size, too.
         let changes = matches!(request.op, Op::Write | Op::Truncate);
-        let is_resized = changes && (may_resize || open.file.size() != size);
-        let is_untold = is_resized && sharing.is_open_elsewhere();
+        let is_untold =
+            changes && sharing.is_open_elsewhere() && (may_resize || open.file.size() != size);
         Reply { status: if is_untold { Status::Resized } else { Status::Done }, result, end }
     }
 

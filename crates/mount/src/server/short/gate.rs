@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use meantime_process::lock::{Condvar, Mutex, Rank};
+use meantime_shmq::message::SMALL_FILE_BYTES;
 
 /// Where a file's content may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,9 +214,11 @@ impl Gate {
         self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
     }
 
-    /// Counts what the kernel reads into its cache, of a file of `size` bytes.
+    /// Counts bytes that the kernel reads into its cache, of a file of `size` bytes. Not of a small
+    /// one: programs do not take these to read them.
     pub(crate) fn count_kept(&self, bytes: u64, size: u64) {
-        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
+        let is_small = size <= SMALL_FILE_BYTES;
+        if !is_small && self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
             self.is_kept.store(true, Ordering::Relaxed);
         }
     }
@@ -225,13 +228,13 @@ impl Gate {
         self.is_left() || self.is_kept.load(Ordering::Relaxed)
     }
 
-    /// Returns whether nobody has used it yet.
+    /// Returns whether the file is unused: neither taken, nor read or written through the kernel.
     pub(super) fn is_fresh(&self) -> bool {
         mode(self.state.load(Ordering::SeqCst)) == Mode::Fresh
     }
 
-    /// Leaves the file to the kernel if nobody has used it yet, and nobody may write. `fits`: all of
-    /// it could be in our memory. Returns whether it did.
+    /// Leaves an unused file to the kernel, unless somebody has it open to write. `fits`: our
+    /// memory can hold all of it. Returns whether the file was left.
     pub(super) fn leave_if_fresh(&self, fits: bool) -> bool {
         if self.has_writer.load(Ordering::Relaxed) {
             return false;
@@ -371,9 +374,10 @@ mod tests {
     fn a_file_is_regretted_if_it_was_left_or_the_kernel_has_most_of_it() {
         let gate = short();
         (0..8).for_each(|_| gate.count(hit(true)));
-        gate.count_kept(4000, 8192);
+        gate.count_kept(SMALL_FILE_BYTES, SMALL_FILE_BYTES);
+        gate.count_kept(400_000, 1 << 20);
         assert!(!gate.is_regretted());
-        gate.count_kept(1000, 8192);
+        gate.count_kept(200_000, 1 << 20);
         assert!(gate.is_regretted());
         let gate = short();
         gate.count(Done::Sequence { fits: true });

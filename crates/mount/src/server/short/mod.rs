@@ -76,8 +76,8 @@ pub(crate) struct Sharing {
     /// It was opened to read through a cache, and for nothing else.
     only_reads: bool,
     word: OnceLock<Word>,
-    /// Where the last read of the short way ended, if it was not direct, and how many came one after
-    /// another.
+    /// Where the last read ended that went the short way, and was not direct; and how many reads
+    /// came one after another until then.
     next: AtomicU64,
     sequence: AtomicU32,
     /// The handles that connections have of it.
@@ -250,8 +250,7 @@ impl Short {
             return Err(if is_left { NotTaken::Left } else { NotTaken::Cached });
         }
         if sharing.word.get().is_none() {
-            let ino = open.file.node().ino().into();
-            let word = Words::take(&self.words, ino).ok_or(NotTaken::NoRoom)?;
+            let word = Words::take(&self.words, sharing.ino.into()).ok_or(NotTaken::NoRoom)?;
             if sharing.word.set(word).is_ok() {
                 sharing.count_out();
             }
