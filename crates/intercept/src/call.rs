@@ -81,6 +81,12 @@ fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, R
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).unwrap_or_else(panicked)
 }
 
+/// Finds out now what `fd` refers to, instead of when it is used.
+#[cold]
+pub(crate) fn find_out(fd: c_int) {
+    let _ = short(|_| resolve(fd, Use::Other).map(|_| Outcome::Ended(0)));
+}
+
 /// Executes `request` by the owner. `Err(Stale)`: its handle is no longer valid.
 #[inline]
 fn exchange(

@@ -32,6 +32,19 @@ fn opened(fd: c_int) -> c_int {
     fd
 }
 
+/// The kernel has opened a file by a call with `flags`.
+///
+/// One that will append is taken at once. Until then another program's appends go the long way,
+/// and the file would stay there.
+fn opened_with(fd: c_int, flags: c_int) -> c_int {
+    let fd = opened(fd);
+    let appends = flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if appends && fd >= 0 && is_active() && is_owner() {
+        crate::call::find_out(fd);
+    }
+    fd
+}
+
 /// The kernel has made `new` a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old && is_active() {
@@ -204,7 +217,7 @@ macro_rules! open_hooks {
             mode: mode_t,
         ) -> c_int {
             // SAFETY: the caller's promise. A mode that was not given is never read.
-            opened(unsafe { real!($real_at, OpenAt)(at, path, flags, mode) })
+            opened_with(unsafe { real!($real_at, OpenAt)(at, path, flags, mode) }, flags)
         }
 
         /// # Safety
@@ -216,7 +229,7 @@ macro_rules! open_hooks {
             mode: mode_t,
         ) -> c_int {
             // SAFETY: as above.
-            opened(unsafe { real!($real, Open)(path, flags, mode) })
+            opened_with(unsafe { real!($real, Open)(path, flags, mode) }, flags)
         }
     )*};
 }

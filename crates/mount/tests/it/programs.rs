@@ -8,7 +8,7 @@ use meantime_testkit::e2fs;
 use crate::served::{Served, by_each_way};
 use crate::way::Way;
 
-by_each_way!(databases_are_whole, fio_finds_what_it_wrote);
+by_each_way!(databases_are_whole, fio_finds_what_it_wrote, programs_append_to_one_log);
 
 /// Returns the path of a program's source.
 pub(crate) fn source(name: &str) -> String {
@@ -108,6 +108,28 @@ fn fio_finds_what_it_wrote(way: Way) {
             served.went_their_way(&format!("fio, {engine}"), before);
         }
     }
+    served.end();
+}
+
+fn programs_append_to_one_log(way: Way) {
+    let Some(served) = Served::by(way, "64M", &Options::default()) else { return };
+    if !e2fs::has("python3") {
+        return;
+    }
+    let append = "import os, sys\n\
+                  for log in range(5):\n    \
+                      to = os.open(f'log{log}', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n    \
+                      for n in range(500): os.write(to, b'%s %d\\n' % (sys.argv[1].encode(), n))";
+    let before = served.data_calls();
+    served.sh(&format!("for n in 1 2 3; do python3 -c \"{append}\" $n & done; wait"));
+    let calls = served.data_calls().since(before);
+    // (On a busy machine one may need longer to connect than the others' calls wait for it.)
+    assert_eq!(way == Way::Short, calls.share() > 50.0, "{calls:?}");
+    served.sh("seq 0 499 > all
+         for log in 0 1 2 3 4; do
+             for n in 1 2 3; do sed -n \"s/^$n //p\" log$log | cmp - all; done
+             test $(wc -l < log$log) = 1500
+         done");
     served.end();
 }
 

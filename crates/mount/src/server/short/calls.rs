@@ -126,6 +126,9 @@ impl Server {
             return Reply::done(0, 0);
         }
         let gate = &sharing.gate;
+        if may_resize(&open.file, request) && sharing.is_appended_elsewhere() {
+            gate.await_taking();
+        }
         let Some(call) = gate.enter() else {
             return Reply::without(if gate.is_left() { Status::Left } else { Status::Long });
         };
@@ -245,6 +248,16 @@ impl Server {
         let set = SetMetadata { size: Some(size), modified, ..SetMetadata::default() };
         self.fs.set_metadata(open.file.node(), &set)?;
         self.changed()
+    }
+}
+
+/// Returns whether a call seems to change the file's size.
+fn may_resize(file: &File, request: &Request) -> bool {
+    let end = request.offset.saturating_add(request.len.into());
+    match request.op {
+        Op::Write => request.flags & APPEND != 0 || end > file.size(),
+        Op::Truncate => request.offset != file.size(),
+        _ => false,
     }
 }
 

@@ -21,7 +21,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_process::lock::{Condvar, Mutex, Rank};
 use meantime_shmq::message::SMALL_FILE_BYTES;
@@ -106,12 +106,20 @@ pub(super) enum Done {
 /// The longest time between two looks whether the last call has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long a file that was opened to append may still be taken. A program does so at once, but may
+/// have to connect.
+const TAKING: Duration = Duration::from_millis(10);
+const TAKING_LOOK: Duration = Duration::from_micros(50);
+
 /// The gate of a file that is open.
 pub(crate) struct Gate {
     state: AtomicU64,
     /// Open files that were not taken, and how many of them append.
     pub(super) others: AtomicU32,
     pub(super) appenders: AtomicU32,
+    /// When the last of those that append was opened, in ns after `made`.
+    append_opened_ns: AtomicU64,
+    made: Instant,
     /// Somebody has it open who may write.
     pub(super) has_writer: AtomicBool,
     /// A program has taken it: the kernel may not know the size and other attributes.
@@ -133,6 +141,8 @@ impl Gate {
             state: AtomicU64::new(0),
             others: AtomicU32::new(0),
             appenders: AtomicU32::new(0),
+            append_opened_ns: AtomicU64::new(0),
+            made: Instant::now(),
             has_writer: AtomicBool::new(false),
             was_taken: AtomicBool::new(false),
             regret: AtomicU32::new(0),
@@ -140,6 +150,26 @@ impl Gate {
             kept_bytes: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
             drained: (Mutex::new(Rank::Served, ()), Condvar::new()),
+        }
+    }
+
+    /// The file was opened to append.
+    pub(super) fn opened_to_append(&self) {
+        let now_ns = self.made.elapsed().as_nanos() as u64;
+        self.append_opened_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Waits for those that have just opened the file to append: until they have taken it, a call
+    /// that changes its size has to go the long way, and the file would stay there.
+    pub(super) fn await_taking(&self) {
+        let until = Instant::now() + TAKING;
+        while self.appenders.load(Ordering::SeqCst) > 0 && !self.is_closed() {
+            let opened_ns = self.append_opened_ns.load(Ordering::Relaxed);
+            let age = self.made.elapsed().saturating_sub(Duration::from_nanos(opened_ns));
+            if age >= TAKING || Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(TAKING_LOOK);
         }
     }
 

@@ -104,6 +104,9 @@ impl Sharing {
         if !is_reader {
             gate.has_writer.store(true, Ordering::Relaxed);
         }
+        if flags & libc::O_APPEND != 0 && !is_reader {
+            gate.opened_to_append();
+        }
         gate.others.fetch_add(1, Ordering::SeqCst);
         gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
         Self {
