@@ -76,7 +76,13 @@ for row in range(500):
     database.execute("insert into t (text) values (?)", (bytes(3000),))
 print((time.monotonic() - began) / 500 * 1e6)
 """
-ROCKSDB = "rm -rf db; db_bench --db=db --compression_type=none --value_size=400 --cache_size=1000000"
+DB_BENCH = "db_bench --db=db --compression_type=none --value_size=400 --cache_size=1000000"
+# What fills it, and what is measured, with how many operations.
+ROCKSDB = {
+    "fillsync": ("", "--benchmarks=fillsync --num=COUNT"),
+    "readrandom": ("--benchmarks=fillseq --num=50000", "--use_existing_db=1 --benchmarks=readrandom --num=50000 --reads=COUNT"),
+}
+ROCKSDB_COUNT = {"fillsync": 5000, "readrandom": 50000}
 CELLS = {
     "cold reads at random": f"--rw=randread --bs=4k --norandommap {TIMED}",
     "cold reads at random, 4 jobs": "--rw=randread --bs=4k --io_size=32m --numjobs=4",
@@ -96,8 +102,8 @@ CELLS = {
     "70 % reads, 30 % writes": f"--rw=randrw --rwmixread=70 --bs=4k {TIMED}",
     "open, read 4 KiB, close": SMALL_FILES,
     "SQLite insert": INSERTS,
-    "RocksDB fillsync": "--num=5000 --benchmarks=fillsync",
-    "RocksDB readrandom": "--num=50000 --benchmarks=fillseq,readrandom",
+    "RocksDB fillsync": "fillsync",
+    "RocksDB readrandom": "readrandom",
 }
 
 
@@ -121,15 +127,17 @@ def fio(text):
     return max(job["read"]["runtime"], job["write"]["runtime"]) * 1e3 / ops
 
 
-def rocksdb(benchmarks, options):
-    text = ran(["sh", "-c", f"{ROCKSDB} {benchmarks} 2>/dev/null; rm -rf db"], options)
-    name = re.split("[,=]", benchmarks)[-1]
-    return float(re.search(rf"^{name} +: +([0-9.]+) micros/op", text, re.M)[1])
+def rocksdb(name, options, threads=1):
+    fill, measured = ROCKSDB[name]
+    of_each = measured.replace("COUNT", str(ROCKSDB_COUNT[name] // threads))
+    lines = [f"rm -rf db; {DB_BENCH} {fill}"] * bool(fill) + [f"{DB_BENCH} {of_each} --threads={threads}; rm -rf db"]
+    text = ran(["sh", "-c", "; ".join(lines) + " 2>/dev/null"], options)
+    return 1e6 / float(re.search(rf"^{name} .* ([0-9]+) ops/sec", text, re.M)[1])
 
 
 def micros(cell, options):
     what = CELLS[cell]
-    if "--benchmarks" in what:
+    if what in ROCKSDB:
         return rocksdb(what, options)
     if what.startswith("--"):
         return fio(ran(FIO + what.split(), options))
@@ -176,12 +184,13 @@ print(f"  meantime bench {spread(own, 0)}, fio {spread(fios, 0)}, 4 KiB between 
 print(f"  fio − bench − hand-over: {spread(more, 0)}")
 
 if shutil.which("db_bench"):
-    print("\nRocksDB, the classic order with a commit thread, times ours:")
+    print("\nRocksDB: the time with the classic order and a commit thread over ours, by threads:")
     for name, how in (("fillsync", ""), ("readrandom", ",overlap=none")):
-        ratios = []
-        for _ in range(rounds):
-            orders = (f"order=classic-thread{how}", "order=overlapped")
-            classic, ours = (rocksdb(CELLS[f"RocksDB {name}"], [*on_device, "-o", order]) for order in orders)
-            ratios.append(classic / ours)
-        print(f"  {name:12}{spread(ratios)}")
+        orders = (f"order=classic-thread{how}", "order=overlapped")
+        for threads in (1, 2, 4, 8, 16):
+            ratios = []
+            for _ in range(rounds):
+                classic, ours = (rocksdb(name, [*on_device, "-o", order], threads) for order in orders)
+                ratios.append(classic / ours)
+            print(f"  {name:12}{threads:3}  {spread(ratios)}", flush=True)
 PYTHON

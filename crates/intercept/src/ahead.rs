@@ -1,4 +1,5 @@
-//! Filling the kernel's cache with a file that the owner has left to it.
+//! Reading ahead: filling the kernel's cache with a file that the owner has left to it, and nothing
+//! else.
 //!
 //! The owner leaves a file when its content is in its memory, and the program reads here and there.
 //! The kernel would ask for each page by a request of its own. So the first read in each part of the
@@ -7,7 +8,13 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::state::TABLE;
+use libc::{off_t, size_t, ssize_t};
+use meantime_hook::hooks;
+use meantime_process::thread;
+
+use crate::call;
+use crate::resolve::Use;
+use crate::state::{TABLE, is_active};
 
 /// Bytes of a part.
 const PART_BYTES: i64 = 256 << 10;
@@ -49,4 +56,34 @@ fn read(fd: c_int, from: i64) {
     crate::slowly(|| unsafe {
         libc::posix_fadvise(fd, from, PART_BYTES, libc::POSIX_FADV_WILLNEED);
     });
+}
+
+/// Whether the program asks for nothing when it has the kernel read from `at` of `fd` into its
+/// cache: it reads the file the short way. (That the kernel has content of it would end this.)
+fn is_needless(fd: c_int, at: off_t) -> bool {
+    if !is_active() || thread::is_ours() {
+        return false;
+    }
+    // From the beginning: it is likely to read all of it.
+    call::find_out(fd, if at == 0 { Use::ReadHere } else { Use::ReadThere })
+}
+
+hooks! {
+    "C" fn readahead(fd: c_int, at: off_t, bytes: size_t) -> ssize_t = { |real|
+        if is_needless(fd, at) {
+            return 0;
+        }
+        // SAFETY: no memory is meant.
+        unsafe { real()(fd, at, bytes) }
+    }
+
+    "C" fn (posix_fadvise posix_fadvise64)(
+        fd: c_int, at: off_t, bytes: off_t, advice: c_int,
+    ) -> c_int = { |real|
+        if advice == libc::POSIX_FADV_WILLNEED && is_needless(fd, at) {
+            return 0;
+        }
+        // SAFETY: no memory is meant.
+        unsafe { real()(fd, at, bytes, advice) }
+    }
 }

@@ -81,10 +81,10 @@ fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, R
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).unwrap_or_else(panicked)
 }
 
-/// Finds out now what `fd` refers to, instead of when it is used.
+/// Finds out what `fd` refers to, before it is `used` so. Returns whether that will be short.
 #[cold]
-pub(crate) fn find_out(fd: c_int) {
-    let _ = short(|_| resolve(fd, Use::Other).map(|_| Outcome::Ended(0)));
+pub(crate) fn find_out(fd: c_int, used: Use) -> bool {
+    short(|_| resolve(fd, used).map(|_| Outcome::Ended(0))).is_ok()
 }
 
 /// Executes `request` by the owner. `Err(Stale)`: its handle is no longer valid.

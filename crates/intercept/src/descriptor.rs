@@ -6,6 +6,7 @@ use libc::{FILE, mode_t};
 use meantime_hook::{cancellation_point, errno, fail, forwards, hooks, real, set_errno};
 use meantime_process::{descriptor as reserved, thread};
 
+use crate::resolve::Use;
 use crate::state::{TABLE, device, is_active, is_owner};
 use crate::table::Entry;
 
@@ -40,7 +41,7 @@ fn opened_with(fd: c_int, flags: c_int) -> c_int {
     let fd = opened(fd);
     let appends = flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
     if appends && fd >= 0 && is_active() && is_owner() {
-        crate::call::find_out(fd);
+        crate::call::find_out(fd, Use::Other);
     }
     fd
 }

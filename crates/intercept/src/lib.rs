@@ -39,7 +39,8 @@
 //!   other descriptors (unshare, clone) has no short way from then on.
 //!
 //! # What differs
-//! A bad pointer that is not NULL is a fault instead of EFAULT. A reader that finds the end of the
+//! A bad pointer that is not NULL is a fault instead of EFAULT. `readahead`, and `posix_fadvise` with
+//! POSIX_FADV_WILLNEED, do nothing to a file that goes the short way. A reader that finds the end of the
 //! file moves the position past it for a moment. It does not see system calls that bypass the C
 //! library, io_uring, sendfile and the like: they are the kernel's, on the same descriptors. A limit
 //! of file sizes that another process sets (prlimit) is not seen. A thread that closes a file past the
@@ -54,7 +55,7 @@
 //!   thread       a thread's line
 //!   resolve      which file of the owner's a descriptor refers to
 //!   buffers      the caller's memory
-//!   ahead        filling the kernel's cache with a file that was left to it
+//!   ahead        reading ahead: filling the kernel's cache with a file that was left to it
 //!   call         a call's way to the owner and back
 //!   data, map, descriptor, children, syscall    the C library's functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
@@ -65,7 +66,7 @@
 // What each function promises and asks for is in its manual page.
 #![allow(missing_docs)]
 
-mod ahead;
+pub mod ahead;
 mod buffers;
 mod call;
 pub mod children;

@@ -140,6 +140,25 @@ fn what_is_read_whole_is_the_kernels_unless_somebody_goes_the_short_way_to_it() 
 }
 
 #[test]
+fn reading_ahead_does_not_end_the_short_way() {
+    if !has("python3") {
+        return;
+    }
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let read = "import os, sys\n\
+                with open(sys.argv[1], 'wb') as made: made.write(bytes(range(256)) * 4096)\n\
+                fd = os.open(sys.argv[1], os.O_RDONLY)\n\
+                for n in range(50):\n    \
+                    at = n * 7919 % 1000000\n    \
+                    os.posix_fadvise(fd, at + 1, 4096, os.POSIX_FADV_WILLNEED)\n    \
+                    assert os.pread(fd, 1, at) == bytes([at % 256])";
+    let file = dir.join("at/file");
+    let ran = ran(dir, &["python3", "-c", read, file.to_str().unwrap()]);
+    assert_eq!((ran.code, most_short(&ran) >= 50), (Some(0), true), "{ran:?}");
+}
+
+#[test]
 fn programs_go_the_short_way_unless_told_otherwise() {
     let Some(dir) = prepared() else { return };
     let dir = dir.path();
