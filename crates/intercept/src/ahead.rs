@@ -18,6 +18,8 @@ use crate::state::{TABLE, is_active};
 
 /// Bytes of a part.
 const PART_BYTES: i64 = 256 << 10;
+/// The kernel reads no more than this by one call: its usual read-ahead.
+const CALL_BYTES: i64 = 128 << 10;
 /// Parts that are remembered.
 const PARTS: usize = 1 << 14;
 
@@ -52,9 +54,11 @@ pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
 
 #[cold]
 fn read(fd: c_int, from: i64) {
-    // SAFETY: no memory is meant. An error (EINVAL of a file without a cache) changes nothing.
-    crate::slowly(|| unsafe {
-        libc::posix_fadvise(fd, from, PART_BYTES, libc::POSIX_FADV_WILLNEED);
+    crate::slowly(|| {
+        for at in (from..from + PART_BYTES).step_by(CALL_BYTES as usize) {
+            // SAFETY: no memory is meant. An error (EINVAL of a file without a cache) changes nothing.
+            unsafe { libc::posix_fadvise(fd, at, CALL_BYTES, libc::POSIX_FADV_WILLNEED) };
+        }
     });
 }
 
