@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# initramfs.sh SUITE MEANTIME FILE: packs a guest's whole user space into FILE: busybox, the
-# kernel's modules, the tests of this directory, and MEANTIME (a `meantime`, with the libraries it
-# loads). Prints nothing.
+# initramfs.sh SUITE MEANTIME FILE [PROGRAM…]: packs a guest's whole user space into FILE: busybox,
+# the kernel's modules, the tests of this directory, MEANTIME (a `meantime`) and other programs and
+# libraries, each with the libraries it loads. Prints nothing.
 #
 # Not compressed: what the guest need not unpack under emulation is faster, and QEMU hands it over
 # by memory copy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-[ $# = 3 ] || { echo "usage: initramfs.sh SUITE MEANTIME FILE" >&2; exit 2; }
+[ $# -ge 3 ] || { echo "usage: initramfs.sh SUITE MEANTIME FILE [PROGRAM…]" >&2; exit 2; }
 suite=$1 meantime=$2 file=$3
+shift 3
 die() { echo "guest: $*" >&2; exit 1; }
 
 kernel=$PWD/target/guest/kernel/$suite
@@ -29,14 +30,18 @@ install -m 755 "$busybox" "$root/bin/busybox"
 for applet in $("$busybox" --list); do
     [ -e "$root/bin/$applet" ] || ln -s busybox "$root/bin/$applet"
 done
-# Its figures are for people with the source beside them; and 20 MB less.
-install -m 755 "$meantime" "$root/bin/meantime"
-strip "$root/bin/meantime"
-if readelf -l "$meantime" | grep INTERP >/dev/null; then
-    ldd "$meantime" | sed -nE 's/^[^/]*(\/[^ ]+) .*/\1/p' | while read -r library; do
-        install -D -m 755 "$(realpath "$library")" "$root$library"
-    done
-fi
+# Their figures are for people with the source beside them; and 20 MB less.
+for program in "$meantime" "$@"; do
+    into=$root/bin/$(basename "$program")
+    rm -f "$into"
+    install -m 755 "$program" "$into"
+    strip "$into"
+    if readelf -d "$program" | grep NEEDED >/dev/null; then
+        ldd "$program" | sed -nE 's/^[^/]*(\/[^ ]+) .*/\1/p' | while read -r library; do
+            install -D -m 755 "$(realpath "$library")" "$root$library"
+        done
+    fi
+done
 install -m 755 scripts/guest/init "$root/init"
 install -m 644 scripts/guest/lib.sh "$root/lib.sh"
 install -m 644 scripts/guest/{tests,bench,peers}/*.sh "$root/tests"
