@@ -88,7 +88,10 @@ fn a_change_is_over_within_200_ios() {
             (soon.0 / steady.0 - 1.0).abs() < 0.1,
             "latency after {change}: {soon:?}, {steady:?}"
         );
-        assert!(soon.1 / steady.1 < 1.1, "awake after {change}: {soon:?}, {steady:?}");
+        // 12 of them may be polled for, to see what sleeping does to the device.
+        let polled_ns = 12.0 * soon.0 / 300.0;
+        let most_ns = 1.1 * steady.1 + polled_ns;
+        assert!(soon.1 < most_ns, "awake after {change}: {soon:?}, {steady:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! wake cost seen here, at a price of lateness that holds the goal.
 
 mod control;
+mod feedback;
 mod planner;
 mod times;
 mod wake;
@@ -12,6 +13,7 @@ use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
 use super::rule::Sample;
 use control::{Control, Ended};
+use feedback::Feedback;
 use planner::Planned;
 pub use planner::{Costs, plan};
 use times::Times;
@@ -187,16 +189,21 @@ impl Model {
         if surprising {
             self.surprise += 1.0;
             if self.surprise >= SURPRISES {
-                self.times.forget();
-                (self.surprise, self.seen) = (0.0, 0);
                 self.changes += 1;
-                self.replan_after = FIRST_IOS;
-                self.since_plan = 0;
+                self.forget();
             }
         } else {
             self.surprise = (self.surprise - 0.125).max(0.0);
         }
         late_ns
+    }
+
+    /// Begins anew.
+    fn forget(&mut self) {
+        self.times.forget();
+        (self.surprise, self.seen) = (0.0, 0);
+        self.replan_after = FIRST_IOS;
+        self.since_plan = 0;
     }
 
     /// Records an I/O that took at most `at` and more than `more_ns`. Returns by how much less than
@@ -244,10 +251,7 @@ impl Model {
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
-        let mut plan = Plan::SPIN;
-        if until_ns >= SHORTEST_SLEEP_NS as f32 && self.exploring <= 3 {
-            plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
-        }
+        let mut plan = first(if self.exploring <= 3 { until_ns } else { 0.0 });
         // What takes longer than nearly all others is slept for as usual.
         let most_ns = self.support.quantile_ns(MOST) as u32;
         for stage in usual.stages().iter().filter(|stage| stage.until_ns > most_ns) {
@@ -256,6 +260,25 @@ impl Model {
         }
         plan.with_patience_ns(usual.patience_ns())
     }
+}
+
+/// `usual`; if the device bears only `part` of the first sleep, that and no other.
+fn bearable(part: f32, usual: Plan) -> Plan {
+    if part == 1.0 {
+        return usual;
+    }
+    let begins = usual.stages().first().filter(|stage| stage.from_ns == 0);
+    let until_ns = begins.map_or(0, |stage| stage.until_ns);
+    first(part * until_ns as f32).with_patience_ns(usual.patience_ns())
+}
+
+/// A sleep until `until_ns` after submission, if that is worth one.
+fn first(until_ns: f32) -> Plan {
+    let mut plan = Plan::SPIN;
+    if until_ns >= SHORTEST_SLEEP_NS as f32 {
+        plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
+    }
+    plan
 }
 
 /// The model of the last class of I/O, for display.
@@ -305,6 +328,7 @@ pub struct Adaptive {
     ends_sleeps: bool,
     /// Number of submissions since one with others in flight.
     alone: u32,
+    feedback: Feedback,
 }
 
 impl Adaptive {
@@ -320,6 +344,7 @@ impl Adaptive {
             can_interrupt,
             ends_sleeps: false,
             alone: 0,
+            feedback: Feedback::default(),
         }
     }
 
@@ -414,6 +439,11 @@ impl Adaptive {
         if model.seen < FIRST_IOS || model.support.count == 0 {
             return Plan::SPIN;
         }
+        let part = match goal {
+            Goal::Latency(_) => self.feedback.part(),
+            // These say how much of the CPU is to be used, or when an I/O has to be done.
+            Goal::Cpu(_) | Goal::P99(_) | Goal::P999(_) => 1.0,
+        };
         let usual = model.plans[control].on(interrupted).plan;
         if model.plans[control].made && !usual.is_spin() && model.explores(interrupted) {
             return model.early(self.wake.groups(model.soonest_ns), &usual);
@@ -435,9 +465,10 @@ impl Adaptive {
             && (entry.price == price
                 || price / entry.price < REPRICED && entry.price / price < REPRICED)
         {
-            return usual;
+            return bearable(part, usual);
         }
-        self.make_plans(control, at, class).on(interrupted).plan
+        let usual = self.make_plans(control, at, class).on(interrupted).plan;
+        bearable(part, usual)
     }
 
     #[inline(never)]
@@ -546,7 +577,15 @@ impl Adaptive {
             }
         }
         let late_ns = model.observe(device_ns, seen);
-        let planned_ns = model.plans[control].on(sample.interrupted).cpu_ns;
+        let Planned { plan, cpu_ns: planned_ns, .. } = *model.plans[control].on(sample.interrupted);
+        let is_slept_for = plan.stages().first().is_some_and(|stage| stage.from_ns == 0);
+        let usual_ns = model.support.mean_ns();
+        if by_plan && is_slept_for && matches!(goal, Goal::Latency(_)) && usual_ns > 0.0 {
+            let relative = (device_ns as f32 - late_ns) / usual_ns;
+            if self.feedback.record(relative) {
+                self.models.iter_mut().for_each(Model::forget);
+            }
+        }
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
         // An I/O that was not waited for by plan says nothing of the price.
         let moved = by_plan && self.controls[control].record(&ended, cpu_ns);

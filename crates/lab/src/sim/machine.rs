@@ -40,6 +40,8 @@ pub struct Machine {
     pub plan_ns: u64,
     /// Work of a learning policy once an I/O, after its completion was found, in ns.
     pub learn_ns: u64,
+    /// An I/O takes longer by this part of the sleep for the one before it.
+    pub slowed_by_sleep: f64,
     /// What else wants the CPU.
     pub competition: Competition,
 }
@@ -62,6 +64,7 @@ impl Machine {
             reap_ns: 80,
             plan_ns: 15,
             learn_ns: 15,
+            slowed_by_sleep: 0.0,
             competition: Competition::None,
         }
     }

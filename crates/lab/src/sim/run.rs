@@ -145,6 +145,8 @@ struct Channel<'m> {
     policy: Policy,
     waiter: Waiter,
     series: Vec<Seen>,
+    /// How long the last wait slept.
+    slept_ns: u64,
 }
 
 impl<'m> Channel<'m> {
@@ -168,7 +170,7 @@ impl<'m> Channel<'m> {
             learned: 0,
             used_ns: Cell::new(0),
         };
-        Self { device, policy, waiter, series: Vec::new() }
+        Self { device, policy, waiter, series: Vec::new(), slept_ns: 0 }
     }
 
     fn run(&mut self, trace: &Trace) -> Outcome {
@@ -270,8 +272,10 @@ impl<'m> Channel<'m> {
         queue.run(queue.machine.doorbell_ns);
         for &slot in batch {
             let Slot { flight, io, .. } = slots[slot];
-            queue.start(slot, flight.interrupted, trace.ios[io].device_ns);
+            let slowed_ns = (queue.machine.slowed_by_sleep * self.slept_ns as f64) as u64;
+            queue.start(slot, flight.interrupted, trace.ios[io].device_ns + slowed_ns);
         }
+        self.slept_ns = 0;
     }
 
     fn polls_until_done(&mut self) {
@@ -288,6 +292,7 @@ impl<'m> Channel<'m> {
     /// Records that something ended in a wait on the polled queue, or on the one with an interrupt.
     fn note_wait(&mut self, interrupted: bool) {
         let slept_ns = self.waiter.waited(interrupted).slept_ns;
+        self.slept_ns = slept_ns;
         for &slot in &self.device.queue.ended {
             self.series[self.device.slots[slot].io].slept_ns = slept_ns;
         }

@@ -1,0 +1,223 @@
+//! Whether I/Os take longer because their thread sleeps.
+//!
+//! A device that saves power, a CPU that serves it, or a cache may be slower after the host has
+//! slept. The longer times would then be slept through as well, and make it slower still. So some
+//! I/Os are polled for once in a while, and their times compared with those just before. If sleeps
+//! have made these longer, twice in a row, they are shortened, or given up; later they are tried
+//! again.
+
+/// I/Os between two comparisons: at first, or when something has changed; by what they grow; the
+/// most.
+const FIRST_IOS: u32 = 64;
+const GROWTH: u32 = 4;
+const IOS: u32 = 16_384;
+/// I/Os that are polled for in each, and those before that are compared with. The first ones that
+/// are polled for may still suffer from the sleeps.
+const POLLED: u32 = 12;
+const UNSETTLED: u32 = 3;
+const SLEPT: u32 = 32;
+/// Sleeps are too long if they make I/Os longer by this part of their time, beyond doubt: by so many
+/// standard errors.
+const HARM: f32 = 0.09;
+const DOUBT: f32 = 2.5;
+/// Earlier comparisons count for this part.
+const KEPT: f32 = 0.875;
+/// The shortest part of a sleep that is tried.
+const LEAST: f32 = 0.125;
+/// Comparisons until a longer sleep is tried again: doubled each time that it was too long.
+const HOLD: u32 = 4;
+const LONGEST_HOLD: u32 = 256;
+
+/// Number, sum and sum of squares of logarithms.
+#[derive(Debug, Clone, Copy, Default)]
+struct Logs {
+    count: f32,
+    sum: f32,
+    squares: f32,
+}
+
+impl Logs {
+    fn add(&mut self, value: f32) {
+        let log = value.max(1e-6).ln();
+        self.count += 1.0;
+        self.sum += log;
+        self.squares += log * log;
+    }
+
+    fn fade(&mut self) {
+        self.count *= KEPT;
+        self.sum *= KEPT;
+        self.squares *= KEPT;
+    }
+
+    fn mean(&self) -> f32 {
+        self.sum / self.count
+    }
+
+    /// The square of the mean's standard error.
+    fn error2(&self) -> f32 {
+        let mean = self.mean();
+        (self.squares / self.count - mean * mean).max(0.0) / self.count
+    }
+}
+
+/// The comparison on one channel.
+#[derive(Debug, Clone)]
+pub(super) struct Feedback {
+    /// The part of a planned sleep that is made.
+    part: f32,
+    /// I/Os until the next comparison, and those of it that are left to poll for.
+    left: u32,
+    polled_left: u32,
+    between: u32,
+    slept: Logs,
+    polled: Logs,
+    /// The last comparison found sleeps to be too long.
+    is_suspect: bool,
+    /// Comparisons until a longer sleep is tried, and from one such trial to the next.
+    held: u32,
+    hold: u32,
+}
+
+impl Default for Feedback {
+    fn default() -> Self {
+        Self {
+            part: 1.0,
+            left: FIRST_IOS,
+            polled_left: 0,
+            between: FIRST_IOS,
+            slept: Logs::default(),
+            polled: Logs::default(),
+            is_suspect: false,
+            held: HOLD,
+            hold: HOLD,
+        }
+    }
+}
+
+impl Feedback {
+    /// The part of its sleep that the next I/O is to make.
+    #[inline]
+    pub(super) fn part(&self) -> f32 {
+        if self.polled_left > 0 { 0.0 } else { self.part }
+    }
+
+    /// Records an I/O for which a sleep was planned: what it took, over what its kind takes. Returns
+    /// whether sleeps are of another length from now on: then the times that were seen say little of
+    /// the next ones.
+    #[inline]
+    pub(super) fn record(&mut self, relative: f32) -> bool {
+        if self.polled_left > 0 {
+            if self.polled_left <= POLLED - UNSETTLED {
+                self.polled.add(relative);
+            }
+            self.polled_left -= 1;
+            return self.polled_left == 0 && self.compare();
+        }
+        self.left -= 1;
+        if self.left < SLEPT && self.part > 0.0 {
+            self.slept.add(relative);
+        }
+        if self.left == 0 && self.part > 0.0 {
+            self.polled_left = POLLED;
+            return false;
+        }
+        self.left == 0 && self.compare()
+    }
+
+    #[cold]
+    fn compare(&mut self) -> bool {
+        let longer = self.slept.mean() - self.polled.mean();
+        let error = (self.slept.error2() + self.polled.error2()).sqrt();
+        // What sleeping adds, as a part of the time.
+        let added = 1.0 - (-longer).exp();
+        if self.part > 0.0 && added > HARM && longer > HARM + DOUBT * error {
+            // The device may just have changed: then the next comparison says otherwise.
+            if !std::mem::replace(&mut self.is_suspect, true) {
+                self.begin();
+                return false;
+            }
+            // As if it were in proportion to the sleep.
+            self.part *= HARM / added;
+            if self.part < LEAST {
+                self.part = 0.0;
+            }
+            self.hold = (2 * self.hold).min(LONGEST_HOLD);
+            self.begin();
+            return true;
+        }
+        self.is_suspect = false;
+        self.slept.fade();
+        self.polled.fade();
+        self.between = (GROWTH * self.between).min(IOS);
+        self.left = self.between;
+        self.held -= u32::from(self.part < 1.0);
+        if self.held == 0 {
+            self.part = (2.0 * self.part).clamp(LEAST, 1.0);
+            self.begin();
+            return true;
+        }
+        false
+    }
+
+    /// Compares anew, and soon.
+    fn begin(&mut self) {
+        (self.slept, self.polled) = (Logs::default(), Logs::default());
+        (self.left, self.between) = (FIRST_IOS, FIRST_IOS);
+        self.held = self.hold;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Feeds I/Os that take 100 µs, more by `slope` times the sleep before. Returns the mean time.
+    fn mean_ns(feedback: &mut Feedback, ios: u32, slope: f32) -> f32 {
+        let (mut sum, mut slept_ns) = (0.0, 0.0);
+        for n in 0..ios {
+            let ns = 100_000.0 + slope * slept_ns + (n % 7) as f32 * 1_000.0;
+            slept_ns = 0.9 * feedback.part() * ns;
+            feedback.record(ns / 100_000.0);
+            sum += ns;
+        }
+        sum / ios as f32
+    }
+
+    #[test]
+    fn sleeps_that_slow_the_device_become_shorter() {
+        for slope in [0.2, 0.5, 1.0] {
+            let mut feedback = Feedback::default();
+            mean_ns(&mut feedback, 4_000, slope);
+            assert!(feedback.part < 1.0, "{slope}");
+            let mean_ns = mean_ns(&mut feedback, 100_000, slope);
+            assert!(mean_ns < 118_000.0, "{slope}: {mean_ns} ns");
+        }
+    }
+
+    #[test]
+    fn sleeps_that_do_not_stay() {
+        let mut feedback = Feedback::default();
+        mean_ns(&mut feedback, 100_000, 0.05);
+        assert_eq!(feedback.part, 1.0);
+    }
+
+    #[test]
+    fn a_device_that_changes_is_slept_for_as_before() {
+        let mut feedback = Feedback::default();
+        for n in 0..100_000 {
+            // The first I/Os that are polled for are the first fast ones.
+            feedback.record(if n < FIRST_IOS { 1.0 } else { 0.7 });
+        }
+        assert_eq!(feedback.part, 1.0);
+    }
+
+    #[test]
+    fn they_are_tried_again() {
+        let mut feedback = Feedback::default();
+        mean_ns(&mut feedback, 10_000, 1.0);
+        assert!(feedback.part <= 0.25);
+        mean_ns(&mut feedback, 1_000_000, 0.0);
+        assert_eq!(feedback.part, 1.0);
+    }
+}
