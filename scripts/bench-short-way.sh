@@ -107,9 +107,12 @@ CELLS = {
 }
 
 
-unknown = [cell for cell in picked if cell not in CELLS]
+APART, ORDERS = "a CPU each", "RocksDB by threads"
+ROWS = [*CELLS, APART, ORDERS]
+unknown = [row for row in picked if row not in ROWS]
 if unknown:
-    sys.exit(f"bench-short-way: no row {unknown[0]!r}; there are: {', '.join(CELLS)}")
+    sys.exit(f"bench-short-way: no row {unknown[0]!r}; there are: {', '.join(ROWS)}")
+picked = [row for row in picked or ROWS if shutil.which("db_bench") or not row.startswith("RocksDB")]
 
 
 def ran(command, more=(), cpu=None):
@@ -152,11 +155,11 @@ def spread(values, digits=2):
 
 on_device = ["--device", device]
 ran(FIO + ["--rw=write", "--bs=1m"], on_device)
-print(f"µs an operation; the median of {rounds} rounds. Ratios: of each round, with their least and most.\n")
-print(f"{'':32}{'short':>9}{'long':>9}  short / long")
-for cell in picked or CELLS:
-    if cell.startswith("RocksDB") and not shutil.which("db_bench"):
-        continue
+cells = [cell for cell in CELLS if cell in picked]
+if cells:
+    print(f"µs an operation; the median of {rounds} rounds. Ratios: of each round, with their least and most.\n")
+    print(f"{'':32}{'short':>9}{'long':>9}  short / long")
+for cell in cells:
     short, long = [], []
     for number in range(rounds):
         for is_long in (False, True) if number % 2 else (True, False):
@@ -164,27 +167,25 @@ for cell in picked or CELLS:
             (long if is_long else short).append(micros(cell, options))
     ratios = [a / b for a, b in zip(short, long)]
     print(f"{cell:32}{statistics.median(short):9.2f}{statistics.median(long):9.2f}  {spread(ratios)}", flush=True)
-if picked or (os.cpu_count() or 1) < 2:
-    sys.exit()
+if APART in picked and (os.cpu_count() or 1) > 1:
+    over = []
+    for _ in range(rounds):
+        floor = json.loads(subprocess.run([call, "--json", "5", "1", "0"], capture_output=True, check=True).stdout)
+        inline = ["--device", f"{device}&inline=1"]
+        bench = ["taskset", "-c", "0", meantime, "bench", "--no-control", *inline, "--rw", "randread", "--bs", "4k",
+                 "--size", "128m", "--runtime", "1s", "--json", f"{work}/own.json"]
+        subprocess.run(bench, check=True, capture_output=True)
+        own = json.load(open(f"{work}/own.json"))["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"]
+        read = f"--rw=randread --bs=4k --direct=1 {TIMED}".split()
+        text = ran(["taskset", "-c", "1", *FIO, *read], inline, cpu=0)
+        fios = json.loads(text[text.index("{"):])["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"]
+        over.append((own, fios, floor["hand_over_ns"], fios - own - floor["hand_over_ns"]))
+    own, fios, floor, more = zip(*over)
+    print("\nA direct read of 4 KiB, the SSD inline in the owner, owner and program on a CPU each (p50, ns):")
+    print(f"  meantime bench {spread(own, 0)}, fio {spread(fios, 0)}, 4 KiB between the CPUs {spread(floor, 0)}")
+    print(f"  fio − bench − hand-over: {spread(more, 0)}")
 
-over = []
-for _ in range(rounds):
-    floor = json.loads(subprocess.run([call, "--json", "5", "1", "0"], capture_output=True, check=True).stdout)
-    inline = ["--device", f"{device}&inline=1"]
-    bench = ["taskset", "-c", "0", meantime, "bench", "--no-control", *inline, "--rw", "randread", "--bs", "4k",
-             "--size", "128m", "--runtime", "1s", "--json", f"{work}/own.json"]
-    subprocess.run(bench, check=True, capture_output=True)
-    own = json.load(open(f"{work}/own.json"))["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"]
-    read = f"--rw=randread --bs=4k --direct=1 {TIMED}".split()
-    text = ran(["taskset", "-c", "1", *FIO, *read], inline, cpu=0)
-    fios = json.loads(text[text.index("{"):])["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"]
-    over.append((own, fios, floor["hand_over_ns"], fios - own - floor["hand_over_ns"]))
-own, fios, floor, more = zip(*over)
-print("\nA direct read of 4 KiB, the SSD inline in the owner, owner and program on a CPU each (p50, ns):")
-print(f"  meantime bench {spread(own, 0)}, fio {spread(fios, 0)}, 4 KiB between the CPUs {spread(floor, 0)}")
-print(f"  fio − bench − hand-over: {spread(more, 0)}")
-
-if shutil.which("db_bench"):
+if ORDERS in picked:
     print("\nRocksDB: the time with the classic order and a commit thread over ours, by threads:")
     for name, how in (("fillsync", ""), ("readrandom", ",overlap=none")):
         orders = (f"order=classic-thread{how}", "order=overlapped")
