@@ -65,7 +65,7 @@ impl Logs {
 #[derive(Debug, Clone)]
 pub(super) struct Feedback {
     /// The part of a planned sleep that is made.
-    part: f32,
+    pub(super) part: f32,
     /// I/Os until the next comparison, and those of it that are left to poll for.
     left: u32,
     polled_left: u32,
@@ -102,11 +102,17 @@ impl Feedback {
         if self.polled_left > 0 { 0.0 } else { self.part }
     }
 
-    /// Records an I/O for which a sleep was planned: what it took, over what its kind takes. Returns
-    /// whether sleeps are of another length from now on: then the times that were seen say little of
-    /// the next ones.
+    /// Whether I/Os are polled for, to be compared.
     #[inline]
-    pub(super) fn record(&mut self, relative: f32) -> bool {
+    pub(super) fn is_polling(&self) -> bool {
+        self.polled_left > 0
+    }
+
+    /// Records an I/O for which a sleep was planned: what it took, over what its kind takes, and
+    /// how many were in flight. Returns whether sleeps are of another length from now on: then the
+    /// times that were seen say little of the next ones.
+    #[inline]
+    pub(super) fn record(&mut self, relative: f32, in_flight: u32) -> bool {
         if self.polled_left > 0 {
             if self.polled_left <= POLLED - UNSETTLED {
                 self.polled.add(relative);
@@ -119,7 +125,8 @@ impl Feedback {
             self.slept.add(relative);
         }
         if self.left == 0 && self.part > 0.0 {
-            self.polled_left = POLLED;
+            // Those in flight were sent while the thread slept.
+            self.polled_left = POLLED + in_flight;
             return false;
         }
         self.left == 0 && self.compare()
@@ -147,6 +154,9 @@ impl Feedback {
             return true;
         }
         self.is_suspect = false;
+        if self.part == 1.0 {
+            self.hold = (self.hold / 2).max(HOLD);
+        }
         self.slept.fade();
         self.polled.fade();
         self.between = (GROWTH * self.between).min(IOS);
@@ -178,7 +188,7 @@ mod tests {
         for n in 0..ios {
             let ns = 100_000.0 + slope * slept_ns + (n % 7) as f32 * 1_000.0;
             slept_ns = 0.9 * feedback.part() * ns;
-            feedback.record(ns / 100_000.0);
+            feedback.record(ns / 100_000.0, 1);
             sum += ns;
         }
         sum / ios as f32
@@ -207,7 +217,7 @@ mod tests {
         let mut feedback = Feedback::default();
         for n in 0..100_000 {
             // The first I/Os that are polled for are the first fast ones.
-            feedback.record(if n < FIRST_IOS { 1.0 } else { 0.7 });
+            feedback.record(if n < FIRST_IOS { 1.0 } else { 0.7 }, 1);
         }
         assert_eq!(feedback.part, 1.0);
     }

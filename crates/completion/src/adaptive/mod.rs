@@ -89,6 +89,8 @@ struct Model {
     random: u32,
     skipped: u32,
     seen: u32,
+    /// The mean time, except that it stays the same while I/Os are polled for to be compared.
+    reference_ns: f32,
     /// I/Os since the last outlook.
     recent: u32,
     /// A class that uses this model.
@@ -262,14 +264,23 @@ impl Model {
     }
 }
 
+/// How long the sleep from submission on is, in ns; 0 if there is none.
+fn first_sleep_ns(plan: &Plan) -> f32 {
+    let first = plan.stages().first().filter(|stage| stage.from_ns == 0);
+    first.map_or(0.0, |stage| stage.until_ns as f32)
+}
+
 /// `usual`; if the device bears only `part` of the first sleep, that and no other.
 fn bearable(part: f32, usual: Plan) -> Plan {
     if part == 1.0 {
         return usual;
     }
-    let begins = usual.stages().first().filter(|stage| stage.from_ns == 0);
-    let until_ns = begins.map_or(0, |stage| stage.until_ns);
-    first(part * until_ns as f32).with_patience_ns(usual.patience_ns())
+    first(part * first_sleep_ns(&usual)).with_patience_ns(usual.patience_ns())
+}
+
+/// The time for which `bearable` spins instead of sleeping, in ns.
+fn unslept_ns(part: f32, usual: &Plan) -> f32 {
+    (1.0 - part) * first_sleep_ns(usual)
 }
 
 /// A sleep until `until_ns` after submission, if that is worth one.
@@ -445,7 +456,8 @@ impl Adaptive {
             Goal::Cpu(_) | Goal::P99(_) | Goal::P999(_) => 1.0,
         };
         let usual = model.plans[control].on(interrupted).plan;
-        if model.plans[control].made && !usual.is_spin() && model.explores(interrupted) {
+        let explores = model.plans[control].made && !usual.is_spin() && part == 1.0;
+        if explores && model.explores(interrupted) {
             return model.early(self.wake.groups(model.soonest_ns), &usual);
         }
         let entry = &model.plans[control];
@@ -577,12 +589,17 @@ impl Adaptive {
             }
         }
         let late_ns = model.observe(device_ns, seen);
-        let Planned { plan, cpu_ns: planned_ns, .. } = *model.plans[control].on(sample.interrupted);
-        let is_slept_for = plan.stages().first().is_some_and(|stage| stage.from_ns == 0);
-        let usual_ns = model.support.mean_ns();
-        if by_plan && is_slept_for && matches!(goal, Goal::Latency(_)) && usual_ns > 0.0 {
-            let relative = (device_ns as f32 - late_ns) / usual_ns;
-            if self.feedback.record(relative) {
+        let planned = *model.plans[control].on(sample.interrupted);
+        let is_bounded = matches!(goal, Goal::Latency(_));
+        let part = if is_bounded { self.feedback.part() } else { 1.0 };
+        let planned_ns = planned.cpu_ns + unslept_ns(part, &planned.plan);
+        if !self.feedback.is_polling() {
+            model.reference_ns = model.support.mean_ns();
+        }
+        if by_plan && is_bounded && first_sleep_ns(&planned.plan) > 0.0 && model.reference_ns > 0.0
+        {
+            let relative = (device_ns as f32 - late_ns) / model.reference_ns;
+            if self.feedback.record(relative, 1 << class.depth()) {
                 self.models.iter_mut().for_each(Model::forget);
             }
         }
@@ -640,7 +657,8 @@ impl Adaptive {
             let model = &self.models[at];
             let planned = model.plans[control].best();
             outlook.device_ns += recent * model.support.mean_ns();
-            outlook.planned_cpu_ns += recent * planned.cpu_ns;
+            let cpu_ns = planned.cpu_ns + unslept_ns(self.feedback.part, &planned.plan);
+            outlook.planned_cpu_ns += recent * cpu_ns;
             outlook.planned_late_ns += recent * planned.late_ns;
             outlook.in_flight += recent * (1u32 << model.class.depth()) as f32;
             weight += recent;
