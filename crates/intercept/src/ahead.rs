@@ -55,7 +55,7 @@ pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
 #[cold]
 fn read(fd: c_int, from: i64) {
     crate::slowly(|| {
-        for at in (from..from + PART_BYTES).step_by(CALL_BYTES as usize) {
+        for at in (from..from.saturating_add(PART_BYTES)).step_by(CALL_BYTES as usize) {
             // SAFETY: no memory is meant. An error (EINVAL of a file without a cache) changes nothing.
             unsafe { libc::posix_fadvise(fd, at, CALL_BYTES, libc::POSIX_FADV_WILLNEED) };
         }
@@ -64,8 +64,8 @@ fn read(fd: c_int, from: i64) {
 
 /// Whether the program asks for nothing when it has the kernel read from `at` of `fd` into its
 /// cache: it reads the file the short way. (That the kernel has content of it would end this.)
-fn is_needless(fd: c_int, at: off_t) -> bool {
-    if !is_active() || thread::is_ours() {
+fn is_needless(fd: c_int, at: off_t, bytes: off_t) -> bool {
+    if !is_active() || thread::is_ours() || at < 0 || bytes < 0 {
         return false;
     }
     // From the beginning: it is likely to read all of it.
@@ -74,7 +74,7 @@ fn is_needless(fd: c_int, at: off_t) -> bool {
 
 hooks! {
     "C" fn readahead(fd: c_int, at: off_t, bytes: size_t) -> ssize_t = { |real|
-        if is_needless(fd, at) {
+        if is_needless(fd, at, 0) {
             return 0;
         }
         // SAFETY: no memory is meant.
@@ -84,7 +84,7 @@ hooks! {
     "C" fn (posix_fadvise posix_fadvise64)(
         fd: c_int, at: off_t, bytes: off_t, advice: c_int,
     ) -> c_int = { |real|
-        if advice == libc::POSIX_FADV_WILLNEED && is_needless(fd, at) {
+        if advice == libc::POSIX_FADV_WILLNEED && is_needless(fd, at, bytes) {
             return 0;
         }
         // SAFETY: no memory is meant.

@@ -6,6 +6,7 @@ use libc::{FILE, mode_t};
 use meantime_hook::{cancellation_point, errno, fail, forwards, hooks, real, set_errno};
 use meantime_process::{descriptor as reserved, thread};
 
+use crate::map::prepare_append;
 use crate::resolve::Use;
 use crate::state::{TABLE, device, is_active, is_owner};
 use crate::table::Entry;
@@ -295,6 +296,15 @@ hooks! {
     "C-unwind" fn (fopen fopen64)(path: *const c_char, mode: *const c_char) -> *mut FILE = { |real|
         // SAFETY: the caller's promise.
         opened_stream(unsafe { real()(path, mode) })
+    }
+
+    "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = { |real|
+        // What the stream appends is placed by the kernel.
+        if is_active() {
+            prepare_append(fd, false);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { real()(fd, mode) }
     }
 
     "C-unwind" fn (freopen freopen64)(

@@ -126,7 +126,8 @@ impl Server {
             return Reply::done(0, 0);
         }
         let gate = &sharing.gate;
-        if may_resize(&open.file, request) && sharing.is_appended_elsewhere() {
+        sharing.used();
+        if open.is_writable && may_resize(&open.file, request) && sharing.is_appended_elsewhere() {
             gate.await_taking();
         }
         let Some(call) = gate.enter() else {

@@ -110,6 +110,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// have to connect.
 const TAKING: Duration = Duration::from_millis(10);
 const TAKING_LOOK: Duration = Duration::from_micros(50);
+const NEVER: u64 = u64::MAX;
 
 /// The gate of a file that is open.
 pub(crate) struct Gate {
@@ -117,7 +118,7 @@ pub(crate) struct Gate {
     /// Open files that were not taken, and how many of them append.
     pub(super) others: AtomicU32,
     pub(super) appenders: AtomicU32,
-    /// When the last of those that append was opened, in ns after `made`.
+    /// When the file was last opened to append, in ns after `made`; or [`NEVER`].
     append_opened_ns: AtomicU64,
     made: Instant,
     /// Somebody has it open who may write.
@@ -141,7 +142,7 @@ impl Gate {
             state: AtomicU64::new(0),
             others: AtomicU32::new(0),
             appenders: AtomicU32::new(0),
-            append_opened_ns: AtomicU64::new(0),
+            append_opened_ns: AtomicU64::new(NEVER),
             made: Instant::now(),
             has_writer: AtomicBool::new(false),
             was_taken: AtomicBool::new(false),
@@ -166,7 +167,7 @@ impl Gate {
         while self.appenders.load(Ordering::SeqCst) > 0 && !self.is_closed() {
             let opened_ns = self.append_opened_ns.load(Ordering::Relaxed);
             let age = self.made.elapsed().saturating_sub(Duration::from_nanos(opened_ns));
-            if age >= TAKING || Instant::now() >= until {
+            if opened_ns == NEVER || age >= TAKING || Instant::now() >= until {
                 break;
             }
             std::thread::sleep(TAKING_LOOK);
@@ -426,6 +427,19 @@ mod tests {
                 (fits, Mode::Long, true)
             );
         }
+    }
+
+    #[test]
+    fn who_just_opened_the_file_to_append_is_awaited_for_a_moment() {
+        let gate = short();
+        gate.appenders.store(1, Ordering::SeqCst);
+        gate.opened_to_append();
+        let begun = Instant::now();
+        gate.await_taking();
+        assert!(begun.elapsed() > TAKING / 2, "it is not taken");
+        assert!(gate.made.elapsed() > TAKING);
+        let looks = (0..10_000).map(|_| gate.await_taking()).count();
+        assert!(begun.elapsed() < TAKING * looks as u32, "it was opened long ago");
     }
 
     #[test]

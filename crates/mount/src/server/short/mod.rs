@@ -73,6 +73,8 @@ pub(crate) struct Sharing {
     regrets: Arc<Regrets>,
     /// It was opened to append, or may.
     appends: bool,
+    /// It counts among those that go the long way.
+    is_other: AtomicBool,
     /// It was opened to read through a cache, and for nothing else.
     only_reads: bool,
     word: OnceLock<Word>,
@@ -87,8 +89,9 @@ pub(crate) struct Sharing {
 impl Drop for Sharing {
     fn drop(&mut self) {
         if self.word.get().is_none() {
-            self.count_out();
+            self.taken();
         }
+        self.used();
         if self.gate.is_regretted() {
             self.regrets.add(self.ino);
         }
@@ -114,6 +117,7 @@ impl Sharing {
             ino,
             regrets: Arc::clone(regrets),
             appends,
+            is_other: AtomicBool::new(true),
             only_reads: is_reader && !is_direct,
             word: OnceLock::new(),
             next: AtomicU64::new(u64::MAX),
@@ -123,12 +127,24 @@ impl Sharing {
     }
 
     /// It is taken now, or closed.
-    fn count_out(&self) {
-        self.gate.others.fetch_sub(1, Ordering::SeqCst);
+    fn taken(&self) {
         self.gate.appenders.fetch_sub(self.appends.into(), Ordering::SeqCst);
+        // One that appends is taken when it is opened, and may be a stream's or another program's
+        // that has not the library: the kernel is told sizes until it is used.
+        if !self.appends {
+            self.used();
+        }
     }
 
-    /// Returns whether some who have the file open have not taken it: they go the long way.
+    /// The short way is used for it now, or it is closed.
+    #[inline]
+    fn used(&self) {
+        if self.is_other.load(Ordering::Relaxed) && self.is_other.swap(false, Ordering::SeqCst) {
+            self.gate.others.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether some who have the file open go the long way, as far as is known.
     fn is_open_elsewhere(&self) -> bool {
         self.gate.others.load(Ordering::SeqCst) > 0
     }
@@ -255,7 +271,7 @@ impl Short {
         if sharing.word.get().is_none() {
             let word = Words::take(&self.words, sharing.ino.into()).ok_or(NotTaken::NoRoom)?;
             if sharing.word.set(word).is_ok() {
-                sharing.count_out();
+                sharing.taken();
             }
         }
         let word = sharing.word.get().ok_or(NotTaken::NoRoom)?;
