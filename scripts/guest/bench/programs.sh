@@ -59,7 +59,7 @@ on() {
         kernel)
             is_driver "$a" nvme || meantime unbind "$a"
             until_true 10 disk a 1
-            mount -t ext4 "$(disk a 1)" /tmp/mnt
+            mount -t ext4 "$(disk a 1)" /tmp/mnt || return
             sh /tmp/program "$2"
             _status=$?
             umount /tmp/mnt

@@ -16,9 +16,9 @@ const IOS: u32 = 16_384;
 const POLLED: u32 = 12;
 const UNSETTLED: u32 = 3;
 const SLEPT: u32 = 32;
-/// Sleeps are too long if they make I/Os longer by this part of their time, beyond doubt: by so many
-/// standard errors.
+/// A sleep is too long if it adds more than this part to the time of an I/O.
 const HARM: f32 = 0.09;
+/// A difference counts only if it exceeds the bound by this many standard errors.
 const DOUBT: f32 = 2.5;
 /// Earlier comparisons count for this part.
 const KEPT: f32 = 0.875;

@@ -593,7 +593,8 @@ impl Adaptive {
         let is_bounded = matches!(goal, Goal::Latency(_));
         let part = if is_bounded { self.feedback.part() } else { 1.0 };
         let planned_ns = planned.cpu_ns + unslept_ns(part, &planned.plan);
-        if !self.feedback.is_polling() {
+        // The first I/O since the distribution was summed up.
+        if model.since_plan == 1 && !self.feedback.is_polling() {
             model.reference_ns = model.support.mean_ns();
         }
         if by_plan && is_bounded && first_sleep_ns(&planned.plan) > 0.0 && model.reference_ns > 0.0

@@ -127,7 +127,10 @@ impl Server {
         }
         let gate = &sharing.gate;
         sharing.used();
-        if open.is_writable && may_resize(&open.file, request) && sharing.is_appended_elsewhere() {
+        if sharing.is_appended_elsewhere()
+            && open.is_writable
+            && seems_to_resize(&open.file, request)
+        {
             gate.await_taking();
         }
         let Some(call) = gate.enter() else {
@@ -252,8 +255,8 @@ impl Server {
     }
 }
 
-/// Returns whether a call seems to change the file's size.
-fn may_resize(file: &File, request: &Request) -> bool {
+/// Returns whether a call seems to change the file's size, which may change until it is executed.
+fn seems_to_resize(file: &File, request: &Request) -> bool {
     let end = request.offset.saturating_add(request.len.into());
     match request.op {
         Op::Write => request.flags & APPEND != 0 || end > file.size(),

@@ -115,8 +115,9 @@ const NEVER: u64 = u64::MAX;
 /// The gate of a file that is open.
 pub(crate) struct Gate {
     state: AtomicU64,
-    /// Open files that were not taken, and how many of them append.
+    /// Open files that were not taken, or were taken to append and not used yet.
     pub(super) others: AtomicU32,
+    /// Open files that append and were not taken.
     pub(super) appenders: AtomicU32,
     /// When the file was last opened to append, in ns after `made`; or [`NEVER`].
     append_opened_ns: AtomicU64,
