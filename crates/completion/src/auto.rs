@@ -6,6 +6,13 @@
 //! within 3 % of the shortest, `auto` takes the one that costs the least CPU. It reconsiders once a
 //! second, more often at first and when the device has changed, and as soon as the CPU becomes
 //! short or is not any more; it changes only for a tenth of the CPU, or to keep the time.
+//!
+//! That share is measured while the thread spins, and may depend on how it waits: a software SSD's
+//! thread wants the CPU only while it has commands, and one that sleeps lets the other channels of
+//! its program run. So, while the CPU is short, spinning is tried if its share is not known; and
+//! what an interrupt takes is *measured*, if it is used for long enough, and counts instead of what
+//! was expected. Each may have been by chance, or may change: it is forgotten after a while, longer
+//! each time.
 
 use super::adaptive::Outlook;
 use super::share::{Change, Share};
@@ -35,6 +42,14 @@ const INTERRUPT_CPU: f32 = 3.0;
 /// measured may have been by chance.
 const FORGET: f32 = 0.98;
 
+/// While the CPU is short, a way that was left is not tried again for this time, in ns, times the
+/// square of how much slower it was; for twice as long each time.
+const LEFT_NS: f32 = 3e9;
+const LEFT_LONGEST_NS: u64 = 60_000_000_000;
+
+/// The deepest queue at which an interrupt is measured.
+const MEASURED_DEPTH: f32 = 4.0;
+
 /// The choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Mode {
@@ -57,6 +72,23 @@ struct Way {
     cpu_ns: f32,
 }
 
+/// For how long a way to wait that was left is not tried again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Left {
+    until_ns: u64,
+    kept_ns: u64,
+}
+
+impl Left {
+    /// It is left now, for one that takes less time by `factor`.
+    fn leave(&mut self, now_ns: u64, factor: f32) {
+        let factor = factor.clamp(1.0, 4.0);
+        let kept_ns = ((factor * factor * LEFT_NS) as u64).max(2 * self.kept_ns);
+        self.kept_ns = kept_ns.min(LEFT_LONGEST_NS);
+        self.until_ns = now_ns + self.kept_ns;
+    }
+}
+
 /// The choice of one channel, and its inputs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Auto {
@@ -71,12 +103,19 @@ pub(crate) struct Auto {
     ways: [Way; 3],
     since_ns: u64,
     is_short: bool,
+    /// The wait of an I/O by interrupt since then, in ns, as measured; 0: not yet.
+    interrupted_ns: f32,
+    /// The interrupt, and the other ways, since then.
+    interrupt_left: Left,
+    others_left: Left,
     /// I/Os since the last look.
     ios: u32,
     /// I/Os that may use the interrupt, ever.
     sent: u32,
-    /// The CPU of an I/O without its wait, in ns, as measured.
+    /// The CPU of an I/O without its wait, and the sleep of the thread between two I/Os, in ns, as
+    /// measured.
     base_ns: f32,
+    idle_ns: f32,
     /// The CPU of waiting for an interrupt, in ns, as measured since the CPU is short; 0: not yet.
     interrupt_cpu_ns: f32,
     changes: u64,
@@ -145,7 +184,8 @@ impl Auto {
         let change = self.share.look(now_ns, ran_ns, ios, waited_ns);
         self.is_short = self.share.is_short(now_ns);
         if change == Change::Short {
-            self.interrupt_cpu_ns = 0.0;
+            (self.interrupt_cpu_ns, self.interrupted_ns) = (0.0, 0.0);
+            (self.interrupt_left, self.others_left) = Default::default();
         }
         let Some(decided_ns) = self.decided_ns else {
             (self.decided_ns, self.began_ns) = (Some(now_ns), now_ns);
@@ -167,13 +207,20 @@ impl Auto {
             return;
         }
         self.note_cpu(outlook);
-        self.ways = self.ways(outlook, can_interrupt);
+        self.note_interrupt(outlook);
+        self.ways = self.ways(now_ns, outlook, can_interrupt);
         let mode = self.choose(&self.ways, can_interrupt);
         if mode != self.mode {
+            if self.is_short {
+                self.leave(now_ns, mode);
+            }
+            if self.mode == Mode::Interrupt {
+                self.share.forget_share();
+            }
             self.changes += 1;
             self.mode = mode;
             self.since_ns = now_ns;
-            self.share.changes();
+            self.share.changes(now_ns, mode == Mode::Poll);
         }
     }
 
@@ -210,9 +257,15 @@ impl Auto {
         if self.mode != Mode::Interrupt {
             self.interrupt_cpu_ns *= FORGET;
         }
+        let slept_ns = self.share.io_slept_ns();
+        let idle_ns = |wait_ns: f32| (slept_ns - wait_ns / outlook.in_flight).max(0.0);
         match self.mode {
-            Mode::Poll => self.base_ns = base_ns(outlook.device_ns),
-            Mode::Adaptive => self.base_ns = base_ns(outlook.planned_cpu_ns),
+            Mode::Poll => (self.base_ns, self.idle_ns) = (base_ns(outlook.device_ns), idle_ns(0.0)),
+            Mode::Adaptive => {
+                let planned_ns = outlook.planned_cpu_ns;
+                self.base_ns = base_ns(planned_ns);
+                self.idle_ns = idle_ns(outlook.device_ns - planned_ns);
+            }
             Mode::Interrupt if self.is_short => {
                 // A program that computes between its I/Os would make it look too expensive.
                 let most_ns = INTERRUPT_CPU * outlook.sleep_cpu_ns;
@@ -224,12 +277,13 @@ impl Auto {
 
     /// What an I/O takes by each way to wait: of the time and CPU that it shares with others in
     /// flight, its part.
-    fn ways(&self, outlook: &Outlook, can_interrupt: bool) -> [Way; 3] {
+    fn ways(&self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) -> [Way; 3] {
         let Outlook { device_ns, planned_cpu_ns, in_flight, .. } = *outlook;
         let base_ns = self.base_ns;
+        let share = self.spinning_share(now_ns);
         // The time of the wait alone: what the I/O takes besides is the same for all.
         let way = |mode, cpu_ns, at_least_ns: f32| {
-            let by_share_ns = (base_ns + cpu_ns) / self.share.share() - base_ns;
+            let by_share_ns = (base_ns + cpu_ns) / share - base_ns;
             Way { mode, time_ns: (at_least_ns / in_flight).max(by_share_ns), cpu_ns }
         };
         // The goal holds it; and it has to remain within the limit.
@@ -249,11 +303,54 @@ impl Auto {
         // A wait that sleeps nothing is not woken.
         let sleeps = planned_cpu_ns < SAVING * device_ns;
         let planned_ns = if sleeps { woken_ns } else { device_ns };
+        let mut interrupt = way(Mode::Interrupt, interrupt_cpu_ns, device_ns + interrupted_ns);
+        if let Some(time_ns) = self.measured_interrupt_ns(now_ns) {
+            interrupt.time_ns = time_ns;
+        }
         [
             way(Mode::Poll, device_ns / in_flight, device_ns),
             way(Mode::Adaptive, planned_cpu_ns / in_flight, planned_ns + planned_late_ns),
-            way(Mode::Interrupt, interrupt_cpu_ns, device_ns + interrupted_ns),
+            interrupt,
         ]
+    }
+
+    /// Measures how long an I/O is waited for, if by interrupt. What it takes besides is the same for
+    /// all ways.
+    fn note_interrupt(&mut self, outlook: &Outlook) {
+        // Of many in flight the depth is known too roughly to compare with what is expected.
+        if self.mode != Mode::Interrupt || outlook.in_flight > MEASURED_DEPTH {
+            return;
+        }
+        if let Some(io_ns) = self.share.io_ns() {
+            self.interrupted_ns = (io_ns - self.base_ns - self.idle_ns).max(1.0);
+        }
+    }
+
+    /// That time, in ns, if it is known and counts.
+    fn measured_interrupt_ns(&self, now_ns: u64) -> Option<f32> {
+        let counts = self.mode == Mode::Interrupt || now_ns < self.interrupt_left.until_ns;
+        (self.is_short && self.interrupted_ns > 0.0 && counts).then_some(self.interrupted_ns)
+    }
+
+    /// The part of the CPU that the thread gets if it spins; all, if that is to be tried again.
+    fn spinning_share(&self, now_ns: u64) -> f32 {
+        let tries = self.mode == Mode::Interrupt && now_ns >= self.others_left.until_ns;
+        if tries { 1.0 } else { self.share.share() }
+    }
+
+    /// The current way is left for `mode`. It is tried again the later, the more that costs.
+    fn leave(&mut self, now_ns: u64, mode: Mode) {
+        let [left_ns, next_ns] =
+            [self.mode, mode].map(|mode| self.base_ns + self.ways[mode as usize].time_ns);
+        if self.mode == Mode::Interrupt {
+            self.interrupt_left.leave(now_ns, left_ns / next_ns);
+        } else if mode == Mode::Interrupt {
+            self.others_left.leave(now_ns, left_ns / next_ns);
+            if now_ns >= self.interrupt_left.until_ns {
+                // It is tried anew.
+                self.interrupted_ns = 0.0;
+            }
+        }
     }
 
     fn choose(&self, ways: &[Way], can_interrupt: bool) -> Mode {
@@ -261,11 +358,18 @@ impl Auto {
             // What an interrupt costs is not known before it was tried; now it matters.
             return Mode::Interrupt;
         }
-        let shortest_ns = ways.iter().map(|way| way.time_ns).fold(f32::INFINITY, f32::min);
+        // What was measured has errors of the whole, not only of the wait.
+        let besides_ns = if self.is_short { self.base_ns } else { 0.0 };
+        let time_ns = |way: &Way| besides_ns + way.time_ns;
+        let shortest_ns = ways.iter().map(time_ns).fold(f32::INFINITY, f32::min);
         // The current choice may exceed the limit slightly, to avoid oscillation.
         let is_fast = |way: &&Way| {
-            let slack = if way.mode == self.mode { 1.2 * LATENCY } else { LATENCY };
-            way.time_ns <= (1.0 + slack) * shortest_ns
+            let slack = match (way.mode == self.mode, self.is_short) {
+                (true, true) => 2.0 * LATENCY,
+                (true, false) => 1.2 * LATENCY,
+                (false, _) => LATENCY,
+            };
+            time_ns(way) <= (1.0 + slack) * shortest_ns
         };
         let fast = || ways.iter().filter(is_fast);
         let Some(cheapest) = fast().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns)) else {
@@ -300,7 +404,7 @@ mod tests {
 
     impl Auto {
         fn chooses(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
-            self.choose(&self.ways(outlook, can_interrupt), can_interrupt)
+            self.choose(&self.ways(0, outlook, can_interrupt), can_interrupt)
         }
     }
 
@@ -364,6 +468,52 @@ mod tests {
         let untried = Auto { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
         assert_eq!(untried.chooses(&fastest, true), Mode::Interrupt);
         assert_eq!(untried.chooses(&fastest, false), Mode::Poll);
+    }
+
+    /// What an I/O takes by one way to wait: in all, of CPU, and waiting for the CPU, in ns.
+    #[derive(Clone, Copy)]
+    struct Took(u64, u64, u64);
+
+    /// A thread whose I/Os take what `took` says by each [`Mode`], for so many ms. Returns the part
+    /// of the time that each was chosen for.
+    fn lives(auto: &mut Auto, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
+        let mut parts = [0.0; 3];
+        let (mut ran_ns, mut waited_ns) = (from_ms * MS, from_ms * MS);
+        for look in from_ms / 4..(from_ms + ms) / 4 {
+            let Took(io_ns, cpu_ns, wait_ns) = took[auto.mode as usize];
+            let ios = 4 * MS / io_ns;
+            (ran_ns, waited_ns) = (ran_ns + ios * cpu_ns, waited_ns + ios * wait_ns);
+            auto.ios = ios as u32;
+            parts[auto.mode as usize] += 4.0 / ms as f32;
+            if auto.look(look * 4 * MS, ran_ns, 0, || Some(waited_ns)) {
+                let late_ns = 8_000.0;
+                auto.decide(look * 4 * MS, &outlook(10_000.0, late_ns, 10_000.0), true);
+            }
+        }
+        parts
+    }
+
+    #[test]
+    fn what_was_measured_counts_more_than_what_was_expected() {
+        // The SSD's thread shares the CPU. With half of it, spinning should be the worst.
+        let ssds = [Took(30_000, 15_000, 15_000), Took(30_000, 15_000, 15_000)];
+        let ssds = [ssds[0], ssds[1], Took(45_000, 15_000, 10_000)];
+        let mut auto = Auto::default();
+        let [poll, adaptive, interrupt] = lives(&mut auto, 8, 10_000, ssds);
+        assert!(interrupt < 0.06 && poll + adaptive > 0.94, "{poll} {adaptive} {interrupt}");
+        // All takes twice as long, since the program does more: nothing is tried for that alone.
+        let slower = ssds.map(|Took(io, cpu, wait)| Took(2 * io, 2 * cpu, 2 * wait));
+        let before = auto.changes();
+        let [.., interrupt] = lives(&mut auto, 10_008, 3_000, slower);
+        assert!(interrupt < 0.06 && auto.changes() - before <= 4, "{interrupt}");
+        // Others want the CPU, and have it.
+        let others = [Took(200_000, 20_000, 180_000), Took(200_000, 20_000, 180_000)];
+        let others = [others[0], others[1], Took(40_000, 15_000, 10_000)];
+        let [.., interrupt] = lives(&mut auto, 13_008, 5_000, others);
+        assert!(interrupt > 0.85, "{interrupt}");
+        // They are gone: spinning is tried again.
+        let [.., interrupt] = lives(&mut auto, 18_008, 100_000, ssds);
+        assert!(interrupt < 0.6, "{interrupt}");
     }
 
     #[test]

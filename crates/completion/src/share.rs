@@ -15,14 +15,19 @@ const STEADY_NS: f32 = 1e9;
 const FORGET_NS: f32 = 5e9;
 /// A thread that wants to run for more than this part of the time always wants to.
 const ALWAYS: f32 = 0.9;
-/// The share that is assumed before it was measured.
-const FIRST_SHARE: f32 = 0.5;
 /// A wait of this many ns is that of a thread whose group has used up its quota, or that had more
 /// than its part: not one for a turn after a sleep.
 const STOPPED_NS: f32 = 8e6;
 /// Looks are this close together, in ns, if the thread has I/Os all the time. Otherwise it is not
 /// known whether it waited at once.
 const CLOSE_NS: f32 = 1.5e7;
+/// After a change the scheduler still makes up for what the thread did before, for this time in ns.
+const SETTLE_NS: u64 = 25_000_000;
+/// Then what an I/O takes counts as measured after this time in ns, this many of the longest waits,
+/// and this many I/Os.
+const MEASURED_NS: f32 = 4e7;
+const MEASURED_WAITS: f32 = 4.0;
+const MEASURED_IOS: f32 = 16.0;
 /// The CPU is assumed to stay short for this many times the longest wait: to find out that it still
 /// is costs one. Twice as long each time that it was so.
 const PATIENCE: f32 = 20.0;
@@ -76,13 +81,19 @@ pub(crate) struct Share {
     recent: Sums,
     /// Since the thread last changed how it waits.
     steady: Sums,
+    /// The same, while the CPU was short, from that time on, in ns.
+    short: Sums,
+    settled_ns: u64,
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
     short_until_ns: u64,
     patience_ns: u64,
     /// The longest wait since the thread last changed how it waits, in ns.
     longest_ns: f32,
-    /// The part of the CPU that it gets if it always wants to run.
+    /// The part of the CPU that it gets if it always wants to run; all before that was measured:
+    /// another thread may want the CPU only because this one sleeps, and spinning shows it.
     share: f32,
+    /// Whether its waits only spin.
+    spins: bool,
     /// How long it waits for the CPU after a sleep, per I/O, in ns.
     wake_wait_ns: f32,
 }
@@ -94,10 +105,13 @@ impl Default for Share {
             waited_ns: None,
             recent: Sums::default(),
             steady: Sums::default(),
+            short: Sums::default(),
+            settled_ns: 0,
             short_until_ns: 0,
             patience_ns: 0,
             longest_ns: 0.0,
             share: 1.0,
+            spins: false,
             wake_wait_ns: 0.0,
         }
     }
@@ -146,6 +160,9 @@ impl Share {
             self.short_until_ns = now_ns + self.patience_ns;
         }
         if self.is_short(now_ns) {
+            if then_ns >= self.settled_ns {
+                self.short.add(&new, STEADY_NS);
+            }
             self.measure(&new);
         } else {
             (self.share, self.wake_wait_ns) = (1.0, 0.0);
@@ -158,15 +175,21 @@ impl Share {
     fn begin(&mut self, now_ns: u64) -> Change {
         let still_is = now_ns.saturating_sub(self.short_until_ns) < TRIAL_NS;
         self.patience_ns = if still_is { 2 * self.patience_ns } else { 0 };
-        (self.steady, self.longest_ns, self.share) = (self.recent, 0.0, FIRST_SHARE);
+        // What was long ago does not count; nor what was before the thread waited as it does now.
+        if self.steady.wall_ns > self.recent.wall_ns {
+            self.steady = self.recent;
+        }
+        (self.longest_ns, self.share) = (0.0, 1.0);
+        (self.short, self.settled_ns) = (Sums::default(), now_ns + SETTLE_NS);
         if still_is { Change::StillShort } else { Change::Short }
     }
 
     fn measure(&mut self, new: &Sums) {
         let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
         let always = ran_ns + waited_ns > ALWAYS * wall_ns;
-        if self.steady.is_short() && (always || self.longest_ns > STOPPED_NS) {
-            self.share = (ran_ns / wall_ns).max(0.001);
+        if self.steady.is_short() && (always || self.spins || self.longest_ns > STOPPED_NS) {
+            let wanted_ns = if self.spins { ran_ns + waited_ns } else { wall_ns };
+            self.share = (ran_ns / wanted_ns).max(0.001);
         } else if !always && ios > 0.0 {
             self.wake_wait_ns = waited_ns / ios;
         }
@@ -176,9 +199,16 @@ impl Share {
         }
     }
 
-    /// The thread waits in another way from now on.
-    pub(crate) fn changes(&mut self) {
+    /// The thread waits in another way from `now_ns` on; `spins`: by spinning only.
+    pub(crate) fn changes(&mut self, now_ns: u64, spins: bool) {
+        self.spins = spins;
         (self.steady, self.longest_ns) = (Sums::default(), 0.0);
+        (self.short, self.settled_ns) = (Sums::default(), now_ns + SETTLE_NS);
+    }
+
+    /// The part of the CPU that the thread gets is to be measured anew.
+    pub(crate) fn forget_share(&mut self) {
+        self.share = 1.0;
     }
 
     /// Whether the CPU counts as short.
@@ -194,6 +224,20 @@ impl Share {
     /// How long it waits for the CPU after a sleep, per I/O, in ns.
     pub(crate) fn wake_wait_ns(&self) -> f32 {
         self.wake_wait_ns
+    }
+
+    /// The time that an I/O took, in ns, with everything that the thread does besides, while the CPU is
+    /// short and the thread waits as it does now; `None` before enough of it has passed.
+    pub(crate) fn io_ns(&self) -> Option<f32> {
+        let Sums { wall_ns, ios, .. } = self.short;
+        let enough = wall_ns >= MEASURED_NS.max(MEASURED_WAITS * self.longest_ns);
+        (enough && ios >= MEASURED_IOS).then(|| wall_ns / ios)
+    }
+
+    /// For how long the thread sleeps, per I/O, in ns.
+    pub(crate) fn io_slept_ns(&self) -> f32 {
+        let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
+        (wall_ns - ran_ns - waited_ns).max(0.0) / ios.max(1.0)
     }
 
     /// The CPU that an I/O takes, in ns, with everything that the thread does besides; `None` if
@@ -284,7 +328,7 @@ mod tests {
             // 100 I/Os of 40 µs, a quarter of it waiting for the CPU.
             thread.pass(MS, MS, 2 * MS);
         }
-        assert!(thread.is_short() && thread.share.share() == FIRST_SHARE);
+        assert!(thread.is_short() && thread.share.share() == 1.0);
         assert!((thread.share.wake_wait_ns() - 10_000.0).abs() < 100.0);
         assert!((thread.share.io_cpu_ns().unwrap() - 10_000.0).abs() < 100.0);
     }
