@@ -103,9 +103,9 @@ pub(crate) struct Auto {
     ways: [Way; 3],
     since_ns: u64,
     is_short: bool,
-    /// The wait of an I/O by interrupt since then, in ns, as measured; 0: not yet.
+    /// The wait of an I/O by interrupt, in ns, as measured since the CPU is short; 0: not yet.
     interrupted_ns: f32,
-    /// The interrupt, and the other ways, since then.
+    /// The interrupt, and the other ways, as left since the CPU is short.
     interrupt_left: Left,
     others_left: Left,
     /// I/Os since the last look.
@@ -314,8 +314,8 @@ impl Auto {
         ]
     }
 
-    /// Measures how long an I/O is waited for, if by interrupt. What it takes besides is the same for
-    /// all ways.
+    /// Measures how long an I/O is waited for, if by interrupt. What it takes besides is the same
+    /// for all ways.
     fn note_interrupt(&mut self, outlook: &Outlook) {
         // Of many in flight the depth is known too roughly to compare with what is expected.
         if self.mode != Mode::Interrupt || outlook.in_flight > MEASURED_DEPTH {
@@ -474,8 +474,8 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Took(u64, u64, u64);
 
-    /// A thread whose I/Os take what `took` says by each [`Mode`], for so many ms. Returns the part
-    /// of the time that each was chosen for.
+    /// Simulates a thread for `ms`. Its I/Os take `took` by each [`Mode`]. Returns the part of the
+    /// time for which each mode was chosen.
     fn lives(auto: &mut Auto, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
         let mut parts = [0.0; 3];
         let (mut ran_ns, mut waited_ns) = (from_ms * MS, from_ms * MS);
@@ -496,8 +496,8 @@ mod tests {
     #[test]
     fn what_was_measured_counts_more_than_what_was_expected() {
         // The SSD's thread shares the CPU. With half of it, spinning should be the worst.
-        let ssds = [Took(30_000, 15_000, 15_000), Took(30_000, 15_000, 15_000)];
-        let ssds = [ssds[0], ssds[1], Took(45_000, 15_000, 10_000)];
+        let spun = Took(30_000, 15_000, 15_000);
+        let ssds = [spun, spun, Took(45_000, 15_000, 10_000)];
         let mut auto = Auto::default();
         let [poll, adaptive, interrupt] = lives(&mut auto, 8, 10_000, ssds);
         assert!(interrupt < 0.06 && poll + adaptive > 0.94, "{poll} {adaptive} {interrupt}");
@@ -507,8 +507,8 @@ mod tests {
         let [.., interrupt] = lives(&mut auto, 10_008, 3_000, slower);
         assert!(interrupt < 0.06 && auto.changes() - before <= 4, "{interrupt}");
         // Others want the CPU, and have it.
-        let others = [Took(200_000, 20_000, 180_000), Took(200_000, 20_000, 180_000)];
-        let others = [others[0], others[1], Took(40_000, 15_000, 10_000)];
+        let spun = Took(200_000, 20_000, 180_000);
+        let others = [spun, spun, Took(40_000, 15_000, 10_000)];
         let [.., interrupt] = lives(&mut auto, 13_008, 5_000, others);
         assert!(interrupt > 0.85, "{interrupt}");
         // They are gone: spinning is tried again.

@@ -81,7 +81,7 @@ pub(crate) struct Share {
     recent: Sums,
     /// Since the thread last changed how it waits.
     steady: Sums,
-    /// The same, while the CPU was short, from that time on, in ns.
+    /// The same while the CPU was short, from `settled_ns` on.
     short: Sums,
     settled_ns: u64,
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
@@ -226,8 +226,8 @@ impl Share {
         self.wake_wait_ns
     }
 
-    /// The time that an I/O took, in ns, with everything that the thread does besides, while the CPU is
-    /// short and the thread waits as it does now; `None` before enough of it has passed.
+    /// The time of an I/O, in ns, with everything that the thread does besides, while the CPU was
+    /// short and the thread waited as it does now; `None` before that lasted long enough.
     pub(crate) fn io_ns(&self) -> Option<f32> {
         let Sums { wall_ns, ios, .. } = self.short;
         let enough = wall_ns >= MEASURED_NS.max(MEASURED_WAITS * self.longest_ns);
