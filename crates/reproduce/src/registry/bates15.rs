@@ -55,12 +55,12 @@ fn split() -> Experiment {
         document: Document::Bates15,
         place: "analyser trace",
         title: "A read in four parts",
-        question: "Which part of a read is the device's, and which the host's?",
+        question: "What does the host add to the device's part of a read?",
         there: "A PCIe card with NVRAM, random reads, one at a time. A PCIe analyser sees the \
                 doorbell, the device's transfers and the interrupt: the device's part is less than \
                 9 µs on average, the host's 5 µs.",
-        here: "4 KiB random reads, one at a time, on a software SSD with the document's device \
-               time (8 µs and up to 2.5 µs more or less). It stamps every command by the clock \
+        here: "4 KiB random reads, one at a time, on a software SSD whose time is set within \
+               the document's bounds (8 µs and up to 2.5 µs more or less). It stamps every command by the clock \
                that the host reads, in place of an analyser (`meantime anatomy`). The device's \
                part is from the doorbell to the completion entry. Shown is the typical read: the \
                mean of the middle half.",
@@ -68,10 +68,11 @@ fn split() -> Experiment {
         measure,
         claims: vec![
             Claim::new(
-                "The device's part is less than 9 µs",
+                "The software SSD keeps to its model, less than the document's 9 µs",
                 value("interrupt/device_ns"),
                 Expect::AtMostThere,
             )
+            .ours()
             .there(value("device/mean")),
             Claim::new(
                 "By interrupt the host's part is the document's 5 µs, or less",
@@ -87,7 +88,8 @@ fn split() -> Experiment {
                 "Most of the host's part is the way from the interrupt to the thread",
                 value("interrupt/wake_percent"),
                 Expect::AtLeast(50.0),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Stacks(Unit::Time, WAYS.map(stack).to_vec()),
     }
@@ -113,17 +115,18 @@ fn worst() -> Experiment {
         question: "Are the slow reads the device's fault or the host's?",
         there: "The device's part of a random read is less than 9 µs on average and never as long \
                 as 11 µs. The host's is 5 µs on average, and more than 30 µs at worst.",
-        here: "The parts of each 4 KiB random read on a software SSD with the document's device \
-               time. The device is a thread, which the scheduler may stop: then its worst is that \
-               of the scheduler.",
+        here: "The parts of each 4 KiB random read on a software SSD whose time is set to 8 µs and \
+               up to 2.5 µs more or less, within the document's bounds. It is a thread, which the \
+               scheduler may stop: then its worst is that of the scheduler.",
         leg: Leg::Machine,
         measure: parts,
         claims: vec![
             Claim::new(
-                "The device's part is always less than 11 µs",
+                "The software SSD is never later than its model allows: the document's 11 µs",
                 value("a/interrupt/4096/device_max_ns"),
                 Expect::AtMostThere,
             )
+            .ours()
             .there(value("device/max"))
             .unless("The software SSD is a thread, and a thread can be stopped; a card cannot."),
             Claim::new(
@@ -185,7 +188,7 @@ fn msix() -> Experiment {
                 Expect::AtMost(0.5),
             ),
             Claim::new(
-                "By interrupt the host's part spreads further than the device's",
+                "By interrupt the host's part spreads further than the device's, ± 2.5 µs",
                 ratio("interrupt/host_spread_ns", "interrupt/device_spread_ns"),
                 Expect::AtLeast(1.0),
             )
@@ -233,8 +236,8 @@ fn drivers() -> Experiment {
         question: "What does a driver that polls gain in latency, in the tail and in I/Os per \
                    second?",
         there: TABLE,
-        here: "4 KiB random reads, one at a time, on a software SSD with the document's device \
-               time, by our driver, which is in user space as SPDK is: with interrupts, with \
+        here: "4 KiB random reads, one at a time, on a software SSD whose time is set within \
+               the document's bounds, by our driver, which is in user space as SPDK is: with interrupts, with \
                polling (the document's SPDK), and with `adaptive`, which sleeps while it can \
                afford that and then polls.",
         leg: Leg::Machine,

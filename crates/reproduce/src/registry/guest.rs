@@ -165,12 +165,14 @@ fn lkml13_interrupts() -> Experiment {
                 value(of("6.1", "interrupt")),
                 Expect::Within(0.7, 1.3),
             )
+            .ours()
             .unless("On a slow CPU several completions may share an interrupt."),
             Claim::new(
                 "A polled read raises none today",
                 value(of("6.1", "poll")),
                 Expect::AtMost(0.05),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Bars(Unit::Ratio, by_kernel(|kernel, way| Mark::new(way, of(kernel, way)))),
     }

@@ -147,6 +147,7 @@ fn idle() -> Experiment {
                 ratio("futex/1000/p50_ns", "futex/20/p50_ns"),
                 Expect::AtLeast(1.1),
             )
+            .ours()
             .unless("A machine whose idle states are switched off comes back in the same time."),
         ],
         plot: Plot::Bars(Unit::Time, IDLE.map(series).to_vec()),
@@ -292,12 +293,14 @@ fn buffered() -> Experiment {
                 "So is a buffered read that the cache does not have",
                 of("missed"),
                 Expect::AtMost(0.9),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "A read from the cache does not wait, and takes the same time either way",
                 of("cached"),
                 Expect::Within(0.8, 1.25),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Bars(Unit::Time, READS.map(series).to_vec()),
     }
@@ -422,7 +425,8 @@ fn slice() -> Experiment {
                 "Behind it the median read takes as long by polling as by interrupt",
                 ratio("10/poll/p50_ns", "10/interrupt/p50_ns"),
                 Expect::Within(0.9, 1.1),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Lines(
             Unit::Percent,

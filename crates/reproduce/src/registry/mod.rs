@@ -27,15 +27,13 @@ pub fn experiments() -> Vec<Experiment> {
 }
 
 /// Experiments on questions that the documents ask, and leave open.
-const LEFT_OPEN: [&str; 11] = [
-    "fast12-saturation",
+const LEFT_OPEN: [&str; 9] = [
     "lkml13-batch",
     "lkml13-pm-qos",
     "bates15-mixes",
     "bates15-stalls",
     "bates15-coalescing",
-    "vault17-estimate",
-    "vault17-estimate-simulated",
+    "vault17-interrupts",
     "vault17-priority",
     "vault17-reaping",
     "vault17-user-hybrid",

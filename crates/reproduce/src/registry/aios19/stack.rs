@@ -142,19 +142,22 @@ fn user_level() -> Experiment {
                  at 4 KiB",
                 ratio(of("4", "cached"), of("4", "raw")),
                 Expect::AtMost(1.5),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "A read of 128 KiB through the page cache takes at most 1.5 times as long as a \
                  bare one",
                 ratio(of("128", "cached"), of("128", "raw")),
                 Expect::AtMost(1.5),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "Without the copy a file's read is close to the bare one: a direct read of 16 KiB \
                  takes at most 1.1 times as long",
                 ratio(of("16", "direct"), of("16", "raw")),
                 Expect::AtMost(1.1),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Lines(
             Unit::Time,
@@ -213,7 +216,8 @@ fn submission() -> Experiment {
                 "Submitting 32 KiB takes at most twice as long as 4 KiB",
                 ratio(of(32_768), of(4096)),
                 Expect::AtMost(2.0),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Distribution(vec![
             ("4 KiB".to_owned(), "a/poll/4096/submit".to_owned()),
@@ -353,7 +357,8 @@ fn cpu() -> Experiment {
                 "By interrupt, an overlapped read uses no more CPU than a classic one",
                 ratio("all/interrupt/cost_ns", "none/interrupt/cost_ns"),
                 Expect::AtMost(1.05),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "By interrupt, the CPU is idle for less of the time if reads overlap: the next one \
                  begins sooner",

@@ -98,7 +98,8 @@ fn anatomy() -> Experiment {
                  left out",
                 ratio("all/log_blocks_per_commit_count", "none/log_blocks_per_commit_count"),
                 Expect::Within(0.7, 1.4),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Stacks(
             Unit::Time,
@@ -146,7 +147,8 @@ fn levels() -> Experiment {
                 "Without the hand-over to a thread an fsync is shorter",
                 ratio(of("+ no journal thread"), of("classic")),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "With the log written beside the data an fsync is shorter again",
                 ratio(of("+ log beside the data"), of("+ no journal thread")),

@@ -50,23 +50,27 @@ fn live() -> Experiment {
                 "A mean for each size makes small reads quicker than one mean for all",
                 ratio(read("hybrid-bucket"), read("hybrid")),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "With a mean for each size small reads are as quick as by polling",
                 ratio(read("hybrid-bucket"), read("poll")),
                 Expect::AtMost(1.1),
             )
+            .ours()
             .unless(WAKES_LATE),
             Claim::new(
                 "With an estimate that knows the machine small reads are as quick as by polling",
                 ratio(read("adaptive"), read("poll")),
                 Expect::AtMost(1.1),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "An estimate that knows the machine uses less CPU than polling",
                 ratio("m/adaptive/cpu_percent", "m/poll/cpu_percent"),
                 Expect::AtMost(0.9),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Bars(
             Unit::Time,
@@ -102,17 +106,20 @@ fn simulated() -> Experiment {
                 "A mean for each size costs less latency than one mean for all",
                 ratio(of("hybrid-bucket", "mean_ns"), of("hybrid", "mean_ns")),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "An estimate that knows the machine stays within 3 % of polling",
                 ratio(of("adaptive", "mean_ns"), of("poll", "mean_ns")),
                 Expect::AtMost(1.03),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "An estimate that knows the machine uses less CPU than a mean for each size",
                 ratio(of("adaptive", "cpu_percent"), of("hybrid-bucket", "cpu_percent")),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
         ],
         plot: Plot::Bars(Unit::Percent, vec![Series::new("CPU load", WAYS.map(mark))]),
     }

@@ -14,8 +14,10 @@ use crate::runner::{Bench, RunError};
 const THERE: &str = "An NVMe SSD with DRAM as its medium (PCIe Gen2 x4), a Core i7-4790, Linux \
                      4.10. One process, bound to a CPU, reads 512 B at random, one read at a time.";
 /// Why a rule with a short sleep cannot win on a virtual machine.
-const WAKES_LATE: &str = "A sleep pays only if the thread runs again in time. On a virtual machine \
-                          a wake-up takes 13 to 20 µs; in the talk a switch takes 0.5 to 2.";
+const WAKES_LATE: &str = "A sleep pays only if it ends in time. On a virtual machine it ends 13 to \
+                          20 µs late; in the talk a switch takes 0.5 to 2 µs. The lateness is in \
+                          the times that the next mean is made of, so the sleeps get longer until \
+                          a read takes twice the lateness.";
 
 /// What most experiments do: 512 B random reads, one at a time.
 const READS: [&str; 4] = ["--rw", "randread", "--bs", "512"];

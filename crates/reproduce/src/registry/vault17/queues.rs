@@ -51,12 +51,14 @@ fn hipri() -> Experiment {
                     "all/poll/cpu_percent".into(),
                 ),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "The reads by interrupt suffer little: at most a quarter in the median",
                 ratio("some/others/interrupt/p50_ns", "all/interrupt/p50_ns"),
                 Expect::AtMost(1.25),
             )
+            .ours()
             .unless(
                 "The thread that polls keeps to the times of its reads, and spins at the end of \
                  each pause, since a sleep ends too late here. The other thread has the rest of \

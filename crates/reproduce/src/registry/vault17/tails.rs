@@ -219,6 +219,7 @@ fn scheduler() -> Experiment {
                 ratio("s/hybrid/other/1/p999_ns", "s/poll/other/1/p999_ns"),
                 Expect::AtMost(1.0),
             )
+            .ours()
             .unless(
                 "Newer kernels (EEVDF, since Linux 6.6) do not always prefer a thread that wakes \
                  up: each sleep may last until the end of the other's time slice. A polling \

@@ -59,6 +59,7 @@ fn driver() -> Experiment {
                 ratio("user/poll/mean_ns", "user/interrupt/mean_ns"),
                 Expect::AtMostThere,
             )
+            .ours()
             .there(ratio("latency/user", "latency/interrupt")),
             Claim::new(
                 "Polling in user space keeps the CPU busy",
@@ -139,6 +140,7 @@ fn tail() -> Experiment {
                 ratio("hog/auto/1/p999_ns", "hog/poll/1/tail_ns"),
                 Expect::AtMost(1.0),
             )
+            .ours()
             .unless("A short run may end before `auto` has seen the other program."),
         ],
         plot: Plot::Exceedance(curves),
@@ -241,7 +243,8 @@ fn short_path() -> Experiment {
                 "A read on the short path, 4 KiB, has less software than one of 64 KiB",
                 ratio("4096/software_ns", "65536/software_ns"),
                 Expect::AtMost(1.0),
-            ),
+            )
+            .ours(),
             Claim::new(
                 "The short path gains at least 0.3 µs",
                 difference("65536/software_ns", "4096/software_ns"),
@@ -257,6 +260,7 @@ fn short_path() -> Experiment {
                 value("4096/software_ns"),
                 Expect::AtMostThere,
             )
+            .ours()
             .there(value("short-path/gain")),
         ],
         plot: Plot::Lines(
