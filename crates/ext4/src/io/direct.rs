@@ -8,6 +8,7 @@
 
 use std::io::IoSliceMut;
 
+use super::buffers::CHUNK_BYTES;
 use super::context::IoContext;
 use super::contexts::IoContexts;
 use super::requests::{copy_set, lent_set};
@@ -16,10 +17,6 @@ use crate::error::Error;
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
-
-/// The most bytes of one request into lent memory: the device works on several at once, and what
-/// precedes a failed one counts as read.
-const LENT_REQUEST_BYTES: usize = 64 << 10;
 
 /// From this size on, in bytes, it pays to lend memory that is mapped already or will be used
 /// again: the remaining cost is a request with a list of pages. (With a software SSD a read of 8
@@ -257,7 +254,9 @@ impl IoContext {
         gap: impl FnOnce(),
     ) -> Result<usize, Stopped> {
         let block_bytes = self.block_bytes as usize;
-        let step = LENT_REQUEST_BYTES.max(block_bytes);
+        // The device works on several at once, and what precedes a failed one counts as read. (With
+        // the model `optane` 128 KiB take 31 µs, and 43 by requests of 64 KiB.)
+        let step = CHUNK_BYTES.max(block_bytes);
         let (mut sent, mut done, mut error) = (0, 0, None);
         while sent < bytes && error.is_none() {
             let len = step.min(bytes - sent);
