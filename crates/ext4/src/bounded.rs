@@ -113,10 +113,27 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         if let Some(there) = shard.kept.get(&key) {
             return there.value.clone();
         }
-        if weight > self.shard_limit {
-            return value;
+        self.add(&mut shard, key, value.clone(), weight);
+        value
+    }
+
+    /// Replaces the value of `key`, which must weigh the same, or adds it as [`Self::keep`] does.
+    pub(super) fn put<'a, Q: Hash + Eq + ?Sized>(&self, key: &'a Q, value: V, weight: usize)
+    where
+        K: Borrow<Q> + From<&'a Q>,
+    {
+        let mut shard = self.shard(key);
+        match shard.kept.get_mut(key) {
+            Some(there) => there.value = value,
+            None => self.add(&mut shard, key.into(), value, weight),
         }
-        let Shard { kept, queue, weight: total } = &mut *shard;
+    }
+
+    fn add(&self, shard: &mut Shard<K, V>, key: K, value: V, weight: usize) {
+        if weight > self.shard_limit {
+            return;
+        }
+        let Shard { kept, queue, weight: total } = shard;
         // This ends, because each turn removes an entry or clears a mark that only a look-up sets.
         while *total + weight > self.shard_limit
             && let Some(oldest) = queue.pop_front()
@@ -130,8 +147,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
         *total += weight;
         queue.push_back(key.clone());
-        kept.insert(key, Kept { value: value.clone(), weight, used: false });
-        value
+        kept.insert(key, Kept { value, weight, used: false });
     }
 }
 

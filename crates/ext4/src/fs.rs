@@ -14,7 +14,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
 use super::inode::shared::{Inode, nodes_kept};
-use super::inode::{Mount, Node, WritableMount};
+use super::inode::{Mount, NameKey, Node, WritableMount};
 use super::io::{Call, DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
 use super::mmp::{self, Protection};
@@ -22,6 +22,7 @@ use super::ops::recovery;
 use super::options::{MountOptions, OpenOptions};
 use meantime_block::{BlockDevice, Device, in_use};
 use meantime_ext4_format::check;
+use meantime_ext4_format::dirent::NAME_BYTES_MAX;
 use meantime_ext4_format::{
     Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
 };
@@ -436,18 +437,17 @@ impl FileSystem {
         if parent.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let mut room = [0; 4 + 255];
-        let key = room.get_mut(..4 + name.len()).ok_or(Error::NameTooLong)?;
-        key[..4].copy_from_slice(&parent.ino().to_le_bytes());
-        key[4..].copy_from_slice(name);
-        if let Some(ino) = self.mount.names.get(&*key) {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let key = NameKey::new(parent.ino(), name);
+        if let Some(ino) = key.get(&self.mount) {
             match self.linked(ino) {
                 // The name was removed just now.
                 Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
                 // So it was, and its number may be another file's already. (Not while a node of it
                 // exists.)
-                Ok(_)
-                    if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
+                Ok(_) if self.mount.writer.is_some() && key.get(&self.mount) != Some(ino) => {}
                 found => return found,
             }
         }
@@ -467,7 +467,7 @@ impl FileSystem {
                 Ok(node) => {
                     let changed = self.mount.lock_names();
                     if *changed == before {
-                        self.mount.names.keep(Box::from(&*key), ino, key.len() + 64);
+                        key.learn(&self.mount, ino);
                         return Ok(node);
                     }
                     drop(changed);

@@ -20,6 +20,6 @@ pub(crate) mod times;
 pub(crate) mod writable;
 mod writable_mount;
 
-pub(crate) use mount::Mount;
+pub(crate) use mount::{Mount, NameKey};
 pub use node::Node;
 pub(crate) use writable_mount::WritableMount;

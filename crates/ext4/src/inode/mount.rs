@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::io::{DeviceSource, IoContexts};
 use crate::journal::{Handle, OrderedToken, Sequence};
 use crate::options::MountOptions;
+use meantime_ext4_format::dirent::NAME_BYTES_MAX;
 use meantime_ext4_format::{Recovered, Volume};
 use meantime_hw::Clock;
 use meantime_process::lock::{Mutex, MutexGuard};
@@ -21,7 +22,8 @@ pub(crate) struct Mount {
     pub(crate) volume: Volume<DeviceSource>,
     pub(crate) contexts: Arc<IoContexts>,
     pub(crate) nodes: Bounded<u32, Arc<Inode>>,
-    /// Inode numbers by the directory's number (four bytes) and the name.
+    /// Inode numbers by [`NameKey`]; 0 for a name that was changed, which is looked up again. (So
+    /// it keeps its place, also for when it leads somewhere again.)
     pub(crate) names: Bounded<Box<[u8]>, u32>,
     /// Number of changes of names. A look-up that began before the last one must not be cached.
     pub(crate) names_changed: Mutex<u64>,
@@ -61,11 +63,11 @@ impl Mount {
         let mut changed = self.lock_names();
         let is_newest = *changed == before;
         *changed += 1;
-        let key = [&parent.to_le_bytes()[..], name].concat();
-        self.names.remove(&*key);
+        let key = NameKey::new(parent, name);
         if is_newest {
-            let weight = key.len() + 64;
-            self.names.keep(key.into(), ino, weight);
+            key.learn(self, ino);
+        } else {
+            key.forget(self);
         }
     }
 
@@ -73,8 +75,42 @@ impl Mount {
     pub(crate) fn forget_name(&self, parent: u32, name: &[u8]) {
         let mut changed = self.lock_names();
         *changed += 1;
-        let key = [&parent.to_le_bytes()[..], name].concat();
-        self.names.remove(&*key);
+        NameKey::new(parent, name).forget(self);
+    }
+}
+
+/// The key of a cached name: the directory's number and the name.
+pub(crate) struct NameKey {
+    room: [u8; 4 + NAME_BYTES_MAX],
+    bytes: usize,
+}
+
+impl NameKey {
+    /// Returns the key of `name`, of at most 255 bytes, in directory `parent`.
+    pub(crate) fn new(parent: u32, name: &[u8]) -> Self {
+        let mut room = [0; 4 + NAME_BYTES_MAX];
+        let bytes = 4 + name.len();
+        room[..4].copy_from_slice(&parent.to_le_bytes());
+        room[4..bytes].copy_from_slice(name);
+        Self { room, bytes }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.room[..self.bytes]
+    }
+
+    /// Returns where the name leads, if that is cached.
+    pub(crate) fn get(&self, mount: &Mount) -> Option<u32> {
+        mount.names.get(self.as_bytes()).filter(|ino| *ino != 0)
+    }
+
+    /// Caches that the name leads to `ino`. Names are locked.
+    pub(crate) fn learn(&self, mount: &Mount, ino: u32) {
+        mount.names.put(self.as_bytes(), ino, self.bytes + 64);
+    }
+
+    fn forget(&self, mount: &Mount) {
+        mount.names.update(self.as_bytes(), |_| 0);
     }
 }
 
