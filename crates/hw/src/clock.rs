@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use meantime_spec::seam::{Stepping, VirtualClock};
@@ -23,7 +24,7 @@ pub struct Clock(Source);
 #[derive(Clone)]
 enum Source {
     /// The processor's counter: ≈ 10 ns a reading.
-    Tsc(Tsc),
+    Tsc(&'static Counter),
     /// `CLOCK_MONOTONIC` through the vDSO: ≈ 25 ns a reading.
     Monotonic,
     /// A stepped device's clock, which moves when it is read.
@@ -38,20 +39,101 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// `ns = (tsc - base_tsc) * mult / 2^32 + base_ns`
-#[derive(Clone, Copy)]
-struct Tsc {
-    base_tsc: u64,
-    base_ns: u64,
+/// The processor's counter as a clock: `ns = ticks * mult / 2^32 + offset_ns`.
+///
+/// It is compared with the kernel's time every quarter of a second, if it is read as often: while
+/// the machine is suspended to memory, that stands still, and the counter goes on, or restarts
+/// afterwards.
+struct Counter {
     mult: u64,
+    /// Wraps around.
+    offset_ns: AtomicU64,
+    /// A little before the last comparison. No reading is below, unless the counter has restarted.
+    floor: AtomicU64,
+    /// Ticks of a quarter of a second.
+    far: u64,
+    compared: Mutex<Compared>,
 }
 
-impl Tsc {
+/// The last comparison.
+struct Compared {
+    ours_ns: u64,
+    kernel_ns: u64,
+}
+
+/// What the two have moved apart since the last comparison is an error of the counter's rate, up to
+/// this and a thousandth of the time.
+const JUMP_NS: u64 = 10_000_000;
+
+impl Counter {
+    /// The clock whose reading `ticks` is the time `kernel_ns`.
+    fn new(mult: u64, ticks: u64, kernel_ns: u64) -> Self {
+        let far = u64::try_from((250_000_000u128 << 32) / u128::from(mult.max(1)));
+        let counter = Self {
+            mult,
+            offset_ns: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            far: far.unwrap_or(u64::MAX),
+            compared: Mutex::new(Compared { ours_ns: kernel_ns, kernel_ns }),
+        };
+        counter.offset_ns.store(kernel_ns.wrapping_sub(counter.scaled(ticks)), Ordering::Relaxed);
+        counter.set_floor(ticks);
+        counter
+    }
+
+    #[inline(always)]
+    fn scaled(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.mult)) >> 32) as u64
+    }
+
+    /// Whether a reading is far from the last comparison.
+    #[inline(always)]
+    fn is_far(&self, ticks: u64) -> bool {
+        ticks.wrapping_sub(self.floor.load(Ordering::Acquire)) > self.far
+    }
+
     #[inline(always)]
     fn now_ns(&self) -> u64 {
-        // The base may come from another CPU, whose reading was slightly later.
-        let delta = ticks().saturating_sub(self.base_tsc);
-        self.base_ns + ((u128::from(delta) * u128::from(self.mult)) >> 32) as u64
+        let offset_ns = self.offset_ns.load(Ordering::Acquire);
+        let ticks = ticks();
+        // With another offset now, the reading may be from before a restart, or the offset.
+        if self.is_far(ticks) || self.offset_ns.load(Ordering::Relaxed) != offset_ns {
+            return self.compare();
+        }
+        self.scaled(ticks).wrapping_add(offset_ns)
+    }
+
+    /// Compares with the kernel's time, if that is due. Returns the time.
+    #[cold]
+    #[inline(never)]
+    fn compare(&self) -> u64 {
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_far(ticks()) {
+            let (ticks, kernel_ns) = pair();
+            self.compare_at(&mut compared, ticks, kernel_ns);
+        }
+        self.scaled(ticks()).wrapping_add(self.offset_ns.load(Ordering::Relaxed))
+    }
+
+    /// The counter is at `ticks` when the kernel's time is `kernel_ns`.
+    fn compare_at(&self, compared: &mut Compared, ticks: u64, kernel_ns: u64) {
+        let offset_ns = self.offset_ns.load(Ordering::Relaxed);
+        let mut ours_ns = self.scaled(ticks).wrapping_add(offset_ns);
+        let passed_ns = kernel_ns.saturating_sub(compared.kernel_ns);
+        let expected_ns = compared.ours_ns + passed_ns;
+        if ours_ns.abs_diff(expected_ns) > JUMP_NS + passed_ns / 1_000 {
+            let offset_ns = offset_ns.wrapping_add(expected_ns.wrapping_sub(ours_ns));
+            self.offset_ns.store(offset_ns, Ordering::Release);
+            ours_ns = expected_ns;
+        }
+        *compared = Compared { ours_ns, kernel_ns };
+        self.set_floor(ticks);
+    }
+
+    fn set_floor(&self, ticks: u64) {
+        // Counters of different CPUs differ by much less than a millisecond. Who sees the floor
+        // sees the offset.
+        self.floor.store(ticks.saturating_sub(self.far / 250), Ordering::Release);
     }
 }
 
@@ -83,7 +165,7 @@ fn pair() -> (u64, u64) {
         .map_or((0, 0), |(_, tsc, ns)| (tsc, ns))
 }
 
-fn calibrate() -> Option<Tsc> {
+fn calibrate() -> Option<Counter> {
     if !is_invariant() {
         return None;
     }
@@ -98,16 +180,16 @@ fn calibrate() -> Option<Tsc> {
         return None;
     }
     let mult = u64::try_from((u128::from(ns) << 32) / u128::from(passed)).ok()?;
-    Some(Tsc { base_tsc: tsc1, base_ns: ns1, mult })
+    Some(Counter::new(mult, tsc1, ns1))
 }
 
 impl Clock {
     /// The best real-time clock of this machine. The first call of a process takes ≈ 20 ms to
     /// calibrate.
     pub fn real() -> Self {
-        static TSC: OnceLock<Option<Tsc>> = OnceLock::new();
-        match TSC.get_or_init(calibrate) {
-            Some(tsc) => Self(Source::Tsc(*tsc)),
+        static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
+        match COUNTER.get_or_init(calibrate) {
+            Some(counter) => Self(Source::Tsc(counter)),
             None => Self(Source::Monotonic),
         }
     }
@@ -132,7 +214,7 @@ impl Clock {
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         match &self.0 {
-            Source::Tsc(tsc) => tsc.now_ns(),
+            Source::Tsc(counter) => counter.now_ns(),
             other => other.slow_now_ns(),
         }
     }
@@ -164,7 +246,9 @@ impl Clock {
     pub(crate) fn ticks_per_ns(&self) -> Option<u64> {
         match &self.0 {
             // `mult` is ns per tick, times 2³².
-            Source::Tsc(tsc) => u64::try_from((1u128 << 64) / u128::from(tsc.mult.max(1))).ok(),
+            Source::Tsc(counter) => {
+                u64::try_from((1u128 << 64) / u128::from(counter.mult.max(1))).ok()
+            }
             _ => None,
         }
     }
@@ -351,6 +435,39 @@ mod tests {
             ours as f64 > least as f64 * 0.998 && (ours as f64) < most as f64 * 1.002,
             "{ours} ns against the kernel's {least} to {most} ns"
         );
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A clock of 2 ticks a ns, and its times at comparisons of made-up readings.
+    fn compared_at<const N: usize>(from: (u64, u64), at: [(u64, u64); N]) -> [u64; N] {
+        let counter = Counter::new(1 << 31, from.0, from.1);
+        at.map(|(ticks, kernel_ns)| {
+            counter.compare_at(&mut counter.compared.lock().unwrap(), ticks, kernel_ns);
+            assert!(!counter.is_far(ticks) && counter.is_far(ticks + SECOND_NS));
+            counter.scaled(ticks).wrapping_add(counter.offset_ns.load(Ordering::Relaxed))
+        })
+    }
+
+    #[test]
+    fn time_goes_on_if_the_counter_restarts() {
+        // Up for a thousand seconds, of which the clock knows the last ten.
+        let from = (1_980 * SECOND_NS, 990 * SECOND_NS);
+        let before = (2_000 * SECOND_NS, 1_000 * SECOND_NS);
+        let after = (2 * SECOND_NS, 1_001 * SECOND_NS);
+        assert_eq!(compared_at(from, [before, after]), [before.1, after.1]);
+        // Or it went on while the kernel's time stood still.
+        let after = (90_000 * SECOND_NS, 1_001 * SECOND_NS);
+        assert_eq!(compared_at(from, [before, after]), [before.1, after.1]);
+    }
+
+    #[test]
+    fn an_error_of_the_rate_changes_nothing() {
+        let from = (20 * SECOND_NS, 10 * SECOND_NS);
+        // A hundred parts in a million, and a comparison that was disturbed.
+        let at = (20 * SECOND_NS + 2_000 * 1_000_100_000, 1_010 * SECOND_NS);
+        let disturbed = (at.0 + SECOND_NS / 100, at.1);
+        assert_eq!(compared_at(from, [at, disturbed]), [at.0 / 2, disturbed.0 / 2]);
     }
 
     #[test]

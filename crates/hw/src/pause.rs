@@ -38,12 +38,14 @@ impl UserWait {
         Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
     }
 
-    /// Waits until the time stamp counter has reached `deadline_tsc`. Never returns before.
+    /// Waits until the time stamp counter has reached `deadline_tsc`. Never returns before, unless
+    /// the counter restarts (suspend to memory).
     #[inline]
     pub(crate) fn pause_until(&self, deadline_tsc: u64) {
+        let start_tsc = rdtsc();
         loop {
             let now_tsc = rdtsc();
-            if now_tsc >= deadline_tsc {
+            if now_tsc >= deadline_tsc || now_tsc < start_tsc {
                 return;
             }
             match self.instruction {
