@@ -139,7 +139,7 @@ fn what_is_cheaper_to_copy_is_copied() {
         assert_eq!(fs.counters().lent, 3 * again);
         // Large enough for a mapping of its own.
         image.check(&file, &mut memory, 2048, 0, 300 << 10);
-        assert!(fs.counters().lent >= 3 * again + 8, "{:?}", fs.counters());
+        assert!(fs.counters().lent >= 3 * again + 4, "{:?}", fs.counters());
     }
 }
 
