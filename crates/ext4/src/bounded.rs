@@ -117,15 +117,37 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         value
     }
 
-    /// Replaces the value of `key`, which must weigh the same, or adds it as [`Self::keep`] does.
-    pub(super) fn put<'a, Q: Hash + Eq + ?Sized>(&self, key: &'a Q, value: V, weight: usize)
-    where
+    /// Replaces the value of `key` if `replaces` accepts it; both must weigh the same. Without one,
+    /// adds it as [`Self::keep`] does.
+    pub(super) fn put<'a, Q: Hash + Eq + ?Sized>(
+        &self,
+        key: &'a Q,
+        (value, weight): (V, usize),
+        replaces: impl FnOnce(&V) -> bool,
+    ) where
         K: Borrow<Q> + From<&'a Q>,
     {
         let mut shard = self.shard(key);
         match shard.kept.get_mut(key) {
-            Some(there) => there.value = value,
+            Some(there) if replaces(&there.value) => there.value = value,
+            Some(_) => {}
             None => self.add(&mut shard, key.into(), value, weight),
+        }
+    }
+
+    /// Replaces the value of `key`, if there is one, by `last`, which must weigh the same and is not
+    /// spared. Once half of the limit is taken, removes the entry.
+    pub(super) fn retire<Q: Hash + Eq + ?Sized>(&self, key: &Q, last: V)
+    where
+        K: Borrow<Q>,
+    {
+        let mut shard = self.shard(key);
+        if shard.weight > self.shard_limit / 2 {
+            drop(shard);
+            return self.remove(key);
+        }
+        if let Some(there) = shard.kept.get_mut(key) {
+            (there.value, there.used) = (last, false);
         }
     }
 
@@ -154,6 +176,27 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_retired_makes_room() {
+        let bounded: Bounded<Box<[u8]>, u32> = Bounded::new(100 * SHARDS);
+        let key = |n: u32| n.to_le_bytes();
+        for n in 0..100 * SHARDS as u32 {
+            bounded.put(&key(n)[..], (n + 1, 10), |_| true);
+            assert_eq!(bounded.get(&key(n)[..]), Some(n + 1));
+            bounded.put(&key(n)[..], (7, 10), |there| *there == 0);
+            assert_eq!(bounded.get(&key(n)[..]), Some(n + 1));
+            bounded.retire(&key(n)[..], 0);
+            assert!(matches!(bounded.get(&key(n)[..]), None | Some(0)));
+        }
+        for shard in &bounded.shards {
+            let shard = shard.lock().unwrap();
+            assert!((40..=60).contains(&shard.weight), "{}", shard.weight);
+        }
+        // It may come back.
+        bounded.put(&key(1)[..], (8, 10), |there| *there == 0);
+        assert_eq!(bounded.get(&key(1)[..]), Some(8));
+    }
 
     #[test]
     fn what_is_used_again_outlives_what_is_not() {

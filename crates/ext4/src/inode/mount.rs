@@ -58,20 +58,20 @@ impl Mount {
     /// Caches that `name` in directory `parent` leads to `ino`, as a complete change has made it.
     /// Names had been changed `before` times when that change was made. If they were changed since,
     /// nothing is cached, since the name may lead elsewhere. (A later change that has not reported
-    /// its names yet removes the entry.)
+    /// its names yet has it forgotten.)
     pub(crate) fn learn_name(&self, parent: u32, name: &[u8], ino: u32, before: u64) {
         let mut changed = self.lock_names();
         let is_newest = *changed == before;
         *changed += 1;
         let key = NameKey::new(parent, name);
         if is_newest {
-            key.learn(self, ino);
+            self.names.put(key.as_bytes(), (ino, key.weight()), |_| true);
         } else {
             key.forget(self);
         }
     }
 
-    /// Removes `name` in directory `parent` from the cache, because it was changed.
+    /// Forgets where `name` in directory `parent` leads, because it was changed.
     pub(crate) fn forget_name(&self, parent: u32, name: &[u8]) {
         let mut changed = self.lock_names();
         *changed += 1;
@@ -104,13 +104,18 @@ impl NameKey {
         mount.names.get(self.as_bytes()).filter(|ino| *ino != 0)
     }
 
-    /// Caches that the name leads to `ino`. Names are locked.
+    /// Caches that the name leads to `ino`, as a look-up has found, unless it is known already.
+    /// Names are locked.
     pub(crate) fn learn(&self, mount: &Mount, ino: u32) {
-        mount.names.put(self.as_bytes(), ino, self.bytes + 64);
+        mount.names.put(self.as_bytes(), (ino, self.weight()), |there| *there == 0);
     }
 
     fn forget(&self, mount: &Mount) {
-        mount.names.update(self.as_bytes(), |_| 0);
+        mount.names.retire(self.as_bytes(), 0);
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes + 64
     }
 }
 

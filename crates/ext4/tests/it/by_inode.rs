@@ -87,6 +87,35 @@ fn what_is_counted_stays() {
 }
 
 #[test]
+fn a_name_that_comes_back_leads_to_what_it_has_now() {
+    let Some(image) = image() else { return };
+    let fs = image.mount("", &writable());
+    let root = fs.root().unwrap();
+    let there = |name: &str| fs.lookup(&root, name.as_ref()).map(|node| node.id());
+    let other = fs.create(&root, "other".as_ref(), &NEW).unwrap();
+    for _ in 0..3 {
+        // (It is kept, so the next one has another number.)
+        let first = fs.create(&root, "name".as_ref(), &NEW).unwrap();
+        assert_eq!(there("name"), Ok(first.id()));
+        fs.unlink(&root, "name".as_ref()).unwrap();
+        assert_eq!(there("name"), Err(Error::NotFound));
+        assert_eq!(there("name"), Err(Error::NotFound));
+        fs.link(&other, &root, "name".as_ref()).unwrap();
+        assert_eq!(there("name"), Ok(other.id()));
+        fs.unlink(&root, "name".as_ref()).unwrap();
+        let second = fs.create(&root, "moved".as_ref(), &NEW).unwrap();
+        let flags = RenameFlags::default();
+        fs.rename_at(&root, "moved".as_ref(), &root, "name".as_ref(), flags).unwrap();
+        assert_eq!((there("name"), there("moved")), (Ok(second.id()), Err(Error::NotFound)));
+        assert_ne!(first.id(), second.id());
+        fs.unlink(&root, "name".as_ref()).unwrap();
+    }
+    // What the disk says is found in the cache's place for the name, too.
+    let again = fs.mkdir(&root, "name".as_ref(), &NEW).unwrap();
+    assert_eq!(there("name"), Ok(again.id()));
+}
+
+#[test]
 fn no_number_that_nobody_was_told_leads_anywhere() {
     let Some(image) = image() else { return };
     for options in [writable(), MountOptions::default()] {
