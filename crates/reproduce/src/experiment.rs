@@ -119,7 +119,7 @@ pub struct Claim {
     pub expect: Expect,
     /// Why it may not hold on a machine of this kind.
     pub unless: &'static str,
-    /// Whether it is our expectation; the document leaves the question open.
+    /// Whether it is our expectation, beyond what the document states.
     pub ours: bool,
 }
 

@@ -18,8 +18,8 @@ pub fn markdown(reproduction: &Reproduction) -> String {
     }
     let counts = format!(
         "Of the documents' {} claims {as_there} hold, {less} have the same direction and are \
-         smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, about what \
-         they leave open, {} hold, {} are smaller, {} do not hold, {} are open.",
+         smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, beyond what \
+         they state, {} hold, {} are smaller, {} do not hold, {} are open.",
         as_there + less + unlike + open,
         ours.iter().sum::<usize>(),
         ours[0],

@@ -71,7 +71,7 @@ pub struct Claim {
     pub verdict: String,
     /// Whether it is as in the document.
     pub tone: Tone,
-    /// Whether it is an expectation of ours, which no document has.
+    /// Whether it is an expectation of ours, beyond what the document states.
     pub ours: bool,
     /// The figures: ours, the document's.
     pub figures: String,

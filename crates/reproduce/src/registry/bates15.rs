@@ -13,7 +13,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 
 const WAYS: [&str; 2] = ["interrupt", "poll"];
 
-/// Measures the parts of a read on the document's device.
+/// Measures the parts of a read.
 fn parts(bench: &mut Bench<'_>) -> Result<(), RunError> {
     let device = bench.device("nvram");
     bench.anatomy("a", &device, "interrupt,poll", &["--bs", "4k", "--competitor", "none"])
@@ -473,7 +473,7 @@ fn coalescing() -> Experiment {
         question: "From which load on do coalesced interrupts pay?",
         there: "Wanted, not measured: coalescing of interrupts at a higher load than one I/O at a \
                 time.",
-        here: "NVMe's Interrupt Coalescing on a software SSD with the document's device time: an \
+        here: "NVMe's Interrupt Coalescing on a software SSD, 8 µs ± 2.5: an \
                interrupt for each completion, or one for 8 completions, at the latest after 100 \
                µs. 4 KiB random reads with 1, 8 and 32 in flight; shown is the mean latency.",
         leg: Leg::Machine,
