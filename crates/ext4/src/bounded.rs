@@ -34,6 +34,22 @@ struct Kept<V> {
     used: bool,
 }
 
+impl<K: Hash + Eq, V> Shard<K, V> {
+    fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        let Self { kept, queue, weight } = self;
+        if let Some(entry) = kept.remove(key) {
+            *weight -= entry.weight;
+            // Its key in the queue is skipped later, or removed here with many others.
+            if queue.len() > 2 * kept.len() + 64 {
+                queue.retain(|queued| kept.contains_key(queued.borrow()));
+            }
+        }
+    }
+}
+
 impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     /// Creates a map with a limit in the unit of the weights.
     pub(super) fn new(limit: usize) -> Self {
@@ -81,16 +97,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         K: Borrow<Q>,
     {
         let mut shard = self.shard(key);
-        let Shard { kept, queue, weight } = &mut *shard;
-        if !kept.get(key).is_some_and(|entry| which(&entry.value)) {
-            return;
-        }
-        if let Some(entry) = kept.remove(key) {
-            *weight -= entry.weight;
-            // Its key in the queue is skipped later, or removed here with many others.
-            if queue.len() > 2 * kept.len() + 64 {
-                queue.retain(|queued| kept.contains_key(queued.borrow()));
-            }
+        if shard.kept.get(key).is_some_and(|entry| which(&entry.value)) {
+            shard.remove(key);
         }
     }
 
@@ -143,10 +151,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     {
         let mut shard = self.shard(key);
         if shard.weight > self.shard_limit / 2 {
-            drop(shard);
-            return self.remove(key);
-        }
-        if let Some(there) = shard.kept.get_mut(key) {
+            shard.remove(key);
+        } else if let Some(there) = shard.kept.get_mut(key) {
             (there.value, there.used) = (last, false);
         }
     }
