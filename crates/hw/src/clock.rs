@@ -131,8 +131,8 @@ impl Counter {
     }
 
     fn set_floor(&self, ticks: u64) {
-        // Counters of different CPUs differ by much less than a millisecond. Who sees the floor
-        // sees the offset.
+        // A millisecond less: the counters of other CPUs may be behind this one. A thread that
+        // loads this floor then loads the offset that was stored before it.
         self.floor.store(ticks.saturating_sub(self.far / 250), Ordering::Release);
     }
 }
