@@ -32,28 +32,20 @@ fn check(bench: &mut Bench<'_>) -> Result<(), RunError> {
     })
 }
 
-/// How the database's calls get to the file system, with the arguments of `meantime run`.
-#[derive(Clone, Copy)]
-enum Way {
-    /// By shared memory.
-    Short,
-    /// By the kernel, and FUSE.
-    Mount,
-}
+/// Arguments of `meantime run`, by how the database's calls get to the file system: by shared
+/// memory, or by the kernel and FUSE.
+const SHORT: &[&str] = &[];
+const MOUNT: &[&str] = &["--no-short"];
 
 /// Runs benchmarks under `meantime run`, and returns the operations per second of the last.
 fn run(
     bench: &mut Bench<'_>,
     image: &Image,
-    way: Way,
+    way: &[&str],
     options: &str,
     args: &[&str],
 ) -> Result<Option<f64>, RunError> {
     let device = image.device("optane");
-    let way: &[&str] = match way {
-        Way::Short => &[],
-        Way::Mount => &["--no-short"],
-    };
     let run = ["--device", &device, "-o", options, "--", "db_bench", DATABASE];
     let same = ["--compression_type=none", "--value_size=400"];
     let text = bench.text(&[&["run"], way, &run, &same, args].concat())?;
@@ -110,7 +102,7 @@ fn read() -> Experiment {
             "--benchmarks=fillseq,flush",
         ];
         check_short(bench, &image)?;
-        run(bench, &image, Way::Short, "order=overlapped", &fill)?;
+        run(bench, &image, SHORT, "order=overlapped", &fill)?;
         for threads in THREADS {
             // (A tenth of a second of reads, or a whole one.)
             let all_reads = if bench.is_quick() { 3_000 } else { 30_000 };
@@ -125,7 +117,7 @@ fn read() -> Experiment {
                     &all_threads,
                     "--benchmarks=readrandom",
                 ];
-                if let Some(rate) = run(bench, &image, Way::Short, options, &args)? {
+                if let Some(rate) = run(bench, &image, SHORT, options, &args)? {
                     bench.add(format!("short/{threads}/{order}_per_second"), rate);
                 }
             }
@@ -176,7 +168,7 @@ fn read() -> Experiment {
 }
 
 fn write() -> Experiment {
-    const WAYS: [(&str, Way); 2] = [("short", Way::Short), ("mount", Way::Mount)];
+    const WAYS: [(&str, &[&str]); 2] = [("short", SHORT), ("mount", MOUNT)];
     fn measure(bench: &mut Bench<'_>) -> Result<(), RunError> {
         check(bench)?;
         let image = Image::make(bench, "fillsync", "384M")?;
