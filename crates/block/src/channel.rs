@@ -365,6 +365,7 @@ impl NvmeChannel {
         };
         let (op, bytes) = (request.op, blocks << self.ns.block_shift);
         let interrupt = self.goes_to_interrupt(policy, op, bytes);
+        let policy = if interrupt { self.waiter.interrupted_policy(policy) } else { policy };
         self.table.fill(slot, request, blocks, policy, claim);
         let lbio = self.table.get_mut(slot);
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);

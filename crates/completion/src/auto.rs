@@ -36,6 +36,10 @@ const PROBE: u32 = 32;
 const PROBE_SHORT: u32 = 512;
 const PROBE_DEEP: u32 = 4_096;
 
+/// Of the I/Os that an interrupt ends, one in this many is timed and learned from, if there are as
+/// many between two looks: each says little, and that CPU is what this way saves.
+const INTERRUPTED_SAMPLE: u32 = 8;
+
 /// Waiting for an interrupt costs at most this many times the CPU of a sleep.
 const INTERRUPT_CPU: f32 = 3.0;
 /// With each decision for another way it is taken to cost less, so that it is tried again: what was
@@ -152,6 +156,15 @@ impl Auto {
         };
         self.ios = self.ios.wrapping_add(1);
         self.mode == Mode::Interrupt && !self.sent.is_multiple_of(probe)
+    }
+
+    /// Whether the I/O that [`interrupts`](Self::interrupts) has just sent to the interrupt's queue
+    /// need not be timed.
+    #[inline]
+    pub(crate) fn skips_interrupted(&self) -> bool {
+        self.mode == Mode::Interrupt
+            && self.ios > INTERRUPTED_SAMPLE
+            && !self.ios.is_multiple_of(INTERRUPTED_SAMPLE)
     }
 
     /// Whether a look is due.
@@ -531,6 +544,20 @@ mod tests {
         auto.decide(9_100 * MS, &outlook(20_000.0, 15_000.0, 20_000.0), false);
         auto.show(&mut none);
         assert_eq!((none.auto_interrupt_ns, none.auto_interrupt_cpu_ns), (0, 0));
+    }
+
+    #[test]
+    fn few_of_the_interrupted_are_timed_if_there_are_many() {
+        let mut auto = Auto { mode: Mode::Interrupt, ..Auto::default() };
+        let mut timed = |ios: u32| {
+            auto.look(0, 0, 0, || None);
+            (0..ios).filter(|_| auto.interrupts(true) && !auto.skips_interrupted()).count()
+        };
+        // (Others are polled for.)
+        assert_eq!(timed(8), 8);
+        assert!((15..=20).contains(&timed(80)));
+        auto.mode = Mode::Adaptive;
+        assert!(!auto.skips_interrupted());
     }
 
     #[test]

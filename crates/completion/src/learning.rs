@@ -168,6 +168,13 @@ impl Learning {
         }
     }
 
+    /// Whether an I/O of `policy` that [`interrupts`](Self::interrupts) has just sent to the queue
+    /// with an interrupt need not be timed.
+    #[inline]
+    pub(crate) fn skips_interrupted(&self, policy: Policy) -> bool {
+        policy == Policy::Auto && self.auto.skips_interrupted()
+    }
+
     /// Returns how to wait for `flight`, which is in flight on `queues`. Called in its gap.
     #[inline]
     pub(crate) fn wait_plan<Q: Queues>(

@@ -211,6 +211,14 @@ impl Waiter {
         self.learning.interrupts(policy, class)
     }
 
+    /// The policy by which an I/O of `policy` waits, just after [`interrupts`](Self::interrupts)
+    /// has sent it to the queue with an interrupt: another one if it need not be timed.
+    #[inline]
+    pub fn interrupted_policy(&self, policy: Policy) -> Policy {
+        let skips = self.learning.skips_interrupted(policy) && !self.takes_times;
+        if skips { Policy::Interrupt } else { policy }
+    }
+
     /// Whether an I/O of `class` sent to the polled queue is to be timed. If not, sleeping would
     /// gain nothing, and it is polled for.
     #[inline]
