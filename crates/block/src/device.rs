@@ -120,6 +120,13 @@ pub trait BlockDevice: Send + Sync {
         if polls { Policy::Poll } else { Policy::Interrupt }
     }
 
+    /// The policy of a program that does not say, and may share its CPUs with others: `auto` if the
+    /// device supports it, else the usual one.
+    fn unsaid_policy(&self) -> Policy {
+        let chooses = self.can_wait(Policy::Auto).is_ok();
+        if chooses { Policy::Auto } else { self.usual_policy() }
+    }
+
     /// Makes a channel for the calling thread.
     ///
     /// # Errors

@@ -240,8 +240,7 @@ impl Asked {
                 Ok(()) => Ok(policy),
                 Err(error) => Err(error.to_string()),
             },
-            None if device.can_wait(Policy::ADAPTIVE).is_ok() => Ok(Policy::ADAPTIVE),
-            None => Ok(device.usual_policy()),
+            None => Ok(device.unsaid_policy()),
         }
     }
 }

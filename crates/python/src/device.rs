@@ -144,8 +144,7 @@ impl Device {
                     device.can_wait(policy).map_err(|error| failed(&error))?;
                     policy
                 }
-                None if device.can_wait(Policy::ADAPTIVE).is_ok() => Policy::ADAPTIVE,
-                None => device.usual_policy(),
+                None => device.unsaid_policy(),
             };
             let read_only = match read_only {
                 true => Some("it was opened with read_only=True".to_owned()),

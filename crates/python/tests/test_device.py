@@ -149,6 +149,12 @@ def test_policies(policy):
         assert channel.wait(channel.submit_read(0, 4096)) == b"y" * 4096
 
 
+def test_auto_where_nothing_is_said():
+    with meantime.open("mem:1M") as device:
+        assert device.policy == "auto"
+        assert device.channel().policy == "auto"
+
+
 def test_tickets(device):
     with device.channel(depth=8) as channel:
         writes = [channel.submit_write(bytes([n]) * 4096, n * 4096) for n in range(8)]
