@@ -36,9 +36,11 @@ const PROBE: u32 = 32;
 const PROBE_SHORT: u32 = 512;
 const PROBE_DEEP: u32 = 4_096;
 
-/// Of the I/Os that an interrupt ends, one in this many is timed and learned from, if there are as
-/// many between two looks: each says little, and that CPU is what this way saves.
+/// While the CPU is short, one in this many of the I/Os that an interrupt ends is timed and learned
+/// from: each says little, and that CPU is what this way saves. By chance, so that a program that
+/// does the same over and over shows all of it. Only if there were this many between two looks.
 const INTERRUPTED_SAMPLE: u32 = 8;
+const INTERRUPTED_MANY: u32 = 64;
 
 /// Waiting for an interrupt costs at most this many times the CPU of a sleep.
 const INTERRUPT_CPU: f32 = 3.0;
@@ -112,8 +114,10 @@ pub(crate) struct Auto {
     /// The interrupt, and the other ways, as left since the CPU is short.
     interrupt_left: Left,
     others_left: Left,
-    /// I/Os since the last look.
+    /// I/Os since the last look, and whether there were many before it.
     ios: u32,
+    has_many: bool,
+    random: u32,
     /// I/Os that may use the interrupt, ever.
     sent: u32,
     /// The CPU of an I/O without its wait, and the sleep of the thread between two I/Os, in ns, as
@@ -158,13 +162,16 @@ impl Auto {
         self.mode == Mode::Interrupt && !self.sent.is_multiple_of(probe)
     }
 
-    /// Whether the I/O that [`interrupts`](Self::interrupts) has just sent to the interrupt's queue
-    /// need not be timed.
+    /// Whether an I/O that [`interrupts`](Self::interrupts) has just sent to the interrupt's queue
+    /// need not be timed; `alone`: no other is in flight.
     #[inline]
-    pub(crate) fn skips_interrupted(&self) -> bool {
-        self.mode == Mode::Interrupt
-            && self.ios > INTERRUPTED_SAMPLE
-            && !self.ios.is_multiple_of(INTERRUPTED_SAMPLE)
+    pub(crate) fn skips_interrupted(&mut self, alone: bool) -> bool {
+        if self.mode != Mode::Interrupt || !(alone && self.is_short && self.has_many) {
+            return false;
+        }
+        // A step of a linear congruence (Numerical Recipes): its upper bits suffice here.
+        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.random >> 16 >= (1 << 16) / INTERRUPTED_SAMPLE
     }
 
     /// Whether a look is due.
@@ -194,6 +201,7 @@ impl Auto {
             self.began_ns = now_ns;
         }
         let ios = std::mem::take(&mut self.ios);
+        self.has_many = ios >= INTERRUPTED_MANY;
         let change = self.share.look(now_ns, ran_ns, ios, waited_ns);
         self.is_short = self.share.is_short(now_ns);
         if change == Change::Short {
@@ -548,16 +556,18 @@ mod tests {
 
     #[test]
     fn few_of_the_interrupted_are_timed_if_there_are_many() {
-        let mut auto = Auto { mode: Mode::Interrupt, ..Auto::default() };
-        let mut timed = |ios: u32| {
-            auto.look(0, 0, 0, || None);
-            (0..ios).filter(|_| auto.interrupts(true) && !auto.skips_interrupted()).count()
-        };
-        // (Others are polled for.)
-        assert_eq!(timed(8), 8);
-        assert!((15..=20).contains(&timed(80)));
-        auto.mode = Mode::Adaptive;
-        assert!(!auto.skips_interrupted());
+        let mut auto = Auto { is_short: true, mode: Mode::Interrupt, ..Auto::default() };
+        assert!(!auto.skips_interrupted(true), "are there many?");
+        auto.has_many = true;
+        assert!(!auto.skips_interrupted(false));
+        // Two kinds of I/O in turns: as many of each.
+        let mut timed = [0; 2];
+        for io in 0..8_000 {
+            timed[io % 2] += u32::from(!auto.skips_interrupted(true));
+        }
+        assert!(timed.iter().all(|timed| (430..=570).contains(timed)), "{timed:?}");
+        auto.is_short = false;
+        assert!(!auto.skips_interrupted(true));
     }
 
     #[test]

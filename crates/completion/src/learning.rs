@@ -169,10 +169,10 @@ impl Learning {
     }
 
     /// Whether an I/O of `policy` that [`interrupts`](Self::interrupts) has just sent to the queue
-    /// with an interrupt need not be timed.
+    /// with an interrupt need not be timed; `alone`: no other is in flight.
     #[inline]
-    pub(crate) fn skips_interrupted(&self, policy: Policy) -> bool {
-        policy == Policy::Auto && self.auto.skips_interrupted()
+    pub(crate) fn skips_interrupted(&mut self, policy: Policy, alone: bool) -> bool {
+        policy == Policy::Auto && self.auto.skips_interrupted(alone)
     }
 
     /// Returns how to wait for `flight`, which is in flight on `queues`. Called in its gap.

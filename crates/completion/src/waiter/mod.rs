@@ -212,10 +212,11 @@ impl Waiter {
     }
 
     /// The policy by which an I/O of `policy` waits, just after [`interrupts`](Self::interrupts)
-    /// has sent it to the queue with an interrupt: another one if it need not be timed.
+    /// has sent it to the queue with an interrupt: another one if it need not be timed. `alone`: no
+    /// other is in flight.
     #[inline]
-    pub fn interrupted_policy(&self, policy: Policy) -> Policy {
-        let skips = self.learning.skips_interrupted(policy) && !self.takes_times;
+    pub fn interrupted_policy(&mut self, policy: Policy, alone: bool) -> Policy {
+        let skips = !self.takes_times && self.learning.skips_interrupted(policy, alone);
         if skips { Policy::Interrupt } else { policy }
     }
 

@@ -241,7 +241,7 @@ impl<'m> Channel<'m> {
             !polls && self.policy.may_interrupt() && self.waiter.interrupts(self.policy, class);
         let flight = Flight { class, submitted_ns: 0, interrupted, waited: false };
         let policy = match interrupted {
-            true => self.waiter.interrupted_policy(self.policy),
+            true => self.waiter.interrupted_policy(self.policy, device.active == 1),
             false if polls => Policy::Poll,
             false => self.policy,
         };
