@@ -156,6 +156,10 @@ unsafe impl Transport for SoftTransport {
         self.clock.clone()
     }
 
+    fn is_read_by_core(&self) -> bool {
+        self.clock.is_real() && !self.clock.steps_device()
+    }
+
     fn heartbeat(&self) -> Option<Heartbeat> {
         self.port.heartbeat()
     }

@@ -179,6 +179,10 @@ pub unsafe trait Transport: DmaMap {
         let _ = qid;
         None
     }
+    /// Whether the device is a thread, usually on another core, that reads queues from memory itself.
+    fn is_read_by_core(&self) -> bool {
+        false
+    }
     /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
     /// then shadow doorbells pay off.
     fn has_slow_doorbells(&self) -> bool {

@@ -437,7 +437,8 @@ impl Controller {
         vector: Option<u16>,
     ) -> Result<(QueuePair, Option<EventFd>)> {
         let (tail, head) = self.registers.doorbells(qid, self.cap)?;
-        let ring = Ring::new(&self.heap, entries, tail, head, vector.is_some())?;
+        let ring = Ring::new(&self.heap, entries, tail, head, vector.is_some())?
+            .handing_over(self.registers.transport().is_read_by_core());
         let event = match vector {
             None => None,
             Some(vector) => {

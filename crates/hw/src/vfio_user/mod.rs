@@ -313,6 +313,10 @@ unsafe impl Transport for UserTransport {
         self.connection.server().to_owned()
     }
 
+    fn is_read_by_core(&self) -> bool {
+        true
+    }
+
     fn read32(&self, offset: u32) -> u32 {
         u32::from_le_bytes(self.read(offset))
     }
