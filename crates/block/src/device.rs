@@ -46,7 +46,7 @@ pub struct ChannelOptions {
     /// The policy of requests that name none.
     pub policy: Policy,
     /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
-    /// needs it.
+    /// needs it, or can use it and more than half of the controller's are free.
     pub interrupt: Option<bool>,
     /// The class of its queues, if the controller arbitrates by class; `None`: by the calling
     /// thread's I/O priority (`ioprio_set(2)`).
@@ -236,9 +236,9 @@ impl BlockDevice for NvmeDevice {
         let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
         let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
         let wanted = options.interrupt.unwrap_or_else(|| {
-            // `adaptive` leaves queues for other channels.
-            options.policy.may_interrupt()
-                && (options.policy.polls_instead() || self.controller.has_queues_to_spare())
+            // `adaptive` and `auto`, which can do without, leave queues for other channels.
+            let needs = options.policy.polls_instead() && options.policy != Policy::Auto;
+            options.policy.may_interrupt() && (needs || self.controller.has_queues_to_spare())
         });
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
