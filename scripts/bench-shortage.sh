@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # `auto` where the CPU is short: in a control group with a quota, and beside programs that always
 # want the same CPU, against the fixed ways to wait. The program has CPU 0; the software SSD is
-# another process, on CPU 1. A table of I/Os per second, the medians of the rounds. "Best again" is
-# the control: in each round the fixed way that was best in the others, over the best of this one.
-# Needs root (control groups), 2 CPUs. --quick: one short round. MEANTIME=COMMAND: another build of
-# it. ROUNDS, SECONDS_EACH; DEVICES_US: the devices' times; ONLY: a part of the cells' names.
+# another process, on CPU 1. A table of I/Os per second, the medians of the rounds. Needs root
+# (control groups), 2 CPUs. --quick: one short round. MEANTIME=COMMAND: another build of it.
+# ROUNDS, SECONDS_EACH; DEVICES_US: the devices' times; ONLY: a part of the cells' names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=${SECONDS_EACH:-3} rounds=${ROUNDS:-3}
+seconds=${SECONDS_EACH:-3} rounds=${ROUNDS:-4}
 case "${1:-}" in
 "") ;;
 --quick) seconds=2 rounds=1 ;;
@@ -123,6 +122,7 @@ EOF
     done
 done
 
+[ -s "$work/iops" ] || { echo "bench-shortage: no cell has ONLY=$ONLY in its name" >&2; exit 2; }
 python3 - "$work/iops" <<'EOF'
 import statistics, sys
 cells, order = {}, []
@@ -132,40 +132,20 @@ for line in open(sys.argv[1]):
     if key not in order:
         order.append(key)
     cells.setdefault(key, {}).setdefault(policy, []).append((float(iops), float(cpu)))
-print("| CPU | device | interrupt | poll | adaptive | auto | auto over the best | best again | auto's CPU |")
-print("|---|---|---|---|---|---|---|---|---|")
+print("| CPU | device | interrupt | poll | adaptive | auto | auto over the best | auto's CPU |")
+print("|---|---|---|---|---|---|---|---|")
 FIXED = ("interrupt", "poll", "adaptive")
 median = statistics.median
-
-
-def best_again(runs):
-    """For each round: the way that is best by the others, over the best of this round."""
-    rounds = len(runs["auto"])
-    if rounds < 2:
-        return float("nan")
-
-    def of_others(way, this):
-        return median(iops for n, (iops, _) in enumerate(runs[way]) if n != this)
-
-    ratios = []
-    for this in range(rounds):
-        chosen = max(FIXED, key=lambda way: of_others(way, this))
-        ratios.append(runs[chosen][this][0] / max(runs[way][this][0] for way in FIXED))
-    return median(ratios)
-
-
 kinds = {}
 for key in order:
     runs = cells[key]
     rates = {policy: median(iops for iops, _ in of) for policy, of in runs.items()}
     ratio = rates["auto"] / max(rates[policy] for policy in FIXED)
-    again = best_again(runs)
-    kinds.setdefault("on and off" if "off" in key[0] else key[0].split()[0], []).append((ratio, again))
+    kind = "on and off" if "off" in key[0] else key[0].split()[0]
+    kinds.setdefault(kind, []).append(ratio)
     cpu = median(cpu for _, cpu in runs["auto"])
     shown = " | ".join(f"{rates[p] / 1000:.1f} k" for p in (*FIXED, "auto"))
-    print(f"| {key[0]} | {key[1]} µs | {shown} | {ratio:.2f} | {again:.2f} | {cpu:.0f} % |")
+    print(f"| {key[0]} | {key[1]} µs | {shown} | {ratio:.2f} | {cpu:.0f} % |")
 for kind, of in kinds.items():
-    ratios, again = zip(*of)
-    print(f"\n{kind}: median {median(ratios):.2f}, least {min(ratios):.2f}", end="")
-    print(f"; best again: median {median(again):.2f}, least {min(again):.2f}")
+    print(f"\n{kind}: median {median(of):.2f}, least {min(of):.2f}")
 EOF
