@@ -365,10 +365,6 @@ impl NvmeChannel {
         };
         let (op, bytes) = (request.op, blocks << self.ns.block_shift);
         let interrupt = self.goes_to_interrupt(policy, op, bytes);
-        let policy = match interrupt {
-            true => self.waiter.interrupted_policy(policy, self.table.active() == 0),
-            false => policy,
-        };
         self.table.fill(slot, request, blocks, policy, claim);
         let lbio = self.table.get_mut(slot);
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);

@@ -36,12 +36,6 @@ const PROBE: u32 = 32;
 const PROBE_SHORT: u32 = 512;
 const PROBE_DEEP: u32 = 4_096;
 
-/// While the CPU is short, one in this many of the I/Os that an interrupt ends is timed and learned
-/// from: each says little, and that CPU is what this way saves. By chance, so that a program that
-/// does the same over and over shows all of it. Only if there were this many between two looks.
-const INTERRUPTED_SAMPLE: u32 = 8;
-const INTERRUPTED_MANY: u32 = 64;
-
 /// Waiting for an interrupt costs at most this many times the CPU of a sleep.
 const INTERRUPT_CPU: f32 = 3.0;
 /// With each decision for another way it is taken to cost less, so that it is tried again: what was
@@ -114,10 +108,8 @@ pub(crate) struct Auto {
     /// The interrupt, and the other ways, as left since the CPU is short.
     interrupt_left: Left,
     others_left: Left,
-    /// I/Os since the last look, and whether there were many before it.
+    /// I/Os since the last look.
     ios: u32,
-    has_many: bool,
-    random: u32,
     /// I/Os that may use the interrupt, ever.
     sent: u32,
     /// The CPU of an I/O without its wait, and the sleep of the thread between two I/Os, in ns, as
@@ -162,18 +154,6 @@ impl Auto {
         self.mode == Mode::Interrupt && !self.sent.is_multiple_of(probe)
     }
 
-    /// Whether an I/O that [`interrupts`](Self::interrupts) has just sent to the interrupt's queue
-    /// need not be timed; `alone`: no other is in flight.
-    #[inline]
-    pub(crate) fn skips_interrupted(&mut self, alone: bool) -> bool {
-        if self.mode != Mode::Interrupt || !(alone && self.is_short && self.has_many) {
-            return false;
-        }
-        // A step of a linear congruence (Numerical Recipes): its upper bits suffice here.
-        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.random >> 16 >= (1 << 16) / INTERRUPTED_SAMPLE
-    }
-
     /// Whether a look is due.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
@@ -201,7 +181,6 @@ impl Auto {
             self.began_ns = now_ns;
         }
         let ios = std::mem::take(&mut self.ios);
-        self.has_many = ios >= INTERRUPTED_MANY;
         let change = self.share.look(now_ns, ran_ns, ios, waited_ns);
         self.is_short = self.share.is_short(now_ns);
         if change == Change::Short {
@@ -552,22 +531,6 @@ mod tests {
         auto.decide(9_100 * MS, &outlook(20_000.0, 15_000.0, 20_000.0), false);
         auto.show(&mut none);
         assert_eq!((none.auto_interrupt_ns, none.auto_interrupt_cpu_ns), (0, 0));
-    }
-
-    #[test]
-    fn few_of_the_interrupted_are_timed_if_there_are_many() {
-        let mut auto = Auto { is_short: true, mode: Mode::Interrupt, ..Auto::default() };
-        assert!(!auto.skips_interrupted(true), "are there many?");
-        auto.has_many = true;
-        assert!(!auto.skips_interrupted(false));
-        // Two kinds of I/O in turns: as many of each.
-        let mut timed = [0; 2];
-        for io in 0..8_000 {
-            timed[io % 2] += u32::from(!auto.skips_interrupted(true));
-        }
-        assert!(timed.iter().all(|timed| (430..=570).contains(timed)), "{timed:?}");
-        auto.is_short = false;
-        assert!(!auto.skips_interrupted(true));
     }
 
     #[test]

@@ -168,13 +168,6 @@ impl Learning {
         }
     }
 
-    /// Whether an I/O of `policy` that [`interrupts`](Self::interrupts) has just sent to the queue
-    /// with an interrupt need not be timed; `alone`: no other is in flight.
-    #[inline]
-    pub(crate) fn skips_interrupted(&mut self, policy: Policy, alone: bool) -> bool {
-        policy == Policy::Auto && self.auto.skips_interrupted(alone)
-    }
-
     /// Returns how to wait for `flight`, which is in flight on `queues`. Called in its gap.
     #[inline]
     pub(crate) fn wait_plan<Q: Queues>(

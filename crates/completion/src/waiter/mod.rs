@@ -211,15 +211,6 @@ impl Waiter {
         self.learning.interrupts(policy, class)
     }
 
-    /// The policy by which an I/O of `policy` waits, just after [`interrupts`](Self::interrupts)
-    /// has sent it to the queue with an interrupt: another one if it need not be timed. `alone`: no
-    /// other is in flight.
-    #[inline]
-    pub fn interrupted_policy(&mut self, policy: Policy, alone: bool) -> Policy {
-        let skips = !self.takes_times && self.learning.skips_interrupted(policy, alone);
-        if skips { Policy::Interrupt } else { policy }
-    }
-
     /// Whether an I/O of `class` sent to the polled queue is to be timed. If not, sleeping would
     /// gain nothing, and it is polled for.
     #[inline]

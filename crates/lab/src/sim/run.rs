@@ -240,11 +240,7 @@ impl<'m> Channel<'m> {
         let interrupted =
             !polls && self.policy.may_interrupt() && self.waiter.interrupts(self.policy, class);
         let flight = Flight { class, submitted_ns: 0, interrupted, waited: false };
-        let policy = match interrupted {
-            true => self.waiter.interrupted_policy(self.policy, device.active == 1),
-            false if polls => Policy::Poll,
-            false => self.policy,
-        };
+        let policy = if polls { Policy::Poll } else { self.policy };
         device.slots[slot] = Slot { flight, policy, io: index, start_ns, under_way: true };
         device.queue.run(device.queue.machine.submit_ns);
         if policy.wants_times() {
@@ -256,8 +252,7 @@ impl<'m> Channel<'m> {
     /// uses the polled queue and learns.
     fn start_timed(&mut self, slot: usize) {
         let Slot { flight, policy, .. } = self.device.slots[slot];
-        let timed = policy == self.policy || flight.interrupted;
-        if timed || !self.waiter.wants_time(self.policy, flight.class) {
+        if policy == self.policy || !self.waiter.wants_time(self.policy, flight.class) {
             return;
         }
         self.device.slots[slot].policy = self.policy;
