@@ -31,7 +31,8 @@ use crate::mailbox::{Call, Mailbox};
 
 /// Bytes taken at once from a socket.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// Rounds between two looks at the clock and at the sockets that are not busy.
+/// Rounds between two looks at the clock and at the sockets that are not busy; or as many times that
+/// something came from a busy one, so that many of these do not keep the others waiting.
 const ROUNDS: u32 = 32;
 /// Rounds without work after which the thread sleeps if others wait for its CPU. It does not yield:
 /// on Linux 6.18 a thread that yielded again and again was seen not to run for seconds afterwards.
@@ -154,33 +155,40 @@ impl Server {
 
     /// Serves until it is told to stop.
     pub(super) fn run(&mut self) {
-        let (mut rounds, mut idle, mut awake_ns) = (0_u32, 0_u32, self.engine.now_ns);
+        let (mut rounds, mut idle, mut awake_ns) = (0, 0, self.engine.now_ns);
         // Whether there was work since the last check.
         let mut busy = false;
         loop {
             if self.mailbox.is_waiting() && !self.answer_calls() {
                 return;
             }
-            let mut worked = false;
-            // Each is the first in its turn: there may be slots for that one only.
-            if self.busy.len() > 1 {
-                self.busy.rotate_left(1);
-            }
+            let mut received = 0;
+            // Slots for commands may not suffice for all. The first that had none is the next to
+            // begin, so that nobody waits for a round of each; whoever began goes to the end.
+            let mut next = None;
             let mut at = 0;
             while let Some(&index) = self.busy.get(at) {
-                worked |= self.look(index);
+                received += u32::from(self.look(index));
+                if next.is_none() && at > 0 && self.is_stalled(index) {
+                    next = Some(at);
+                }
                 at += 1;
             }
+            let next = next.unwrap_or(1);
+            if self.busy.len() > next {
+                self.busy.rotate_left(next);
+            }
             let turn = self.engine.turn();
-            worked |= turn == Turn::Worked;
+            let worked = received > 0 || turn == Turn::Worked;
             if !self.engine.dirty.is_empty() {
                 self.flush_all();
             }
-            rounds = rounds.wrapping_add(1);
+            rounds += received.max(1);
             idle = if worked { 0 } else { idle + 1 };
             busy |= worked;
             let crowded = self.one_cpu || self.shares_cpu || self.preempted_ns > self.engine.now_ns;
-            if rounds.is_multiple_of(ROUNDS) || (crowded && idle >= CROWDED_ROUNDS) {
+            if rounds >= ROUNDS || (crowded && idle >= CROWDED_ROUNDS) {
+                rounds = 0;
                 let before_ns = self.engine.now_ns;
                 let now_ns = self.check(Some(Duration::ZERO));
                 if now_ns.saturating_sub(before_ns) >= PREEMPTED_NS {
@@ -224,6 +232,11 @@ impl Server {
             self.engine.set_net_faults(plan);
         }
         true
+    }
+
+    /// Whether what has come on a connection waits for a slot.
+    fn is_stalled(&self, index: usize) -> bool {
+        self.peers.get(index).and_then(Option::as_ref).is_some_and(Peer::is_stalled)
     }
 
     /// Takes what has come on a connection. True if there was something.
