@@ -237,8 +237,8 @@ impl BlockDevice for NvmeDevice {
         let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
         let wanted = options.interrupt.unwrap_or_else(|| {
             // `adaptive` and `auto`, which can do without, leave queues for other channels.
-            let needs = options.policy.polls_instead() && options.policy != Policy::Auto;
-            options.policy.may_interrupt() && (needs || self.controller.has_queues_to_spare())
+            options.policy.may_interrupt()
+                && (options.policy.polls_instead() || self.controller.has_queues_to_spare())
         });
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {

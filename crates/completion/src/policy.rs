@@ -89,8 +89,9 @@ impl Policy {
     }
 
     /// Whether it blocks for some I/O, and polls for it where no queue has an interrupt vector.
+    /// (`adaptive` and `auto` choose among what there is.)
     pub fn polls_instead(self) -> bool {
-        self.may_interrupt() && !matches!(self, Self::Adaptive(_))
+        self.may_interrupt() && !matches!(self, Self::Adaptive(_) | Self::Auto)
     }
 
     /// Whether the device time of every I/O is needed.

@@ -105,15 +105,15 @@ fn a_completion_ends_a_sleep() {
 /// It does without where the device has few queues.
 #[test]
 fn an_interrupt_takes_no_queue_that_another_channel_needs() {
-    let mut config = ssd("nvram");
-    config.max_io_queues = 4;
-    let rig = Rig::new(config);
-    let options = ChannelOptions { policy: Policy::ADAPTIVE, ..ChannelOptions::default() };
-    let channels: Vec<_> =
-        (0..3).map(|_| rig.device.channel(&options).expect("a queue is left")).collect();
-    let with = channels.iter().filter(|channel| channel.counters().interrupt.is_some()).count();
-    assert_eq!(with, 1);
-    assert!(rig.device.channel(&options).is_err());
+    for policy in [Policy::ADAPTIVE, Policy::Auto] {
+        let rig = Rig::new(SsdConfig { max_io_queues: 4, ..ssd("nvram") });
+        let options = ChannelOptions { policy, ..ChannelOptions::default() };
+        let channels: Vec<_> =
+            (0..3).map(|_| rig.device.channel(&options).expect("a queue is left")).collect();
+        let with = channels.iter().filter(|channel| channel.counters().interrupt.is_some()).count();
+        assert_eq!(with, 1);
+        assert!(rig.device.channel(&options).is_err());
+    }
 }
 
 #[test]
