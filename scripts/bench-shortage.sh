@@ -122,7 +122,7 @@ EOF
     done
 done
 
-[ -s "$work/iops" ] || { echo "bench-shortage: no cell has ONLY=$ONLY in its name" >&2; exit 2; }
+[ -s "$work/iops" ] || { echo "bench-shortage: no cell has ONLY=${ONLY:-} in its name" >&2; exit 2; }
 python3 - "$work/iops" <<'EOF'
 import statistics, sys
 cells, order = {}, []

@@ -163,8 +163,9 @@ impl Server {
                 return;
             }
             let mut received = 0;
-            // Slots for commands may not suffice for all. The first that had none is the next to
-            // begin, so that nobody waits for a round of each; whoever began goes to the end.
+            // There may be fewer slots than commands. The next round begins with the first
+            // connection that got none, so each has its turn before any has another. The one that
+            // began this round goes to the end.
             let mut next = None;
             let mut at = 0;
             while let Some(&index) = self.busy.get(at) {
