@@ -58,7 +58,7 @@ pub(crate) mod htree;
 mod inline;
 pub mod inode;
 pub mod journal;
-mod list;
+pub mod list;
 mod mapping;
 mod metadata;
 pub mod mkfs;

@@ -21,6 +21,12 @@ const END: u64 = i64::MAX as u64;
 /// Cookies from here on are hashes; lower ones are bytes of a directory.
 const HASHES: u64 = 1 << 32;
 
+/// Returns whether `cookie` is a byte of a directory of `bytes` bytes that is listed block by block,
+/// and lies behind them. (Hashes come in an order of their own.)
+pub fn is_behind(cookie: u64, bytes: u64) -> bool {
+    (bytes..HASHES).contains(&cookie)
+}
+
 /// The cookie of a hash and a minor hash (`hash2pos`).
 fn place((hash, minor): (u32, u32)) -> u64 {
     u64::from(hash >> 1) << 32 | u64::from(minor)

@@ -23,6 +23,7 @@ use super::options::{MountOptions, OpenOptions};
 use meantime_block::{BlockDevice, Device, in_use};
 use meantime_ext4_format::check;
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
+use meantime_ext4_format::list::is_behind;
 use meantime_ext4_format::{
     Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
 };
@@ -68,6 +69,10 @@ pub struct ReadDir {
     cookie: Option<u64>,
     /// The directory's version when they were listed, or an earlier one.
     pub(super) version: u64,
+    /// The directory's size in bytes when the listing began; `u64::MAX`: it did not begin here. In a directory that is listed block by
+    /// block, names behind that were added since and are left out: the listing ends although other
+    /// threads go on adding names.
+    bytes: u64,
 }
 
 impl Iterator for ReadDir {
@@ -80,6 +85,11 @@ impl Iterator for ReadDir {
             }
             let cookie = self.cookie.take()?;
             let Node { mount, inode } = &self.node;
+            if cookie == 0 {
+                self.bytes = self.node.metadata().size;
+            } else if is_behind(cookie, self.bytes) {
+                return None;
+            }
             self.version = inode.version();
             let entries = inode.consistent(mount, |inode| mount.volume.list(inode, cookie));
             match entries {
@@ -505,7 +515,8 @@ impl FileSystem {
             return Err(Error::NotDirectory);
         }
         node.accessed();
-        Ok(ReadDir { node: node.clone(), entries: VecDeque::new(), cookie: Some(0), version: 0 })
+        let (node, entries) = (node.clone(), VecDeque::new());
+        Ok(ReadDir { node, entries, cookie: Some(0), version: 0, bytes: u64::MAX })
     }
 
     /// Opens `node` for reading.

@@ -55,6 +55,8 @@ mod asynchronous;
 mod background;
 mod block;
 mod bounded;
+#[cfg(all(test, not(loom)))]
+mod busy;
 mod by_inode;
 mod by_name;
 mod by_path;

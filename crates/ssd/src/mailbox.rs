@@ -44,7 +44,7 @@ impl Mailbox {
             return false;
         }
         queue.calls.push_back(call);
-        // Within the lock, so that it cannot be cleared by a `pop` that did not see the call.
+        // Within the lock, so that it cannot be cleared by a `take` that did not see the call.
         self.waiting.store(true, Ordering::Relaxed);
         true
     }
@@ -56,14 +56,12 @@ impl Mailbox {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes the oldest call.
-    pub(crate) fn pop(&self) -> Option<Call> {
+    /// Takes the calls that wait now, oldest first. Those that come while these are answered are
+    /// for the next turn, so that callers that never pause do not keep the thread from the queues.
+    pub(crate) fn take(&self) -> VecDeque<Call> {
         let mut queue = self.queue();
-        let call = queue.calls.pop_front();
-        if queue.calls.is_empty() {
-            self.waiting.store(false, Ordering::Relaxed);
-        }
-        call
+        self.waiting.store(false, Ordering::Relaxed);
+        std::mem::take(&mut queue.calls)
     }
 
     /// Closes the mailbox; unanswered calls are dropped, so their callers return.
@@ -71,5 +69,26 @@ impl Mailbox {
         let mut queue = self.queue();
         queue.closed = true;
         queue.calls.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_while_calls_are_answered_waits_for_the_next_turn() {
+        let mailbox = Mailbox::default();
+        assert!(mailbox.push(Call::Stop) && mailbox.push(Call::Stop));
+        let mut answered = 0;
+        for _ in mailbox.take() {
+            answered += 1;
+            // As a caller does that never pauses.
+            assert!(mailbox.push(Call::Stop));
+        }
+        assert_eq!(answered, 2);
+        assert!(mailbox.is_waiting());
+        assert_eq!(mailbox.take().len(), 2);
+        assert!(!mailbox.is_waiting());
     }
 }

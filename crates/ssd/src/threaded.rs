@@ -441,7 +441,7 @@ impl<C: Clock> Worker<C> {
 
     /// Answers all waiting calls. False if one of them was Stop.
     fn answer_all(&mut self) -> bool {
-        while let Some(call) = self.mailbox.pop() {
+        for call in self.mailbox.take() {
             match call {
                 Call::Run(action) => action.run(&mut self.controller, self.clock.now_ns()),
                 Call::Stop => return false,

@@ -65,13 +65,13 @@ impl Pages {
         let mut found: Option<Range<u64>> = None;
         loop {
             let index = match (dirty.peek(), in_flight.peek()) {
-                (Some((dirty, _)), Some(flying)) => **dirty.min(flying),
-                (Some((dirty, _)), None) => **dirty,
-                (None, Some(flying)) => **flying,
+                (Some((dirty, _)), Some((flying, _))) => **dirty.min(flying),
+                (Some((index, _)), None) | (None, Some((index, _))) => **index,
                 (None, None) => return found,
             };
-            let mask = dirty.next_if(|(dirty, _)| **dirty == index).map_or(0, |(_, mask)| *mask);
-            let flies = in_flight.next_if(|flying| **flying == index).is_some();
+            let newer = dirty.next_if(|(dirty, _)| **dirty == index);
+            let mask = newer.map_or(0, |(_, dirty)| dirty.mask);
+            let flies = in_flight.next_if(|(flying, _)| **flying == index).is_some();
             let block = index * units.per_page / units.per_block;
             for block in
                 (0..units.per_page).filter(|n| flies || mask >> n & 1 == 1).map(|n| block + n)

@@ -1,6 +1,7 @@
 //! State of inodes that can be written to: their locks, and what is newer than the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -53,14 +54,34 @@ pub(crate) struct Writable {
     nameless: AtomicBool,
 }
 
+/// When a page became dirty: the number of writebacks of the mount that had begun before. A
+/// writeback writes the pages with a stamp up to its own, so that it ends although other threads go
+/// on writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp(pub(crate) u64);
+
+/// What the disk does not have of a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dirty {
+    /// Mask of the dirty blocks, the first one in bit 0. (If blocks are larger than pages: bit 0.)
+    pub(crate) mask: u8,
+    /// When the first of them was written.
+    pub(crate) since: Stamp,
+}
+
+/// Pages that a writeback has to write and wait for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) range: Range<u64>,
+    pub(crate) upto: Stamp,
+}
+
 /// Pages of an inode that are newer than the disk.
 #[derive(Default)]
 pub(crate) struct Pages {
-    /// Dirty pages: a mask of the dirty blocks of each, the first one in bit 0. (If blocks are
-    /// larger than pages: bit 0.)
-    pub(crate) dirty: BTreeMap<u64, u8>,
-    /// Pages in writeback.
-    pub(crate) in_flight: BTreeSet<u64>,
+    pub(crate) dirty: BTreeMap<u64, Dirty>,
+    /// Pages in writeback, and when they became dirty before that.
+    pub(crate) in_flight: BTreeMap<u64, Stamp>,
     /// Blocks of the file that are to be allocated, and the promise of space for them.
     pub(crate) delayed: BTreeSet<u64>,
     pub(crate) reservation: Option<Reservation>,
@@ -84,6 +105,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pages {
+    /// Makes the blocks `mask` of page `index` dirty since `since`, or since the page became dirty.
+    pub(crate) fn make_dirty(&mut self, index: u64, mask: u8, since: Stamp) {
+        let dirty = self.dirty.entry(index).or_insert(Dirty { mask, since });
+        dirty.mask |= mask;
+        dirty.since = dirty.since.min(since);
+    }
+
+    /// Returns the pages of `range` that are to be written or waited for now: those that are dirty
+    /// or in flight, with stamps up to `upto`. They end where the last such page ends. `None`:
+    /// there are none.
+    pub(crate) fn wanted(&self, range: Range<u64>, upto: Stamp) -> Option<Wanted> {
+        let dirty = self.dirty.range(range.clone()).next_back().map(|(index, _)| *index);
+        let in_flight = self.in_flight.range(range.clone()).next_back().map(|(index, _)| *index);
+        let last = dirty.max(in_flight)?;
+        Some(Wanted { range: range.start..last + 1, upto })
+    }
+
+    /// Returns whether pages of `wanted` are dirty.
+    pub(crate) fn are_dirty(&self, wanted: &Wanted) -> bool {
+        let mut dirty =
+            self.dirty.range(wanted.range.start..wanted.range.end.max(wanted.range.start));
+        dirty.any(|(_, dirty)| dirty.since <= wanted.upto)
+    }
+
+    /// Returns whether pages of `wanted` are in flight.
+    pub(crate) fn are_in_flight(&self, wanted: &Wanted) -> bool {
+        self.in_flight.range(wanted.range.clone()).any(|(_, since)| *since <= wanted.upto)
+    }
+
     /// Returns whether the disk has everything.
     pub(crate) fn are_clean(&self) -> bool {
         self.dirty.is_empty()

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::thread::CapabilitySet;
 
 use super::shared::{Inode, NODES_KEPT};
-use super::writable::Registry;
+use super::writable::{Registry, Stamp};
 use crate::alloc::Allocator;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
@@ -32,6 +32,8 @@ pub(crate) struct WritableMount {
     /// Dirty pages of all files, and the number above which their writers write back.
     dirty_pages: AtomicUsize,
     pub(crate) dirty_most: usize,
+    /// Writebacks that have begun.
+    writebacks: AtomicU64,
     /// Whether the mount has ended.
     ended: AtomicBool,
     background: Mutex<Option<Worker>>,
@@ -140,6 +142,7 @@ impl WritableMount {
             dirty: Mutex::new(Rank::DirtyNodes, BTreeMap::new()),
             dirty_pages: AtomicUsize::new(0),
             dirty_most,
+            writebacks: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             background: Mutex::new(Rank::Threads, None),
             protection,
@@ -233,6 +236,18 @@ impl WritableMount {
     /// Returns the inodes that are kept because they are newer than the disk.
     pub(crate) fn kept(&self) -> Vec<Arc<Inode>> {
         self.dirty().values().cloned().collect()
+    }
+
+    /// Returns the stamp of a page that becomes dirty now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        // Relaxed: a thread whose writeback comes after this write begins it with a stamp at least
+        // as high, since both access one word.
+        Stamp(self.writebacks.load(Ordering::Relaxed))
+    }
+
+    /// Begins a writeback of what is dirty now. Returns the highest stamp of that.
+    pub(crate) fn begin_writeback(&self) -> Stamp {
+        Stamp(self.writebacks.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Adds `pages` to the number of dirty pages.

@@ -243,6 +243,8 @@ impl IoContext {
     /// Fails if the FLUSH fails, or one of the mount has failed before, or the device has lost its
     /// cache since the mount: what was not durable before may be lost.
     pub(crate) fn flush(&mut self) -> Result<(), RequestError> {
+        #[cfg(all(test, not(loom)))]
+        crate::busy::beside();
         let number = self.flushes.begin();
         let mut result = self.channel.flush();
         // Read-ahead may have filled a short queue.
@@ -292,6 +294,8 @@ impl IoContext {
     #[inline]
     #[allow(clippy::result_large_err)]
     fn send(&mut self, request: Request) -> Result<Ticket, Rejected> {
+        #[cfg(all(test, not(loom)))]
+        crate::busy::beside();
         match self.channel.submit(request) {
             Err(Rejected { error: SubmitError::CannotWait { policy, .. }, request }) => {
                 self.send_another_way(policy, request)

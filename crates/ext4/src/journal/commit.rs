@@ -291,15 +291,14 @@ impl Journal {
         }
     }
 
-    /// After each change: commits closed transactions if no thread leads and their data are
-    /// complete.
+    /// After each change: commits the transactions that are closed now, if no thread leads and
+    /// their data are complete.
     pub(super) fn relieve(&self) {
+        let Some(newest) = self.newest_closed() else { return };
         let ready = || {
-            self.opened()
-                .closed
-                .front()
-                .filter(|oldest| oldest.ordered.is_done())
-                .map(|oldest| oldest.sequence)
+            let open = self.opened();
+            let oldest = open.closed.front()?;
+            (oldest.sequence <= newest && oldest.ordered.is_done()).then_some(oldest.sequence)
         };
         while let Some(sequence) = ready() {
             // Takes a context only if one is free, and the lead only if no thread has it: the
@@ -320,14 +319,17 @@ impl Journal {
         }
     }
 
+    fn newest_closed(&self) -> Option<Sequence> {
+        self.opened().closed.back().map(|newest| newest.sequence)
+    }
+
     /// Commits what is closed, and checkpoints if the log is more than half full. Called now and
     /// then by a thread that has no context, no token, and no lock that a token's holder may want.
     ///
     /// # Errors
     /// Fails as `commit` does.
     pub fn balance(&self) -> Result<(), Error> {
-        let closed = self.opened().closed.back().map(|newest| newest.sequence);
-        if let Some(newest) = closed {
+        if let Some(newest) = self.newest_closed() {
             self.commit_whole(newest, &mut *self.contexts.take()?)?;
         }
         if self.wants_checkpoint() {

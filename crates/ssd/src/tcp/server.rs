@@ -218,7 +218,7 @@ impl Server {
 
     /// Runs what others have asked for. False if that is to stop.
     fn answer_calls(&mut self) -> bool {
-        while let Some(call) = self.mailbox.pop() {
+        for call in self.mailbox.take() {
             match call {
                 Call::Run(action) => {
                     let now_ns = self.engine.backend.now_ns();

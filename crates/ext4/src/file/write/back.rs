@@ -20,7 +20,7 @@ use crate::inode::Mount;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};
 use crate::inode::times::Times;
-use crate::inode::writable::{Pages, Writable};
+use crate::inode::writable::{Dirty, Pages, Stamp, Wanted, Writable};
 use crate::journal::{Handle, OrderedToken};
 use crate::ops::{extents, orphans};
 use meantime_ext4_format::edit::InodeEdit;
@@ -140,19 +140,20 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages in `range` of `inode`, and places them; the change of metadata stores the
-    /// inode's times, too. With `with_times`, the times are stored even if nothing else changes.
-    /// `None`: there are no dirty pages, or only ones whose block another thread has in flight.
+    /// Takes dirty pages of `inode` that are `wanted`, and places them; the change of metadata
+    /// stores the inode's times, too. With `with_times`, the times are stored even if nothing else
+    /// changes. `None`: there are no such pages, or only ones whose block another thread has in
+    /// flight.
     ///
     /// # Errors
     /// Those of the change of metadata. The pages are dirty again.
     pub(crate) fn begin_batch(
         &self,
         inode: &Arc<Inode>,
-        range: Range<u64>,
+        wanted: &Wanted,
         with_times: bool,
     ) -> Result<Option<Batch>, Error> {
-        let Some(mut taken) = self.take_dirty(inode, range, true)? else { return Ok(None) };
+        let Some(mut taken) = self.take_dirty(inode, wanted, true)? else { return Ok(None) };
         taken.find_in_place(self);
         let placed = match (&inode.writable, taken.part.in_place) {
             (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
@@ -182,22 +183,22 @@ impl Mount {
             && pages.in_flight.range(end_pages(disk_size, units)).next().is_some()
     }
 
-    /// Takes dirty pages in `range` of `inode`. `None`: there are none, or only ones whose block
-    /// another thread has in flight; without `may_wait` also if it would have to wait.
+    /// Takes dirty pages of `inode` that are `wanted`. `None`: there are none, or only ones whose
+    /// block another thread has in flight; without `may_wait` also if it would have to wait.
     ///
     /// # Errors
     /// The inode cannot be read.
     pub(super) fn take_dirty(
         &self,
         inode: &Arc<Inode>,
-        range: Range<u64>,
+        wanted: &Wanted,
         may_wait: bool,
     ) -> Result<Option<CollectedPages>, Error> {
         let Some(writable) = &inode.writable else { return Ok(None) };
         let units = self.units();
         // One thread at a time has all dirty pages of a block, because a thread that finds the
         // block without data writes all of it.
-        let range = units.whole_blocks(range);
+        let wanted = Wanted { range: units.whole_blocks(wanted.range.clone()), ..*wanted };
         if writable.pages().dirty.is_empty() {
             return Ok(None);
         }
@@ -209,7 +210,8 @@ impl Mount {
             let snapshot = inode.snapshot(self)?;
             let mut pages = writable.pages();
             while Self::waits_for_end(inode, &snapshot, &pages, &units) {
-                if !may_wait {
+                // Other threads may meanwhile take all that is wanted.
+                if !may_wait || pages.idle(&wanted, &units).next().is_none() {
                     return Ok(None);
                 }
                 pages = writable.wait(pages);
@@ -217,34 +219,43 @@ impl Mount {
             // Otherwise blocks may have been taken away since, and their pages dirtied again: these
             // would be written to the old blocks. Blocks of pages in flight are not taken away.
             if inode.version() == version {
-                return Ok(self.take(inode, snapshot, pages, range));
+                return Ok(self.take(inode, snapshot, pages, &wanted));
             } else if !may_wait {
                 return Ok(None);
             }
         }
     }
 
-    /// Takes as many of the dirty `pages` of `inode` in `range`, which is whole blocks, as a batch
-    /// may have, except those in flight. `snapshot` is the current inode. `None`: there are none.
+    /// Takes as many of the dirty `pages` of `inode` that are `wanted`, which are whole blocks, as a
+    /// batch may have, except those in flight. `snapshot` is the current inode. `None`: there are
+    /// none.
     #[inline]
     fn take(
         &self,
         inode: &Arc<Inode>,
         snapshot: Arc<Snapshot>,
         mut pages: MutexGuard<'_, Pages>,
-        range: Range<u64>,
+        wanted: &Wanted,
     ) -> Option<CollectedPages> {
         let units = self.units();
-        // (The page of the disk's end goes first. Behind `range` it need not: the file does not
-        // grow then.)
+        // The page of the disk's end goes first if the file grows, even if it was not dirty when
+        // the caller began.
         let end = end_pages(snapshot.metadata.size, &units);
-        let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
-        let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
+        let Range { start, end: until } = wanted.range;
+        let within = |range: Range<u64>| Wanted { range, ..*wanted };
+        let behind = within(end.end.clamp(start, until)..until);
+        let grows = !end.is_empty() && pages.idle(&behind, &units).next().is_some();
+        let (before, end, behind) = if grows {
+            (within(start..end.start.clamp(start, until)), end, behind)
+        } else {
+            (wanted.clone(), 0..0, within(0..0))
+        };
+        let in_end = pages.dirty.range(end).map(|(index, _)| *index);
+        let in_end = in_end.filter(|index| pages.is_idle(*index, &units));
+        let free = pages.idle(&before, &units).chain(in_end).chain(pages.idle(&behind, &units));
         let mut indices: Vec<u64> = Vec::new();
         let mut runs = 0;
-        let is_idle =
-            |index: &u64| pages.in_flight.range(units.block_pages(*index)).next().is_none();
-        for index in free.filter(is_idle) {
+        for index in free {
             let last = indices.last();
             if last.is_none_or(|last| last + 1 != index) {
                 runs += 1;
@@ -263,8 +274,8 @@ impl Mount {
         let mut delayed = Vec::new();
         let size = inode.size();
         for index in indices {
-            let mask = pages.dirty.remove(&index).unwrap_or_default();
-            pages.in_flight.insert(index);
+            let Some(Dirty { mask, since }) = pages.dirty.remove(&index) else { continue };
+            pages.in_flight.insert(index, since);
             all.push((index, mask));
             let first = index * units.per_page / units.per_block;
             for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
@@ -335,16 +346,15 @@ impl Mount {
         Ok(token)
     }
 
-    /// Writes back the dirty pages in `range` of `inode`, and waits for them. It does not wait for
+    /// Writes back the pages of `inode` that are `wanted`, and waits for them. It does not wait for
     /// what other threads have in flight.
     ///
     /// # Errors
     /// The first failed write; its pages stay dirty.
-    pub(crate) fn write_back(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
-        let mut next = range.start;
-        // Each page is written once, so that a busy writer cannot prolong this.
-        while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
-            next = self.after(&batch);
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>, wanted: &Wanted) -> Result<(), Error> {
+        let mut rest = wanted.clone();
+        while let Some(batch) = self.begin_batch(inode, &rest, false)? {
+            self.go_on_after(&mut rest, &batch);
             let mut written = Ok(());
             self.send_batch(batch, |_, error| written = Err(error), |_, _| ());
             written?;
@@ -352,56 +362,67 @@ impl Mount {
         Ok(())
     }
 
-    /// Returns the page at which the next batch after `batch` begins.
-    pub(crate) fn after(&self, batch: &Batch) -> u64 {
-        self.units().block_pages(batch.last()).end
+    /// Leaves in `rest` the pages that come after those of `batch`. (Only the page of the disk's
+    /// end may come before them.)
+    pub(crate) fn go_on_after(&self, rest: &mut Wanted, batch: &Batch) {
+        rest.range.start = rest.range.start.max(self.units().block_pages(batch.last()).end);
     }
 
-    /// Returns whether a page in `range` was written again while another thread has it in flight:
-    /// it has to be written once more when that has ended.
-    pub(crate) fn is_dirty_in_flight(&self, writable: &Writable, range: Range<u64>) -> bool {
+    /// Returns whether a page that is `wanted` was written again while another thread has it in
+    /// flight: it has to be written once more when that has ended.
+    pub(crate) fn is_dirty_in_flight(&self, writable: &Writable, wanted: &Wanted) -> bool {
         let (units, pages) = (self.units(), writable.pages());
         !pages.in_flight.is_empty()
-            && pages
-                .dirty
-                .range(range)
-                .any(|(index, _)| pages.in_flight.range(units.block_pages(*index)).next().is_some())
+            && pages.to_write(wanted, &units).any(|index| !pages.is_idle(index, &units))
     }
 
-    /// Waits until no page in `range` is in flight.
-    pub(crate) fn wait_in_flight(&self, writable: &Writable, range: Range<u64>) {
+    /// Waits until no page that is `wanted` is in flight.
+    pub(crate) fn wait_in_flight(&self, writable: &Writable, wanted: &Wanted) {
         wait_for(Rank::PagesInFlight);
         let mut pages = writable.pages();
-        while pages.in_flight.range(range.clone()).next().is_some() {
+        while pages.are_in_flight(wanted) {
             pages = writable.wait(pages);
         }
     }
 
-    /// Writes back the dirty pages in `range` of `inode`, and waits until all of them are on the
-    /// device, also those that other threads wrote. (A page that is written meanwhile may be
-    /// dirty.)
+    /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
+    /// are on the device, also those that other threads write. What is written meanwhile is left
+    /// dirty.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
     pub(crate) fn settle(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        self.settle_upto(inode, range, writer.begin_writeback())
+    }
+
+    /// As [`settle`](Self::settle), with the pages that have been dirty since `upto` or earlier.
+    pub(super) fn settle_upto(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+        upto: Stamp,
+    ) -> Result<(), Error> {
         let Some(writable) = &inode.writable else { return Ok(()) };
         // A page waits for the other pages of its block that are in flight.
         let range = self.units().whole_blocks(range);
+        let Some(wanted) = writable.pages().wanted(range, upto) else { return Ok(()) };
         // A page in flight in another thread that was written again is not in that write. When that
         // has ended, this thread writes it; or another thread has taken it since, after the call
         // began.
-        let again = self.is_dirty_in_flight(writable, range.clone());
-        self.write_back(inode, range.clone())?;
-        self.wait_in_flight(writable, range.clone());
+        let again = self.is_dirty_in_flight(writable, &wanted);
+        self.write_back(inode, &wanted)?;
+        self.wait_in_flight(writable, &wanted);
         if again {
-            self.write_back(inode, range.clone())?;
-            self.wait_in_flight(writable, range);
+            self.write_back(inode, &wanted)?;
+            self.wait_in_flight(writable, &wanted);
         }
         Ok(())
     }
 
     /// As [`settle`](Self::settle), for the file's writer: no page in `range` is dirty afterwards,
-    /// even if writes of other threads failed.
+    /// even if writes of other threads failed. (Only the writer makes pages dirty, so each turn
+    /// leaves fewer.)
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -413,6 +434,30 @@ impl Mount {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Pages {
+    /// Returns the dirty pages that are `wanted`, with the other pages of their blocks.
+    fn to_write(&self, wanted: &Wanted, units: &Units) -> impl Iterator<Item = u64> {
+        let is_old = |dirty: &Dirty| dirty.since <= wanted.upto;
+        let goes_along = move |index: u64| {
+            let mut block = self.dirty.range(units.block_pages(index));
+            units.per_block > 1 && block.any(|(_, dirty)| is_old(dirty))
+        };
+        let dirty = self.dirty.range(wanted.range.clone());
+        let dirty = dirty.filter(move |(index, dirty)| is_old(dirty) || goes_along(**index));
+        dirty.map(|(index, _)| *index)
+    }
+
+    /// Returns whether no page of the block of page `index` is in flight.
+    fn is_idle(&self, index: u64, units: &Units) -> bool {
+        self.in_flight.range(units.block_pages(index)).next().is_none()
+    }
+
+    /// Returns those of them whose block is not in flight.
+    fn idle(&self, wanted: &Wanted, units: &Units) -> impl Iterator<Item = u64> {
+        self.to_write(wanted, units).filter(|index| self.is_idle(*index, units))
     }
 }
 
@@ -564,8 +609,9 @@ impl CollectedPages {
         let Some(writable) = &part.inode.writable else { return };
         let mut all = writable.pages();
         for (index, mask) in part.pages {
-            all.in_flight.remove(&index);
-            *all.dirty.entry(index).or_default() |= mask;
+            if let Some(since) = all.in_flight.remove(&index) {
+                all.make_dirty(index, mask, since);
+            }
         }
         all.delayed.extend(delayed);
         match (&mut all.reservation, promised) {

@@ -184,10 +184,10 @@ impl File {
                 }
             }
             let first = pages.dirty.is_empty();
-            if !pages.dirty.contains_key(&index) && !pages.in_flight.contains(&index) {
+            if !pages.dirty.contains_key(&index) && !pages.in_flight.contains_key(&index) {
                 writer.more_dirty(1);
             }
-            *pages.dirty.entry(index).or_default() |= mask;
+            pages.make_dirty(index, mask, writer.stamp());
             if first {
                 pages.since_ns = mount.clock.now_ns();
             }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
-use crate::inode::writable::Writable;
+use crate::inode::writable::{Wanted, Writable};
 use crate::io::{Durability, IoContext, cache_lost};
 use crate::journal::{self, Before, Sequence};
 use meantime_ext4_format::FileType;
@@ -29,14 +29,20 @@ impl Mount {
         let writer = self.for_writing()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
-        // Pages in flight in other threads that were written again have to be written once more, as
-        // in `settle`.
-        let again = self.is_dirty_in_flight(writable, ALL);
-        let mut committed = self.write_and_commit(inode, writable, data_only)?;
-        self.wait_in_flight(writable, ALL);
-        if again {
-            committed = committed.max(self.write_and_commit(inode, writable, data_only)?);
-            self.wait_in_flight(writable, ALL);
+        let mut committed = Sequence(0);
+        let upto = writer.begin_writeback();
+        let wanted = writable.pages().wanted(ALL, upto);
+        if let Some(wanted) = wanted {
+            // Pages in flight in other threads that were written again have to be written once
+            // more, as in `settle`.
+            let again = self.is_dirty_in_flight(writable, &wanted);
+            committed = self.write_and_commit(inode, writable, &wanted, data_only)?;
+            self.wait_in_flight(writable, &wanted);
+            if again {
+                let more = self.write_and_commit(inode, writable, &wanted, data_only)?;
+                committed = committed.max(more);
+                self.wait_in_flight(writable, &wanted);
+            }
         }
         if !data_only {
             self.store_times(inode, writable)?;
@@ -52,20 +58,21 @@ impl Mount {
         self.flush_data(writable)
     }
 
-    /// Writes the dirty pages of `inode`, except those that other threads have in flight, and
-    /// commits with the last batch. Returns the last transaction that was committed.
+    /// Writes the pages of `inode` that are `wanted`, except those that other threads have in
+    /// flight, and commits with the last batch. Returns the last transaction that was committed.
     fn write_and_commit(
         &self,
         inode: &Arc<Inode>,
         writable: &Writable,
+        wanted: &Wanted,
         data_only: bool,
     ) -> Result<Sequence, Error> {
         let mut committed = Sequence(0);
-        let mut next = 0;
+        let mut rest = wanted.clone();
         // Collect and allocate.
-        while let Some(batch) = self.begin_batch(inode, next..u64::MAX, !data_only)? {
-            next = self.after(&batch);
-            let more = writable.pages().dirty.range(next..).next().is_some();
+        while let Some(batch) = self.begin_batch(inode, &rest, !data_only)? {
+            self.go_on_after(&mut rest, &batch);
+            let more = writable.pages().are_dirty(&rest);
             let (mut written, mut result) = (Ok(()), Ok(()));
             let failed = |_: &Inode, error| written = Err(error);
             self.send_batch(batch, failed, |io, sending| {
@@ -163,8 +170,11 @@ impl Mount {
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
-        let writer = self.for_writing()?;
-        self.write_back(inode, ALL)?;
+        let (writer, Some(writable)) = (self.for_writing()?, &inode.writable) else {
+            return Ok(());
+        };
+        let wanted = writable.pages().wanted(ALL, writer.begin_writeback());
+        wanted.map_or(Ok(()), |wanted| self.write_back(inode, &wanted))?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
 
@@ -222,7 +232,8 @@ impl File {
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
-        let settled = node.mount.settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE));
-        settled.and(writable.failed_since(&self.failures_seen))
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let written = node.mount.settle(&node.inode, pages);
+        written.and(writable.failed_since(&self.failures_seen))
     }
 }

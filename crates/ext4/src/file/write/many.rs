@@ -13,6 +13,7 @@ use super::fsync::ALL;
 use crate::error::Error;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
+use crate::inode::writable::Stamp;
 
 /// Maximum number of files of a batch.
 const FILES_MOST: usize = 128;
@@ -25,7 +26,7 @@ const RUNS_MANY: usize = 128;
 type Failed = (*const Inode, Error);
 
 impl Mount {
-    /// Writes back everything dirty, and waits for it.
+    /// Writes back everything that is dirty now, and waits for it.
     ///
     /// # Errors
     /// The first failed write; the other files are written all the same.
@@ -33,15 +34,18 @@ impl Mount {
         self.writer.as_ref().map_or(Ok(()), |writer| self.write_back_many(&writer.kept()))
     }
 
-    /// Writes back all pages and times of `files`, which then need not be kept.
+    /// Writes back all pages and times of `files` that are newer than the disk now. Files to which
+    /// no thread writes meanwhile need not be kept then.
     ///
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let upto = writer.begin_writeback();
         let mut result = Ok(());
         let mut rest = files;
         while !rest.is_empty() {
-            let (count, failed) = self.write_back_some(rest);
+            let (count, failed) = self.write_back_some(rest, upto);
             let (some, more) = rest.split_at(count);
             for inode in some {
                 // A write that has just failed is not repeated.
@@ -52,7 +56,7 @@ impl Mount {
                     {
                         Err(error.clone())
                     }
-                    _ => self.write_back_one(inode),
+                    _ => self.write_back_one(inode, upto),
                 });
             }
             rest = more;
@@ -60,10 +64,10 @@ impl Mount {
         result
     }
 
-    /// Writes back pages of the first of `files`, as one batch, and waits for them. Returns the
-    /// number of these files, at least one, and those of which a write failed. Each file may have
-    /// dirty pages left.
-    fn write_back_some(&self, files: &[Arc<Inode>]) -> (usize, Vec<Failed>) {
+    /// Writes back pages, dirty since `upto` or earlier, of the first of `files`, as one batch, and
+    /// waits for them. Returns the number of these files, at least one, and those of which a write
+    /// failed. Each file may have dirty pages left.
+    fn write_back_some(&self, files: &[Arc<Inode>], upto: Stamp) -> (usize, Vec<Failed>) {
         let (mut taken, mut count) = (Vec::new(), 0);
         let (mut pages, mut runs) = (0, 0);
         for inode in files {
@@ -71,7 +75,10 @@ impl Mount {
                 break;
             }
             count += 1;
-            if let Ok(Some(some)) = self.take_dirty(inode, ALL, false) {
+            let wanted =
+                inode.writable.as_ref().and_then(|writable| writable.pages().wanted(ALL, upto));
+            let Some(wanted) = wanted else { continue };
+            if let Ok(Some(some)) = self.take_dirty(inode, &wanted, false) {
                 pages += some.part.pages.len();
                 runs += some.blocks.len();
                 taken.push(some);
@@ -96,10 +103,12 @@ impl Mount {
         failed
     }
 
-    /// Writes back all pages and times of `inode`, which then need not be kept.
-    pub(crate) fn write_back_one(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+    /// Writes back the times of `inode`, and its pages that have been dirty since `upto` or
+    /// earlier. If it has no others, it need not be kept then.
+    pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<(), Error> {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
-        match self.settle(inode, ALL).and_then(|()| self.store_all_times(inode, writable)) {
+        let settled = self.settle_upto(inode, ALL, upto);
+        match settled.and_then(|()| self.store_all_times(inode, writable)) {
             // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
             written => drop(written?),

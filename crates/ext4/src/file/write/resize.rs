@@ -257,7 +257,7 @@ impl Mount {
             for index in &dropped {
                 pages.dirty.remove(index);
                 // (A page in flight is subtracted by its writeback.)
-                if !pages.in_flight.contains(index) {
+                if !pages.in_flight.contains_key(index) {
                     writer.fewer_dirty(1);
                 }
             }

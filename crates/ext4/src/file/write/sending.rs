@@ -549,9 +549,9 @@ impl PartSent {
             if let Some(hit) = hit {
                 cache.end_writeback(*hit, again);
             }
-            all.in_flight.remove(index);
-            if again {
-                *all.dirty.entry(*index).or_default() |= mask;
+            let since = all.in_flight.remove(index);
+            if let Some(since) = since.filter(|_| again) {
+                all.make_dirty(*index, *mask, since);
             }
             clean += usize::from(!all.dirty.contains_key(index));
         }

@@ -9,7 +9,7 @@ use crate::file::File;
 use crate::fs::FileSystem;
 use crate::inode::Node;
 use crate::inode::shared::Inode;
-use crate::inode::writable::Entered;
+use crate::inode::writable::{Entered, Stamp, Wanted};
 use crate::mkfs::make;
 use crate::ops::names;
 use crate::options::{
@@ -48,6 +48,10 @@ fn write(fs: &FileSystem, node: &Node, data: &[u8]) {
     assert_eq!(fs.open_node_with(node, &options).unwrap().write_at(data, 0).unwrap(), data.len());
 }
 
+fn everything() -> Wanted {
+    Wanted { range: 0..u64::MAX, upto: Stamp(u64::MAX) }
+}
+
 fn not_written(_: &Inode, error: Error) {
     panic!("{error}");
 }
@@ -77,7 +81,7 @@ fn what_is_gone_does_not_take_its_successor_along() {
     write(&fs, &new, &content);
     gone.writable.as_ref().unwrap().pages().times.modified =
         Some(Timestamp { seconds: 1, nanoseconds: 0 });
-    fs.mount.write_back_one(&gone).unwrap();
+    fs.mount.write_back_one(&gone, Stamp(u64::MAX)).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
     assert!(Arc::ptr_eq(&found.inode, &new.inode), "there is one inode of its number");
@@ -400,7 +404,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     ];
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
-        let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
+        let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
         std::thread::scope(|scope| {
             let file = &file;
             mount.send_batch(batch, not_written, |_, _| {
@@ -439,7 +443,7 @@ fn one_file_in_flight_holds_up_no_other() {
         })
         .collect();
     let mount = &*fs.mount;
-    let batch = mount.begin_batch(&nodes[0].inode, 0..u64::MAX, false).unwrap().unwrap();
+    let batch = mount.begin_batch(&nodes[0].inode, &everything(), false).unwrap().unwrap();
     // This has to be written once more.
     write(&fs, &nodes[0], &[0xAA; 4096]);
     let is_clean = |node: &Node| node.inode.writable.as_ref().unwrap().pages().are_clean();
@@ -492,14 +496,14 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     for at in [0, BLOCK] {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
-        let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
+        let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
         // (A direct read would wait for the block.)
         check(&model, false);
         // Another page of the block is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
         assert!(
-            mount.begin_batch(inode, 0..u64::MAX, false).unwrap().is_none(),
+            mount.begin_batch(inode, &everything(), false).unwrap().is_none(),
             "one at a time has the block"
         );
         std::thread::scope(|scope| {
@@ -519,7 +523,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     }
     // At the end of the file: its size on the disk grows when the data are on the device.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
-    let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
+    let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
     let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
     mount.send_batch(batch, not_written, |_, _| ());

@@ -235,3 +235,37 @@ fn what_is_there_all_the_while_comes_once() {
         std::fs::remove_file(&image).unwrap();
     }
 }
+
+/// One thread lists a directory, and another adds a name for each that was listed.
+#[test]
+fn a_listing_ends_though_names_are_added_all_the_while() {
+    if !tools() {
+        return;
+    }
+    const COUNT: usize = 300;
+    let dir = scratch();
+    for args in [&["-b", "1024"][..], &["-b", "1024", "-O", "^dir_index"]] {
+        let image = mkfs(dir.path(), "grows.img", "16M", args);
+        let fs = mount(&image, &writable());
+        let root = fs.root().unwrap();
+        let file = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+        let parent = fs.mkdir(&root, OsStr::new("dir"), &NEW).unwrap();
+        let mut made = 0;
+        let mut add = || {
+            made += 1;
+            let name = format!("{made}-{}", "n".repeat(100));
+            fs.link(&file, &parent, OsStr::new(&name)).unwrap();
+        };
+        (0..COUNT).for_each(|_| add());
+        let mut listed = BTreeSet::new();
+        for entry in fs.entries(&parent).unwrap() {
+            assert!(listed.insert(entry.unwrap().name), "{args:?}: no name comes twice");
+            // By hashes, one of the new names in e comes later in the listing.
+            assert!(listed.len() < 4 * COUNT, "{args:?}: the listing does not end");
+            add();
+        }
+        assert!(listed.len() >= COUNT + 2, "{args:?}: what was there is listed");
+        drop((file, parent, root));
+        fs.unmount().unwrap();
+    }
+}
