@@ -102,3 +102,4 @@ pub use options::{
     AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap,
     ReadOptions, RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
+pub use space::{Acting, Caller};

@@ -145,12 +145,14 @@ pub enum AccessTimes {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReservedBlocks {
     /// As the kernel decides for the mounting process: it gets them if it runs as the user or in
-    /// the group that they are reserved for (usually root), or with `CAP_SYS_RESOURCE`.
+    /// the group that they are reserved for (usually root), or with `CAP_SYS_RESOURCE`. A thread
+    /// that acts for a [`Caller`](super::Caller) gets them if that one has this user or group ID,
+    /// or user ID 0.
     #[default]
     ByProcess,
-    /// They can be used.
+    /// Everybody gets them.
     Use,
-    /// They cannot be used.
+    /// Nobody gets them.
     Keep,
 }
 

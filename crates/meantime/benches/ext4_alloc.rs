@@ -89,7 +89,7 @@ impl Mount {
 }
 
 fn want(goal: Option<u64>, blocks: u32) -> Want<'static> {
-    Want { ino: 12, goal, blocks, reservation: None, metadata: false, node: false }
+    Want::data(12, goal, blocks)
 }
 
 /// ns of one of `ROUNDS` calls of `work`.

@@ -36,10 +36,9 @@ impl Allocator {
                 (Promised::Data(Arc::clone(reservation.shared())), blocks)
             }
             None => {
-                let who = if want.node { Who::Need } else { self.pool.user() };
                 // Blocks that wait for a commit count as free: it would not help.
                 self.starved.store(false, Ordering::Relaxed);
-                (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
+                (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(want.who, asked)?)
             }
         };
         let found = self.find(handle, &want, blocks as u32).and_then(|(number, group, bits)| {

@@ -25,7 +25,7 @@ use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::{Source, Superblock, Volume};
 
 pub use crate::space::Reservation;
-use crate::space::{Pool, Totals};
+use crate::space::{Caller, Pool, Totals, Who};
 use groups::Known;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use windows::Windows;
@@ -44,20 +44,25 @@ pub struct Want<'r> {
     pub reservation: Option<&'r mut Reservation>,
     /// Whether the blocks are metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
-    /// Whether the block is a node of a file's tree, without which a promise could not be kept.
-    /// Such a block may use the last reserve.
-    pub node: bool,
+    /// Who wants them, if none are promised.
+    pub(crate) who: Who,
 }
 
 impl Want<'_> {
     /// Returns a request for up to `blocks` blocks of data of inode `ino`.
     pub fn data(ino: u32, goal: Option<u64>, blocks: u32) -> Self {
-        Self { ino, goal, blocks, reservation: None, metadata: false, node: false }
+        Self { ino, goal, blocks, reservation: None, metadata: false, who: Who::Caller }
     }
 
     /// Returns a request for a block of metadata of inode `ino`.
     pub fn metadata(ino: u32, goal: Option<u64>) -> Self {
         Self { metadata: true, ..Self::data(ino, goal, 1) }
+    }
+
+    /// Returns a request for a node of the tree of file `ino`, without which a promise could not be
+    /// kept: it may use the last reserve.
+    pub fn node(ino: u32, goal: Option<u64>) -> Self {
+        Self { who: Who::Need, ..Self::metadata(ino, goal) }
     }
 }
 
@@ -122,10 +127,11 @@ impl Allocator {
             });
         })?;
         let (root, last) = (superblock.root_blocks(), superblock.reserved_clusters());
+        let (uid, gid) = superblock.reserved_for();
         Ok(Self {
             volume: volume.with_source(()),
             zones: Zones::of(volume)?,
-            pool: Arc::new(Pool::new(totals, root, last)),
+            pool: Arc::new(Pool::new(totals, root, Caller { uid, gid }, last)),
             hints: Mutex::new(Rank::AllocHints, hints),
             windows: Mutex::new(Rank::AllocWindows, Windows::default()),
             known: Mutex::new(Rank::AllocGroups, Known::default()),
@@ -164,10 +170,16 @@ impl Allocator {
         self.hints()[number as usize].longest = blocks;
     }
 
-    /// Sets whether the user of the file system counts as root, and so gets the blocks that are
-    /// reserved for root. Initially it does not.
+    /// Sets whether this process counts as root, and so gets the blocks that are reserved for root.
+    /// Initially it does not.
     pub fn set_privileged(&self, privileged: bool) {
         self.pool.set_privileged(privileged);
+    }
+
+    /// Sets whether a thread that acts for a [`Caller`] counts as that one, as it does initially,
+    /// or as the process.
+    pub fn set_by_caller(&self, by_caller: bool) {
+        self.pool.set_by_caller(by_caller);
     }
 
     /// Promises `blocks` blocks to data that are allocated later. The metadata that go with them

@@ -5,6 +5,7 @@ mod model;
 
 use super::{Allocator, Want};
 use crate::journal::testing::Image;
+use crate::space::{Caller, Who};
 use crate::{Defect, Error};
 use meantime_ext4_format::Volume;
 use meantime_ext4_format::edit::bitmap;
@@ -48,7 +49,7 @@ fn a_run_that_was_held_is_found_after_the_commit() {
         image.change_with(&allocator, |handle| allocator.free_blocks(handle, blocks)).unwrap();
     };
     let taken: Vec<_> = std::iter::from_fn(|| take(1000).ok()).collect();
-    let last = || Want { metadata: true, node: true, ..want(1000) };
+    let last = || Want { blocks: 1000, ..Want::node(12, None) };
     while image.change_with(&allocator, |handle| allocator.blocks(handle, last())).is_ok() {}
     let group_1 = image.volume().superblock().group_start(1);
     let (first, second): (Vec<_>, Vec<_>) = taken.iter().partition(|run| run.end <= group_1);
@@ -179,7 +180,8 @@ fn some_blocks_are_roots_and_the_last_for_metadata() {
     let take = |metadata| {
         let mut taken = 0;
         loop {
-            let want = Want { metadata, node: metadata, ..want(1000) };
+            let who = if metadata { Who::Need } else { Who::Caller };
+            let want = Want { metadata, who, ..want(1000) };
             match image.change_with(&allocator, |handle| allocator.blocks(handle, want)) {
                 Ok(blocks) => taken += blocks.end - blocks.start,
                 Err(error) => {
@@ -203,6 +205,55 @@ fn some_blocks_are_roots_and_the_last_for_metadata() {
     assert_eq!(take(true), last);
     assert_eq!(allocator.usage().free_blocks, 0);
     assert!(!allocator.would_commit_help());
+}
+
+/// `ext4_has_free_clusters`: by the user's ID, by the group's unless it is root's, and for root.
+#[test]
+fn reserved_blocks_are_the_callers_right() {
+    // (The superblock's checksum would have to follow.)
+    let args = ["-b", "1024", "-m", "10", "-O", "^metadata_csum"];
+    for (owner, group) in [(0, 0), (7, 0), (7, 30)] {
+        let Some(image) = Image::make("16M", &args) else { return };
+        image.write(1024 + 0x50, &u16::to_le_bytes(owner));
+        image.write(1024 + 0x52, &u16::to_le_bytes(group));
+        let allocator = Allocator::new(&image.volume()).unwrap();
+        let usage = allocator.usage();
+        let held = allocator.reserve(usage.available_blocks).unwrap();
+        let may = |uid, gid| {
+            let _acting = Caller { uid, gid }.act();
+            let promised = allocator.reserve(1).is_ok();
+            let taken = image.change_with(&allocator, |handle| {
+                allocator.blocks(handle, want(1)).map(drop)?;
+                Err::<(), _>(Error::NotFound)
+            });
+            assert_eq!(promised, taken == Err(Error::NotFound), "{uid} {gid}: {taken:?}");
+            promised
+        };
+        for (uid, gid) in [(0, 0), (0, 9), (7, 9), (1000, 0), (1000, 30), (65_534, 65_534)] {
+            let expected = uid == 0 || uid == u32::from(owner) || gid == 30 && group == 30;
+            assert_eq!(may(uid, gid), expected, "{uid} {gid}, of {owner} {group}");
+        }
+        assert!(!may(Caller::NOBODY.uid, Caller::NOBODY.gid));
+        // The process itself, and a mount that asks nobody.
+        assert!(allocator.reserve(1).is_err());
+        allocator.set_by_caller(false);
+        assert!(!may(0, 0));
+        allocator.set_privileged(true);
+        assert!(may(1000, 1000) && allocator.reserve(1).is_ok());
+        allocator.set_by_caller(true);
+        assert!(!may(1000, 1000) && allocator.reserve(1).is_ok());
+        // What is promised is had, whoever takes it; and root leaves the last reserve.
+        let mut held = held;
+        let _acting = Caller::NOBODY.act();
+        let taken = image.change_with(&allocator, |handle| {
+            allocator.blocks(handle, Want { reservation: Some(&mut held), ..want(9) })
+        });
+        assert_eq!(taken.map(|taken| taken.end - taken.start), Ok(9));
+        let _acting = Caller { uid: 0, gid: 0 }.act();
+        let roots = allocator.reserve(16 * 1024 / 10).unwrap();
+        assert_eq!(allocator.reserve(1).err(), Some(Error::NoSpace));
+        drop((roots, held));
+    }
 }
 
 #[test]
@@ -245,7 +296,7 @@ fn a_bitmap_that_cannot_be_is_not_believed() {
     wrong[0] &= 0xFE;
     wrong[first as usize / 8] |= 1 << (first % 8);
     image.write(block(group.block_bitmap), &wrong);
-    let goal = Want { goal: None, metadata: true, node: true, ..want(1) };
+    let goal = Want::node(12, None);
     let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, goal).map(drop));
     assert_eq!(damage(taken), Defect::BlockUnmarked);
     // A block of the file system's own is not freed.

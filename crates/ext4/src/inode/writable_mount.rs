@@ -133,6 +133,7 @@ impl WritableMount {
             ReservedBlocks::Keep => false,
             ReservedBlocks::ByProcess => may_use_reserved(volume.superblock()),
         });
+        allocator.set_by_caller(options.reserved == ReservedBlocks::ByProcess);
         let seen = Arc::new(Seen::default());
         journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
         Ok(Self {

@@ -39,6 +39,8 @@ pub(crate) fn carry_out(
         held.hold(blocks, Sequence(1));
     }
     let (allocator, orphans) = (Allocator::new(volume)?, Orphans::default());
+    // It was permitted when it was committed.
+    allocator.set_privileged(true);
     let mut handle =
         Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());
     fast_commits::carry_out(&mut handle, &allocator, &outcome)?;

@@ -136,7 +136,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         let group = near.saturating_sub(first) / superblock.blocks_per_group();
         let goal =
             parent.map_or(first + group * superblock.blocks_per_group(), |parent| parent + 1);
-        let want = Want { node: true, ..Want::metadata(self.inode.ino(), Some(goal)) };
+        let want = Want::node(self.inode.ino(), Some(goal));
         let block = self.allocator.blocks(self.handle, want)?.start;
         NodeEdit::format(self.handle.create(block)?, depth);
         self.count(1);

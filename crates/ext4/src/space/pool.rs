@@ -1,8 +1,9 @@
-//! The totals: how much is free, how much of it is promised, and which users may have the rest.
+//! The totals: how much is free, how much of it is promised, and who may have the rest.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use super::Caller;
 use crate::Error;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
@@ -10,9 +11,11 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// `ext4_has_free_clusters`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Any user: leaves root's blocks and the last reserve.
-    Anybody,
-    /// Root: leaves the last reserve.
+    /// The [`Caller`] for whom the thread acts: leaves the last reserve, and root's blocks unless
+    /// they are the caller's, too.
+    Caller,
+    /// The file system itself, for what it has accepted already: leaves the last reserve
+    /// (`EXT4_MB_USE_ROOT_BLOCKS`).
     Root,
     /// Metadata that are needed to keep a promise: leaves only what is promised.
     Need,
@@ -37,17 +40,24 @@ pub(crate) struct Pool {
     root: u64,
     /// Blocks only for [`Who::Need`] (`ext4_set_resv_clusters`).
     last: u64,
-    /// Whether users count as root.
+    /// The user and the group that get these, besides root; group 0 stands for none.
+    root_for: Caller,
+    /// Whether this process gets them.
     privileged: AtomicBool,
+    /// Whether a thread that acts for a [`Caller`] gets what that one has a right to; otherwise it
+    /// counts as the process.
+    by_caller: AtomicBool,
 }
 
 impl Pool {
-    pub(crate) fn new(totals: Totals, root: u64, last: u64) -> Self {
+    pub(crate) fn new(totals: Totals, root: u64, root_for: Caller, last: u64) -> Self {
         Self {
             totals: Mutex::new(Rank::AllocTotals, totals),
             root,
+            root_for,
             last,
             privileged: AtomicBool::new(false),
+            by_caller: AtomicBool::new(true),
         }
     }
 
@@ -69,19 +79,36 @@ impl Pool {
         self.privileged.store(privileged, Ordering::Relaxed);
     }
 
-    pub(crate) fn user(&self) -> Who {
-        if self.privileged.load(Ordering::Relaxed) { Who::Root } else { Who::Anybody }
+    pub(crate) fn set_by_caller(&self, by_caller: bool) {
+        self.by_caller.store(by_caller, Ordering::Relaxed);
+    }
+
+    /// Returns whether root's blocks are also for whom this thread acts.
+    fn gets_roots(&self) -> bool {
+        match Caller::current() {
+            Some(Caller { uid, gid }) if self.by_caller.load(Ordering::Relaxed) => {
+                let of = self.root_for;
+                uid == 0 || uid == of.uid || (of.gid != 0 && gid == of.gid)
+            }
+            _ => self.privileged.load(Ordering::Relaxed),
+        }
     }
 
     /// Promises between one and `most` blocks to `who`. Returns how many.
     pub(crate) fn promise(&self, who: Who, most: u64) -> Result<u64, Error> {
         let mut totals = self.lock();
-        let stays = match who {
-            Who::Anybody => self.kept_back(),
-            Who::Root => self.last,
-            Who::Need => 0,
-        };
-        let blocks = most.min(totals.free.saturating_sub(totals.promised).saturating_sub(stays));
+        let left = totals.free.saturating_sub(totals.promised);
+        let mut blocks = most.min(left.saturating_sub(self.kept_back()));
+        // Who it is matters only when little is left.
+        if blocks < most {
+            let stays = match who {
+                Who::Caller if self.gets_roots() => self.last,
+                Who::Caller => self.kept_back(),
+                Who::Root => self.last,
+                Who::Need => 0,
+            };
+            blocks = most.min(left.saturating_sub(stays));
+        }
         if blocks == 0 {
             return Err(Error::NoSpace);
         }
@@ -106,10 +133,10 @@ impl Pool {
         totals.promised = totals.promised.saturating_sub(kept);
     }
 
-    /// Promises exactly `blocks` blocks to the file system's user.
+    /// Promises exactly `blocks` blocks to the [`Caller`] for whom this thread acts.
     pub(crate) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation, Error> {
         if blocks > 0 {
-            let promised = self.promise(self.user(), blocks)?;
+            let promised = self.promise(Who::Caller, blocks)?;
             if promised < blocks {
                 self.give_back(promised);
                 return Err(Error::NoSpace);

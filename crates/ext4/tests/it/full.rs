@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use meantime_ext4::{
-    Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks,
+    Allocate, Caller, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks,
     SetAttribute,
 };
 
@@ -59,7 +59,14 @@ fn what_needs_room_fails_and_nothing_is_lost() {
     if !tools() {
         return;
     }
-    for (block, journal) in [("1024", "size=1"), ("4096", "size=4")] {
+    // Nobody may use the reserved blocks; or some may, and the caller is none of them.
+    let user = Caller { uid: 1000, gid: 1000 };
+    let kept = (ReservedBlocks::Keep, None);
+    let for_others = (ReservedBlocks::ByProcess, Some(user));
+    for ((block, journal), (reserved, caller)) in
+        [(("1024", "size=1"), kept), (("4096", "size=4"), kept), (("4096", "size=4"), for_others)]
+    {
+        let _acting = caller.map(Caller::act);
         let dir = scratch();
         let image = mkfs(
             dir.path(),
@@ -67,7 +74,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
             "20M",
             &["-b", block, "-J", journal, "-N", "2000", "-m", "5"],
         );
-        let fs = mount(&image, ReservedBlocks::Keep);
+        let fs = mount(&image, reserved);
         let root = fs.root().unwrap();
         let content = vec![3; 50_000 / 4096 * 4096];
         make(&fs, &root, "old", &content).unwrap();
@@ -128,16 +135,22 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         fs.unmount().unwrap();
         run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
 
-        // A mount that may use the reserved blocks continues.
-        let fs = mount(&image, ReservedBlocks::Use);
+        // Who may use the reserved blocks continues.
+        let fs = mount(&image, if caller.is_some() { reserved } else { ReservedBlocks::Use });
         let root = fs.root().unwrap();
         fs.unlink(&root, OsStr::new("new")).unwrap();
+        let acting = Caller { uid: 0, gid: 0 }.act();
         make(&fs, &root, "reserved", &[7; 5000]).unwrap();
+        drop(acting);
+        // It is promised now, whoever writes it back.
+        fs.sync().unwrap();
+        let bytes = fs.metadata("/reserved").unwrap().blocks_512 * 512;
+        assert_eq!(bytes, 5000_u64.next_multiple_of(block.parse().unwrap()));
         fs.unlink(&root, OsStr::new("reserved")).unwrap();
         drop(root);
         fs.unmount().unwrap();
 
-        let fs = mount(&image, ReservedBlocks::Keep);
+        let fs = mount(&image, reserved);
         check(&fs);
         let root = fs.root().unwrap();
         fs.unlink(&root, OsStr::new("fill")).unwrap();

@@ -57,14 +57,7 @@ fn map(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit, ru
         put_header(inode.block_area_mut(), nodes.len(), 4, 1);
         let mut first = 0;
         for (at, runs) in nodes.enumerate() {
-            let want = Want {
-                ino: inode.ino(),
-                goal: None,
-                blocks: 1,
-                reservation: None,
-                metadata: true,
-                node: true,
-            };
+            let want = Want::node(inode.ino(), None);
             let block = allocator.blocks(handle, want).unwrap().start;
             let entry = &mut inode.block_area_mut()[12 + at * 12..24 + at * 12];
             entry[0..4].copy_from_slice(&u32::to_le_bytes(first));
@@ -124,15 +117,7 @@ pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)])
             let mut runs = file.runs.clone();
             if file.directory {
                 assert!(runs.is_empty());
-                let want = Want {
-                    ino: *ino,
-                    goal: None,
-                    blocks: 1,
-                    reservation: None,
-                    metadata: true,
-                    node: true,
-                };
-                runs.push(allocator.blocks(handle, want)?);
+                runs.push(allocator.blocks(handle, Want::node(*ino, None))?);
             }
             inode.set_mode(if file.directory { 0o40755 } else { 0o100644 });
             inode.set_links(if file.directory { 2 } else { 1 });

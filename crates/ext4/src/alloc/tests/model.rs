@@ -11,6 +11,7 @@ use super::attach::{Made, attach};
 use crate::Error;
 use crate::journal::Handle;
 use crate::journal::testing::Image;
+use crate::space::Who;
 
 /// An operation; numbers are taken modulo the number of candidates.
 #[derive(Debug, Clone)]
@@ -140,8 +141,8 @@ impl Model {
         let taken = self.change(|handle| {
             let mut reservation = reservation.borrow_mut();
             let reservation = reservation.as_mut();
-            self.allocator
-                .blocks(handle, Want { ino, goal, blocks, reservation, metadata, node: metadata })
+            let who = if metadata { Who::Need } else { Who::Caller };
+            self.allocator.blocks(handle, Want { ino, goal, blocks, reservation, metadata, who })
         });
         let left = reservation.into_inner().map(|reservation| reservation.blocks());
         match taken {

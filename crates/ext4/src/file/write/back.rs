@@ -23,6 +23,7 @@ use crate::inode::times::Times;
 use crate::inode::writable::{Dirty, Pages, Stamp, Wanted, Writable};
 use crate::journal::{Handle, OrderedToken};
 use crate::ops::{extents, orphans};
+use crate::space::Who;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState};
 use meantime_process::lock::{MutexGuard, Rank, wait_for};
@@ -572,7 +573,9 @@ impl CollectedPages {
                     }
                     let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                     let reservation = self.promised.as_mut();
-                    let want = Want { reservation, ..Want::data(inode.ino(), goal, wanted) };
+                    // Without a promise it is not the right of whoever happens to write it back.
+                    let who = Who::Root;
+                    let want = Want { reservation, who, ..Want::data(inode.ino(), goal, wanted) };
                     let found = allocator.blocks(handle, want)?;
                     (blocks, physical) = (found.end - found.start, found.start);
                     let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
