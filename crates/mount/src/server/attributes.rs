@@ -2,11 +2,12 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime_ext4::{Metadata, SetMetadata, SetTime, Timestamp};
+use meantime_ext4::{FileType, Metadata, SetMetadata, SetTime, Timestamp};
 use meantime_posix::Errno;
 
 use super::Server;
 use super::answer::Answer;
+use super::data::mode_without_ids;
 use crate::fuse::Request;
 use crate::fuse::flags::set;
 use crate::fuse::wire::{Attr, AttrOut, SetAttrIn, Statx, StatxIn, StatxOut, StatxTime};
@@ -119,7 +120,14 @@ impl Server {
         // The kernel believes this answer even after a notice that came in between. So it does not
         // keep the attributes of a file that a program may take.
         let may_be_taken = self.short.as_ref().is_some_and(|short| short.is_open(node.ino()));
-        let metadata = self.fs.set_metadata(&node, &what_to_set(&asked))?;
+        let mut set = what_to_set(&asked);
+        // (A change of the owner kills them without the kernel's asking.)
+        let is_given = set.uid.is_some() || set.gid.is_some();
+        let kills = set.drop_privileges || is_given && request.header.uid != 0;
+        if kills && node.file_type() != FileType::Directory {
+            set.mode = set.mode.or_else(|| mode_without_ids(&request.header, &node.metadata()));
+        }
+        let metadata = self.fs.set_metadata(&node, &set)?;
         self.changed()?;
         self.put_attr(&metadata, may_be_taken, answer)
     }

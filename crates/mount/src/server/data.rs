@@ -19,8 +19,8 @@ use crate::fuse::flags::{
     WRITE_PAST_CACHE, opened,
 };
 use crate::fuse::wire::{
-    CopyFileRangeIn, FallocateIn, FlushIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn,
-    ReleaseIn, WriteIn, WriteOut,
+    CopyFileRangeIn, FallocateIn, FlushIn, FsyncIn, InHeader, LseekIn, LseekOut, OpenIn, OpenOut,
+    ReadIn, ReleaseIn, WriteIn, WriteOut,
 };
 
 /// The most that one request copies. A caller that wants more repeats it, and can be interrupted in
@@ -37,16 +37,22 @@ impl Server {
     pub(super) fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let open: OpenIn = request.take()?;
         let kills = open.open_flags & OPEN_KILL_SUIDGID != 0;
-        let opened = self.open_node(&self.node(request)?, open.flags as i32, kills)?;
+        let killer = kills.then_some(&request.header);
+        let opened = self.open_node(&self.node(request)?, open.flags as i32, killer)?;
         if kills && open.flags as i32 & libc::O_TRUNC != 0 {
             answer.stale = Some(request.header.nodeid);
         }
         answer.put_as(&opened)
     }
 
-    /// Opens `node` with `flags` of `open(2)`. `kills`: truncation clears its set-user and
+    /// Opens `node` with `flags` of `open(2)`. `killer`: whose truncation clears its set-user and
     /// set-group bits.
-    pub(super) fn open_node(&self, node: &Node, flags: i32, kills: bool) -> Result<OpenOut, Errno> {
+    pub(super) fn open_node(
+        &self,
+        node: &Node,
+        flags: i32,
+        killer: Option<&InHeader>,
+    ) -> Result<OpenOut, Errno> {
         let mode = flags & libc::O_ACCMODE;
         let only_appended = node.metadata().flags & flags::APPEND != 0;
         let options = OpenOptions {
@@ -65,7 +71,8 @@ impl Server {
             let emptied = SetMetadata {
                 size: Some(0),
                 modified: Some(SetTime::Now),
-                drop_privileges: kills,
+                drop_privileges: killer.is_some(),
+                mode: killer.and_then(|killer| mode_without_ids(killer, &node.metadata())),
                 ..SetMetadata::default()
             };
             self.fs.set_metadata(node, &emptied)?;
@@ -139,6 +146,9 @@ impl Server {
         if is_cached && open.only_appended {
             return Err(Errno(libc::EPERM));
         }
+        if !is_cached {
+            may_be_changed(&open)?;
+        }
         let direct = !is_cached && flags & libc::O_DIRECT != 0;
         let options = WriteOptions {
             // The pieces of one large direct write may come in any order. They go to the kernel's
@@ -153,7 +163,8 @@ impl Server {
             open.kernel_caches();
             self.kept.keep(request.header.nodeid);
         }
-        self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
+        let killer = (write.write_flags & WRITE_KILL_SUIDGID != 0).then_some(&request.header);
+        self.drop_privileges(&open, killer, answer)?;
         // Where the kernel puts what it appends, it puts by a size that it may not know any more.
         let appends = !is_cached && flags & libc::O_APPEND != 0;
         let is_misplaced = appends
@@ -177,17 +188,18 @@ impl Server {
     }
 
     /// Drops the privileges of a file that is written to: capabilities always, set-user and
-    /// set-group bits if the kernel asks for it (`kills_ids`).
+    /// set-group bits if the kernel asks for it, or would (`killer`: who writes).
     fn drop_privileges(
         &self,
         open: &OpenFile,
-        kills_ids: bool,
+        killer: Option<&InHeader>,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
         let node = open.file.node();
-        let has_ids = kills_ids && node.metadata().mode & SET_IDS != 0;
-        if has_ids {
-            let dropped = SetMetadata { drop_privileges: true, ..SetMetadata::default() };
+        let killer = killer.map(|killer| (killer, node.metadata()));
+        if let Some((killer, metadata)) = killer.filter(|(_, it)| it.mode & SET_IDS != 0) {
+            let mode = mode_without_ids(killer, &metadata);
+            let dropped = SetMetadata { drop_privileges: true, mode, ..SetMetadata::default() };
             self.fs.set_metadata(node, &dropped)?;
             // The kernel does not expect a write to change the mode.
             answer.stale = Some(nodeid(node.ino()));
@@ -225,16 +237,8 @@ impl Server {
         open: &OpenFile,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
-        let (node, header) = (open.file.node(), &request.header);
-        let Metadata { mode, gid, .. } = node.metadata();
-        // A set-group bit without group execution is cleared, too, unless the caller is in the
-        // group. (FUSE does not send supplementary groups.)
-        if header.uid != 0 && header.gid != gid && mode & (SET_GID | GROUP_RUNS) == SET_GID {
-            let mode = Some(mode & 0o7777 & !SET_GID);
-            self.fs.set_metadata(node, &SetMetadata { mode, ..SetMetadata::default() })?;
-            answer.stale = Some(nodeid(node.ino()));
-        }
-        self.drop_privileges(open, header.uid != 0, answer)
+        let header = &request.header;
+        self.drop_privileges(open, (header.uid != 0).then_some(header), answer)
     }
 
     pub(super) fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
@@ -312,8 +316,20 @@ impl Server {
     }
 }
 
+/// Returns the mode of a file that loses its set-user and set-group bits because of `killer`, if it
+/// is not what [`SetMetadata::drop_privileges`] makes of it: that keeps a set-group bit without
+/// group execution, which ext4 clears unless the caller is in the group. (FUSE does not send
+/// supplementary groups: a member by one of these counts as none.)
+pub(super) fn mode_without_ids(killer: &InHeader, of: &Metadata) -> Option<u16> {
+    let is_kept = of.mode & (SET_GID | GROUP_RUNS) == SET_GID;
+    (is_kept && killer.gid != of.gid).then_some(of.mode & 0o7777 & !SET_IDS)
+}
+
 /// Returns EPERM if the file became immutable after it was opened: the kernel does not know that.
 fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
-    let is_immutable = open.file.node().metadata().flags & flags::IMMUTABLE != 0;
-    if is_immutable { Err(Errno(libc::EPERM)) } else { Ok(()) }
+    if is_immutable(&open.file.node().metadata()) { Err(Errno(libc::EPERM)) } else { Ok(()) }
+}
+
+pub(super) fn is_immutable(metadata: &Metadata) -> bool {
+    metadata.flags & flags::IMMUTABLE != 0
 }

@@ -164,14 +164,14 @@ impl Server {
         let flags = create.flags as i32;
         let node = match self.fs.create(&parent, name, &new) {
             Ok(node) => {
-                let opened = self.open_node(&node, flags & !libc::O_TRUNC, false)?;
+                let opened = self.open_node(&node, flags & !libc::O_TRUNC, None)?;
                 return self.tell_opened(&node, opened, answer);
             }
             // (The kernel found no such name; another of its requests has created it since.)
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => self.fs.lookup(&parent, name)?,
             Err(error) => return Err(error.into()),
         };
-        let opened = self.open_node(&node, flags, false)?;
+        let opened = self.open_node(&node, flags, None)?;
         self.tell_opened(&node, opened, answer)
     }
 
@@ -183,7 +183,7 @@ impl Server {
         let create: CreateIn = request.take()?;
         let new = new_node(&request.header, create.mode, create.umask);
         let node = self.fs.tmpfile(&self.node(request)?, &new)?;
-        let opened = self.open_node(&node, create.flags as i32 & !libc::O_TRUNC, false)?;
+        let opened = self.open_node(&node, create.flags as i32 & !libc::O_TRUNC, None)?;
         self.tell_opened(&node, opened, answer)
     }
 

@@ -9,7 +9,8 @@ use meantime_testkit::e2fs;
 use rustix::fs::{FallocateFlags, XattrFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
-use crate::served::Served;
+use crate::served::{Served, by_each_way};
+use crate::way::Way;
 
 fn for_all() -> Options {
     Options { allow_other: true, ..Options::default() }
@@ -43,9 +44,23 @@ fn the_kernel_checks_permissions_by_what_the_disk_says() {
     served.end();
 }
 
-#[test]
-fn set_user_bits_go_when_somebody_else_writes() {
-    let Some(served) = Served::new("64M", &for_all()) else { return };
+by_each_way![
+    set_user_bits_go_when_somebody_else_writes,
+    what_others_own_is_theirs,
+    what_is_immutable_or_append_only_stays_so,
+];
+
+/// Runs `commands`, as users say, in the mount's root: each has to fail with one of these errors.
+fn are_refused(served: &Served, commands: &[(&str, &str)]) {
+    for (who, command) in commands {
+        let said = served.sh(&format!("! LC_ALL=C {who} {command} 2>&1"));
+        let is_refusal = ["not permitted", "denied"].iter().any(|words| said.contains(words));
+        assert!(is_refusal, "{who} {command}: {said}");
+    }
+}
+
+fn set_user_bits_go_when_somebody_else_writes(way: Way) {
+    let Some(served) = Served::by(way, "64M", &for_all()) else { return };
     if !e2fs::has("setpriv") {
         return;
     }
@@ -61,13 +76,29 @@ fn set_user_bits_go_when_somebody_else_writes() {
         served.sh(&format!("{NOBODY} {change}"));
         assert_eq!(served.sh("stat -c %a program"), left, "{change}");
     }
-    // (The kernel sends no kill flag for a set-group bit without group execution.)
-    served.sh(&format!("chmod 6666 program; {NOBODY} fallocate -l 200000 program"));
-    assert_eq!(served.sh("stat -c %a program"), "666");
+    // A set-group bit without group execution, for which the kernel sends no flag.
+    for (group, left) in [(0, "666"), (65_534, "2666")] {
+        for change in [
+            "fallocate -l 200000 program",
+            "dd if=/dev/zero of=program bs=1k count=1 conv=notrunc status=none",
+            "dd if=/dev/zero of=program bs=4k count=1 oflag=direct conv=notrunc status=none",
+            "truncate -s 3 program",
+            "sh -c 'echo anew > program'",
+        ] {
+            served.sh(&format!("chgrp {group} program; chmod 6666 program; {NOBODY} {change}"));
+            assert_eq!(served.sh("stat -c %a program"), left, "{group} {change}");
+        }
+    }
+    served.sh("chown 65534:12 program; chmod 2644 program");
+    served.sh(&format!("{NOBODY} chgrp 65534 program"));
+    assert_eq!(served.sh("stat -c %a program"), "644", "a change of the group by its owner");
+    served.sh("chown 0:0 program");
     served.sh("echo x > program; chmod 6777 program; echo y >> program");
     assert_eq!(served.sh("stat -c %a program"), "6777", "root's may stay");
     served.sh("chown 1 program");
     assert_eq!(served.sh("stat -c %a program"), "777");
+    served.sh("chmod 2666 program; chown 2 program; echo z >> program");
+    assert_eq!(served.sh("stat -c %a program"), "2666", "root's without group execution, too");
     served.used(|dir| {
         // (struct vfs_cap_data, version 2: all bits clear except the version.)
         let mut capability = [0; 20];
@@ -80,6 +111,136 @@ fn set_user_bits_go_when_somebody_else_writes() {
         let gone = rustix::fs::getxattr(&path, name, &mut [0; 64][..]);
         assert_eq!(gone, Err(rustix::io::Errno::NODATA), "a program that was changed");
     });
+    served.end();
+}
+
+/// Sticky directories, owners, modes, flags, and what only root may.
+fn what_others_own_is_theirs(way: Way) {
+    let Some(served) = Served::by(way, "64M", &for_all()) else { return };
+    if !["setpriv", "chattr", "setfattr", "fstrim"].into_iter().all(e2fs::has) {
+        return;
+    }
+    served.sh("chmod 755 .. .; mkdir sticky; chmod 1777 sticky; cd sticky; mkdir dir group");
+    served.sh("cd sticky; echo x > root; chmod 666 root; setfattr -n trusted.t -v t root");
+    served.sh("cd sticky; chgrp 12 group; chmod 2777 group");
+    served.sh(&format!("cd sticky; {NOBODY} touch own own2"));
+    const OTHER: &str = "setpriv --reuid 1000 --regid 1000 --clear-groups";
+    are_refused(
+        &served,
+        &[
+            (NOBODY, "rm -f sticky/root"),
+            (NOBODY, "rmdir sticky/dir"),
+            (NOBODY, "mv sticky/root sticky/other"),
+            (NOBODY, "mv sticky/own sticky/root"),
+            (OTHER, "rm -f sticky/own"),
+            (OTHER, "mv sticky/own sticky/other"),
+            (NOBODY, "chmod 600 sticky/root"),
+            (NOBODY, "chown 65534 sticky/root"),
+            (NOBODY, "chown 0 sticky/own"),
+            (NOBODY, "chgrp 12 sticky/own"),
+            (NOBODY, "touch -d 2001-01-01 sticky/root"),
+            (NOBODY, "setfattr -n trusted.t -v t sticky/own"),
+            (
+                NOBODY,
+                "setfattr -n security.capability -v 0sAAAAAgAAAAAAAAAAAAAAAAAAAAA= sticky/own",
+            ),
+            (NOBODY, "chattr +A sticky/root"),
+            (NOBODY, "chattr +i sticky/own"),
+            (NOBODY, "chattr +a sticky/own"),
+            (NOBODY, "fstrim ."),
+        ],
+    );
+    served.sh(&format!(
+        "cd sticky; {NOBODY} chattr +A own; {NOBODY} chmod 2755 own; {NOBODY} chgrp 65534 own
+         {NOBODY} mv own2 own; {NOBODY} rm own
+         test -z \"$({NOBODY} getfattr -d -m - root 2> /dev/null)\"
+         getfattr -d -m - root | grep -q trusted
+         {OTHER} touch group/of; {OTHER} chmod 2755 group/of; {OTHER} mkdir group/dir"
+    ));
+    // Who is not in the group does not get its set-group bit; a directory hands it on.
+    assert_eq!(served.sh("stat -c '%g %a' sticky/group/of sticky/group/dir"), "12 755\n12 2755");
+    served.end();
+}
+
+fn what_is_immutable_or_append_only_stays_so(way: Way) {
+    let Some(served) = Served::by(way, "64M", &for_all()) else { return };
+    if !["chattr", "setfattr", "setpriv", "python3"].into_iter().all(e2fs::has) {
+        return;
+    }
+    served.sh("chmod 755 .. .; echo text > fixed; echo text > grows; echo text > other");
+    served.sh("mkdir shut log; touch shut/in log/in; chattr +i fixed shut; chattr +a grows log");
+    // (Root's commands, each.)
+    let of_both = [
+        "sh -c 'echo x > NAME'",
+        "truncate -s 1 NAME",
+        "chmod 600 NAME",
+        "chown 1 NAME",
+        "touch -d 2001-01-01 NAME",
+        "rm -f NAME",
+        "mv NAME elsewhere",
+        "mv other NAME",
+        "ln NAME elsewhere",
+        "setfattr -n user.u -v u NAME",
+        "dd if=/dev/zero of=NAME bs=1 count=1 conv=notrunc",
+    ];
+    for name in ["fixed", "grows"] {
+        for command in of_both {
+            are_refused(&served, &[("", &command.replace("NAME", name))]);
+        }
+    }
+    let more = [
+        "sh -c 'echo x >> fixed'",
+        "touch fixed",
+        "fallocate -l 9000 fixed",
+        "touch shut/new",
+        "mkdir shut/new",
+        "ln -s t shut/new",
+        "ln other shut/new",
+        "mv other shut/new",
+        "rm -f shut/in",
+        "rm -f log/in",
+        "mv log/in elsewhere",
+    ];
+    more.iter().for_each(|command| are_refused(&served, &[("", command)]));
+    served.sh("echo more >> grows; touch grows; touch log/new; mkdir log/dir; ln other log/link");
+    assert_eq!(served.sh("cat grows"), "text\nmore");
+    // Through descriptors that were opened before, as ext4: nothing of an immutable file is changed
+    // until it is not immutable any more; and a write that was accepted is not lost.
+    let script = "
+import errno, mmap, os, subprocess
+def refused(what):
+    try:
+        what()
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+    else:
+        raise SystemExit('not refused')
+fd = os.open('other', os.O_RDWR)
+direct = os.open('other', os.O_RDWR | os.O_DIRECT)
+page = mmap.mmap(-1, 4096)
+os.pwrite(fd, b'1' * 8192, 0)
+subprocess.check_call(['chattr', '+i', 'other'])
+refused(lambda: os.pwrite(fd, b'2', 0))
+refused(lambda: os.pwrite(fd, b'2', 8192))
+refused(lambda: os.pwritev(direct, [page], 0))
+refused(lambda: os.ftruncate(fd, 1))
+refused(lambda: os.posix_fallocate(fd, 0, 100000))
+os.fsync(fd)
+assert os.pread(fd, 9000, 0) == b'1' * 8192
+subprocess.check_call(['chattr', '-i', 'other'])
+os.pwrite(fd, b'3', 0)
+subprocess.check_call(['chattr', '+a', 'other'])
+os.pwrite(fd, b'4', 0)
+refused(lambda: os.ftruncate(fd, 1))
+subprocess.check_call(['chattr', '-a', 'other'])
+end = os.open('grows', os.O_WRONLY | os.O_APPEND)
+os.pwrite(end, b'last', 0)
+refused(lambda: os.ftruncate(end, 1))
+";
+    std::fs::write(served.beside("script.py"), script).unwrap();
+    served.sh("python3 ../script.py");
+    assert_eq!(served.sh("cat grows"), "text\nmore\nlast");
+    served.sh("chattr -i fixed shut; chattr -a grows log; rm -rf *");
     served.end();
 }
 

@@ -19,7 +19,7 @@ use super::super::attributes::attr;
 use super::super::handles::OpenFile;
 use super::connection::Connection;
 use super::gate::Done;
-use crate::server::data::SET_IDS;
+use crate::server::data::{SET_IDS, is_immutable};
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
@@ -159,8 +159,12 @@ impl Server {
                 // (A write up to the end grows a file that another one cuts meanwhile.)
                 let end = at.saturating_add(data.len() as u64);
                 may_resize = end >= size;
+                let metadata = open.file.node().metadata();
+                if is_immutable(&metadata) {
+                    return Reply::done(-i64::from(libc::EPERM), 0);
+                }
                 // Whether the caller may keep the bits is the kernel's to know.
-                if has_set_ids(&open) || end > size && sharing.is_appended_elsewhere() {
+                if metadata.mode & SET_IDS != 0 || end > size && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
                 gate.count(Done::Change);
