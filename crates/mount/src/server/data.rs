@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{
-    Allocate, Error, FileType, Metadata, Node, OpenOptions, ReadOptions, SetMetadata, SetTime,
-    WriteOptions,
+    Allocate, Caller, Error, FileType, Metadata, Node, OpenOptions, ReadOptions, SetMetadata,
+    SetTime, WriteOptions,
 };
 use meantime_posix::Errno;
 
@@ -149,6 +149,8 @@ impl Server {
         if !is_cached {
             may_be_changed(&open)?;
         }
+        // Nobody vouches for who stored into a mapping: the kernel sends user 0.
+        let _acting = is_cached.then(|| Caller::NOBODY.act());
         let direct = !is_cached && flags & libc::O_DIRECT != 0;
         let options = WriteOptions {
             // The pieces of one large direct write may come in any order. They go to the kernel's

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use meantime_ext4::Caller;
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank};
 use rustix::io::Errno as OsErrno;
@@ -149,6 +150,7 @@ impl Workers {
         // A panic in one request must not end a mount that others use.
         let begun = Instant::now();
         let _waits = self.server.fs.begin_call();
+        let _acting = Caller { uid: request.header.uid, gid: request.header.gid }.act();
         let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(&mut request, answer)));
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         self.server.counts.add(opcode, done.is_ok(), begun.elapsed());

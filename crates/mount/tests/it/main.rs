@@ -7,6 +7,7 @@ mod ends;
 mod kept;
 mod names;
 mod programs;
+mod reserved;
 mod rights;
 mod served;
 mod short;

@@ -76,11 +76,17 @@ impl Served {
 
     /// The same, for programs that go `way`. The mount has a short way in any case.
     pub(crate) fn by(way: Way, size: &str, options: &Options) -> Option<Self> {
+        Self::by_with(way, size, &[], options)
+    }
+
+    /// The same, made by mke2fs with `mkfs`.
+    pub(crate) fn by_with(way: Way, size: &str, mkfs: &[&str], options: &Options) -> Option<Self> {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("meantime-way-{}-{number}", std::process::id());
         let options = Options { short: Some(name), ..options.clone() };
-        Some(Self { way, ..Self::new(size, &options)? })
+        let file_system = MountOptions { write: true, ..MountOptions::default() };
+        Some(Self { way, ..Self::with(size, mkfs, &options, &file_system)? })
     }
 
     pub(crate) fn with(
@@ -116,6 +122,16 @@ impl Served {
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Unmounts it, sets the user and the group for whom blocks are reserved, and mounts it again.
+    pub(crate) fn reserve_for(&mut self, uid: u32, gid: u32, options: &Options) {
+        self.unmount();
+        let (uid, gid) = (uid.to_string(), gid.to_string());
+        e2fs::run("tune2fs", &["-u", &uid, "-g", &gid, self.image.to_str().unwrap()]);
+        let options = Options { short: self.socket.clone(), ..options.clone() };
+        let file_system = MountOptions { write: true, ..MountOptions::default() };
+        assert!(self.mount(&options, &file_system));
     }
 
     /// Returns the mount's directory.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_completion::Policy;
-use meantime_ext4::{File, ReadOptions, SetMetadata, SetTime, WriteOptions};
+use meantime_ext4::{Caller, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
 use meantime_posix::Errno;
 use meantime_shmq::DATA_BYTES;
 use meantime_shmq::message::{
@@ -98,6 +98,8 @@ pub(super) fn serve(
         let data = &mut data.all()[..request.len as usize];
         // As a request of the kernel: a panic in one call must not end the others.
         let _waits = server.fs.begin_call();
+        // The kernel does not vouch here for who calls.
+        let _acting = Caller::NOBODY.act();
         let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
         let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
         counts.add(&request, &reply);
@@ -169,17 +171,20 @@ impl Server {
                 }
                 gate.count(Done::Change);
                 line.take(data);
-                let options = WriteOptions {
-                    append: has(APPEND),
-                    direct: has(DIRECT),
-                    sync: self.serving.sync || has(SYNC),
-                    dsync: has(DSYNC),
-                    policy,
-                };
+                let (append, direct) = (has(APPEND), has(DIRECT));
+                let options = WriteOptions { append, direct, policy, ..WriteOptions::default() };
                 if let Err(Errno(errno)) = self.drop_capabilities(&open) {
                     return Reply::done(-i64::from(errno), 0);
                 }
-                let written = open.file.write_at_where(data, request.offset, &options);
+                let written = match open.file.write_at_where(data, request.offset, &options) {
+                    // The kernel's request says who it is: blocks may be reserved for them. (What
+                    // was appended before it failed must not be appended again.)
+                    Err(Error::NoSpace) if !append || open.file.size() <= size => {
+                        return Reply::without(Status::Long);
+                    }
+                    Ok(written) => self.durable(&open.file, request).map(|()| written),
+                    failed => failed,
+                };
                 let written = written.map(|(written, at)| (written as i64, at + written as u64));
                 written.map_err(|error| Errno::of_data(&error))
             }
@@ -202,7 +207,10 @@ impl Server {
                 if has_set_ids(&open) || resizes && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
-                self.truncate(&open, request.offset).map(|()| (0, 0))
+                match self.truncate(&open, request.offset) {
+                    Err(Errno(libc::ENOSPC)) => return Reply::without(Status::Long),
+                    truncated => truncated.map(|()| (0, 0)),
+                }
             }
             // (Above.)
             Op::Leave => Ok((0, 0)),
@@ -219,6 +227,19 @@ impl Server {
         let is_untold =
             changes && sharing.is_open_elsewhere() && (may_resize || open.file.size() != size);
         Reply { status: if is_untold { Status::Resized } else { Status::Done }, result, end }
+    }
+
+    /// Makes what `request` wrote durable, if it asks for that. (Apart from the write, which is not
+    /// to be repeated when only this fails.)
+    fn durable(&self, file: &File, request: &Request) -> Result<(), Error> {
+        let has = |flag| request.flags & flag != 0;
+        if self.serving.sync || has(SYNC) {
+            file.sync_all()
+        } else if has(DSYNC) {
+            file.sync_data()
+        } else {
+            Ok(())
+        }
     }
 
     /// What was done by a read of `read` bytes, from memory (`is_hit`) or not.
