@@ -16,7 +16,9 @@ use crate::file::File;
 use crate::fs::FileSystem;
 use crate::inode::setattr::SetMetadata;
 use crate::mkfs::make;
-use crate::options::{Allocate, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions};
+use crate::options::{
+    Advice, Allocate, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions,
+};
 use meantime_block::{self as block, Device};
 use meantime_ext4_format::Timestamp;
 use meantime_ext4_format::mkfs::MakeOptions;
@@ -99,7 +101,7 @@ impl World {
 type Change = fn(&World, &File, u64);
 
 /// (A change may fail: the mount may have ended.)
-const CHANGES: [(&str, Change); 9] = [
+const CHANGES: [(&str, Change); 11] = [
     ("overwriting part of the last page", |_, file, number| {
         drop(file.write_at(&[number as u8; 50], file.size().saturating_sub(100)));
     }),
@@ -119,6 +121,12 @@ const CHANGES: [(&str, Change); 9] = [
         let direct = WriteOptions { direct: true, ..WriteOptions::default() };
         drop(file.write_at_with(&[number as u8; 4096], number % PAGES * PAGE, &direct));
     }),
+    ("writing and syncing the last page", |_, file, number| {
+        let at = PAGES * PAGE;
+        drop(file.write_at(&[number as u8; 100], at));
+        drop(file.sync_range(at..at + 1));
+    }),
+    ("dropping what is cached", |_, file, _| drop(file.advise(0, 0, Advice::DontNeed))),
     ("changing attributes", |world, file, number| {
         let set = SetMetadata { mode: Some(0o600 | number as u16 & 7), ..SetMetadata::default() };
         drop(world.fs.set_metadata(file.node(), &set));
@@ -135,7 +143,7 @@ const CHANGES: [(&str, Change); 9] = [
 /// A call that has to end.
 type Call = fn(&World, &File);
 
-const CALLS: [(&str, Call); 13] = [
+const CALLS: [(&str, Call); 15] = [
     ("fsync", |_, file| file.sync_all().unwrap()),
     ("fdatasync", |_, file| file.sync_data().unwrap()),
     ("sync_file_range", |_, file| file.sync_range(0..u64::MAX).unwrap()),
@@ -145,6 +153,14 @@ const CALLS: [(&str, Call); 13] = [
     ("punch", |_, file| file.allocate(5000, 200 * PAGE, Allocate::Punch).unwrap()),
     ("zero", |_, file| file.allocate(5000, 200 * PAGE, Allocate::Zero).unwrap()),
     ("preallocate", |_, file| file.allocate(0, 2 * PAGES * PAGE, Allocate::Extend).unwrap()),
+    ("read", |_, file| {
+        file.advise(0, 0, Advice::DontNeed).unwrap();
+        assert_eq!(file.read_at(&mut vec![0; 64 << 12], 0).unwrap(), 64 << 12);
+    }),
+    ("write to a part of a page", |_, file| {
+        file.advise(0, 0, Advice::DontNeed).unwrap();
+        assert_eq!(file.write_at(&[3; 10], 2 * PAGE + 5).unwrap(), 10);
+    }),
     ("direct read", |_, file| {
         let direct = ReadOptions { direct: true, ..ReadOptions::default() };
         file.read_at_with(&mut vec![0; 64 << 12], 0, &direct).unwrap();

@@ -360,23 +360,38 @@ impl PageCache {
     /// Removes the pages of `file` in `indices`, as after a truncation. Pages that are being read
     /// do not enter the cache, and their waiters are woken.
     pub fn invalidate(&self, file: u64, indices: Range<u64>) {
+        self.each_of(file, indices, |index| self.table.forget(file, index));
+    }
+
+    /// Removes the clean pages `indices` of `file`, to save memory. What is being read enters the
+    /// cache all the same: whoever reads it need not begin again.
+    pub fn drop_clean(&self, file: u64, indices: Range<u64>) {
+        self.each_of(file, indices, |index| self.table.forget_clean(file, index));
+    }
+
+    /// Removes pages `indices` of `file` by `remove`.
+    fn each_of(
+        &self,
+        file: u64,
+        indices: Range<u64>,
+        remove: impl Fn(u64) -> Option<(u32, Option<DmaBuf>)>,
+    ) {
+        let forget = |index| {
+            if let Some((slot, page)) = remove(index) {
+                lock(&self.pages).extend(page);
+                lock(&self.slots).push(slot);
+            }
+        };
         if indices.end.saturating_sub(indices.start) <= u64::from(self.table.slots()) {
-            indices.for_each(|index| self.forget(file, index));
+            indices.for_each(forget);
         } else {
             // There are fewer slots than pages in the range.
             for slot in 0..self.table.slots() {
                 let (theirs, index) = self.table.key(At { slot, generation: 0 });
                 if theirs == file && indices.contains(&index) {
-                    self.forget(file, index);
+                    forget(index);
                 }
             }
-        }
-    }
-
-    fn forget(&self, file: u64, index: u64) {
-        if let Some((slot, page)) = self.table.forget(file, index) {
-            lock(&self.pages).extend(page);
-            lock(&self.slots).push(slot);
         }
     }
 

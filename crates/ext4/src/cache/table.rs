@@ -455,6 +455,20 @@ impl<P: Place> Table<P> {
         self.forget_if(file, index, None, Word::is_clean)
     }
 
+    /// As [`forget`](Self::forget), except for a page that is being read.
+    pub(super) fn forget_clean(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
+        let bucket = self.bucket(file, index);
+        let slot = self.change(bucket, || {
+            let place = self.find(bucket, file, index)?;
+            let generation =
+                Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
+            self.free_ready(At { slot: place.0, generation }, Word::is_clean)?;
+            self.unlink(bucket, place);
+            Some(place.0)
+        })?;
+        Some((slot, self.take_out(slot)))
+    }
+
     /// Prevents `at` from entering the cache, if it is still being read.
     pub(super) fn drop_filling(&self, at: At) {
         let (file, index) = self.key(at);

@@ -194,7 +194,7 @@ impl File {
         }
         let read = match self.kind {
             Kind::Inline => self.read_inline(target, offset, len),
-            _ if options.direct => self.read_direct(target, offset, len, options),
+            _ if options.direct => self.read_direct(target, 0, offset, len, options),
             _ => self.read_cached(target, offset, len, options),
         };
         if read.is_ok() {
@@ -244,7 +244,7 @@ impl File {
                         .mount
                         .contexts
                         .cache()
-                        .invalidate(u64::from(self.node.ino()), first..last);
+                        .drop_clean(u64::from(self.node.ino()), first..last);
                 }
             }
         }

@@ -21,6 +21,9 @@ const TURN_PAGES: u64 = 256;
 /// Requests of a read that are in flight at once.
 const WINDOW: usize = 16;
 
+/// Turns of a read that find the file changed before what is left is read past the cache.
+const TRIES: u32 = 16;
+
 /// How long another reader's I/O is waited for before the page is read past the cache, and the
 /// interval of the checks whether its context is free, in ns.
 const PATIENCE_NS: u64 = 20_000_000;
@@ -42,13 +45,22 @@ impl File {
             return self.read_without_waiting(target, offset, at, end);
         }
         target.is_from_device = true;
-        let _guard = self.keep_blocks();
+        let guard = self.keep_blocks();
         if self.extents.is_none() {
             // The file may have been truncated meanwhile.
             end = end.min(self.size());
         }
-        let (mut failed, mut told) = (None, false);
+        let (mut failed, mut told, mut tries) = (None, false, 0);
         while at < end && failed.is_none() {
+            if tries == TRIES {
+                // The file keeps changing. Dropped first: locks of lower ranks follow.
+                drop(guard);
+                let (into, len) = ((at - offset) as usize, (end - at) as usize);
+                return match self.read_direct(target, into, at, len, options) {
+                    Err(_) if into > 0 => Ok(into),
+                    read => read,
+                };
+            }
             // Whole pages, because these go into the cache.
             let pages = at / PAGE..end.div_ceil(PAGE);
             let last = pages.end.saturating_mul(PAGE).min(self.size());
@@ -68,6 +80,7 @@ impl File {
                 read.turn(at / PAGE..stop.div_ceil(PAGE))?;
                 at = read.stale.map_or(stop, |index| (index * PAGE).max(at));
             }
+            tries += u32::from(read.stale.is_some());
             (failed, told) = (read.failed.take(), read.told);
         }
         match failed {

@@ -72,6 +72,7 @@ impl File {
     pub(crate) fn read_direct(
         &self,
         target: &mut Target<'_, '_>,
+        into: usize,
         offset: u64,
         len: usize,
         options: &ReadOptions,
@@ -86,7 +87,7 @@ impl File {
                 // The file may have been truncated meanwhile.
                 end = end.min(self.size());
                 if end <= offset {
-                    return Ok(0);
+                    return Ok(into);
                 }
                 (Some(guard), extents)
             }
@@ -101,14 +102,15 @@ impl File {
         target.is_from_device = true;
         mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
         let mut io = mount.contexts.take()?;
-        let result = io.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
+        let result =
+            io.read_pieces_lending(into, finder.pieces(offset..end), target, options.policy);
         match io.take_lent() {
             0 => {}
             lent => mount.counts.add(Count::Lent, lent),
         }
         match result {
             Ok(read) => Ok(read),
-            Err(Stopped { done, .. }) if done > 0 => Ok(done),
+            Err(Stopped { done, .. }) if done > into => Ok(done),
             Err(Stopped { error, .. }) => Err(error),
         }
     }

@@ -35,6 +35,9 @@ pub(super) const BATCH_PAGES: usize = 1024;
 /// must not have too many of them.
 const BATCH_STRETCHES: usize = 24;
 
+/// Attempts to find a file unchanged, before it is kept from changes.
+const TRIES: u32 = 16;
+
 /// Sizes of the file system's blocks and the cache's pages in terms of each other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Units {
@@ -177,11 +180,11 @@ impl Mount {
     }
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
-    /// cache has zeroes behind that end, which must reach the disk first (rule 2).
-    fn waits_for_end(inode: &Inode, snapshot: &Snapshot, pages: &Pages, units: &Units) -> bool {
-        let disk_size = snapshot.metadata.size;
-        inode.size() > disk_size
-            && pages.in_flight.range(end_pages(disk_size, units)).next().is_some()
+    /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were written
+    /// before any page behind them, and so are in no flight that is newer than what is `wanted`.
+    fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
+        let in_end = Wanted { range: end_pages(size, &self.units()), ..*wanted };
+        inode.size() > size && pages.are_in_flight(&in_end)
     }
 
     /// Takes dirty pages of `inode` that are `wanted`. `None`: there are none, or only ones whose
@@ -206,11 +209,13 @@ impl Mount {
         if may_wait {
             wait_for(Rank::PagesInFlight);
         }
-        loop {
+        for tries in 0.. {
+            // Of a file that keeps changing, blocks are kept from being taken away.
+            let kept = (may_wait && tries >= TRIES).then(|| writable.keep_blocks());
             let version = inode.version();
             let snapshot = inode.snapshot(self)?;
             let mut pages = writable.pages();
-            while Self::waits_for_end(inode, &snapshot, &pages, &units) {
+            while self.waits_for_end(inode, snapshot.metadata.size, &pages, &wanted) {
                 // Other threads may meanwhile take all that is wanted.
                 if !may_wait || pages.idle(&wanted, &units).next().is_none() {
                     return Ok(None);
@@ -219,12 +224,13 @@ impl Mount {
             }
             // Otherwise blocks may have been taken away since, and their pages dirtied again: these
             // would be written to the old blocks. Blocks of pages in flight are not taken away.
-            if inode.version() == version {
+            if kept.is_some() || inode.version() == version {
                 return Ok(self.take(inode, snapshot, pages, &wanted));
             } else if !may_wait {
-                return Ok(None);
+                break;
             }
         }
+        Ok(None)
     }
 
     /// Takes as many of the dirty `pages` of `inode` that are `wanted`, which are whole blocks, as a
@@ -369,69 +375,52 @@ impl Mount {
         rest.range.start = rest.range.start.max(self.units().block_pages(batch.last()).end);
     }
 
-    /// Returns whether a page that is `wanted` was written again while another thread has it in
-    /// flight: it has to be written once more when that has ended.
-    pub(crate) fn is_dirty_in_flight(&self, writable: &Writable, wanted: &Wanted) -> bool {
-        let (units, pages) = (self.units(), writable.pages());
-        !pages.in_flight.is_empty()
-            && pages.to_write(wanted, &units).any(|index| !pages.is_idle(index, &units))
-    }
-
-    /// Waits until no page that is `wanted` is in flight.
-    pub(crate) fn wait_in_flight(&self, writable: &Writable, wanted: &Wanted) {
+    /// Waits until no page that is `wanted` is in flight. Returns whether some have to be written
+    /// after that: they were written again while another thread had them in flight, or that thread
+    /// put them back.
+    pub(crate) fn wait_in_flight(&self, writable: &Writable, wanted: &Wanted) -> bool {
         wait_for(Rank::PagesInFlight);
         let mut pages = writable.pages();
         while pages.are_in_flight(wanted) {
             pages = writable.wait(pages);
         }
+        pages.are_dirty(wanted)
+    }
+
+    /// Begins a writeback of the pages in `range` that are dirty or in flight now; `None`: there are
+    /// none.
+    pub(super) fn begin_writeback(&self, writable: &Writable, range: Range<u64>) -> Option<Wanted> {
+        // A page waits for the other pages of its block that are in flight.
+        let range = self.units().whole_blocks(range);
+        let wanted = writable.pages().wanted(range, Stamp(0))?;
+        Some(Wanted { upto: self.writer.as_ref()?.begin_writeback(), ..wanted })
     }
 
     /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
-    /// are on the device, also those that other threads write. What is written meanwhile is left
-    /// dirty.
+    /// are on the device, also those that other threads write. What other threads write to the file
+    /// meanwhile is left dirty; if the caller is the file's writer, none of the pages is dirty or in
+    /// flight afterwards.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
     pub(crate) fn settle(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        self.settle_upto(inode, range, writer.begin_writeback())
+        let Some(writable) = &inode.writable else { return Ok(()) };
+        let wanted = self.begin_writeback(writable, range);
+        wanted.map_or(Ok(()), |wanted| self.settle_wanted(inode, writable, &wanted))
     }
 
-    /// As [`settle`](Self::settle), with the pages that have been dirty since `upto` or earlier.
-    pub(super) fn settle_upto(
+    /// As [`settle`](Self::settle), with the pages that are `wanted`.
+    pub(super) fn settle_wanted(
         &self,
         inode: &Arc<Inode>,
-        range: Range<u64>,
-        upto: Stamp,
+        writable: &Writable,
+        wanted: &Wanted,
     ) -> Result<(), Error> {
-        let Some(writable) = &inode.writable else { return Ok(()) };
-        // A page waits for the other pages of its block that are in flight.
-        let range = self.units().whole_blocks(range);
-        let Some(wanted) = writable.pages().wanted(range, upto) else { return Ok(()) };
-        // A page in flight in another thread that was written again is not in that write. When that
-        // has ended, this thread writes it; or another thread has taken it since, after the call
-        // began.
-        let again = self.is_dirty_in_flight(writable, &wanted);
-        self.write_back(inode, &wanted)?;
-        self.wait_in_flight(writable, &wanted);
-        if again {
-            self.write_back(inode, &wanted)?;
-            self.wait_in_flight(writable, &wanted);
-        }
-        Ok(())
-    }
-
-    /// As [`settle`](Self::settle), for the file's writer: no page in `range` is dirty afterwards,
-    /// even if writes of other threads failed. (Only the writer makes pages dirty, so each turn
-    /// leaves fewer.)
-    ///
-    /// # Errors
-    /// As [`write_back`](Self::write_back).
-    pub(crate) fn settle_all(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
-        let Some(writable) = &inode.writable else { return Ok(()) };
         loop {
-            self.settle(inode, range.clone())?;
-            if writable.pages().dirty.range(range.clone()).next().is_none() {
+            self.write_back(inode, wanted)?;
+            // Nothing that is written from now on is wanted. So each turn leaves fewer pages, but
+            // for those that other threads could not write, and a write that fails here ends this.
+            if !self.wait_in_flight(writable, wanted) {
                 return Ok(());
             }
         }

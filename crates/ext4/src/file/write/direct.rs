@@ -37,7 +37,7 @@ impl File {
             && end <= self.size()
         {
             // No page of the range is dirty afterwards, and only the writer could dirty one.
-            mount.settle_all(inode, pages.clone())?;
+            mount.settle(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             let place = |piece: Piece| match piece.place {
                 Place::Device(place) => Some((place, piece.len)),
@@ -78,10 +78,7 @@ impl File {
         loop {
             // On the last attempt no thread can make a page dirty.
             let _writer = (tries >= TRIES).then(|| writable.lock_content());
-            match tries >= TRIES {
-                true => node.mount.settle_all(&node.inode, pages.clone())?,
-                false => node.mount.settle(&node.inode, pages.clone())?,
-            }
+            node.mount.settle(&node.inode, pages.clone())?;
             let guard = writable.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;
             let there = writable.pages();

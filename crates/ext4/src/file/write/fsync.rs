@@ -30,18 +30,14 @@ impl Mount {
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
-        let upto = writer.begin_writeback();
-        let wanted = writable.pages().wanted(ALL, upto);
-        if let Some(wanted) = wanted {
-            // Pages in flight in other threads that were written again have to be written once
-            // more, as in `settle`.
-            let again = self.is_dirty_in_flight(writable, &wanted);
-            committed = self.write_and_commit(inode, writable, &wanted, data_only)?;
-            self.wait_in_flight(writable, &wanted);
-            if again {
-                let more = self.write_and_commit(inode, writable, &wanted, data_only)?;
-                committed = committed.max(more);
-                self.wait_in_flight(writable, &wanted);
+        if let Some(wanted) = self.begin_writeback(writable, ALL) {
+            // As in `settle`.
+            loop {
+                let upto = self.write_and_commit(inode, writable, &wanted, data_only)?;
+                committed = committed.max(upto);
+                if !self.wait_in_flight(writable, &wanted) {
+                    break;
+                }
             }
         }
         if !data_only {
@@ -173,7 +169,7 @@ impl Mount {
         let (writer, Some(writable)) = (self.for_writing()?, &inode.writable) else {
             return Ok(());
         };
-        let wanted = writable.pages().wanted(ALL, writer.begin_writeback());
+        let wanted = self.begin_writeback(writable, ALL);
         wanted.map_or(Ok(()), |wanted| self.write_back(inode, &wanted))?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }

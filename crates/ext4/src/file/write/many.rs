@@ -107,22 +107,22 @@ impl Mount {
     /// earlier. If it has no others, it need not be kept then.
     pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<(), Error> {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
-        let settled = self.settle_upto(inode, ALL, upto);
+        let wanted = writable.pages().wanted(ALL, upto);
+        let settled = wanted.map_or(Ok(()), |wanted| self.settle_wanted(inode, writable, &wanted));
         match settled.and_then(|()| self.store_all_times(inode, writable)) {
             // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
             written => drop(written?),
         }
-        // Removed before the check: a thread that makes it dirty later keeps it again.
-        let kept = writer.let_go(inode);
-        let pages = writable.pages();
-        if writable.is_gone() {
-            // It cannot become dirty any more.
-        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty()
-        {
-            drop(pages);
-            writer.keep(inode);
-        }
+        // Under the lock: a sync that begins now finds it among those that are kept, unless it is
+        // clean; a thread that makes it dirty later keeps it again.
+        let mut pages = writable.pages();
+        let is_clean =
+            pages.dirty.is_empty() && pages.in_flight.is_empty() && pages.times.is_empty();
+        let kept = (is_clean || writable.is_gone()).then(|| writer.let_go(inode));
+        // What is left was written since.
+        pages.since_ns = self.clock.now_ns();
+        drop(pages);
         drop(kept);
         Ok(())
     }

@@ -78,7 +78,7 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.settle_all(&node.inode, end / PAGE..(end + unit) / PAGE)?;
+            node.mount.settle(&node.inode, end / PAGE..(end + unit) / PAGE)?;
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl File {
             // The dirty pages at the end bring the disk's size up to the file's: without them it
             // would stay smaller. Write them first.
             if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
-                mount.settle_all(inode, whole.start / PAGE..whole.end / PAGE)?;
+                mount.settle(inode, whole.start / PAGE..whole.end / PAGE)?;
             }
             let blocks = writable.take_blocks();
             mount.drop_pages(inode, whole.start / PAGE..whole.end / PAGE);

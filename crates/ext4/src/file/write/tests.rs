@@ -428,6 +428,45 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     fs.unmount().unwrap();
 }
 
+/// A thread takes a page, and puts it back because it cannot be placed. A sync that has waited for
+/// it meanwhile writes the page itself.
+#[test]
+fn what_another_thread_puts_back_is_synced() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let (mount, inode) = (&*fs.mount, &node.inode);
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    type Sync = fn(&FileSystem, &File) -> Result<(), Error>;
+    let syncs: [Sync; 4] = [
+        |_, file| file.sync_all(),
+        |_, file| file.sync_range(0..4096),
+        |fs, _| fs.sync(),
+        |_, file| {
+            let direct = WriteOptions { direct: true, ..WriteOptions::default() };
+            file.write_at_with(&[9; 4096], 0, &direct).map(drop)
+        },
+    ];
+    for sync in syncs {
+        file.write_at(&[1; 4096], 0).unwrap();
+        let taken = mount.take_dirty(inode, &everything(), true).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let (fs, file) = (&fs, &file);
+            let synced = scope.spawn(move || sync(fs, file));
+            // By then the other thread usually waits for this one.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            taken.put_back();
+            synced.join().unwrap().unwrap();
+        });
+        let writable = inode.writable.as_ref().unwrap();
+        assert!(writable.pages().dirty.is_empty(), "it is on the device");
+    }
+    drop((file, node, root));
+    fs.unmount().unwrap();
+}
+
 /// A sync of everything writes back all other files while it waits for one that another thread has
 /// in flight.
 #[test]
