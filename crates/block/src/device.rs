@@ -43,8 +43,9 @@ pub struct ChannelOptions {
     /// The most requests in flight: from 1 to two less than the entries of the controller's queues,
     /// and at most 1,023.
     pub depth: u16,
-    /// The policy of requests that name none.
-    pub policy: Policy,
+    /// The policy of requests that name none. `None`: `poll` if the device can be polled, else
+    /// `interrupt` ([`BlockDevice::usual_policy`]).
+    pub policy: Option<Policy>,
     /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
     /// needs it, or can use it and more than half of the controller's are free.
     pub interrupt: Option<bool>,
@@ -55,7 +56,7 @@ pub struct ChannelOptions {
 
 impl Default for ChannelOptions {
     fn default() -> Self {
-        Self { depth: 32, policy: Policy::Poll, interrupt: None, class: None }
+        Self { depth: 32, policy: None, interrupt: None, class: None }
     }
 }
 
@@ -234,20 +235,21 @@ impl BlockDevice for NvmeDevice {
         let slots = (assigned + PART_SLOTS).min(limit);
         let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
         let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
-        let needed = options.interrupt == Some(true) || options.policy.wants_interrupt();
+        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        let needed = options.interrupt == Some(true) || policy.wants_interrupt();
         let wanted = options.interrupt.unwrap_or_else(|| {
             // `adaptive` and `auto`, which can do without, leave queues for other channels.
-            options.policy.may_interrupt()
-                && (options.policy.polls_instead() || self.controller.has_queues_to_spare())
+            policy.may_interrupt()
+                && (policy.polls_instead() || self.controller.has_queues_to_spare())
         });
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
             // An interrupt is wanted but not required: goes without.
             Err(error) if !needed => {
-                if options.policy.polls_instead() {
+                if policy.polls_instead() {
                     tracing::warn!(
                         %error,
-                        policy = %options.policy,
+                        %policy,
                         "no queue with an interrupt: this policy polls instead"
                     );
                 }
@@ -255,17 +257,10 @@ impl BlockDevice for NvmeDevice {
             }
             queue => queue?,
         };
-        if options.policy.wants_interrupt() && interrupt.is_none() {
+        if policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
-        Ok(NvmeChannel::new(
-            self.info.clone(),
-            self.ns,
-            polled,
-            interrupt,
-            options.depth,
-            options.policy,
-        ))
+        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, policy))
     }
 
     fn stamps(&self) -> Option<Arc<dyn StampSource>> {

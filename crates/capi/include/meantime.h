@@ -192,7 +192,8 @@ int mt_policy_parse(const char *text, mt_policy *policy);
 
 /* All zero: the defaults. */
 typedef struct mt_channel_options {
-    const char *policy; /* how to wait; NULL: "poll" */
+    /* how to wait; NULL: "poll" if the device can be polled, else "interrupt" */
+    const char *policy;
     uint32_t depth;     /* how many requests can be under way, up to 1,023; 0: 32 */
     /* 1: a queue with an interrupt, even if `policy` needs none, for requests that do */
     uint32_t interrupt;

@@ -51,7 +51,7 @@ unsafe fn options_from(options: &Options) -> Result<ChannelOptions, Failed> {
     let mut channel = ChannelOptions::default();
     if !options.policy.is_null() {
         // SAFETY: the caller's promise.
-        channel.policy = unsafe { named(CALL, options.policy) }?;
+        channel.policy = Some(unsafe { named(CALL, options.policy) }?);
     }
     if options.depth > 0 {
         let depth = options.depth;

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     let failed = |error: &(dyn std::error::Error + 'static)| named(uri, error);
     let policy = device.usual_policy();
     let mut channel = device
-        .channel(&ChannelOptions { policy, ..ChannelOptions::default() })
+        .channel(&ChannelOptions { policy: Some(policy), ..ChannelOptions::default() })
         .map_err(|e| failed(&e))?;
     let mut pair = channel.alloc(2 * new.len()).map_err(|error| failed(&error))?;
     pair[..new.len()].copy_from_slice(&expected);

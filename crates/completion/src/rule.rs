@@ -34,7 +34,7 @@
 //! assert_eq!(policy, Policy::Rule(rule));
 //!
 //! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
-//! let mut channel = device.channel(&ChannelOptions { policy, ..ChannelOptions::default() })?;
+//! let mut channel = device.channel(&ChannelOptions { policy: Some(policy), ..ChannelOptions::default() })?;
 //! let ticket = channel.submit(Request::read(0, channel.alloc(4096)?))?;
 //! channel.wait(ticket).result?;
 //! # Ok(())

@@ -97,10 +97,8 @@ impl AsyncFileSystem {
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         let uri = device.info().uri.clone();
         let fs = FileSystem::mount(device, options)?;
-        let channel_options = ChannelOptions {
-            policy: options.policy.unwrap_or_default(),
-            ..ChannelOptions::default()
-        };
+        let channel_options =
+            ChannelOptions { policy: options.policy, ..ChannelOptions::default() };
         let channel = fs.device().channel(&channel_options).map_err(|error| {
             MountError::Failed { uri, error: Error::Resources(error.to_string()) }
         })?;

@@ -131,14 +131,15 @@ impl BlockDevice for FileDevice {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(ChannelError::Depth { depth, limit: DEPTH_MAX });
         }
-        self.can_wait(options.policy)?;
+        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        self.can_wait(policy)?;
         Ok(FileChannel {
             file: Arc::clone(&self.file),
             direct: self.direct,
             data_only: self.data_only,
             info: self.info.clone(),
             heap: self.heap().clone(),
-            policy: options.policy,
+            policy,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             waiting: VecDeque::with_capacity(depth.into()),

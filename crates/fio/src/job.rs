@@ -89,7 +89,8 @@ impl Job {
         policy: Policy,
         Asks { depth, batch, writes_are_durable, minds_flushes }: Asks,
     ) -> Result<Self, ChannelError> {
-        let options = |depth| ChannelOptions { depth, policy, ..ChannelOptions::default() };
+        let options =
+            |depth| ChannelOptions { depth, policy: Some(policy), ..ChannelOptions::default() };
         let wanted = u16::try_from(depth).unwrap_or(u16::MAX);
         let channel = match device.channel(&options(wanted)) {
             // The rest waits in fio, which is told that the channel is full.

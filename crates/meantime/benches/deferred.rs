@@ -76,7 +76,8 @@ impl Pair {
         policy: Policy,
         piece_ns: u64,
     ) -> Result<Self, Box<dyn Error>> {
-        let options = ChannelOptions { depth: 1, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 1, policy: Some(policy), ..ChannelOptions::default() };
         let mut channel = device.channel(&options)?;
         let without_ns = mean_read_ns(&mut channel)?;
         let mut channel = device.channel(&options)?;

@@ -73,7 +73,7 @@ fn main() -> Outcome<()> {
     let policy = words.next().unwrap_or_else(|| "poll".to_owned()).parse()?;
     let device = open(&uri, &OpenOptions::default())?;
     let idle = open("mem:64M", &OpenOptions::default())?;
-    let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
+    let options = ChannelOptions { depth: 4, policy: Some(policy), ..ChannelOptions::default() };
     let mut by_itself = device.channel(&options)?;
     let mut groups = [PollGroup::new(), PollGroup::new()];
     for group in &mut groups {

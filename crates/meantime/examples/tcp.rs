@@ -267,7 +267,8 @@ fn main() -> Outcome<()> {
     }
     let mut pairs = Vec::new();
     {
-        let options = ChannelOptions { depth: 1, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 1, policy: Some(policy), ..ChannelOptions::default() };
         let channel = device.channel(&options)?;
         let buf = Some(channel.alloc(BYTES)?);
         let mut single = Single { channel, places: Places::of(&device), buf };
@@ -281,7 +282,8 @@ fn main() -> Outcome<()> {
     println!("                        median µs   k per s  CPU µs here  CPU µs there");
     print("depth 1", &pairs);
     pairs.clear();
-    let options = ChannelOptions { depth: DEPTH as u16, policy, ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { depth: DEPTH as u16, policy: Some(policy), ..ChannelOptions::default() };
     let mut several = Several::new(&device, &options)?;
     let load = Load { payload_bytes: BYTES, outstanding: DEPTH };
     for _ in 0..bursts {

@@ -77,7 +77,7 @@ impl Opened {
         depth: u16,
     ) -> PyResult<meantime_block::Channel> {
         let policy = policy.unwrap_or(self.policy);
-        let options = ChannelOptions { depth, policy, ..ChannelOptions::default() };
+        let options = ChannelOptions { depth, policy: Some(policy), ..ChannelOptions::default() };
         let idle =
             || std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         let channel = match self.device.channel(&options) {

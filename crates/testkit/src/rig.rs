@@ -57,7 +57,7 @@ impl Rig {
     pub fn channel(&self, depth: u16) -> NvmeChannel {
         let options = ChannelOptions {
             depth,
-            policy: Policy::Poll,
+            policy: Some(Policy::Poll),
             interrupt: Some(true),
             ..ChannelOptions::default()
         };

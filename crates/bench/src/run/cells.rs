@@ -109,7 +109,8 @@ fn cell_work(
     let policy = plan.policies[cell.policy];
     // Channels are created here, for threads that are not yet started.
     let class = job.io_priority().map(QueueClass::of);
-    let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None, class };
+    let options =
+        ChannelOptions { depth: job.iodepth as u16, policy: Some(policy), interrupt: None, class };
     let channel = devices
         .get(device)
         .channel(&options)

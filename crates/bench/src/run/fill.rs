@@ -103,8 +103,12 @@ fn fill_range(
     let (device, uri) = (devices.device(index), devices.uri(index));
     let policy =
         if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
-    let options =
-        ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth: DEPTH,
+        policy: Some(policy),
+        interrupt: None,
+        ..ChannelOptions::default()
+    };
     let mut channel = device.channel(&options).map_err(|error| RunError::of_device(uri, &error))?;
     let block_bytes = BLOCK_BYTES.min(bytes);
     let rest_bytes = bytes % block_bytes;

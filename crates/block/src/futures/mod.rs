@@ -83,7 +83,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = meantime::block::open("mem:64M?model=optane", &OpenOptions::default())?;
-//! let options = ChannelOptions { policy: Policy::Interrupt, ..ChannelOptions::default() };
+//! let options = ChannelOptions { policy: Some(Policy::Interrupt), ..ChannelOptions::default() };
 //! let channel = AsyncChannel::shared(device.channel(&options)?);
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! runtime.block_on(async {

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use rustix::fs::FallocateFlags;
 
-use super::super::device::{BlockInfo, ChannelError, ChannelOptions};
+use super::super::device::{BlockInfo, ChannelError};
 use super::super::error::{Rejected, SubmitError};
 use super::super::lbio::Claim;
 use super::super::request::{BlockChannel, Done, Request, Ticket};
@@ -51,9 +51,9 @@ impl KernelChannel {
     pub(super) fn new(
         info: BlockInfo,
         shared: Arc<Shared>,
-        options: &ChannelOptions,
+        depth: u16,
+        policy: Policy,
     ) -> Result<Self, ChannelError> {
-        let ChannelOptions { depth, policy, .. } = *options;
         if depth == 0 || depth > DEPTH_MAX {
             return Err(ChannelError::Depth { depth, limit: DEPTH_MAX });
         }

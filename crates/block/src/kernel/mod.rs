@@ -157,7 +157,8 @@ impl BlockDevice for KernelDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<KernelChannel, ChannelError> {
-        self.can_wait(options.policy)?;
-        KernelChannel::new(self.info.clone(), Arc::clone(&self.shared), options)
+        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        self.can_wait(policy)?;
+        KernelChannel::new(self.info.clone(), Arc::clone(&self.shared), options.depth, policy)
     }
 }

@@ -32,8 +32,12 @@ fn nothing_is_allocated_or_freed_by_an_io_with_work() {
     let device =
         open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
     for policy in [Policy::Poll, Policy::HybridFixed(2_000), Policy::Interrupt] {
-        let options =
-            ChannelOptions { depth: 4, policy, interrupt: Some(true), ..ChannelOptions::default() };
+        let options = ChannelOptions {
+            depth: 4,
+            policy: Some(policy),
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).expect("a channel");
         let mut bufs: Vec<_> = (0..4).map(|_| channel.alloc(4096).expect("memory")).collect();
         // Some that always go on, and some that go to and fro between those that can and those that

@@ -11,7 +11,8 @@ use meantime_testkit::rig::{MS, Rig, US, late, put, read_of, ssd, verify, write_
 /// A channel without an interrupt.
 fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
     let interrupt = Some(false);
-    let options = ChannelOptions { depth, policy, interrupt, ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { depth, policy: Some(policy), interrupt, ..ChannelOptions::default() };
     rig.device.channel(&options).expect("a channel")
 }
 
@@ -84,7 +85,7 @@ fn a_device_that_becomes_faster_or_slower_is_followed() {
 #[test]
 fn a_completion_ends_a_sleep() {
     let rig = Rig::new(constant(10 * US));
-    let options = ChannelOptions { policy: Policy::ADAPTIVE, ..ChannelOptions::default() };
+    let options = ChannelOptions { policy: Some(Policy::ADAPTIVE), ..ChannelOptions::default() };
     let mut channel = rig.device.channel(&options).expect("a channel");
     rig.ssd.set_faults(late(50 * US));
     reads(&rig, &mut channel, 1_000);
@@ -107,7 +108,7 @@ fn a_completion_ends_a_sleep() {
 fn an_interrupt_takes_no_queue_that_another_channel_needs() {
     for policy in [Policy::ADAPTIVE, Policy::Auto] {
         let rig = Rig::new(SsdConfig { max_io_queues: 4, ..ssd("nvram") });
-        let options = ChannelOptions { policy, ..ChannelOptions::default() };
+        let options = ChannelOptions { policy: Some(policy), ..ChannelOptions::default() };
         let channels: Vec<_> =
             (0..3).map(|_| rig.device.channel(&options).expect("a queue is left")).collect();
         let with = channels.iter().filter(|channel| channel.counters().interrupt.is_some()).count();
@@ -211,7 +212,7 @@ fn auto_goes_by_what_there_is() {
     for interrupt in [None, Some(true), Some(false)] {
         let options = ChannelOptions {
             depth: 2,
-            policy: Policy::Auto,
+            policy: Some(Policy::Auto),
             interrupt,
             ..ChannelOptions::default()
         };

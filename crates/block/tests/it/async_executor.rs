@@ -219,7 +219,8 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
     let device = open_nvme(&uri, &options).expect("a software SSD");
     for policy in ["poll", "interrupt", "hybrid=10us"] {
         let policy: Policy = policy.parse().expect("a policy");
-        let channel = device.channel(&ChannelOptions { policy, ..ChannelOptions::default() });
+        let channel =
+            device.channel(&ChannelOptions { policy: Some(policy), ..ChannelOptions::default() });
         let channel = AsyncChannel::new(channel.expect("a channel"));
         let executor = Executor::new(&channel).expect("the first");
         let remote = Arc::<Remote>::default();

@@ -16,8 +16,12 @@ const DEPTH: u16 = 16;
 fn channel(policy: Policy) -> NvmeChannel {
     let device =
         open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
-    let options =
-        ChannelOptions { depth: DEPTH, policy, interrupt: Some(true), ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth: DEPTH,
+        policy: Some(policy),
+        interrupt: Some(true),
+        ..ChannelOptions::default()
+    };
     device.channel(&options).expect("a channel")
 }
 

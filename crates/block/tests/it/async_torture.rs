@@ -241,7 +241,7 @@ fn run(seed: u64, drops: u64) -> Tally {
     let depth = [1, 3, 16, 64][rng.below(4) as usize];
     let options = ChannelOptions {
         depth,
-        policy: Policy::Poll,
+        policy: Some(Policy::Poll),
         interrupt: Some(true),
         ..ChannelOptions::default()
     };

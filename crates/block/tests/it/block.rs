@@ -355,8 +355,11 @@ fn queues_and_vectors_run_out_and_come_back() {
         assert!(error.to_string().contains("fewer threads"));
         drop((with_vector, others));
     }
-    let options =
-        ChannelOptions { policy: Policy::Interrupt, interrupt: Some(false), ..Default::default() };
+    let options = ChannelOptions {
+        policy: Some(Policy::Interrupt),
+        interrupt: Some(false),
+        ..Default::default()
+    };
     assert!(rig.device.channel(&options).is_err(), "asked for contradictory things");
     open(true).expect("what failed has left nothing behind");
 }
@@ -459,7 +462,8 @@ fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
         meantime_block::open_nvme("mem:16M?mdts=8k", &meantime_block::OpenOptions::default())
             .expect("an SSD");
     for (policy, mark) in [(Policy::Poll, 7), (Policy::Interrupt, 9)] {
-        let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 4, policy: Some(policy), ..ChannelOptions::default() };
         let mut channel = device.channel(&options).expect("a channel");
         for half in 0..2 {
             let mut buf = channel.alloc(BYTES).expect("memory");

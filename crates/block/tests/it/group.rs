@@ -24,7 +24,7 @@ fn channel(uri: &str, policy: &str, depth: u16) -> Channel {
     meantime_lab::register().expect("no other rules");
     let policy: Policy = policy.parse().expect("a policy");
     let device = open(uri, &OpenOptions::default()).expect("it opens");
-    let options = ChannelOptions { depth, policy, ..ChannelOptions::default() };
+    let options = ChannelOptions { depth, policy: Some(policy), ..ChannelOptions::default() };
     device.channel(&options).expect("a channel")
 }
 
@@ -635,7 +635,8 @@ fn results_at_once_starve_nothing() {
 fn a_late_completion_does_not_cost_a_cpu() {
     let rig_uri = "mem:16M?model=nand";
     let device = meantime_block::open_nvme(rig_uri, &OpenOptions::default()).expect("it opens");
-    let options = ChannelOptions { depth: 4, policy: Policy::Poll, ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { depth: 4, policy: Some(Policy::Poll), ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     channel.set_spin_budget_ns(10_000);
     let mut group: PollGroup<_> = PollGroup::new();

@@ -34,8 +34,12 @@ fn nothing_in_flight_costs_nothing() {
         let policy: Policy = name.parse().expect("a policy");
         let device =
             open_nvme("mem:16M?model=optane", &Default::default()).expect("a software SSD");
-        let options =
-            ChannelOptions { depth: 4, policy, interrupt: None, ..ChannelOptions::default() };
+        let options = ChannelOptions {
+            depth: 4,
+            policy: Some(policy),
+            interrupt: None,
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).expect("a channel");
         let mut buf = channel.alloc(4096).expect("memory");
         for n in 0..200 {

@@ -15,7 +15,12 @@ const POLICIES: [&str; 7] =
 
 fn options(policy: &str) -> ChannelOptions {
     let policy: Policy = policy.parse().expect("a policy");
-    ChannelOptions { depth: 8, policy, interrupt: Some(true), ..ChannelOptions::default() }
+    ChannelOptions {
+        depth: 8,
+        policy: Some(policy),
+        interrupt: Some(true),
+        ..ChannelOptions::default()
+    }
 }
 
 /// Names of this process's threads.

@@ -25,13 +25,30 @@ fn device(path: &Path, parameters: &str) -> Device {
 }
 
 fn interrupt(depth: u16) -> ChannelOptions {
-    ChannelOptions { depth, policy: Policy::Interrupt, ..ChannelOptions::default() }
+    ChannelOptions { depth, policy: Some(Policy::Interrupt), ..ChannelOptions::default() }
 }
 
 fn open_error(uri: &str) -> String {
     match open(uri, &OpenOptions::default()) {
         Ok(_) => panic!("{uri} was opened"),
         Err(error) => error.to_string(),
+    }
+}
+
+/// The page cache is never polled: a channel whose user says nothing waits by interrupts, one that
+/// shall poll is refused.
+#[test]
+fn what_cannot_be_polled_is_not_polled_unless_somebody_says_so() {
+    let dir = directory();
+    for engine in ENGINES {
+        let path = dir.path().join(engine);
+        let device = device(&path, &format!("engine={engine}&direct=0&create=1M"));
+        let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
+        assert_eq!(channel.policy(), Policy::Interrupt);
+        let buf = channel.alloc(4096).expect("memory");
+        channel.write(0, buf).expect("written");
+        let poll = ChannelOptions { policy: Some(Policy::Poll), ..ChannelOptions::default() };
+        assert!(matches!(device.channel(&poll), Err(ChannelError::Policy { .. })));
     }
 }
 

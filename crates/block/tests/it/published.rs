@@ -26,8 +26,12 @@ fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
     // The first test to come says so, for all of them.
     let _ = COSTS.assume();
     assert_eq!(WakeCosts::of_this_machine(), COSTS);
-    let options =
-        ChannelOptions { depth, policy, interrupt: Some(true), ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth,
+        policy: Some(policy),
+        interrupt: Some(true),
+        ..ChannelOptions::default()
+    };
     rig.device.channel(&options).expect("a channel")
 }
 
@@ -213,12 +217,16 @@ fn without_a_vector_they_poll() {
         let _ = COSTS.assume();
         let rig = Rig::new(SsdConfig { vectors: 1, ..ssd("nand") });
         rig.device.can_wait(policy).expect("it can do without");
-        let options =
-            ChannelOptions { depth: 8, policy, interrupt: None, ..ChannelOptions::default() };
+        let options = ChannelOptions {
+            depth: 8,
+            policy: Some(policy),
+            interrupt: None,
+            ..ChannelOptions::default()
+        };
         let mut told = rig.device.channel(&options).expect("without");
         let mut set = rig
             .device
-            .channel(&ChannelOptions { policy: Policy::Poll, ..options })
+            .channel(&ChannelOptions { policy: Some(Policy::Poll), ..options })
             .expect("a channel");
         set.set_policy(policy).expect("it can do without");
         for channel in [&mut told, &mut set] {

@@ -97,7 +97,11 @@ fn agrees_with_a_model(channel: &mut impl BlockChannel, heap: &DmaHeap, rounds: 
 fn on_a_software_ssd_at_any_block_size() {
     for (lba, policy) in [(512, Policy::Poll), (4096, Policy::Poll), (512, Policy::Interrupt)] {
         let device = open(&format!("mem:4M?lba={lba}"), &OpenOptions::default()).expect("a device");
-        let options = ChannelOptions { policy, interrupt: Some(true), ..ChannelOptions::default() };
+        let options = ChannelOptions {
+            policy: Some(policy),
+            interrupt: Some(true),
+            ..ChannelOptions::default()
+        };
         let mut channel = device.channel(&options).expect("a channel");
         agrees_with_a_model(&mut channel, device.heap(), 150, lba);
     }
@@ -127,7 +131,8 @@ fn on_the_kernel() {
         let path = dir.path().join(name);
         let uri = format!("kernel:{}?{parameters}&create=2M", path.display());
         let device = open(&uri, &OpenOptions::default()).expect("a device");
-        let options = ChannelOptions { policy: Policy::Interrupt, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { policy: Some(Policy::Interrupt), ..ChannelOptions::default() };
         let mut channel = device.channel(&options).expect("a channel");
         agrees_with_a_model(&mut channel, device.heap(), 100, 7);
     }

@@ -15,7 +15,7 @@ fn stamps_and_waits_are_on_one_time_line() {
         let stamps = device.stamps().expect("asked for");
         let options = ChannelOptions {
             depth: 1,
-            policy: Policy::Poll,
+            policy: Some(Policy::Poll),
             interrupt: Some(true),
             ..ChannelOptions::default()
         };

@@ -13,7 +13,7 @@ fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<ChannelControl>) {
     let before: Vec<u64> = telemetry::channels().iter().map(|control| control.id()).collect();
     let options = ChannelOptions {
         depth: 4,
-        policy,
+        policy: Some(policy),
         interrupt: Some(policy == Policy::Interrupt),
         ..ChannelOptions::default()
     };

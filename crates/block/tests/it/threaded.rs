@@ -47,7 +47,7 @@ fn config(model: &str) -> SsdConfig {
 fn both_ways(depth: u16) -> ChannelOptions {
     ChannelOptions {
         depth,
-        policy: Policy::Poll,
+        policy: Some(Policy::Poll),
         interrupt: Some(true),
         ..ChannelOptions::default()
     }

@@ -277,7 +277,7 @@ fn run(seed: u64, commands: u64) -> Tally {
         let depth = [1, 2, 7, 32, 128][rng.below(5) as usize];
         let options = ChannelOptions {
             depth,
-            policy: Policy::Poll,
+            policy: Some(Policy::Poll),
             interrupt: Some(true),
             ..ChannelOptions::default()
         };

@@ -55,7 +55,7 @@ fn fill(buf: &mut [u8], lba: u64, round: u64) {
 
 /// Writes and reads back blocks of `device` from `first` on, of all sizes up to 64 KiB.
 fn verified_io(device: &NvmeDevice, policy: Policy, first: u64, round: u64) {
-    let options = ChannelOptions { depth: 8, policy, ..ChannelOptions::default() };
+    let options = ChannelOptions { depth: 8, policy: Some(policy), ..ChannelOptions::default() };
     let mut channel = device.channel(&options).unwrap();
     let mut lba = first;
     for blocks in [1usize, 8, 7, 64, 128, 3] {

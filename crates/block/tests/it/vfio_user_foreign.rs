@@ -252,7 +252,8 @@ fn verified_io(path: &Path, round: usize) {
     let device =
         open_nvme(&format!("vfio-user:{}", path.display()), &OpenOptions::default()).unwrap();
     for policy in [Policy::Poll, Policy::Interrupt] {
-        let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 4, policy: Some(policy), ..ChannelOptions::default() };
         let mut channel = device.channel(&options).unwrap();
         for lba in (0..64u64).step_by(16) {
             let byte = |lba: u64| (lba * 7 + round as u64) as u8 | 1;

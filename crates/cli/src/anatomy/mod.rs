@@ -323,7 +323,7 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
             for policy in plan.policies.iter().filter(|policy| can(policy).is_ok()) {
                 let options = ChannelOptions {
                     depth: 1,
-                    policy: *policy,
+                    policy: Some(*policy),
                     interrupt: None,
                     ..ChannelOptions::default()
                 };

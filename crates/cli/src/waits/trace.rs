@@ -60,7 +60,7 @@ fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     let depth = plan.job.iodepth;
     let options = ChannelOptions {
         depth: depth as u16,
-        policy: Policy::Poll,
+        policy: Some(Policy::Poll),
         interrupt: None,
         ..ChannelOptions::default()
     };

@@ -149,7 +149,8 @@ impl IoContexts {
         };
         let is_ours_to_choose = options.policy.is_none() && policy.is_poll();
         let pollers = (is_ours_to_choose && pollers < slots.len()).then_some(pollers);
-        let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: DEPTH, policy: Some(policy), ..ChannelOptions::default() };
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
         // The stocks of all contexts are at most a quarter of a small cache.

@@ -39,7 +39,8 @@ fn the_last_blocks_can_be_read_and_written() {
     for (round, uri) in (1..).zip(uris(&path)) {
         let device = open(&uri).unwrap();
         assert_eq!((device.info().block_bytes, device.info().blocks), (512, BLOCKS), "{uri}");
-        let options = ChannelOptions { policy: Policy::Interrupt, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { policy: Some(Policy::Interrupt), ..ChannelOptions::default() };
         let mut channel = device.channel(&options).unwrap();
         let buf = channel.alloc(2048).unwrap();
         // Beyond the last multiple of 4096.

@@ -33,7 +33,9 @@ fn opened(target: &Target, parameters: &str) -> NvmeDevice {
 }
 
 fn channel(device: &NvmeDevice, policy: Policy) -> NvmeChannel {
-    device.channel(&ChannelOptions { policy, depth: 32, ..ChannelOptions::default() }).unwrap()
+    device
+        .channel(&ChannelOptions { policy: Some(policy), depth: 32, ..ChannelOptions::default() })
+        .unwrap()
 }
 
 /// `bytes` of the pattern `seed`.

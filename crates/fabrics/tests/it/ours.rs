@@ -63,7 +63,7 @@ fn many_connections_are_served_alike() {
     const READS: u32 = 200;
     let target = started(|config| config.max_io_queues = 64);
     let devices: Vec<_> = (0..HOSTS).map(|host| opened_as(target.addr(), host as u8, "")).collect();
-    let options = ChannelOptions { depth: DEPTH, policy: Policy::Poll, ..Default::default() };
+    let options = ChannelOptions { depth: DEPTH, policy: Some(Policy::Poll), ..Default::default() };
     let mut group = PollGroup::new();
     for device in &devices {
         for _ in 0..QUEUES {
@@ -180,7 +180,8 @@ fn verified_commands_under_random_loss() {
         let target = started(|config| config.volatile_write_cache = false);
         // Of an association whose Keep Alive Timeout is short, so that a loss costs little.
         let device = opened(&target, "&kato_ms=1000&digest=data");
-        let options = ChannelOptions { policy, depth: 32, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { policy: Some(policy), depth: 32, ..ChannelOptions::default() };
         let mut channel = device.channel(&options).unwrap();
         let faults = NetFaults::NONE.with_drop(2_000).with_cut(2_000).with_digests(0, 1_000);
         target.set_net_faults(faults.with_seed(seed));

@@ -165,7 +165,7 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
         NvmeDevice::new(Arc::clone(&controller), 1, "recorded".into()).expect("namespace 1");
     let options = ChannelOptions {
         depth: 31,
-        policy: Policy::Poll,
+        policy: Some(Policy::Poll),
         interrupt: Some(true),
         class: Some(QueueClass::High),
     };

@@ -97,7 +97,7 @@ fn what_cannot_be_is_not_sent() {
     let kernel =
         open(&format!("kernel:{}?direct=0", file.path().display()), &Default::default()).unwrap();
     assert_eq!(kernel.info().compare_write_blocks, 0);
-    let options = ChannelOptions { policy: Policy::Interrupt, ..ChannelOptions::default() };
+    let options = ChannelOptions { policy: Some(Policy::Interrupt), ..ChannelOptions::default() };
     let mut channel = kernel.channel(&options).expect("a channel");
     let buf = channel.alloc(1024).expect("memory");
     let error = channel.submit(Request::compare_and_write(0, buf)).expect_err("unsupported").error;
@@ -257,7 +257,7 @@ fn a_pair_does_not_take_its_neighbours_with_it() {
 
 /// Adds 1 to the block's number, as often as it takes; how often it was told that it did.
 fn count_up(device: &NvmeDevice, policy: Policy, times: u32, faulty: bool) -> u64 {
-    let options = ChannelOptions { depth: 8, policy, ..ChannelOptions::default() };
+    let options = ChannelOptions { depth: 8, policy: Some(policy), ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     let mut pair = channel.alloc(2 * BLOCK).expect("memory");
     let mut told = 0;

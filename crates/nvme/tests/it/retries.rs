@@ -503,7 +503,7 @@ fn pauses_end_in_time_for_any_way_to_wait() {
             );
             let options = ChannelOptions {
                 depth: 4,
-                policy,
+                policy: Some(policy),
                 interrupt: Some(interrupt),
                 ..ChannelOptions::default()
             };

@@ -148,7 +148,7 @@ impl Run {
             #[allow(clippy::needless_update, reason = "options may come to be more")]
             let options = ChannelOptions {
                 depth,
-                policy: Policy::Poll,
+                policy: Some(Policy::Poll),
                 interrupt: Some(true),
                 ..ChannelOptions::default()
             };
