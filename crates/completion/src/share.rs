@@ -4,9 +4,8 @@
 //! run. The kernel counts that time, whatever the reason. If the thread always wants to run, the
 //! part of the time that it runs is its *share*; if it sleeps, others may only delay its wake-ups.
 
-/// The CPU is short if the thread recently had to wait for it for more than this part of the time.
-/// A kernel thread that runs once in a while does not reach it.
-const SHORT: f32 = 0.1;
+use meantime_process::cpu::SHORT;
+
 /// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
 const RECENT_NS: f32 = 1e8;
 /// The same, for measuring shares.

@@ -1,6 +1,6 @@
 //! CPU affinity of a thread.
 
-use rustix::fs::{Mode, OFlags};
+use meantime_process::cpu::Times;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{HwError, Result};
@@ -26,18 +26,10 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// How long the calling thread could have run and did not, since its start, in ns: others ran, or
-/// its control group had used up its quota. `None`: the kernel does not say. Takes a few µs,
-/// allocates nothing.
+/// How long the calling thread could have run and did not, since its start, in ns
+/// ([`Times::waited_ns`]). `None`: the kernel does not say. Takes a few µs, allocates nothing.
 pub fn thread_waited_ns() -> Option<u64> {
-    // The second figure, "time on the run queue" (kernel documentation:
-    // `scheduler/sched-stats.rst`). The file is not kept open: a program that this library is
-    // loaded into may close descriptors that are not its own.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(c"/proc/thread-self/schedstat", flags, Mode::empty()).ok()?;
-    let mut text = [0; 96];
-    let count = rustix::io::read(file, &mut text).ok()?;
-    std::str::from_utf8(&text[..count]).ok()?.split_whitespace().nth(1)?.parse().ok()
+    Times::of_this_thread().map(|times| times.waited_ns)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //!   only for a lock that comes after all that it holds. Waits for something other than a lock
 //!   (pages in flight, a transaction's data, the commit's leader) have their place in the order.
 //!   Builds with debug assertions check each one; others use the standard library's locks.
+//! - [`cpu`] measures whether others want the CPU of a thread that spins.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -22,11 +23,13 @@
 //!   thread       spawn
 //!   descriptor   moving ours to the top of the program's limit
 //!   fork         whether this is still the same process
+//!   cpu          whether others want a thread's CPU
 //! ```
 
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod cpu;
 pub mod descriptor;
 pub mod fork;
 pub mod lock;

@@ -2,8 +2,10 @@
 //! figures do not show the cause.
 
 use std::fs::{read_dir, read_to_string};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use meantime_process::cpu::Times;
 
 /// The name of the SSD's thread.
 const THREAD: &str = "meantime-ssd";
@@ -53,7 +55,7 @@ impl Watch {
     }
 
     fn sample(&self) -> Option<Sample> {
-        let (ran_ns, waited_ns) = schedstat(&self.task)?;
+        let Times { ran_ns, waited_ns } = Times::of_task(&self.task)?;
         let at_ns = self.begun.elapsed().as_nanos() as u64;
         let stolen_ns = self.cpu.and_then(stolen).unwrap_or(0);
         Some(Sample { at_ns, ran_ns, waited_ns, stolen_ns })
@@ -92,13 +94,6 @@ fn judge(before: &Sample, now: &Sample, cpu: Option<usize>) -> Option<String> {
         ));
     }
     None
-}
-
-/// Returns how long the task ran, and how long it waited to run, in ns (proc(5), schedstat).
-fn schedstat(task: &Path) -> Option<(u64, u64)> {
-    let text = read_to_string(task.join("schedstat")).ok()?;
-    let mut numbers = text.split_ascii_whitespace().map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Returns the one CPU that a task may use, by its `status`.

@@ -35,6 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use meantime_process::cpu::Times;
+
 pub use latencies::Latencies;
 pub use rates::{QueueRates, Snapshot, rates};
 pub use registry::{DeviceFigures, channel, channels, devices};
@@ -325,9 +327,8 @@ fn this_thread() -> u64 {
 
 /// CPU time of a thread of this process, in ns; 0 if it has ended.
 fn cpu_ns_of(thread_id: u64) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat"))
-        .unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    let folder = format!("/proc/self/task/{thread_id}");
+    Times::of_task(folder.as_ref()).unwrap_or_default().ran_ns
 }
 
 /// The name of a thread of this process.
