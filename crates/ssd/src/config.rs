@@ -95,7 +95,8 @@ pub struct SsdConfig {
     pub vectors: u16,
     /// CPU to bind the SSD's thread to (threaded only).
     pub cpu: Option<usize>,
-    /// Time without any activity after which the thread parks, in ns (threaded only).
+    /// Time without any activity after which the thread sleeps, in ns (not stepped, nor inline); a
+    /// target over TCP also does if others want its CPU. `u64::MAX`: it never sleeps.
     pub park_after_ns: u64,
     /// Time from CC.EN = 1 to CSTS.RDY = 1, in ns.
     pub ready_after_ns: u64,

@@ -169,6 +169,11 @@ impl Backend {
         self.clock.now_ns()
     }
 
+    /// How long the thread stays awake without work.
+    pub(super) fn park_after_ns(&self) -> u64 {
+        self.machine.look().config.park_after_ns
+    }
+
     /// Resets the controller and enables it. Nothing is in flight afterwards.
     pub(super) fn enable(&mut self) {
         self.forget_all();

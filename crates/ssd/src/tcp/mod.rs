@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   server        sockets; when to look, to spin, to sleep
+//!     neighbours    whether others want the thread's CPU
 //!     engine        connections, associations, answers: bytes in, bytes out
 //!       connection    PDUs of one connection, in pieces of any size
 //!       commands      what is answered here, and what the SSD gets
@@ -37,6 +38,7 @@ mod engine;
 mod faults;
 mod hosts;
 mod machine;
+mod neighbours;
 mod output;
 mod server;
 mod wire;
@@ -65,6 +67,7 @@ use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
 use crate::sys;
 use engine::Engine;
+use neighbours::{Neighbours, WaitedNs};
 use server::Server;
 
 /// The NQN of the subsystem, unless another is given.
@@ -174,10 +177,20 @@ impl Target {
     /// # Errors
     /// [`TargetError`].
     pub fn start_on(
+        config: SsdConfig,
+        medium: Medium,
+        options: TargetOptions,
+        listener: TcpListener,
+    ) -> Result<Self, TargetError> {
+        Self::start_beside(config, medium, options, listener, neighbours::waited_ns)
+    }
+
+    fn start_beside(
         mut config: SsdConfig,
         medium: Medium,
         mut options: TargetOptions,
         listener: TcpListener,
+        waited_ns: WaitedNs,
     ) -> Result<Self, TargetError> {
         check(&options)?;
         crate::threaded::check_medium(&config, &medium)?;
@@ -209,7 +222,8 @@ impl Target {
         };
         let last = Arc::clone(&shared.flush_last);
         let calls = Arc::clone(&mailbox);
-        let server = Server::new(engine, listener, calls, wake, asleep, net_faults);
+        let neighbours = Neighbours::new(waited_ns);
+        let server = Server::new(engine, listener, calls, wake, asleep, net_faults, neighbours);
         let mut server = server.map_err(|error| system(error.into()))?;
         let (pinned, is_pinned) = sync_channel(1);
         let thread = meantime_process::thread::spawn("meantime-ssd", move || {
@@ -389,3 +403,6 @@ fn check(options: &TargetOptions) -> Result<(), TargetError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,12 +19,12 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, accept_with, getsockname,
     recv, sendmsg, shutdown,
 };
-use rustix::thread::sched_getcpu;
 use rustix::time::Timespec;
 
 use super::NetFaults;
 use super::connection::{Connection, Phase};
 use super::engine::Engine;
+use super::neighbours::Neighbours;
 use super::output::PIECES;
 use crate::controller::Turn;
 use crate::mailbox::{Call, Mailbox};
@@ -34,15 +34,11 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// Rounds between two looks at the clock and at the sockets that are not busy; or as many times that
 /// something came from a busy one, so that many of these do not keep the others waiting.
 const ROUNDS: u32 = 32;
-/// Rounds without work after which the thread sleeps if others wait for its CPU. It does not yield:
-/// on Linux 6.18 a thread that yielded again and again was seen not to run for seconds afterwards.
+/// Rounds without work after which the thread looks whether others want its CPU, and sleeps if they
+/// do.
 const CROWDED_ROUNDS: u32 = 2;
-/// If some rounds took so long, another thread had the CPU in between.
-const PREEMPTED_NS: u64 = 1_000_000;
-/// How long it is then assumed that others wait for it.
-const CROWDED_NS: u64 = 20_000_000;
-/// How long a socket stays busy, and the thread awake, without anything coming.
-const AWAKE_NS: u64 = 2_000_000;
+/// How long a socket stays busy without anything coming.
+const BUSY_NS: u64 = 2_000_000;
 /// Sleeps end this long before their time: what is left is spun.
 const EARLY_NS: u64 = 60_000;
 /// Time between two checks for what has taken too long.
@@ -111,11 +107,10 @@ pub(super) struct Server {
     /// When connections are accepted again.
     accept_ns: Option<u64>,
     tick_ns: u64,
-    one_cpu: bool,
-    /// A busy host was on this thread's CPU lately.
-    shares_cpu: bool,
-    /// Until when others are assumed to wait for the CPU.
-    preempted_ns: u64,
+    neighbours: Neighbours,
+    /// How long the thread stays awake without anything coming; `u64::MAX`: for ever, whoever wants
+    /// its CPU.
+    awake_for_ns: u64,
     /// The last check has found something, which the next round looks at.
     found: bool,
 }
@@ -128,13 +123,14 @@ impl Server {
         wake: Arc<OwnedFd>,
         asleep: Arc<AtomicBool>,
         net_faults: Arc<Mutex<Option<NetFaults>>>,
+        neighbours: Neighbours,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let one_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         Ok(Self {
             tick_ns: engine.now_ns,
+            awake_for_ns: engine.backend.park_after_ns(),
             engine,
             listener,
             mailbox,
@@ -146,9 +142,7 @@ impl Server {
             busy: Vec::new(),
             buffer: Vec::with_capacity(RECEIVE_BYTES),
             accept_ns: None,
-            one_cpu,
-            shares_cpu: false,
-            preempted_ns: 0,
+            neighbours,
             found: false,
         })
     }
@@ -187,17 +181,15 @@ impl Server {
             rounds += received.max(1);
             idle = if worked { 0 } else { idle + 1 };
             busy |= worked;
-            let crowded = self.one_cpu || self.shares_cpu || self.preempted_ns > self.engine.now_ns;
-            if rounds >= ROUNDS || (crowded && idle >= CROWDED_ROUNDS) {
+            let crowded = idle >= CROWDED_ROUNDS && self.is_crowded();
+            if rounds >= ROUNDS || crowded {
                 rounds = 0;
                 let before_ns = self.engine.now_ns;
                 let now_ns = self.check(Some(Duration::ZERO));
-                if now_ns.saturating_sub(before_ns) >= PREEMPTED_NS {
-                    self.preempted_ns = now_ns + CROWDED_NS;
-                }
+                self.neighbours.rounds_took(now_ns.saturating_sub(before_ns), now_ns);
                 if std::mem::take(&mut busy) || self.found {
                     awake_ns = now_ns;
-                } else if (crowded || now_ns.saturating_sub(awake_ns) >= AWAKE_NS)
+                } else if (crowded || now_ns.saturating_sub(awake_ns) >= self.awake_for_ns)
                     && let Some(sleep) = self.may_sleep(turn)
                 {
                     self.sleep(sleep);
@@ -206,6 +198,20 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Whether the thread, which has nothing to do, is to leave its CPU to others.
+    #[inline]
+    fn is_crowded(&mut self) -> bool {
+        let now_ns = self.engine.now_ns;
+        if self.awake_for_ns == u64::MAX {
+            return false;
+        }
+        // Without a busy host it sleeps soon, anyway.
+        if !self.busy.is_empty() && self.neighbours.is_due(now_ns) {
+            self.neighbours.look(|| self.engine.backend.now_ns());
+        }
+        self.neighbours.want_cpu(now_ns)
     }
 
     /// Closes all connections, and then has what is cached reach the medium. False if that fails.
@@ -372,11 +378,9 @@ impl Server {
             self.found |= self.engine.inspect();
             self.look_at_late();
             self.engine.tick();
-            self.shares_cpu = self.busy.iter().any(|&index| {
-                let peer = self.peers.get(index).and_then(Option::as_ref);
-                let cpu = peer.and_then(|peer| socket_incoming_cpu(&peer.stream).ok());
-                cpu == Some(sched_getcpu() as u32)
-            });
+            let busy = self.busy.iter().filter_map(|&index| self.peers.get(index)?.as_ref());
+            let cpus = busy.filter_map(|peer| socket_incoming_cpu(&peer.stream).ok());
+            self.neighbours.hosts_on(now_ns, cpus);
         }
         if !self.engine.dirty.is_empty() {
             self.flush_all();
@@ -431,7 +435,7 @@ impl Server {
             }
             peer.listen(&self.epoll, index);
             let keep =
-                peer.is_stalled() || peer.full || now_ns.saturating_sub(peer.seen_ns) < AWAKE_NS;
+                peer.is_stalled() || peer.full || now_ns.saturating_sub(peer.seen_ns) < BUSY_NS;
             if keep {
                 at += 1;
             } else {

@@ -1,6 +1,8 @@
 //! The SSD over NVMe/TCP, as its hosts see it.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use meantime_spec::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
 use meantime_spec::identify::{IdentifyController, IdentifyNamespace, cns};
@@ -9,6 +11,7 @@ use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_ssd::tcp::{DEFAULT_NQN, Target, TargetOptions};
 use meantime_ssd::{Medium, SsdConfig};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::FromBytes as _;
 
 use crate::peer::{Connect, Host, Peer};
@@ -131,4 +134,34 @@ fn discover(listen_at: Ipv4Addr) {
     assert_eq!(text(&entry.traddr), "127.0.0.1");
     assert_eq!(text(&entry.trsvcid), target.addr().port().to_string());
     assert_eq!(DiscoveryEntry::read_from_bytes(&log[2]).unwrap().subtype, 3);
+}
+
+/// Of the kernel's own figures: another thread spins on the target's CPU.
+#[test]
+fn a_target_beside_a_thread_that_spins_on_its_cpu_sleeps() {
+    let cpus = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| cpus.is_set(cpu)).unwrap();
+    let target = target_with(|config, _| {
+        // Longer than the test: it sleeps only for the sake of others.
+        (config.cpu, config.park_after_ns) = (Some(cpu), 600_000_000_000);
+    });
+    let (ends, begun) = (AtomicBool::new(false), Instant::now());
+    let goes_on = || begun.elapsed() < Duration::from_secs(20);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).unwrap();
+            while !ends.load(Ordering::Relaxed) && goes_on() {
+                std::hint::spin_loop();
+            }
+        });
+        let mut host = Host::new(target.addr());
+        let sleeps = || target.tcp_counters().sleeps;
+        while sleeps() == 0 && goes_on() {
+            assert!(host.io.read(0, 1, BLOCK).status.is_success());
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert!(sleeps() > 0);
+    });
 }

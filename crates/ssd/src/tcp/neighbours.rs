@@ -1,0 +1,90 @@
+//! Whether others want the CPU of the target's thread.
+//!
+//! It is measured ([`Crowd`]). Where the kernel does not say how long a thread waits for its CPU,
+//! it is guessed: others want it if there is no other one, if a host is on it, or if the thread did
+//! not run for a while.
+
+use meantime_process::cpu::{Crowd, Reading, Times};
+use rustix::thread::sched_getcpu;
+
+/// If some rounds took so long, another thread may have had the CPU in between.
+const AWAY_NS: u64 = 1_000_000;
+/// How long it is guessed then that others want it.
+const GUESSED_NS: u64 = 20_000_000;
+/// How long it is guessed until the kernel is asked again: it may have lacked a descriptor.
+const ASK_NS: u64 = 1_000_000_000;
+
+/// How long the calling thread has waited for its CPU, in ns; `None`: the kernel does not say.
+pub(super) type WaitedNs = fn() -> Option<u64>;
+
+/// The same, from the kernel.
+pub(super) fn waited_ns() -> Option<u64> {
+    Times::of_this_thread().map(|times| times.waited_ns)
+}
+
+pub(super) struct Neighbours {
+    crowd: Crowd,
+    waited_ns: WaitedNs,
+    /// Until when it is guessed.
+    guess_until_ns: u64,
+    one_cpu: bool,
+    /// A busy host was on this thread's CPU lately.
+    host_here: bool,
+    /// Until when the thread is taken for one that does not run all the time.
+    away_until_ns: u64,
+}
+
+impl Neighbours {
+    pub(super) fn new(waited_ns: WaitedNs) -> Self {
+        Self {
+            crowd: Crowd::default(),
+            waited_ns,
+            guess_until_ns: 0,
+            one_cpu: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
+            host_here: false,
+            away_until_ns: 0,
+        }
+    }
+
+    /// Whether others want the CPU.
+    #[inline]
+    pub(super) fn want_cpu(&self, now_ns: u64) -> bool {
+        if self.guesses(now_ns) {
+            self.one_cpu || self.host_here || self.away_until_ns > now_ns
+        } else {
+            self.crowd.is_crowded(now_ns, sched_getcpu)
+        }
+    }
+
+    /// Whether the thread, which has nothing to do, should [look](Self::look) for others.
+    #[inline]
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        !self.guesses(now_ns) && self.crowd.is_due(now_ns) && !self.want_cpu(now_ns)
+    }
+
+    /// Looks whether others want the CPU, which they get.
+    #[cold]
+    pub(super) fn look(&mut self, now_ns: impl Fn() -> u64) {
+        if !self.crowd.give_way(|| Reading::take(&now_ns, self.waited_ns)) {
+            self.guess_until_ns = now_ns() + ASK_NS;
+        }
+    }
+
+    /// Some rounds have taken `took_ns`.
+    #[inline]
+    pub(super) fn rounds_took(&mut self, took_ns: u64, now_ns: u64) {
+        if took_ns >= AWAY_NS {
+            self.crowd.look_soon();
+            self.away_until_ns = now_ns + GUESSED_NS;
+        }
+    }
+
+    /// `cpus` are those on which something came from busy hosts.
+    pub(super) fn hosts_on(&mut self, now_ns: u64, mut cpus: impl Iterator<Item = u32>) {
+        self.host_here = self.guesses(now_ns) && cpus.any(|cpu| cpu as usize == sched_getcpu());
+    }
+
+    fn guesses(&self, now_ns: u64) -> bool {
+        now_ns < self.guess_until_ns
+    }
+}

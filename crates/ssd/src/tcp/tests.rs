@@ -1,0 +1,80 @@
+//! When the target's thread leaves its CPU to others: by counts of its sleeps.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use meantime_spec::tcp::{CommonHeader, InitializeConnection, PduType};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use zerocopy::IntoBytes as _;
+
+use super::*;
+
+const EXCHANGES: u32 = 50;
+/// Longer than a test takes: then the thread sleeps only for the sake of others.
+const LONG_NS: u64 = 600_000_000_000;
+
+/// A target that is allowed one CPU, by figures that are made up.
+fn target(waited_ns: WaitedNs, park_after_ns: u64) -> Target {
+    let start = move || {
+        let cpus = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|&cpu| cpus.is_set(cpu));
+        // Of this thread, which the target's inherits it from.
+        sys::pin_to_cpu(first.unwrap()).unwrap();
+        let config = SsdConfig { park_after_ns, ..SsdConfig::with_namespace(1 << 20, 512) };
+        let medium = Medium::dram(config.total_bytes()).unwrap();
+        let options = TargetOptions::default();
+        let listener = listen(options.addr).unwrap();
+        Target::start_beside(config, medium, options, listener, waited_ns).unwrap()
+    };
+    std::thread::spawn(start).join().unwrap()
+}
+
+/// Connects, and has the target answer.
+fn exchange(target: &Target) {
+    let mut stream = TcpStream::connect(target.addr()).unwrap();
+    let mut request = InitializeConnection::default();
+    request.common = CommonHeader::new(PduType::IcReq, 128, 0);
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 128]).unwrap();
+}
+
+/// How often the target slept in some exchanges; fewer, if it did.
+fn sleeps(target: &Target) -> u64 {
+    let sleeps = || target.tcp_counters().sleeps;
+    (0..EXCHANGES).take_while(|_| sleeps() == 0).for_each(|_| exchange(target));
+    sleeps()
+}
+
+/// Nobody waits for the CPU.
+fn alone() -> Option<u64> {
+    Some(7_000_000)
+}
+
+/// Between any two readings somebody uses it for a millisecond.
+fn beside_another() -> Option<u64> {
+    static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+    Some(WAITED_NS.fetch_add(1_000_000, Ordering::Relaxed))
+}
+
+#[test]
+fn a_target_on_one_cpu_that_nobody_else_wants_spins() {
+    assert_eq!(sleeps(&target(alone, LONG_NS)), 0);
+}
+
+#[test]
+fn a_target_whose_cpu_is_wanted_sleeps_after_a_few_rounds() {
+    assert!(sleeps(&target(beside_another, LONG_NS)) > 0);
+}
+
+#[test]
+fn a_target_that_is_not_told_how_long_it_waits_takes_its_only_cpu_for_shared() {
+    assert!(sleeps(&target(|| None, LONG_NS)) > 0);
+}
+
+#[test]
+fn a_target_that_never_parks_sleeps_for_nobody() {
+    for waited_ns in [alone, beside_another, || None] {
+        assert_eq!(sleeps(&target(waited_ns, u64::MAX)), 0);
+    }
+}
