@@ -22,7 +22,7 @@ pub(crate) struct SsdArgs {
     #[arg(
         long,
         value_name = "ADDR[:PORT]",
-        conflicts_with_all = ["socket", "mode", "owner", "never_park"],
+        conflicts_with_all = ["socket", "mode", "owner"],
         long_help = help!("ssd", "--tcp")
     )]
     pub tcp: Option<String>,
@@ -53,8 +53,8 @@ pub(crate) struct SsdArgs {
     /// Serial number, up to 20 ASCII characters
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
-    /// Keep the SSD's thread looking for doorbells, whatever it costs, instead of letting it sleep
-    /// when nothing happens
+    /// Keep the SSD's thread looking for work, whatever it costs, instead of letting it sleep when
+    /// nothing happens
     #[arg(long)]
     pub never_park: bool,
     /// What to report on standard error while it runs

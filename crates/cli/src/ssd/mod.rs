@@ -17,7 +17,7 @@ use std::time::Duration;
 use meantime_block::{Access, OpenOptions, Uri, start_ssd};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
-use meantime_ssd::{Counters, FaultControl as _, Ssd, control};
+use meantime_ssd::{Counters, FaultControl as _, Ssd, SsdConfig, control};
 use serde_json::json;
 
 use crate::bind::user::User;
@@ -46,6 +46,16 @@ pub(crate) fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
     }
 }
 
+/// What the options say of the SSD, however it is served.
+fn adjust(args: &SsdArgs, config: &mut SsdConfig) {
+    if let Some(serial) = &args.serial {
+        config.serial.clone_from(serial);
+    }
+    if args.never_park {
+        config.park_after_ns = u64::MAX;
+    }
+}
+
 fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let access = check(uri)?;
     let owner = args.owner.as_deref().map(User::find).transpose()?;
@@ -60,15 +70,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     sigbus::catch()?;
     signal::catch();
     let options = OpenOptions { access, ..OpenOptions::default() };
-    let ssd = start_ssd(uri, &options, |config| {
-        if let Some(serial) = &args.serial {
-            config.serial.clone_from(serial);
-        }
-        if args.never_park {
-            config.park_after_ns = u64::MAX;
-        }
-    })
-    .map_err(|error| named(uri, &error))?;
+    let ssd = start_ssd(uri, &options, |config| adjust(args, config))
+        .map_err(|error| named(uri, &error))?;
     let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(ssd.handle())));
     // Kept until the end.
     let _control = control.transpose().map_err(Failure::new)?;

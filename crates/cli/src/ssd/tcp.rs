@@ -10,7 +10,7 @@ use meantime_ssd::{FaultControl, control};
 use serde_json::json;
 
 use super::log::Log;
-use super::{LOOK_EVERY, check, metrics, report};
+use super::{LOOK_EVERY, adjust, check, metrics, report};
 use crate::cli::{SsdArgs, SsdLog};
 use crate::failure::{Failure, named};
 use crate::output::print;
@@ -42,13 +42,9 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     signal::catch();
     let open = OpenOptions { access, ..OpenOptions::default() };
     let nqn = options.nqn.clone();
-    let adjust = |config: &mut meantime_ssd::SsdConfig| {
-        if let Some(serial) = &args.serial {
-            config.serial.clone_from(serial);
-        }
-    };
     let start = |config, medium| Target::start_on(config, medium, options, listener);
-    let target = make_ssd(uri, &open, adjust, start).map_err(|error| named(uri, &error))?;
+    let target = make_ssd(uri, &open, |config| adjust(args, config), start)
+        .map_err(|error| named(uri, &error))?;
     let target = target.map_err(Failure::new)?;
     let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(target.handle())));
     // Kept until the end.

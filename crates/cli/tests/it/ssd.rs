@@ -287,3 +287,21 @@ fn a_thread_that_does_not_get_to_run_is_told_of_once() {
     busy.join().unwrap();
     assert!(again.is_err(), "said twice: {again:?}");
 }
+
+#[test]
+fn a_target_over_tcp_that_never_parks_does_not_sleep() {
+    for (option, never) in [(&["--never-park"][..], true), (&[], false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let args = [&["ssd", "--json", "--tcp", "127.0.0.1:0"], option, &["mem:1M"]].concat();
+        let mut child = meantime(dir.path(), &args).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line()["ready"], true);
+        // More than the 2 ms after which it would sleep. (Its first thing to do is to look for work.)
+        std::thread::sleep(Duration::from_millis(50));
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let counters = std::iter::repeat_with(line).nth(1).unwrap();
+        assert_eq!(counters["tcp_counters"]["sleeps"] == 0, never, "{counters}");
+        assert!(child.wait().unwrap().success());
+    }
+}
