@@ -96,7 +96,9 @@ fn exchange(
     request: &Request,
 ) -> Result<Reply, Reason> {
     let forks = state::forks();
-    let reply = caller.call(request, || state::forks() == forks && of.link.is_alive());
+    // (It takes a lock.)
+    let is_alive = || state::forks() == forks && crate::slowly(|| of.link.is_alive());
+    let reply = caller.call(request, is_alive);
     if state::forks() != forks {
         // A signal handler has forked meanwhile, and this is the child: the line is the parent's.
         return Err(Reason::Ended);

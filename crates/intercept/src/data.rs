@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
 use meantime_hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
+use meantime_process::thread::NotSignalled;
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
 
 use crate::ahead;
@@ -84,7 +85,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     let is_here = matches!(place, Place::Here);
     let before = errno();
     // The position is not the program's until the rest is given back.
-    let not_cancelled = NotCancelled::enter();
+    let ours = (NotSignalled::enter(), NotCancelled::enter());
     let one = count == 1;
     // SAFETY: the caller's promise: of one buffer, `done` bytes are moved.
     let moved = unsafe {
@@ -105,7 +106,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     if is_here {
         give_back(fd, total - moved_all);
     }
-    drop(not_cancelled);
+    drop(ours);
     if moved < 0 && done == 0 {
         return -1;
     }

@@ -21,7 +21,9 @@
 //!   until the first call on a file of the mount. A panic ends at the boundary as EIO, and nothing
 //!   is printed. Its socket is out of the program's way, which can neither close nor replace it.
 //! - Errno stays unchanged unless a call fails. Calls are cancellation points only at their
-//!   beginning. A call by a signal handler that has interrupted another one goes the long way.
+//!   beginning. A call by a signal handler that has interrupted another one goes the long way. A
+//!   handler may leave a call (`siglongjmp`): the thread's next call waits until the owner has
+//!   executed it, and goes the short way.
 //! - A call for a known file has no lock, no allocation and no system call, as long as the owner is
 //!   awake; but for `lseek` (read, write), `fcntl` before writes where another process may have the
 //!   open file, and may set O_APPEND, and `statx` after a change of size that the kernel has to know.
@@ -81,11 +83,13 @@ pub mod syscall;
 mod table;
 mod thread;
 
-/// Runs `body`, which uses the C library: a thread is not cancelled in it, the library's own
-/// descriptors are not hidden from it, and errno stays unchanged.
+/// Runs `body`, which uses the C library, or locks: a thread is not cancelled in it, nor left by a
+/// signal's handler, the library's own descriptors are not hidden from it, and errno stays
+/// unchanged.
 fn slowly<R>(body: impl FnOnce() -> R) -> R {
     let before = meantime_hook::errno();
     let result = {
+        let _not_signalled = meantime_process::thread::NotSignalled::enter();
         let _ours = meantime_process::thread::Ours::enter();
         let _not_cancelled = meantime_hook::NotCancelled::enter();
         body()

@@ -25,7 +25,7 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     // A thread inherits the mask of the thread that starts it.
-    let _blocked = Blocked::all_but_faults();
+    let _not_signalled = NotSignalled::enter();
     Builder::new().name(name.to_owned()).spawn(move || {
         let _ours = Ours::enter();
         body()
@@ -41,7 +41,7 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    let _blocked = Blocked::all_but_faults();
+    let _not_signalled = NotSignalled::enter();
     Builder::new().name(name.to_owned()).spawn_scoped(scope, move || {
         let _ours = Ours::enter();
         body()
@@ -78,13 +78,22 @@ impl Drop for Ours {
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Blocks all signals but [`FAULTS`] in this thread until it is dropped.
-struct Blocked {
+/// Blocks all signals in this thread until it is dropped, but those that a thread causes itself.
+///
+/// So a handler cannot leave the code in between (`siglongjmp`), which may hold locks.
+pub struct NotSignalled {
     before: libc::sigset_t,
 }
 
-impl Blocked {
-    fn all_but_faults() -> Self {
+impl std::fmt::Debug for NotSignalled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotSignalled").finish_non_exhaustive()
+    }
+}
+
+impl NotSignalled {
+    /// Starts now.
+    pub fn enter() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: a set is filled before it is used; with such a set the call cannot fail, and then
         // it has written the old one.
@@ -99,7 +108,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for NotSignalled {
     fn drop(&mut self) {
         // SAFETY: a set that the kernel has filled.
         unsafe {

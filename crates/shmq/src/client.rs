@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::compiler_fence;
 use std::time::Duration;
 
 use crate::Ended;
@@ -23,8 +24,17 @@ pub struct Caller {
     /// The number of the last request.
     pub(crate) number: u32,
     patience: Patience,
+    state: State,
+}
+
+/// Whether a line can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// A call has begun. Seen where none is in progress, it did not return.
+    InCall,
     /// A request was not answered.
-    is_lost: bool,
+    Lost,
 }
 
 impl Caller {
@@ -34,7 +44,7 @@ impl Caller {
     /// Of mmap(2); `InvalidData` if it is no line, or one that was used.
     pub fn new(memory: &OwnedFd) -> io::Result<Self> {
         let memory = Mapping::of(memory.as_fd(), LINE_BYTES, false)?;
-        let caller = Self { memory, number: 0, patience: Patience::new(SPIN), is_lost: false };
+        let caller = Self { memory, number: 0, patience: Patience::new(SPIN), state: State::Ready };
         // A line that was used has replies that would be taken for ours.
         let line = caller.line();
         let is_new = !line.has_request_after(0) && !line.is_over(1);
@@ -46,7 +56,8 @@ impl Caller {
     }
 
     /// Copies `len` bytes from `bytes` to the line's data, at `at`, for the next call. Does nothing
-    /// if the line is lost, where the owner may still be using the data of the last call.
+    /// if the line is lost, or a call was left, where the owner may still be using the data of the
+    /// last call.
     ///
     /// # Panics
     /// If they are not within [`DATA_BYTES`].
@@ -55,7 +66,7 @@ impl Caller {
     /// `bytes` can be read for `len` bytes.
     pub unsafe fn put(&mut self, at: usize, bytes: *const u8, len: usize) {
         assert!(at <= DATA_BYTES && len <= DATA_BYTES - at);
-        if self.is_lost {
+        if self.state != State::Ready {
             return;
         }
         // SAFETY: the caller's promise.
@@ -78,17 +89,20 @@ impl Caller {
     /// Has the owner execute `request`, and waits for the reply. `is_alive` is asked from time to
     /// time whether the owner's process is there.
     ///
-    /// A call that does not return (a panic of `is_alive`, a `siglongjmp`) loses the line, as an
-    /// error does: the owner may still be executing it, with the line's data.
+    /// After a call that does not return (a panic of `is_alive`, a `siglongjmp`) the line
+    /// [was left](Self::was_left): the owner may still be executing it, with the line's data.
     ///
     /// # Errors
-    /// [`Ended`]: whether the request was executed is unknown, but if the line was lost before.
+    /// [`Ended`]: whether the request was executed is unknown, but if the line was lost or left
+    /// before.
     #[inline]
     pub fn call(&mut self, request: &Request, is_alive: impl Fn() -> bool) -> Result<Reply, Ended> {
-        if self.is_lost {
+        if self.state != State::Ready {
             return Err(Ended);
         }
-        self.is_lost = true;
+        self.state = State::InCall;
+        // Before the number changes: a signal handler may leave this function anywhere.
+        compiler_fence(Ordering::SeqCst);
         let here = cpu();
         let line: &Line = self.memory.at(0);
         self.number = self.number.wrapping_add(1);
@@ -98,13 +112,111 @@ impl Caller {
         if !self.patience.spin(is_same_cpu, || line.is_over(number)) {
             line.sleep_until_over(number, is_alive);
         }
-        let reply = line.reply_to(number, request)?;
-        self.is_lost = false;
-        Ok(reply)
+        let reply = line.reply_to(number, request);
+        self.state = if reply.is_ok() { State::Ready } else { State::Lost };
+        reply
+    }
+
+    /// Returns whether a call did not return, and the line needs [`recover`](Self::recover).
+    #[inline]
+    pub fn was_left(&self) -> bool {
+        self.state == State::InCall
+    }
+
+    /// Makes a line usable again that was left: waits until the owner has answered the request, if
+    /// that came so far. So nothing of the line is used for two calls at once, and the calls of a
+    /// thread are executed in their order. What the owner did is not known afterwards.
+    ///
+    /// # Errors
+    /// [`Ended`]: the owner has, or `is_alive` says that it is gone.
+    #[cold]
+    pub fn recover(&mut self, is_alive: impl Fn() -> bool) -> Result<(), Ended> {
+        let line: &Line = self.memory.at(0);
+        if line.has_request_after(self.number) {
+            // The number was taken, and not stored.
+            self.number = self.number.wrapping_sub(1);
+        } else {
+            line.remind();
+            line.sleep_until_over(self.number, is_alive);
+            if !line.is_answered(self.number) {
+                self.state = State::Lost;
+                return Err(Ended);
+            }
+        }
+        self.state = State::Ready;
+        Ok(())
     }
 
     /// Returns whether the line is of no more use.
     pub fn has_ended(&self) -> bool {
-        self.is_lost || self.line().has_ended()
+        self.state == State::Lost || self.line().has_ended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Op;
+    use crate::owner::Answerer;
+
+    fn request(offset: u64) -> Request {
+        Request { op: Op::Read, flags: 0, handle: 0, closings: 0, offset, len: 1 }
+    }
+
+    #[test]
+    fn a_call_that_was_left_is_over_before_its_line_is_used_again() {
+        let (mut line, memory) = Answerer::new().unwrap();
+        let mut caller = Caller::new(&memory).unwrap();
+        let (answer, may_answer) = std::sync::mpsc::channel();
+        let owner = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            while let Ok(request) = line.next() {
+                if request.offset == 7 {
+                    may_answer.recv().unwrap();
+                }
+                let mut data = [0];
+                line.take(&mut data);
+                seen.push((request.offset, data[0]));
+                line.answer(&Reply::done(1, request.offset));
+            }
+            seen
+        });
+        let put = |caller: &mut Caller, byte: u8| {
+            // SAFETY: a byte can be read.
+            unsafe { caller.put(0, &raw const byte, 1) };
+        };
+        put(&mut caller, 1);
+        // As by a jump: the request is the owner's, and nobody waits for the reply.
+        let left = std::panic::AssertUnwindSafe(|| caller.call(&request(7), || panic!("left")));
+        assert!(std::panic::catch_unwind(left).is_err());
+        assert!(caller.was_left() && !caller.has_ended());
+        put(&mut caller, 2);
+        assert_eq!(caller.call(&request(8), || true), Err(Ended), "the owner has its data");
+        answer.send(()).unwrap();
+        caller.recover(|| true).unwrap();
+        put(&mut caller, 3);
+        assert_eq!(caller.call(&request(9), || true), Ok(Reply::done(1, 9)));
+        // Left before the request was the owner's, at each place.
+        for taken in [0, 1] {
+            (caller.state, caller.number) = (State::InCall, caller.number + taken);
+            caller.recover(|| true).unwrap();
+            assert_eq!(caller.call(&request(10), || true), Ok(Reply::done(1, 10)));
+        }
+        // What only this side noticed is no call that was left.
+        caller.number += 1;
+        assert_eq!(caller.call(&request(11), || true), Err(Ended));
+        assert!(!caller.was_left() && caller.has_ended());
+        assert_eq!(owner.join().unwrap(), [(7, 1), (9, 3), (10, 3), (10, 3)]);
+    }
+
+    #[test]
+    fn a_call_that_was_left_to_an_owner_that_is_gone_loses_the_line() {
+        let (line, memory) = Answerer::new().unwrap();
+        let mut caller = Caller::new(&memory).unwrap();
+        std::mem::forget(line);
+        let left = std::panic::AssertUnwindSafe(|| caller.call(&request(0), || panic!("left")));
+        assert!(std::panic::catch_unwind(left).is_err());
+        assert_eq!(caller.recover(|| false), Err(Ended));
+        assert!(caller.has_ended());
     }
 }

@@ -43,6 +43,19 @@ impl Line {
         self.reply.number.load(Ordering::Acquire) == number || self.has_ended()
     }
 
+    /// Returns whether the request was answered.
+    #[cfg(not(loom))]
+    pub(crate) fn is_answered(&self, number: u32) -> bool {
+        // Acquire: as in `is_over`.
+        self.reply.number.load(Ordering::Acquire) == number
+    }
+
+    /// Wakes the owner for a request that it may not have been woken for.
+    #[cfg(not(loom))]
+    pub(crate) fn remind(&self) {
+        self.owner.wake_surely();
+    }
+
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.reply.ended.load(Ordering::Acquire) != 0

@@ -102,6 +102,22 @@ fn signal_handlers_write() {
     succeeds("handlers", &[&rounds(5000)], 1000);
 }
 
+/// Calls that went the long way because the thread was in one already, as the program says.
+fn busy(ran: &Ran) -> u64 {
+    let counts = ran.stderr.lines().filter_map(|line| {
+        let (before, _) = line.split_once(" long: in a signal handler")?;
+        before.rsplit(' ').next()?.parse().ok()
+    });
+    counts.max().unwrap_or(0)
+}
+
+#[test]
+fn a_thread_that_has_left_a_call_goes_the_short_way_again() {
+    let Some(ran) = succeeds("jumps", &[&rounds(1000)], 5000) else { return };
+    // Those of the handler, which interrupts calls, at most; and few of others.
+    assert!(busy(&ran) * 20 < most_short(&ran), "{}", ran.stderr);
+}
+
 #[test]
 fn children_write_to_the_descriptors_that_they_were_given() {
     succeeds("spawns", &[&rounds(20)], 50);
