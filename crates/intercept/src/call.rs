@@ -9,6 +9,7 @@ use meantime_shmq::DATA_BYTES;
 use meantime_shmq::client::Caller;
 use meantime_shmq::message::{APPEND, Attributes, DIRECT, DSYNC, Op, Reply, Request, SYNC, Status};
 use rustix::fs::SeekFrom;
+use rustix::time::Timespec;
 
 use crate::buffers;
 use crate::report::{self, Reason};
@@ -17,8 +18,11 @@ use crate::state::{self, TABLE, is_limited};
 use crate::table::{Entry, Flags};
 use crate::thread::{self, Thread};
 
-/// Attempts if the file is being closed.
+/// Attempts if the file is being closed, or its size changed.
 const ATTEMPTS: u32 = 8;
+/// Further ones to have the kernel know the size, each after a pause.
+const PAUSES: u32 = 200;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What became of a transfer.
 pub(crate) enum Outcome {
@@ -114,11 +118,11 @@ fn exchange(
             Ok(reply)
         }
         Status::Long => {
-            TABLE.settle(fd, of.ticket, Entry::Long);
+            left(fd, of, Entry::Long);
             Err(Reason::Cached)
         }
         Status::Left => {
-            TABLE.settle(fd, of.ticket, Entry::Left);
+            left(fd, of, Entry::Left);
             Err(Reason::Left)
         }
         Status::Stale => {
@@ -128,10 +132,20 @@ fn exchange(
     }
 }
 
+/// Notes that the file is the kernel's from now on. Until then it has not known of changes of the
+/// size, and would end a read where the file ended before: so it is told before others that have the
+/// descriptor go to it without asking the owner.
+#[cold]
+fn left(fd: c_int, of: &Resolved, entry: Entry) {
+    crate::slowly(|| tell_size(fd));
+    TABLE.settle(fd, of.ticket, entry);
+}
+
 /// Has the kernel ask for the size of a file.
 ///
-/// The kernel ignores the answer if it learned anything else of the file since it asked. So this
-/// asks again until the kernel has the size that the owner said, a few times at most.
+/// The kernel ignores the answer if it learned anything else of the file since it asked, or while
+/// others write at the end. So this asks again until the kernel has the size that the owner said, at
+/// most a few times at once, and then for a while.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};
@@ -141,10 +155,13 @@ fn tell_size(fd: c_int) {
         let of = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | how, StatxFlags::SIZE);
         of.map(|of| of.stx_size)
     };
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS + PAUSES {
         let said = size(AtFlags::STATX_FORCE_SYNC);
         if said.is_err() || size(AtFlags::STATX_DONT_SYNC) == said {
             break;
+        }
+        if attempt >= ATTEMPTS {
+            let _ = rustix::thread::nanosleep(&PAUSE);
         }
     }
 }
@@ -246,6 +263,10 @@ pub(crate) unsafe fn transfer(
     };
     let result = short(body);
     report::count(&result);
+    if !is_write && matches!(result, Err(Reason::NoLine)) {
+        // Others of this program may have written past what the kernel takes for the end.
+        crate::slowly(|| tell_size(fd));
+    }
     result
 }
 
