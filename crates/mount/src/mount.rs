@@ -110,7 +110,8 @@ impl Mount {
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
         let serving = Serving { timeout: options.timeout, sync: options.sync };
         let short = options.short.as_deref().and_then(|name| {
-            let made = Short::new(name).inspect_err(|error| {
+            let cache = fs.cache_counters().capacity_pages as u64 * 4096;
+            let made = Short::new(name, options.shared_memory_limit, cache).inspect_err(|error| {
                 tracing::warn!(%error, "no program can go the short way");
             });
             made.ok().map(Arc::new)

@@ -35,6 +35,10 @@ pub struct Options {
     /// The name of a socket, unique on this machine, at which programs ask for the short way; only
     /// those of this user get it.
     pub short: Option<String>,
+    /// Bytes that programs which go the short way may have of memory shared with this process, and
+    /// of its copies. The calls of others go through the kernel. `None`: a quarter of the page
+    /// cache's, and 16 MiB at least.
+    pub shared_memory_limit: Option<u64>,
 }
 
 impl Default for Options {
@@ -51,6 +55,7 @@ impl Default for Options {
             timeout: Duration::from_secs(86_400),
             threads: 0,
             short: None,
+            shared_memory_limit: None,
         }
     }
 }

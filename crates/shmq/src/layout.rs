@@ -8,9 +8,9 @@ use crate::sync::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Bytes of data that one call carries at most.
 pub const DATA_BYTES: usize = 1 << 20;
-/// Where the data begin.
+/// Where a line's data begin, in bytes: at a page.
 #[cfg(not(loom))]
-pub(crate) const DATA_AT: usize = 4096;
+pub const DATA_AT: usize = 4096;
 /// Bytes of a line's memory.
 #[cfg(not(loom))]
 pub(crate) const LINE_BYTES: usize = DATA_AT + DATA_BYTES;

@@ -59,6 +59,8 @@ mod patience;
 pub mod socket;
 mod sync;
 
+#[cfg(not(loom))]
+pub use layout::DATA_AT;
 pub use layout::DATA_BYTES;
 
 /// The variable that tells a program of the short way: the mount's `st_dev`, in decimal, a colon,

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// The seals of all shared memory: its size never changes.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -89,6 +89,15 @@ impl Mapping {
         assert!(at <= self.len && len <= self.len - at);
         // SAFETY: it lies in the mapping.
         unsafe { self.begin.add(at) }
+    }
+
+    /// Makes all from `at` on zeros, which take no memory. Does nothing where the kernel cannot.
+    pub(crate) fn drop_from(&self, at: usize) {
+        let len = self.len - at;
+        let begin = self.range(at, len);
+        // SAFETY: our own memory, of which there are no references but to atomics before it. Who
+        // reads or stores there at the same time finds zeros, or has its bytes lost.
+        let _ = unsafe { madvise(begin.as_ptr().cast(), len, Advice::LinuxRemove) };
     }
 
     /// Copies `bytes` to `at`.

@@ -112,6 +112,16 @@ impl Answerer {
         self.end.memory.put(DATA_AT, bytes);
     }
 
+    /// Gives back the memory of what the client has stored after the first `kept` bytes of data,
+    /// a multiple of a page.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn drop_data(&self, kept: usize) {
+        assert!(kept <= DATA_BYTES);
+        self.end.memory.drop_from(DATA_AT + kept);
+    }
+
     /// Returns whether one side sleeps in the last call, or the other did before it: its way there
     /// and back takes longer than a system call. A client that lies about it harms only itself.
     #[inline]

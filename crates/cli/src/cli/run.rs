@@ -36,6 +36,11 @@ pub(crate) struct RunArgs {
     /// Memory for the page cache (with --private: of each process), e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,
+    /// Memory shared with the program, and copies of it, in all [default: a quarter of --cache, and
+    /// 16M at least]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with_all = ["private", "no_short"])]
+    #[arg(long_help = help!("run", "--shared-memory-limit"))]
+    pub shared_memory_limit: Option<usize>,
     /// How reads wait for the device (see `meantime bench --help`) [default: poll]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,

@@ -35,6 +35,7 @@ pub(super) fn words(args: &RunArgs) -> Result<Words, Failure> {
     for options in &args.options {
         words.obey(options).map_err(Failure::usage)?;
     }
+    words.options.shared_memory_limit = args.shared_memory_limit.map(|bytes| bytes as u64);
     let file_system = &mut words.file_system;
     file_system.cache_bytes = args.cache.unwrap_or(file_system.cache_bytes);
     file_system.policy = args.completion.or(file_system.policy);

@@ -45,9 +45,14 @@ fn compiled(dir: &Path, name: &str) -> Option<String> {
 
 /// Runs a program in the mount's directory.
 fn ran(dir: &Path, program: &[&str]) -> Ran {
+    ran_with(dir, &[], program)
+}
+
+/// The same, with `more` options of `run`.
+fn ran_with(dir: &Path, more: &[&str], program: &[&str]) -> Ran {
     let at = dir.join("at");
-    let args = ["run", "--device", "file:disk.img?model=null", "--at", at.to_str().unwrap(), "--"];
-    let mut command = meantime(dir, &args);
+    let args = ["run", "--device", "file:disk.img?model=null", "--at", at.to_str().unwrap()];
+    let mut command = meantime(dir, &[&args[..], more, &["--"]].concat());
     command.env("MEANTIME_INTERCEPT", library()).env("MEANTIME_REPORT", "1");
     command.args(["timeout", "-s", "KILL", limit()]).args(program).output().unwrap().into()
 }
@@ -65,11 +70,18 @@ fn most_short(ran: &Ran) -> u64 {
 /// way.
 #[track_caller]
 fn succeeds(name: &str, arguments: &[&str], short: u64) -> Option<Ran> {
+    succeeds_with(&[], name, arguments, short)
+}
+
+/// The same, with `more` options of `run`.
+#[track_caller]
+fn succeeds_with(more: &[&str], name: &str, arguments: &[&str], short: u64) -> Option<Ran> {
     let dir = prepared()?;
     let dir = dir.path();
     let program = compiled(dir, name)?;
     let at = dir.join("at");
-    let ran = ran(dir, &[&[&*program, at.to_str().unwrap()], arguments].concat());
+    let program = [&[&*program, at.to_str().unwrap()], arguments].concat();
+    let ran = ran_with(dir, more, &program);
     assert_eq!(ran.code, Some(0), "{name}: {ran:#?}");
     assert!(most_short(&ran) >= short, "{name}: {}", ran.stderr);
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
@@ -100,6 +112,15 @@ fn streams_and_calls_on_one_descriptor_have_an_order() {
 #[test]
 fn signal_handlers_write() {
     succeeds("handlers", &[&rounds(5000)], 1000);
+}
+
+#[test]
+fn many_threads_with_large_calls_stay_within_the_memory_that_is_theirs() {
+    let more = ["--cache", "16M"];
+    let Some(ran) = succeeds_with(&more, "threads", &["300", "250"], 4) else { return };
+    // It is said once, and counted at the end.
+    let said = ran.stderr.lines().filter(|line| line.contains("--shared-memory-limit")).count();
+    assert!(said <= 2, "{}", ran.stderr);
 }
 
 /// Calls that went the long way because the thread was in one already, as the program says.

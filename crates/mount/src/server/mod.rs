@@ -11,6 +11,7 @@ mod ioctl;
 mod kept;
 mod names;
 pub(crate) mod notice;
+mod said;
 pub(crate) mod short;
 #[cfg(test)]
 mod tests;

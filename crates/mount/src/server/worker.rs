@@ -22,6 +22,7 @@ use super::Server;
 use super::answer::{Answer, Room};
 use super::kept::{self, Late};
 use super::notice;
+use super::said::Said;
 use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
@@ -49,6 +50,10 @@ pub(crate) struct Workers {
     /// To the thread that sends answers after a notice.
     late: Sender<Late>,
     ended: Ended,
+    /// What programs, or a lack of memory, can have us say in a loop.
+    unread: Said,
+    malformed: Said,
+    no_thread: Said,
 }
 
 /// Whether the kernel has ended the mount, with a descriptor that can be polled.
@@ -72,6 +77,9 @@ impl Workers {
             most: threads.max(THREADS_MAX),
             late: kept::start(Arc::clone(&server.kept))?,
             ended: Ended { is: AtomicBool::new(false), event },
+            unread: Said::new(),
+            malformed: Said::new(),
+            no_thread: Said::new(),
         });
         for _ in 0..threads {
             workers.add_thread()?;
@@ -123,7 +131,9 @@ impl Workers {
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => break,
                 Err(error) => {
                     // Out of memory, perhaps: the callers go on waiting.
-                    tracing::error!(%error, "a request could not be read from /dev/fuse");
+                    self.unread.again(|times| {
+                        tracing::error!(%error, times, "a request could not be read from /dev/fuse");
+                    });
                     std::thread::sleep(PAUSE);
                 }
             }
@@ -134,7 +144,10 @@ impl Workers {
     fn handle(self: &Arc<Self>, bytes: &[u8], answer: &mut Answer, device: &Arc<OwnedFd>) {
         let Ok(mut request) = Request::new(bytes) else {
             // Its number is unknown, so it cannot be answered.
-            return tracing::error!(len = bytes.len(), "a request of the kernel is malformed");
+            let len = bytes.len();
+            return self.malformed.again(|times| {
+                tracing::error!(len, times, "a request of the kernel is malformed");
+            });
         };
         let unique = request.header.unique;
         let opcode = Opcode::of(request.header.opcode);
@@ -144,7 +157,9 @@ impl Workers {
             && self.all.load(Ordering::Relaxed) < self.most
             && let Err(error) = self.add_thread()
         {
-            tracing::warn!(%error, "no further thread for a mount");
+            self.no_thread.again(|times| {
+                tracing::warn!(%error, times, "no further thread for a mount");
+            });
         }
         answer.clear();
         // A panic in one request must not end a mount that others use.
@@ -206,6 +221,9 @@ impl Workers {
         if let Some(short) = &self.server.short {
             short.end();
         }
+        self.unread.end(|times| tracing::error!(times, "requests could not be read"));
+        self.malformed.end(|times| tracing::error!(times, "requests were malformed"));
+        self.no_thread.end(|times| tracing::warn!(times, "there was no further thread"));
     }
 }
 

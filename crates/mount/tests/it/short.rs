@@ -321,3 +321,98 @@ fn the_end_of_the_mount_ends_lines() {
     assert_eq!(client.caller.call(&request, || true), Err(Ended));
     assert_eq!(served.unmounted().read("/file").unwrap(), b"text");
 }
+
+#[test]
+fn what_lines_have_of_memory_has_a_limit_in_all() {
+    let (options, name) = options();
+    let options = Options { shared_memory_limit: Some(5 << 20), ..options };
+    let Some(mut served) = Served::new("32M", &options) else { return };
+    let calls = served.mounted().calls().unwrap();
+    served.used(move |dir| {
+        let file = open(dir, "file");
+        let large = vec![7; 1 << 20];
+        let mut clients: Vec<_> = (0..3).map(|_| Client::new(&name)).collect();
+        let (first, rest) = clients.split_at_mut(2);
+        for client in first {
+            let taken = client.take(&file).unwrap();
+            assert_eq!(client.write(taken, 0, &large, 0), Reply::done(1 << 20, 1 << 20));
+        }
+        // There is none for a third call of this size; for a smaller one there is.
+        let other = open(dir, "other");
+        let taken = rest[0].take(&other).unwrap();
+        assert_eq!(rest[0].write(taken, 0, &large, 0), Reply::without(Status::Long));
+        assert_eq!(rest[0].write(taken, 0, b"small", 0), Reply::without(Status::Long));
+        let taken = rest[0].take(&file).unwrap();
+        assert_eq!(rest[0].write(taken, 0, &large[..4096], 0), Reply::done(4096, 4096));
+        let sockets: Vec<_> = (0..20).map(|_| socket::connect(&name).unwrap()).collect();
+        let lines = sockets.iter().map(|socket| {
+            socket::receive_hello(socket).unwrap();
+            socket::ask_line(socket)
+        });
+        let refused = lines.filter(|line| line.is_err()).count();
+        assert!((1..20).contains(&refused), "{refused}");
+        let used = calls.get().line_bytes;
+        assert!((4 << 20..=5 << 20).contains(&used), "{used}");
+        drop((clients, sockets));
+        // Who ends gives its memory back. (Its lines' threads end some moments later.)
+        while calls.get().line_bytes > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    served.unmount();
+}
+
+/// Counts the lines of the short way.
+struct Lines;
+
+static LINES: AtomicU32 = AtomicU32::new(0);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
+        of.target().starts_with("meantime_mount::server::short")
+            && *of.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        LINES.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn programs_that_are_refused_in_a_loop_are_said_once_and_counted() {
+    let (options, name) = options();
+    let options = Options { shared_memory_limit: Some(1 << 20), ..options };
+    let Some(mut served) = Served::new("32M", &options) else { return };
+    tracing::subscriber::set_global_default(Lines).unwrap();
+    served.used(move |_| {
+        let connected = || {
+            let socket = socket::connect(&name).unwrap();
+            let hello = socket::receive_hello(&socket);
+            hello.map(|_| socket)
+        };
+        let clients: Vec<_> = std::iter::from_fn(|| connected().ok()).collect();
+        assert_eq!(clients.len(), 256);
+        for _ in 0..200 {
+            assert!(connected().is_err());
+        }
+        assert_eq!(LINES.load(Ordering::SeqCst), 1);
+        let lines: Vec<_> = clients.iter().map(socket::ask_line).collect();
+        assert!(lines.iter().filter(|line| line.is_err()).count() > 200);
+        assert_eq!(LINES.load(Ordering::SeqCst), 2);
+    });
+    served.unmount();
+    // How often, for each of the two.
+    assert_eq!(LINES.load(Ordering::SeqCst), 4);
+}

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use meantime_completion::Policy;
 use meantime_ext4::{Caller, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
 use meantime_posix::Errno;
-use meantime_shmq::DATA_BYTES;
 use meantime_shmq::message::{
     APPEND, Attributes, DIRECT, DSYNC, HIPRI, Op, Reply, Request, SYNC, Status,
 };
@@ -17,8 +16,10 @@ use super::super::Server;
 use super::super::answer::Room;
 use super::super::attributes::attr;
 use super::super::handles::OpenFile;
+use super::Short;
 use super::connection::Connection;
 use super::gate::Done;
+use super::memory::Share;
 use crate::server::data::{SET_IDS, is_immutable};
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
@@ -33,6 +34,8 @@ pub struct CallCounts {
     bytes: AtomicU64,
     long: AtomicU64,
     stale: AtomicU64,
+    /// Memory of the lines.
+    pub(super) line_bytes: AtomicU64,
 }
 
 /// What is counted of the short way.
@@ -53,6 +56,9 @@ pub struct Calls {
     pub long: u64,
     /// Calls sent back since their file was closed.
     pub stale: u64,
+    /// Bytes of memory that programs' lines have now
+    /// ([`Options::shared_memory_limit`](crate::Options::shared_memory_limit)).
+    pub line_bytes: u64,
 }
 
 impl CallCounts {
@@ -82,6 +88,7 @@ impl CallCounts {
             bytes: get(&self.bytes),
             long: get(&self.long),
             stale: get(&self.stale),
+            line_bytes: get(&self.line_bytes),
         }
     }
 }
@@ -89,12 +96,29 @@ impl CallCounts {
 /// Serves a line until it ends; a thread's main function.
 pub(super) fn serve(
     server: &Server,
+    short: &Short,
     connection: &Arc<Connection>,
     mut line: Answerer,
-    counts: &CallCounts,
+    mut share: Share,
 ) {
-    let mut data = Room::new(0, DATA_BYTES);
+    let mut data = Room::new(0, share.data());
     while let Ok(request) = line.next() {
+        if request.len as usize > share.data() {
+            if !share.grow(request.len as usize) {
+                short.say_no_memory();
+                line.drop_data(share.data());
+                // Its caller goes to the kernel, and is to find there what others have written.
+                let open = connection.file(request.handle);
+                if let Some(sharing) = open.as_ref().and_then(|open| open.sharing.as_ref()) {
+                    sharing.gate.close();
+                }
+                let reply = Reply::without(Status::Long);
+                short.counts.add(&request, &reply);
+                line.answer(&reply);
+                continue;
+            }
+            data = Room::new(0, share.data());
+        }
         let data = &mut data.all()[..request.len as usize];
         // As a request of the kernel: a panic in one call must not end the others.
         let _waits = server.fs.begin_call();
@@ -102,7 +126,7 @@ pub(super) fn serve(
         let _acting = Caller::NOBODY.act();
         let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
         let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
-        counts.add(&request, &reply);
+        short.counts.add(&request, &reply);
         line.answer(&reply);
     }
 }

@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::super::Server;
 use super::super::handles::OpenFile;
+use super::memory::Memory;
 use super::{Short, calls, locked};
 
 /// A connection with a program.
@@ -105,19 +106,26 @@ impl Connection {
         if !short.add_line() {
             return None;
         }
+        let Some(share) = Memory::share(&short.memory) else {
+            short.say_no_memory();
+            short.remove_line();
+            return None;
+        };
         let started = Answerer::new().and_then(|(line, memory)| {
             let end = line.end();
             let (connection, short) = (Arc::clone(self), Arc::clone(short));
             let server = Arc::clone(server);
             let thread = meantime_process::thread::spawn("meantime-line", move || {
-                calls::serve(&server, &connection, line, &short.counts);
+                calls::serve(&server, &short, &connection, line, share);
                 short.remove_line();
             })?;
             locked(&self.lines).push((end, thread));
             Ok(memory)
         });
         if let Err(error) = &started {
-            tracing::warn!(%error, "no line for a program");
+            short.messages.no_line.again(|times| {
+                tracing::warn!(%error, times, "no line for a program");
+            });
             short.remove_line();
         }
         started.ok()

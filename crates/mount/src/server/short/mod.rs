@@ -22,6 +22,7 @@
 pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod gate;
+mod memory;
 #[cfg(test)]
 mod model;
 mod regrets;
@@ -42,10 +43,12 @@ use meantime_shmq::socket;
 use self::calls::CallCounts;
 use self::connection::Connection;
 use self::gate::{Gate, Mode};
+use self::memory::Memory;
 use self::regrets::Regrets;
 use self::words::{Word, Words};
 use super::Server;
 use super::handles::OpenFile;
+use super::said::Said;
 
 /// The most connections and lines.
 const CONNECTIONS_MAX: usize = 256;
@@ -62,8 +65,22 @@ pub(crate) struct Short {
     connections: Mutex<HashMap<Nonce, Arc<Connection>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lines: AtomicU32,
+    memory: Arc<Memory>,
     is_ended: AtomicBool,
     pub(crate) counts: Arc<CallCounts>,
+    messages: Messages,
+}
+
+/// What programs can have us say in a loop.
+struct Messages {
+    /// A connection was refused.
+    refused: Said,
+    /// No connection could be accepted.
+    not_accepted: Said,
+    /// A line could not be made.
+    no_line: Said,
+    /// The lines have as much memory as they may.
+    no_memory: Said,
 }
 
 /// What the short way knows of an open file. Dropped with it.
@@ -192,8 +209,10 @@ pub(crate) enum NotTaken {
 }
 
 impl Short {
-    /// Listens under `name`.
-    pub(crate) fn new(name: &str) -> io::Result<Self> {
+    /// Listens under `name`. `memory`: bytes that all lines may have; a quarter of `cache`, those of
+    /// our page cache, if none are said.
+    pub(crate) fn new(name: &str, memory: Option<u64>, cache: u64) -> io::Result<Self> {
+        let counts = Arc::default();
         Ok(Self {
             socket: socket::listen(name)?,
             words: Arc::new(Words::new()?),
@@ -203,8 +222,15 @@ impl Short {
             connections: Mutex::new(Rank::Served, HashMap::new()),
             threads: Mutex::new(Rank::Served, Vec::new()),
             lines: AtomicU32::new(0),
+            memory: Arc::new(Memory::new(memory, cache, &counts)),
             is_ended: AtomicBool::new(false),
-            counts: Arc::new(CallCounts::default()),
+            counts,
+            messages: Messages {
+                refused: Said::new(),
+                not_accepted: Said::new(),
+                no_line: Said::new(),
+                no_memory: Said::new(),
+            },
         })
     }
 
@@ -296,7 +322,9 @@ impl Short {
             match socket::accept(&self.socket) {
                 Ok(Some(client)) => {
                     if let Err(error) = self.begin(client, server) {
-                        tracing::warn!(%error, "a program cannot go the short way");
+                        self.messages.refused.again(|times| {
+                            tracing::warn!(%error, times, "a program cannot go the short way");
+                        });
                     }
                 }
                 // Of another user.
@@ -305,7 +333,13 @@ impl Short {
                 // The mount ends.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
                 Err(error) => {
-                    tracing::warn!(%error, "no program can be accepted for the short way");
+                    self.messages.not_accepted.again(|times| {
+                        tracing::warn!(
+                            %error,
+                            times,
+                            "no program can be accepted for the short way"
+                        );
+                    });
                     std::thread::sleep(super::worker::PAUSE);
                 }
             }
@@ -315,7 +349,10 @@ impl Short {
     fn begin(self: &Arc<Self>, client: OwnedFd, server: &Arc<Server>) -> io::Result<()> {
         locked(&self.threads).retain(|thread| !thread.is_finished());
         if locked(&self.connections).len() >= CONNECTIONS_MAX {
-            return Err(io::Error::other("too many programs have a connection"));
+            return Err(io::Error::other(format!(
+                "{CONNECTIONS_MAX} processes have a connection, which is the limit; others go \
+                 through the kernel"
+            )));
         }
         let connection = Arc::new(Connection::new(client)?);
         let nonce = connection.nonce;
@@ -351,9 +388,29 @@ impl Short {
         loop {
             let connections: Vec<_> = locked(&self.connections).values().cloned().collect();
             connections.iter().for_each(|connection| connection.end());
-            let Some(thread) = locked(&self.threads).pop() else { return };
+            let Some(thread) = locked(&self.threads).pop() else { break };
             let _ = thread.join();
         }
+        let all = &self.messages;
+        all.refused.end(|times| tracing::warn!(times, "programs could not go the short way"));
+        all.not_accepted.end(|times| tracing::warn!(times, "no program could be accepted"));
+        all.no_line.end(|times| tracing::warn!(times, "there was no line for a program"));
+        all.no_memory.end(|times| {
+            tracing::warn!(times, "calls went through the kernel (--shared-memory-limit)");
+        });
+    }
+
+    /// There is no memory for a line, or for a call.
+    fn say_no_memory(&self) {
+        let limit = self.memory.limit();
+        self.messages.no_memory.again(|times| {
+            tracing::warn!(
+                limit,
+                times,
+                "programs use as much shared memory as they may: others go through the kernel \
+                 (--shared-memory-limit)"
+            );
+        });
     }
 
     fn closings(&self) -> &OwnedFd {

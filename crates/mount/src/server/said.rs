@@ -1,0 +1,74 @@
+//! Messages that others can cause again and again.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use meantime_process::lock::{Mutex, Rank};
+
+/// The time between two lines of one message.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// One message: said the first time, and then once in an [`INTERVAL`] at most, with how often it
+/// came until then.
+pub(crate) struct Said(Mutex<Times>);
+
+#[derive(Default)]
+struct Times {
+    /// When it was said last.
+    at: Option<Instant>,
+    /// How often it came since.
+    unsaid: u64,
+}
+
+impl Said {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Rank::Served, Times::default()))
+    }
+
+    /// Calls `say` if it is time for a line, with how often it came since the last one, unless once.
+    pub(crate) fn again(&self, say: impl FnOnce(Option<u64>)) {
+        if let Some(times) = self.at(Instant::now()) {
+            say((times > 1).then_some(times));
+        }
+    }
+
+    /// It comes `now`. Returns how often since the last line, if it is time for one.
+    fn at(&self, now: Instant) -> Option<u64> {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.unsaid += 1;
+        if times.at.is_some_and(|last| now < last + INTERVAL) {
+            return None;
+        }
+        times.at = Some(now);
+        Some(std::mem::take(&mut times.unsaid))
+    }
+
+    /// At the end: calls `say` with how often it came since the last line, if it did.
+    pub(crate) fn end(&self, say: impl FnOnce(u64)) {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsaid = std::mem::take(&mut times.unsaid);
+        drop(times);
+        if unsaid > 0 {
+            say(unsaid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_said_once_in_a_while_and_its_times_are_counted() {
+        let said = Said::new();
+        let begun = Instant::now();
+        let at = |seconds| said.at(begun + Duration::from_secs(seconds));
+        assert_eq!(at(0), Some(1));
+        assert!((0..1000).all(|_| at(59).is_none()));
+        assert_eq!((at(60), at(61), at(62)), (Some(1001), None, None));
+        let mut rest = Vec::new();
+        said.end(|times| rest.push(times));
+        said.end(|times| rest.push(times));
+        assert_eq!(rest, [2]);
+    }
+}
