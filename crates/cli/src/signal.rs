@@ -101,6 +101,26 @@ pub(crate) fn take() -> Option<libc::c_int> {
     STOP.swap(false, Ordering::SeqCst).then(|| SIGNAL.load(Ordering::Relaxed))
 }
 
+/// Returns whether `signal` asks for the end, as opposed to what is only passed on.
+pub(crate) fn is_an_end(signal: libc::c_int) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+}
+
+/// Has the next signal that asks for the end kill, unless it is ignored.
+pub(crate) fn let_the_next_kill() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: all zeroes is a valid `sigaction`, which is then filled. The default action has no
+        // function.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut old);
+            if old.sa_sigaction != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+}
+
 /// Returns whether a signal requested the end.
 pub(crate) fn stopped() -> bool {
     STOP.load(Ordering::Relaxed)

@@ -83,15 +83,16 @@ impl Mount {
         options.read_only |= !fs.is_writable();
         let server = Self::server(&fs, &options)?;
         let device = session::mount(&dir, &options)?;
-        Self::serve(fs, dir.clone(), server, device, threads(&options)).inspect_err(|_| {
+        Self::serve(fs, dir.clone(), server, device, threads(&options), false).inspect_err(|_| {
             // Without a server the mount would only return errors.
             let _ = session::unmount(&dir, true);
         })
     }
 
     /// Serves `fs` on `device`, which another process has mounted at `dir` in namespaces of its
-    /// own. When this returns, the mount answers. It is busy as long as a process sees it, and
-    /// cannot be ended by force.
+    /// own. When this returns, the mount answers. It is busy as long as a process sees it. Ended by
+    /// force, it loses what programs have stored in mapped files since their last msync. (This
+    /// process gets a handler for SIGURG, unless it has one.)
     ///
     /// # Errors
     /// [`ServeError::Session`], with a message for the user.
@@ -102,9 +103,7 @@ impl Mount {
         device: OwnedFd,
     ) -> Result<Self, ServeError> {
         let server = Self::server(&fs, options)?;
-        let mut mount = Self::serve(fs, dir.to_owned(), server, device, threads(options))?;
-        mount.is_elsewhere = true;
-        Ok(mount)
+        Self::serve(fs, dir.to_owned(), server, device, threads(options), true)
     }
 
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
@@ -126,12 +125,14 @@ impl Mount {
         server: Server,
         device: OwnedFd,
         threads: usize,
+        is_elsewhere: bool,
     ) -> Result<Self, ServeError> {
         session::agree(&device)?;
         let requests = Arc::clone(&server.counts);
         let calls = server.short.as_ref().map(|short| Arc::clone(&short.counts));
-        let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
-        Ok(Self { fs, dir, is_elsewhere: false, workers: Some(workers), requests, calls })
+        let workers =
+            Workers::start(server, device, threads, is_elsewhere).map_err(SessionError::Start)?;
+        Ok(Self { fs, dir, is_elsewhere, workers: Some(workers), requests, calls })
     }
 
     /// Checks whether `dir` can be mounted at, before a device is opened. Returns its absolute
@@ -247,13 +248,15 @@ impl Mount {
         self.end().map_err(|error| (None, error))
     }
 
-    /// The same for a mount in use: what programs have written to mapped files is written back;
-    /// afterwards they get errors (ENOTCONN).
+    /// The same for a mount in use: what programs have written to mapped files is written back
+    /// (unless it is [in other namespaces](Self::in_namespace)); afterwards they get errors
+    /// (ENOTCONN).
     ///
     /// # Errors
     /// [`ServeError::Unmount`]: the kernel refused, and the threads keep serving. Any other: not
     /// all data was written.
     pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
+        self.stop_elsewhere();
         if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
             self.settle();
             if let Err(why) = self.unmount_in_kernel(true)
@@ -265,6 +268,16 @@ impl Mount {
             }
         }
         self.end()
+    }
+
+    /// Ends a mount that this process cannot reach, but for the descriptor.
+    fn stop_elsewhere(&self) {
+        if let Some(workers) = &self.workers
+            && self.is_elsewhere
+            && !self.has_ended()
+        {
+            workers.stop();
+        }
     }
 
     fn unmount_in_kernel(&self, by_force: bool) -> io::Result<()> {
@@ -318,6 +331,7 @@ fn threads(options: &Options) -> usize {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.workers.is_some() {
+            self.stop_elsewhere();
             if self.unmount_in_kernel(true).is_err() && !self.has_ended() {
                 // Its threads go on, and no handle is left to wait for them.
                 let dir = self.dir.display();
@@ -360,7 +374,7 @@ mod tests {
         };
         let serving = Serving { timeout: options.timeout, sync: options.sync };
         let server = Server::new(&fs, serving, None).unwrap();
-        let mount = Mount::serve(fs, dir.clone(), server, device, 2).unwrap();
+        let mount = Mount::serve(fs, dir.clone(), server, device, 2, false).unwrap();
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
         let line = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();
         assert!(line.contains("fuse.meantime") && line.contains("noexec"), "{line}");

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 thread_local! {
@@ -78,6 +79,38 @@ impl Drop for Ours {
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// The signal that interrupts: the kernel ignores it where nobody has asked for it, and programs
+/// hardly use it.
+const INTERRUPTING: libc::c_int = libc::SIGURG;
+
+/// Lets [`interrupt`] end system calls of this thread (EINTR) from now on. The process gets an empty
+/// handler for SIGURG, unless it has one.
+pub fn allow_interrupts() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: all zeroes is a valid `sigaction`, and a set is filled before it is used. The handler
+    // does nothing. Without SA_RESTART a system call ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(INTERRUPTING, std::ptr::null(), &raw mut action);
+        if [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction) {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as libc::sighandler_t;
+            libc::sigaction(INTERRUPTING, &raw const action, std::ptr::null_mut());
+        }
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), INTERRUPTING);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Ends the system call in which `thread` is, if it is in one and has
+/// [allowed that](allow_interrupts).
+pub fn interrupt<T>(thread: &JoinHandle<T>) {
+    // SAFETY: a thread that was neither joined nor detached, as its handle shows.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTING) };
+}
+
 /// Blocks all signals in this thread until it is dropped, but those that a thread causes itself.
 ///
 /// So a handler cannot leave the code in between (`siglongjmp`), which may hold locks.
@@ -141,5 +174,24 @@ mod tests {
         assert_eq!(mask, !faults & !never, "{mask:#x}");
         // The starting thread's mask is unchanged.
         assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn a_thread_that_allows_it_is_interrupted() {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let sleeper = spawn("a-thread", move || {
+            allow_interrupts();
+            ready.send(()).unwrap();
+            // SAFETY: no descriptor is meant. It sleeps until a signal.
+            let slept = unsafe { libc::poll(std::ptr::null_mut(), 0, -1) };
+            (slept, io::Error::last_os_error().raw_os_error())
+        });
+        let sleeper = sleeper.unwrap();
+        is_ready.recv().unwrap();
+        while !sleeper.is_finished() {
+            interrupt(&sleeper);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(sleeper.join().unwrap(), (-1, Some(libc::EINTR)));
     }
 }

@@ -36,6 +36,11 @@ pub(crate) struct RunArgs {
     /// Memory for the page cache (with --private: of each process), e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,
+    /// How long what goes on after the program has to end after a signal, before the mount does
+    #[arg(long, value_name = "SECONDS", default_value = "10", conflicts_with = "private")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long_help = help!("run", "--grace"))]
+    pub grace: u64,
     /// Memory shared with the program, and copies of it, in all [default: a quarter of --cache, and
     /// 16M at least]
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with_all = ["private", "no_short"])]

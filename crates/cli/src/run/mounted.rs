@@ -2,20 +2,22 @@
 //!
 //! This process serves the mount, and is the program's parent. The program starts as this command
 //! again (`inside`), which enters namespaces of its own, mounts there, and waits until the mount
-//! answers. When the last process in the namespaces has ended, the kernel unmounts.
+//! answers. When the last process in the namespaces has ended, the kernel unmounts. If some go on
+//! after the program, signals end them, or at last the mount.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, Words, namespace};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::device;
+use super::holders::{Holders, Place};
 use super::library::Library;
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure, warn};
@@ -87,7 +89,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Ok(None) => return nothing_written(fs, program.wait()),
         Err(error) => return nothing_written(fs, Err(failed(error))),
     };
-    let names = program.names();
+    let place = Place::of(program.pid());
     let mount = match Mount::in_namespace(fs.clone(), at, &words.options, device) {
         Ok(mount) => mount,
         Err(error) => return nothing_written(fs, Err(Failure::new(error))),
@@ -98,9 +100,13 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let _ = namespace::begin(&ours, std::io::stdin());
     drop(ours);
     let code = program.wait();
-    wait_for_others(&mount, names.as_deref());
+    let is_over = wait_for_others(&mount, place.as_ref(), Duration::from_secs(args.grace));
     drop((endpoint, published));
-    mount.unmount().map_err(|(_, error)| Failure::new(error))?;
+    if is_over {
+        mount.unmount().map_err(|(_, error)| Failure::new(error))?;
+    } else {
+        end_by_force(mount, place.as_ref())?;
+    }
     code
 }
 
@@ -132,11 +138,6 @@ impl Program {
         Pid::from_child(&self.0)
     }
 
-    /// Returns its mount namespace, which identifies its children.
-    fn names(&self) -> Option<PathBuf> {
-        std::fs::read_link(format!("/proc/{}/ns/mnt", self.0.id())).ok()
-    }
-
     /// Waits until it has ended. Returns the exit code that a shell would return.
     fn wait(&mut self) -> Result<ExitCode, Failure> {
         // NOWAIT keeps the PID reserved: signals are forwarded until it has ended, and never after
@@ -156,35 +157,50 @@ fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-/// Waits until no process sees the mount any more: the program's children may still write. A signal
-/// sends them SIGTERM.
-fn wait_for_others(mount: &Mount, names: Option<&Path>) {
+/// Waits until no process has the mount any more: the program's children may still write. A signal
+/// sends them SIGTERM. After `grace`, or with a second signal, it returns false: the mount has to be
+/// ended.
+fn wait_for_others(mount: &Mount, place: Option<&Place>, grace: Duration) -> bool {
     if mount.wait(LEFT_BEHIND) {
-        return;
+        return true;
     }
-    let others = || names.map(with_names).unwrap_or_default();
-    let listed: Vec<_> = others().iter().map(ToString::to_string).collect();
+    let holders = || place.map_or(Holders::default(), Place::holders);
+    let seconds = grace.as_secs();
     warn(format_args!(
-        "the program has ended; what it started goes on and has the file system still (process {}); \
-         it is waited for, and Ctrl-C or SIGTERM ends it",
-        listed.join(", ")
+        "the program has ended; what it started goes on and has the file system still ({}); it is \
+         waited for. Ctrl-C or SIGTERM has it ended, by SIGTERM; {seconds} s later, or with a second \
+         signal, the mount ends",
+        holders()
     ));
+    let mut deadline: Option<Instant> = None;
     while !mount.wait(LOOK) {
-        if signal::take().is_some() {
-            for process in others() {
-                let _ = kill_process(process, Signal::TERM);
+        let is_signalled = signal::take().is_some_and(signal::is_an_end);
+        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        match deadline {
+            Some(_) if is_signalled || is_over => return false,
+            None if is_signalled => {
+                let asked = holders().end();
+                let whom = if asked.is_empty() { "nobody".into() } else { asked.to_string() };
+                warn(format_args!(
+                    "SIGTERM was sent to {whom}; the mount ends in {seconds} s, or with a second \
+                     signal"
+                ));
+                deadline = Some(Instant::now() + grace);
             }
+            _ => {}
         }
     }
+    true
 }
 
-/// Returns the processes in the mount namespace `names`.
-fn with_names(names: &Path) -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    let all = entries.filter_map(|entry| number(entry.ok()?));
-    let is_there = |pid: &i32| {
-        std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|other| other == names)
-    };
-    all.filter(is_there).filter_map(Pid::from_raw).collect()
+/// Ends a mount that others have still.
+fn end_by_force(mount: Mount, place: Option<&Place>) -> Result<(), Failure> {
+    // If the device does not answer, for example.
+    signal::let_the_next_kill();
+    let holders = place.map_or(Holders::default(), Place::holders);
+    warn(format_args!(
+        "the mount ends; who has it gets errors from now on (ENOTCONN; {holders}): what was written \
+         is written to the device, but for mapped files since their last msync, which is lost"
+    ));
+    mount.unmount_by_force().map_err(Failure::new)
 }

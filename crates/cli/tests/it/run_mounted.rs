@@ -134,7 +134,7 @@ fn what_the_program_has_started_is_waited_for() {
     let script = format!("(sleep 2; echo late > {0}/late) > /dev/null 2>&1 & exit 3", at.display());
     let first = ran(dir, &["sh", "-c", &script]);
     assert_eq!(first.code, Some(3), "{first:?}");
-    assert!(first.stderr.contains("goes on") && first.stderr.contains("process "), "{first:?}");
+    assert!(first.stderr.contains("goes on") && first.stderr.contains("processes "), "{first:?}");
     assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/late"]).stdout, "late\n");
     // A signal ends children that would go on for ever.
     let begun = Instant::now();
@@ -145,6 +145,122 @@ fn what_the_program_has_started_is_waited_for() {
     assert_eq!(Ran::from(child.wait_with_output().unwrap()).code, Some(4));
     assert!(begun.elapsed() < Duration::from_secs(60));
     check(dir);
+}
+
+/// Runs `script` in the mount's directory, which leaves something behind and exits with 4. Sends
+/// `signals` when that was said, each as soon as the last one was answered. Returns what was printed.
+fn left_behind(dir: &Path, more: &[&str], script: &str, signals: &[Signal]) -> (Ran, Duration) {
+    let at = dir.join("at");
+    let at = at.to_str().unwrap();
+    let script = format!("cd {at}\n{script}\nexit 4");
+    let args = ["run", "--device", "file:disk.img?model=null", "--at", at];
+    let program = ["--", "sh", "-c", &script];
+    let mut child = meantime(dir, &[&args[..], more, &program].concat()).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut signals = signals.iter();
+    let (mut said, mut begun) = (String::new(), Instant::now());
+    let watchdog = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(60));
+        let _ = kill_process(pid, Signal::KILL);
+    });
+    for line in lines {
+        said = format!("{said}{}\n", line.unwrap());
+        if let Some(signal) = signals.next() {
+            begun = Instant::now();
+            kill_process(pid, *signal).unwrap();
+        }
+    }
+    let code = child.wait().unwrap().code();
+    // (It ends with this process.)
+    drop(watchdog);
+    (Ran { code, stdout: String::new(), stderr: said }, begun.elapsed())
+}
+
+#[test]
+fn what_has_namespaces_of_its_own_is_named_and_ended() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    for (script, ends) in [
+        ("setsid unshare -m sleep 600 > /dev/null 2>&1 &", true),
+        ("setsid unshare -m sh -c 'cd /; sleep 600 & wait' > /dev/null 2>&1 &", true),
+        // It sees the mount no longer, and has a file of it.
+        (
+            "echo text > file; exec 3< file; cd /; setsid unshare -m \
+             sh -c 'umount -l $0; exec sleep 600' $OLDPWD > /dev/null 2>&1 & exec 3<&-; sleep 0.3",
+            false,
+        ),
+    ] {
+        let signals = [Signal::TERM, Signal::TERM];
+        let (ran, _) = left_behind(dir, &[], script, if ends { &signals[..1] } else { &signals });
+        assert_eq!(ran.code, Some(4), "{script}: {ran:?}");
+        let said = ran.stderr.lines().next().unwrap_or_default();
+        assert!(said.contains("process") && said.contains("(sleep)"), "{script}: {ran:#?}");
+        assert_eq!(ran.stderr.contains("ENOTCONN"), !ends, "{script}: {ran:#?}");
+        check(dir);
+    }
+}
+
+#[test]
+fn what_ignores_sigterm_loses_the_mount() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    // It writes all the time, maps a file, and says how many writes it has seen succeed.
+    let script = "import mmap, os, signal, sys\n\
+                  signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+                  mapped = os.open('mapped', os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(mapped, 8192)\n\
+                  memory = mmap.mmap(mapped, 8192)\n\
+                  memory[:4] = b'kept'\n\
+                  memory.flush()\n\
+                  memory[4096:4100] = b'lost'\n\
+                  file = os.open('file', os.O_WRONLY | os.O_CREAT)\n\
+                  done = 0\n\
+                  try:\n\
+                  \x20   while True:\n\
+                  \x20       assert os.pwrite(file, b'%07d\\n' % done, 8 * done) == 8\n\
+                  \x20       done += 1\n\
+                  except OSError as error:\n\
+                  \x20   open(sys.argv[1], 'w').write('%d %d' % (done, error.errno))\n";
+    if !has("python3") {
+        return;
+    }
+    std::fs::write(dir.join("script.py"), script).unwrap();
+    let (script, told) = (dir.join("script.py"), dir.join("told"));
+    let script = format!("python3 {} {} > /dev/null 2>&1 &", script.display(), told.display());
+    // At the second signal; or some time after the first.
+    for (more, signals) in [
+        (&["--grace", "600"][..], &[Signal::INT, Signal::INT][..]),
+        (&["--grace", "1", "--no-short"], &[Signal::TERM]),
+    ] {
+        let _ = std::fs::remove_file(&told);
+        let (ran, took) = left_behind(dir, more, &script, signals);
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        for part in ["goes on", "SIGTERM was sent to process ", "ENOTCONN", "msync"] {
+            assert!(ran.stderr.contains(part), "{ran:#?}");
+        }
+        // It learns of the end by its next call.
+        let begun = Instant::now();
+        let told = loop {
+            let text = std::fs::read_to_string(&told).unwrap_or_default();
+            if text.contains(' ') {
+                break text;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let (done, errno) = told.split_once(' ').unwrap();
+        assert!(["107", "103"].contains(&errno), "{told}");
+        let done: usize = done.parse().unwrap();
+        check(dir);
+        let cat =
+            |name: &str| succeed(dir, &["fs", "cat", &format!("file:disk.img:{name}")]).stdout;
+        let written = cat("/file");
+        assert!(done > 0 && written.lines().count() >= done, "{done}: {}", written.len());
+        assert!(written.lines().take(done).enumerate().all(|(n, line)| line.parse() == Ok(n)));
+        assert!(cat("/mapped").starts_with("kept"));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 
@@ -81,30 +81,37 @@ pub(crate) struct Late {
     pub(crate) enters: Option<Arc<Gate>>,
 }
 
-/// Starts the thread for late answers. It ends when the last sender is dropped.
-pub(crate) fn start(kept: Arc<Kept>) -> std::io::Result<Sender<Late>> {
+/// Starts the thread for late answers. It ends when the last sender is dropped. It takes each from
+/// `left` when it is done.
+pub(crate) fn start(kept: Arc<Kept>, left: Arc<AtomicUsize>) -> std::io::Result<Sender<Late>> {
     let (sender, receiver) = channel();
-    meantime_process::thread::spawn("meantime-notices", move || answer_late(&kept, &receiver))?;
+    let answer_all = move || answer_late(&kept, &receiver, &left);
+    meantime_process::thread::spawn("meantime-notices", answer_all)?;
     Ok(sender)
 }
 
-fn answer_late(kept: &Kept, all: &Receiver<Late>) {
+fn answer_late(kept: &Kept, all: &Receiver<Late>, left: &AtomicUsize) {
     for late in all {
-        // (If the kernel no longer knows the inode, it caches nothing of it.)
-        // A file that the kernel uses already keeps its pages: one may be under way to us.
-        if late.enters.as_ref().is_some_and(|gate| gate.is_closed()) {
-            let _ = rustix::io::write(late.device.as_fd(), &late.answer);
-            continue;
-        }
-        let notice = notice::content_changed(late.nodeid, 0, u64::MAX);
-        kept.drop_by(late.nodeid, || {
-            let _ = rustix::io::write(late.device.as_fd(), &notice);
-        });
-        if let Some(gate) = late.enters {
-            gate.emptied();
-        }
-        if !late.answer.is_empty() {
-            let _ = rustix::io::write(late.device.as_fd(), &late.answer);
-        }
+        answer_one(kept, late);
+        left.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn answer_one(kept: &Kept, late: Late) {
+    // (If the kernel no longer knows the inode, it caches nothing of it.)
+    // A file that the kernel uses already keeps its pages: one may be under way to us.
+    if late.enters.as_ref().is_some_and(|gate| gate.is_closed()) {
+        let _ = rustix::io::write(late.device.as_fd(), &late.answer);
+        return;
+    }
+    let notice = notice::content_changed(late.nodeid, 0, u64::MAX);
+    kept.drop_by(late.nodeid, || {
+        let _ = rustix::io::write(late.device.as_fd(), &notice);
+    });
+    if let Some(gate) = late.enters {
+        gate.emptied();
+    }
+    if !late.answer.is_empty() {
+        let _ = rustix::io::write(late.device.as_fd(), &late.answer);
     }
 }

@@ -38,17 +38,29 @@ const THREADS_MAX: usize = 6;
 /// Pause before a read of the device is repeated after an unexpected error.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
+/// The longest time that the end of a mount takes for requests that are being executed.
+const STOP_TIME: Duration = Duration::from_secs(60);
+/// The time between two looks then.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// A mount being served.
 pub(crate) struct Workers {
     server: Arc<Server>,
     device: OwnedFd,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Threads that read a request, or are about to.
-    idle: AtomicUsize,
+    /// Threads that execute a request; the others read one, or are about to.
+    busy: AtomicUsize,
     all: AtomicUsize,
     most: usize,
-    /// To the thread that sends answers after a notice.
+    /// Whether the mount can be ended from here ([`stop`](Self::stop)).
+    can_stop: bool,
+    /// No further request is executed: each is answered with ENOTCONN.
+    is_stopping: AtomicBool,
+    /// No further request is read.
+    is_stopped: AtomicBool,
+    /// To the thread that sends answers after a notice, and how many are to be sent.
     late: Sender<Late>,
+    late_left: Arc<AtomicUsize>,
     ended: Ended,
     /// What programs, or a lack of memory, can have us say in a loop.
     unread: Said,
@@ -64,18 +76,29 @@ struct Ended {
 
 impl Workers {
     /// Serves requests of `device`, after INIT, by `server`, with `threads` threads at first.
-    pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
+    /// `can_stop`: the mount may have to be ended by [`stop`](Self::stop).
+    pub(crate) fn start(
+        server: Server,
+        device: OwnedFd,
+        threads: usize,
+        can_stop: bool,
+    ) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let server = Arc::new(server);
+        let late_left = Arc::default();
         let workers = Arc::new(Self {
             server: Arc::clone(&server),
             device,
             threads: Mutex::new(Rank::Served, Vec::new()),
-            idle: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             most: threads.max(THREADS_MAX),
-            late: kept::start(Arc::clone(&server.kept))?,
+            can_stop,
+            is_stopping: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            late: kept::start(Arc::clone(&server.kept), Arc::clone(&late_left))?,
+            late_left,
             ended: Ended { is: AtomicBool::new(false), event },
             unread: Said::new(),
             malformed: Said::new(),
@@ -99,7 +122,6 @@ impl Workers {
             .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&self.device, 0))?;
         let workers = Arc::clone(self);
         self.all.fetch_add(1, Ordering::Relaxed);
-        self.idle.fetch_add(1, Ordering::Relaxed);
         let started = meantime_process::thread::spawn("meantime-mount", move || {
             workers.work(&Arc::new(device))
         });
@@ -110,7 +132,6 @@ impl Workers {
             }
             Err(error) => {
                 self.all.fetch_sub(1, Ordering::Relaxed);
-                self.idle.fetch_sub(1, Ordering::Relaxed);
                 Err(error)
             }
         }
@@ -120,7 +141,10 @@ impl Workers {
     fn work(self: &Arc<Self>, device: &Arc<OwnedFd>) {
         let mut room = Room::new(BEFORE_DATA, REQUEST_BYTES);
         let mut answer = Answer::new(PIECE_BYTES);
-        loop {
+        if self.can_stop {
+            meantime_process::thread::allow_interrupts();
+        }
+        while !self.is_stopped.load(Ordering::Acquire) {
             let bytes = room.all();
             match rustix::io::read(device.as_fd(), &mut *bytes) {
                 Ok(0) => break,
@@ -151,8 +175,18 @@ impl Workers {
         };
         let unique = request.header.unique;
         let opcode = Opcode::of(request.header.opcode);
-        let left = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
-        if left == 0
+        // SeqCst, as in `stop`: it sees that this thread is busy, or this thread that it stops.
+        let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.is_stopping.load(Ordering::SeqCst) {
+            self.busy.fetch_sub(1, Ordering::SeqCst);
+            if opcode.is_none_or(Opcode::is_answered) {
+                answer.clear();
+                let gone = answer.finish(unique, Err(Errno(libc::ENOTCONN)));
+                let _ = rustix::io::write(device.as_fd(), gone);
+            }
+            return;
+        }
+        if busy >= self.all.load(Ordering::Relaxed)
             && opcode.is_some_and(takes_long)
             && self.all.load(Ordering::Relaxed) < self.most
             && let Err(error) = self.add_thread()
@@ -176,18 +210,53 @@ impl Workers {
         if let Some(nodeid) = answer.outdated.take() {
             let enters = answer.enters.take();
             let answer = answer.finish(unique, done).to_vec();
-            // (The receiving thread ends only after all senders.)
-            let (device, enters) = (Arc::clone(device), enters);
-            let _ = self.late.send(Late { nodeid, answer, device, enters });
+            self.send_late(Late { nodeid, answer, device: Arc::clone(device), enters });
         } else if opcode.is_none_or(Opcode::is_answered) {
             // (An error means that the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
         }
         if let Some(nodeid) = answer.misplaced.take() {
             let (answer, device) = (Vec::new(), Arc::clone(device));
-            let _ = self.late.send(Late { nodeid, answer, device, enters: None });
+            self.send_late(Late { nodeid, answer, device, enters: None });
         }
-        self.idle.fetch_add(1, Ordering::Relaxed);
+        // Release, by SeqCst: who sees the thread idle sees what it has done.
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn send_late(&self, late: Late) {
+        self.late_left.fetch_add(1, Ordering::SeqCst);
+        // (The receiving thread ends only after all senders.)
+        let _ = self.late.send(late);
+    }
+
+    /// Ends the mount, whoever has it: what is being executed is answered, everything later gets
+    /// ENOTCONN, and then the threads end, and with the last descriptor of /dev/fuse the mount.
+    ///
+    /// Its users are answered until then, because notices wait for pages that they have asked for.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        if let Some(short) = &self.server.short {
+            short.end();
+        }
+        // Each request ends by itself. This bound is for the device of a fault that nobody knows.
+        let deadline = Instant::now() + STOP_TIME;
+        let is_at_work =
+            || self.busy.load(Ordering::SeqCst) > 0 || self.late_left.load(Ordering::SeqCst) > 0;
+        while is_at_work() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        self.is_stopped.store(true, Ordering::Release);
+        while Instant::now() < deadline {
+            let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let left: Vec<_> = threads.iter().filter(|thread| !thread.is_finished()).collect();
+            if left.is_empty() {
+                break;
+            }
+            // Again and again: one may be about to read just now.
+            left.into_iter().for_each(meantime_process::thread::interrupt);
+            drop(threads);
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Sends `notice` to the kernel. An inode or name that it does not cache is no error.
