@@ -160,7 +160,14 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
 /// # Errors
 /// [`OpenError`], which gives the cause and a remedy.
 pub fn discover(uri: &str, options: &OpenOptions) -> Result<Vec<Subsystem>, OpenError> {
-    match uri.parse()? {
+    let parsed = uri.parse().map_err(|error| match uri.contains([':', '/']) {
+        true => error,
+        false => {
+            let what = format!("no scheme: did you mean nvme+tcp://{uri}?");
+            UriError { uri: uri.to_owned(), what }
+        }
+    })?;
+    match parsed {
         Uri::Tcp { address, tcp } => tcp::discover(uri, &address, &tcp, options),
         _ => Err(OpenError::Uri(UriError {
             uri: uri.to_owned(),

@@ -5,6 +5,7 @@
 mod parameters;
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -278,19 +279,37 @@ fn parse(text: &str) -> Result<Uri, String> {
             Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, scheme)? })
         }
         "nvme+tcp" => Ok(Uri::Tcp { address: TcpAddress::parse(target)?, tcp: parse_tcp(query)? }),
-        // A path may contain a colon, and a PCI address does.
-        _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
+        // A path may contain a colon; a PCI address and one with a port do.
+        _ if scheme.contains(['/', '.'])
+            || text.parse::<PciAddress>().is_ok()
+            || is_address(text) =>
+        {
             Err(no_scheme(text))
         }
         _ => Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
     }
 }
 
+/// Whether a text is the address of a machine, perhaps with a port and an NQN: `192.0.2.7`,
+/// `[::1]:4420`, `host:4420`.
+fn is_address(text: &str) -> bool {
+    let host = text.split_once('/').map_or(text, |(host, _)| host);
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    host.parse::<IpAddr>().is_ok()
+        || host.parse::<SocketAddr>().is_ok()
+        || host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && is_port(port))
+        || host.starts_with('[') && host.ends_with(']')
+}
+
 /// The error for a text without a scheme, with the likely intended URI if it looks like a path.
 fn no_scheme(text: &str) -> String {
     let path = text.split_once('?').map_or(text, |(path, _)| path);
+    if path.parse::<Ipv6Addr>().is_ok() {
+        return format!("no scheme: did you mean nvme+tcp://[{text}]? {SCHEMES}");
+    }
     let likely = match path {
         _ if path.parse::<PciAddress>().is_ok() => "vfio:",
+        _ if is_address(path) => "nvme+tcp://",
         _ if path.starts_with("/dev/") => "kernel:",
         _ if path.contains('/') || Path::new(path).extension().is_some() => "file:",
         _ => return format!("no scheme; {SCHEMES}"),
@@ -630,6 +649,9 @@ mod tests {
             ("/dev/nvme0n1", "did you mean kernel:/dev/nvme0n1?"),
             ("/dev/disk/by-path/pci-0000:00:04.0", "did you mean kernel:/dev/disk/"),
             ("disk.img?model=optane", "did you mean file:disk.img?model=optane?"),
+            ("127.0.0.1", "did you mean nvme+tcp://127.0.0.1?"),
+            ("::1", "did you mean nvme+tcp://[::1]?"),
+            ("storage:4420/nqn.2014-08.org:a", "did you mean nvme+tcp://storage:4420/nqn"),
             ("0000:01:00.0", "did you mean vfio:0000:01:00.0?"),
             ("vfio:", "no PCI address"),
             ("vfio:0000:01:00", "domain:bus:device.function"),

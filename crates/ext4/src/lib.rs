@@ -55,8 +55,6 @@ mod asynchronous;
 mod background;
 mod block;
 mod bounded;
-#[cfg(all(test, not(loom)))]
-mod busy;
 mod by_inode;
 mod by_name;
 mod by_path;
@@ -79,6 +77,8 @@ mod options;
 mod path_content;
 mod setattr;
 mod space;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod trim;
 mod walk;
 mod worker;

@@ -23,6 +23,7 @@
 //!   thread       spawn
 //!   descriptor   moving ours to the top of the program's limit
 //!   fork         whether this is still the same process
+//!   locks        who holds a lock on a file
 //!   cpu          whether others want a thread's CPU
 //! ```
 
@@ -33,4 +34,5 @@ pub mod cpu;
 pub mod descriptor;
 pub mod fork;
 pub mod lock;
+pub mod locks;
 pub mod thread;

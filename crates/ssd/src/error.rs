@@ -35,12 +35,15 @@ pub enum SsdError {
     FaultPlan(String),
     /// The medium's file is in use by another SSD, here or in another process.
     #[error(
-        "{}: in use by another SSD (a lock is held on it); stop that process, or use another file",
-        path.display()
+        "{}: in use by another SSD ({} a lock on it); stop that process, or use another file",
+        path.display(),
+        by.as_ref().map_or_else(|| "somebody holds".to_owned(), |by| format!("{by} has"))
     )]
     InUse {
         /// The file.
         path: PathBuf,
+        /// The process that has it, if it is found.
+        by: Option<String>,
     },
     /// The control socket could not be made.
     #[error(transparent)]

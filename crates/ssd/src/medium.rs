@@ -62,7 +62,10 @@ fn lock(file: &File, path: &Path, how: FlockOperation) -> Result<(), SsdError> {
         locked = flock(file, how);
     }
     locked.map_err(|error| match error {
-        Errno::WOULDBLOCK => SsdError::InUse { path: path.to_owned() },
+        Errno::WOULDBLOCK => {
+            let by = meantime_process::locks::holders_of(path);
+            SsdError::InUse { path: path.to_owned(), by }
+        }
         error => failed(path, "locking the medium's file")(error.into()),
     })
 }

@@ -99,9 +99,11 @@ impl KernelFile {
         }
         // A software SSD locks its medium; readers may share it.
         if !is_device && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
-            let why = "another process has it as the medium of a software SSD, and it was opened \
-                       for reading only";
-            read_only = Some(why.to_owned());
+            let who = meantime_process::locks::holders_of(path);
+            let who = who.unwrap_or_else(|| "another process".to_owned());
+            read_only = Some(format!(
+                "{who} has it as the medium of a software SSD, and it was opened for reading only"
+            ));
         }
         if let (Access::ReadWrite, Some(why)) = (access, &read_only) {
             return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });

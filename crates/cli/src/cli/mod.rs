@@ -324,4 +324,45 @@ mod tests {
             }
         }
     }
+
+    /// Splits a line as a shell does, up to the first operator.
+    fn words(line: &str) -> Vec<String> {
+        let (mut all, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        let mut characters = line.chars().peekable();
+        while let Some(character) = characters.next() {
+            match character {
+                '\'' => quoted = !quoted,
+                '|' | '>' | '&' | '#' if !quoted => break,
+                ' ' if !quoted => all.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+                _ => word.push(character),
+            }
+        }
+        all.extend((!word.is_empty()).then_some(word));
+        all
+    }
+
+    /// Each example of the help texts, as typed.
+    #[test]
+    fn examples_can_be_typed() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("help");
+        let mut count = 0;
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            let text = text.replace("\\\n", " ");
+            for line in text.lines().filter(|line| line.starts_with("  meantime ")) {
+                // What follows several spaces says what it is for. (A line of a table has its first
+                // word only.)
+                let line = line.trim();
+                let line = line.split_once("   ").map_or(line, |(typed, _)| typed);
+                if line == "meantime" {
+                    continue;
+                }
+                if let Err(error) = Cli::try_parse_from(words(line)) {
+                    panic!("{line}: {error}");
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 60, "{count}");
+    }
 }

@@ -15,6 +15,7 @@ use meantime_hw::mountinfo::{self, MountEntry};
 
 use crate::cli::UmountArgs;
 use crate::failure::Failure;
+use crate::run::holders::Place;
 
 /// The file system type of our mounts.
 pub(crate) const KIND: &str = "fuse.meantime";
@@ -114,7 +115,13 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
     let output = output
         .map_err(|error| Failure::new(format_args!("starting {}: {error}", program.display())))?;
     if !output.status.success() {
-        return Err(Failure::new(String::from_utf8_lossy(&output.stderr)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim_end();
+        let users = Place::of_mount(&mounted).map(|place| place.users());
+        return Err(match users.filter(|users| !users.is_empty()) {
+            Some(users) => Failure::new(format_args!("{said} It is used by {users}.")),
+            None => Failure::new(said),
+        });
     }
     if let (Ok(mut server), false) = (server, lazily) {
         // No data is ever sent: the read returns when the process has ended.

@@ -15,7 +15,7 @@ use crate::mount::KIND;
 const LISTED: usize = 16;
 
 /// The mount that a program has in namespaces of its own.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Its device number: as it is written, and as its files have it.
     device: String,
     number: (u32, u32),
@@ -33,7 +33,7 @@ pub(super) struct Holder {
 
 /// The processes that have the mount.
 #[derive(Default)]
-pub(super) struct Holders(Vec<Holder>);
+pub(crate) struct Holders(Vec<Holder>);
 
 impl Place {
     /// Finds the mount of process `pid`, which has just mounted it.
@@ -46,23 +46,39 @@ impl Place {
         Some(Self { device: ours.device, number, names: fs::read_link(dir.join("ns/mnt")).ok() })
     }
 
-    /// Looks at all processes, but this one.
+    /// Returns the place of `mounted`, a mount of everybody's.
+    pub(crate) fn of_mount(mounted: &mountinfo::MountEntry) -> Option<Self> {
+        let (major, minor) = mounted.device.split_once(':')?;
+        let number = (major.parse().ok()?, minor.parse().ok()?);
+        Some(Self { device: mounted.device.clone(), number, names: None })
+    }
+
+    /// Looks at all processes, but this one, for those that see the mount or use it.
     pub(super) fn holders(&self) -> Holders {
+        self.those(|dir| self.is_seen_by(dir) || self.is_used_by(dir))
+    }
+
+    /// The same for those that use it.
+    pub(crate) fn users(&self) -> Holders {
+        self.those(|dir| self.is_used_by(dir))
+    }
+
+    fn those(&self, has: impl Fn(&Path) -> bool) -> Holders {
         let Ok(entries) = fs::read_dir("/proc") else { return Holders(Vec::new()) };
         let pid = |name: OsString| Pid::from_raw(name.to_str()?.parse().ok()?);
         let pids = entries.filter_map(|entry| pid(entry.ok()?.file_name()));
         let mut all: Vec<_> =
-            pids.filter(|pid| *pid != getpid()).filter_map(|pid| self.holder(pid)).collect();
+            pids.filter(|pid| *pid != getpid()).filter_map(|pid| self.holder(pid, &has)).collect();
         all.sort_by_key(|holder| holder.pid.as_raw_pid());
         Holders(all)
     }
 
-    fn holder(&self, pid: Pid) -> Option<Holder> {
+    fn holder(&self, pid: Pid, has: impl Fn(&Path) -> bool) -> Option<Holder> {
         let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
-        let sees = self.is_seen_by(&dir);
-        if !sees && !self.is_used_by(&dir) {
+        if !has(&dir) {
             return None;
         }
+        let sees = self.is_seen_by(&dir);
         let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
         let name = name.trim_end().replace(char::is_control, "?");
         Some(Holder { pid, name, sees })
@@ -110,7 +126,7 @@ impl Holders {
         Self(asked.collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

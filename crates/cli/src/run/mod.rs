@@ -1,7 +1,7 @@
 //! `meantime run`: runs a program that finds the file system of a device at a directory.
 
 mod device;
-mod holders;
+pub(crate) mod holders;
 mod in_process;
 mod inside;
 mod library;

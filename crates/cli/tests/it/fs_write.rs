@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::{run, succeed};
-use meantime_testkit::e2fs::{self, run_tool, tools};
+use meantime_testkit::e2fs::{self, make, run_tool, tools};
 use serde_json::Value;
 
 /// e2fsck has nothing to say of `image`.
@@ -297,4 +298,66 @@ fn names_are_made_moved_and_removed() {
     fs(&["rm", "-f", "file:disk.img:/soft"]);
     assert_eq!(fs(&["ls", "file:disk.img:/"]), "lost+found\n");
     fsck(&at.join("disk.img"));
+}
+
+/// The examples of `meantime fs --help`, as they stand there, one after the other.
+#[test]
+fn the_examples_of_the_help_work_as_typed() {
+    if !tools() {
+        return;
+    }
+    let dir = meantime_testkit::image::scratch();
+    let tree = dir.path().join("tree");
+    for path in ["etc", "home/me", "srv", "site"] {
+        std::fs::create_dir_all(tree.join(path)).unwrap();
+    }
+    std::fs::write(tree.join("etc/passwd"), "root:x:0:0\n").unwrap();
+    std::fs::write(tree.join("home/me/notes"), "notes").unwrap();
+    std::fs::rename(tree.join("site"), dir.path().join("site")).unwrap();
+    std::fs::write(dir.path().join("site/index.html"), "<p>").unwrap();
+    make(&dir.path().join("disk.img"), "32M", &[], &tree);
+    let help = succeed(dir.path(), &["fs", "--help"]).stdout;
+    let examples = help.split("EXAMPLES").nth(1).unwrap().split("EXIT STATUS").next().unwrap();
+    let ours = Path::new(env!("CARGO_BIN_EXE_meantime")).parent().unwrap();
+    let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap());
+    let mut count = 0;
+    for line in examples.lines().map(str::trim).filter(|line| line.starts_with("meantime ")) {
+        let ran = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(dir.path())
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+        count += 1;
+    }
+    assert!(count >= 6, "{count}: {examples}");
+}
+
+/// What is there already is named, not what was to be copied.
+#[test]
+fn put_names_the_side_that_the_trouble_is_with() {
+    if !tools() {
+        return;
+    }
+    let dir = meantime_testkit::image::scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("d/sub")).unwrap();
+    std::fs::write(tree.join("b"), "old").unwrap();
+    std::fs::write(tree.join("d/sub/c"), "old").unwrap();
+    make(&dir.path().join("disk.img"), "16M", &[], &tree);
+    std::fs::write(dir.path().join("a"), "new").unwrap();
+    std::fs::create_dir_all(dir.path().join("from/sub")).unwrap();
+    std::fs::write(dir.path().join("from/sub/c"), "new").unwrap();
+    for (args, named, advice) in [
+        (&["a", "file:disk.img:/b"][..], "/b: is there already", "--force"),
+        (&["a", "file:disk.img:/d/sub/c"], "/d/sub/c: is there already", "--force"),
+        (&["-r", "from/sub", "file:disk.img:/d"], "/d/sub: is there already", "--force"),
+        (&["--force", "from/sub/c", "file:disk.img:/d/sub/c/x"], "/d/sub/c/x: not a dir", ""),
+    ] {
+        let ran = run(dir.path(), &[&["fs", "put"], args].concat());
+        assert_ne!(ran.code, Some(0), "{args:?}");
+        let said = ran.stderr.to_lowercase();
+        assert!(said.contains(named) && said.contains(advice), "{args:?}: {}", ran.stderr);
+    }
 }

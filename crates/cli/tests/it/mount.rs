@@ -51,6 +51,14 @@ fn a_mount_is_in_the_background_until_it_is_unmounted() {
     std::fs::create_dir(dir.join("other")).unwrap();
     let refused = run(dir, &["mount", "file:disk.img", "other"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("in use"), "{refused:?}");
+    assert!(refused.stderr.contains(" (meantime) has a lock on it"), "{refused:?}");
+    // Who uses it is named.
+    let mut user = Command::new("sleep").arg("60").current_dir(dir.join("at")).spawn().unwrap();
+    let refused = run(dir, &["umount", "at"]);
+    let named = format!("used by process {} (sleep)", user.id());
+    assert!(refused.code == Some(1) && refused.stderr.contains(&named), "{refused:?}");
+    user.kill().unwrap();
+    user.wait().unwrap();
     // Everything is written when `umount` returns.
     succeed(dir, &["umount", "at"]);
     e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
@@ -145,6 +153,9 @@ fn repair_removes_dead_mounts_and_no_others() {
     let refused = run(dir, &["mount", "--repair", "at"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("not ended"), "{refused:?}");
     kill();
+    let refused = run(dir, &["mount", &device, "at"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("umount -l"), "{refused:?}");
+    assert!(refused.stderr.contains("--repair"), "{refused:?}");
     succeed(dir, &["mount", "--repair", &device, "at", "-o", "noatime"]);
     assert_eq!(sh(dir, "cat at/file"), "durable\n");
     // Also if a process has its working directory there.

@@ -244,7 +244,7 @@ impl IoContext {
     /// cache since the mount: what was not durable before may be lost.
     pub(crate) fn flush(&mut self) -> Result<(), RequestError> {
         #[cfg(all(test, not(loom)))]
-        crate::busy::beside();
+        crate::tests::busy::beside();
         let number = self.flushes.begin();
         let mut result = self.channel.flush();
         // Read-ahead may have filled a short queue.
@@ -295,7 +295,7 @@ impl IoContext {
     #[allow(clippy::result_large_err)]
     fn send(&mut self, request: Request) -> Result<Ticket, Rejected> {
         #[cfg(all(test, not(loom)))]
-        crate::busy::beside();
+        crate::tests::busy::beside();
         match self.channel.submit(request) {
             Err(Rejected { error: SubmitError::CannotWait { policy, .. }, request }) => {
                 self.send_another_way(policy, request)

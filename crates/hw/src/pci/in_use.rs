@@ -16,9 +16,9 @@ const LET_GO: Duration = Duration::from_millis(300);
 /// remedy. `None`: no use was found.
 ///
 /// Checks mounts (of every mount namespace that this process may see), swap, devices made of it,
-/// its partitions, and the same for each loop device backed by the file. An unused loop device
-/// forbids nothing. For a partition the whole disk is checked too, but not the other partitions;
-/// for a loop device, everything else backed by its file.
+/// its partitions, and loop devices backed by the file. For a partition the whole disk is checked
+/// too, but not the other partitions; for a loop device, everything else backed by its file that is
+/// used itself.
 pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if meta.file_type().is_block_device() {
@@ -65,15 +65,23 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
         return Some("it is swap space: swapoff it first".to_owned());
     }
     // Most files are not in use: reads every mount only if this one is.
-    let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta)).collect();
+    let of_it = || made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta));
+    let made: Vec<_> = of_it().collect();
     let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
     let uses = Uses { sysfs, snapshot };
-    made.iter().find_map(|made| {
+    let used = made.iter().find_map(|made| {
         if !made.is_loop {
             return Some(format!("it is held by {}: take that apart first", made.by));
         }
         let found = uses.of_device(&made.by, number_of(sysfs, &made.by), 0)?;
         Some(format!("it is the file of {}, and {}", made.by, in_words(&found)))
+    });
+    // The kernel's cache of a loop device would not have what is written here, and could be written
+    // over it. (One that was made by a mount goes some time after that.)
+    used.or_else(|| {
+        sysfs.wait(LET_GO, || of_it().next().is_none());
+        let by = of_it().next()?.by;
+        Some(format!("it is the file of {by}: detach that first (losetup -d /dev/{by})"))
     })
 }
 
@@ -277,11 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unused_loop_device_forbids_nothing() {
+    fn a_loop_device_that_nothing_uses() {
         let machine = Machine::new();
-        assert_eq!(machine.in_use(), None);
+        let found = machine.in_use().unwrap();
+        assert_eq!(found, "it is the file of loop0: detach that first (losetup -d /dev/loop0)");
+        // Another one is mounted.
         machine.mount("7:1");
-        assert_eq!(machine.in_use(), None);
+        assert_eq!(machine.in_use().unwrap(), found);
     }
 
     #[test]

@@ -55,17 +55,15 @@ pub enum SessionError {
 /// Checks whether `dir` can be mounted at. Returns its absolute path.
 pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, SessionError> {
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
-    let path = dir.canonicalize().map_err(|error| match error.kind() {
+    let unusable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => failed("there is no such directory; make it first (mkdir)"),
-        _ if error.raw_os_error() == Some(libc::ENOTCONN) => failed(
-            "a mount is there whose server has ended (it was killed); --repair removes it first",
-        ),
-        _ => failed(&error.to_string()),
-    })?;
-    if !path.is_dir() {
+        _ => failed(&why_unusable(&error)),
+    };
+    let path = dir.canonicalize().map_err(unusable)?;
+    if !path.metadata().map_err(unusable)?.is_dir() {
         return Err(failed("it is not a directory"));
     }
-    let mut names = std::fs::read_dir(&path).map_err(|error| failed(&error.to_string()))?;
+    let mut names = std::fs::read_dir(&path).map_err(unusable)?;
     if !nonempty && names.next().is_some() {
         return Err(failed(
             "the directory is not empty, and what is in it would be out of sight; \
@@ -73,6 +71,16 @@ pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, Ses
         ));
     }
     Ok(path)
+}
+
+/// Says why a place cannot be mounted at which the system cannot look at.
+fn why_unusable(error: &io::Error) -> String {
+    if error.raw_os_error() != Some(libc::ENOTCONN) {
+        return error.to_string();
+    }
+    "a mount is there whose server has ended (it was killed): remove it with `umount -l`, or by \
+     `meantime mount --repair`"
+        .to_owned()
 }
 
 /// Mounts at `dir`. Returns the descriptor from which requests are read.

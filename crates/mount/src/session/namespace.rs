@@ -77,7 +77,7 @@ fn make_place(dir: &Path) -> Result<(), SessionError> {
         Ok(meta) if meta.is_dir() => return Ok(()),
         Ok(_) => return Err(failed("it is not a directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(&error.to_string())),
+        Err(error) => return Err(failed(&super::why_unusable(&error))),
     }
     let parent = dir.parent().filter(|parent| parent.parent().is_some());
     let siblings = parent.and_then(directories);

@@ -67,6 +67,8 @@ struct Item {
     metadata: Metadata,
     above: Node,
     name: OsString,
+    /// The destination's path, for messages.
+    to: PathBuf,
 }
 
 /// The state of a copy.
@@ -97,10 +99,13 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
+        let mut to = location.path().to_owned();
         let (above, name) = match resolve(fs, location.path(), true) {
             Ok(node) if node.file_type() == FileType::Directory => {
                 let name = args.from.canonicalize().map_err(of_source)?;
-                (node, name.file_name().map(ToOwned::to_owned).unwrap_or_default())
+                let name = name.file_name().map(ToOwned::to_owned).unwrap_or_default();
+                to.push(&name);
+                (node, name)
             }
             Ok(_) | Err(Error::NotFound) => parent(fs, location.path()).map_err(at)?,
             Err(error) => return Err(at(error)),
@@ -114,7 +119,7 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
             buf: vec![0; CHUNK_BYTES],
         };
         let from = args.from.clone();
-        let done = putter.everything(Item { from, metadata, above, name });
+        let done = putter.everything(Item { from, metadata, above, name, to });
         putter.progress.clear();
         done?;
         if putter.attributes > 0 {
@@ -144,18 +149,18 @@ impl Putter<'_> {
             self.progress.show(&item.from);
             if !item.metadata.is_dir() {
                 let copied = self.leaf(&item);
-                self.count(copied, &item.from)?;
+                self.count(copied, &item)?;
                 continue;
             }
             match self.directory(&item, &mut left) {
                 Ok(node) => made.push((item, node)),
-                Err(trouble) => self.count(Err(trouble), &item.from)?,
+                Err(trouble) => self.count(Err(trouble), &item)?,
             }
         }
         // New entries change a directory's times.
         while let Some((item, node)) = made.pop() {
             let kept = self.finish(&item, &node);
-            self.count(kept, &item.from)?;
+            self.count(kept, &item)?;
         }
         Ok(())
     }
@@ -178,7 +183,8 @@ impl Putter<'_> {
         };
         for (from, metadata) in inside {
             let name = from.file_name().map(ToOwned::to_owned).unwrap_or_default();
-            left.push(Item { from, metadata, above: node.clone(), name });
+            let to = item.to.join(&name);
+            left.push(Item { from, metadata, above: node.clone(), name, to });
         }
         Ok(node)
     }
@@ -340,16 +346,21 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Reports the trouble with `from`. Returns an error if the copy cannot go on.
-    fn count(&mut self, done: Result<(), Trouble>, from: &Path) -> Result<(), Failure> {
+    /// Reports the trouble with `item`, by the name of the side that it is with. Returns an error if
+    /// the copy cannot go on.
+    fn count(&mut self, done: Result<(), Trouble>, item: &Item) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
-        let shown = names::harmless(from.as_os_str());
+        let from = names::harmless(item.from.as_os_str());
+        let to = names::harmless(item.to.as_os_str());
         let failure = match &trouble {
-            Trouble::Source(error) => Failure::new(format_args!("{shown}: {error}")),
-            Trouble::Target(Error::Exists) => Failure::new(format_args!(
-                "{shown}: is there already: --force replaces what is there"
+            Trouble::Source(error) => Failure::new(format_args!("{from}: {error}")),
+            Trouble::Target(Error::Exists) => {
+                Failure::new(format_args!("{to}: is there already: --force replaces what is there"))
+            }
+            Trouble::Target(Error::IsDirectory) => Failure::new(format_args!(
+                "{to}: is a directory there: remove it first (meantime fs rm -r)"
             )),
-            Trouble::Target(error) => failed(format_args!("{shown}: not copied"), error),
+            Trouble::Target(error) => failed(format_args!("{from}: not copied to {to}"), error),
         };
         if trouble.is_final() {
             return Err(failure);
