@@ -82,7 +82,7 @@ impl Turns {
         }
         let left_ns = match (self.rounds, self.runtime_ns) {
             (Some(rounds), _) if cell.turns >= rounds => 0,
-            (None, Some(runtime_ns)) => runtime_ns.saturating_sub(cell.wall_ns),
+            (None, Some(runtime_ns)) => runtime_ns.saturating_sub(cell.wall_ns + cell.checked_ns),
             _ => u64::MAX,
         };
         if left_ns == 0 {
@@ -105,7 +105,8 @@ impl Turns {
             return 1.0;
         }
         let by_turns = self.rounds.map_or(0.0, |rounds| cell.turns as f64 / rounds.max(1) as f64);
-        let by_time = self.runtime_ns.map_or(0.0, |ns| cell.wall_ns as f64 / ns.max(1) as f64);
+        let passed_ns = (cell.wall_ns + cell.checked_ns) as f64;
+        let by_time = self.runtime_ns.map_or(0.0, |ns| passed_ns / ns.max(1) as f64);
         let by_amount =
             self.total_bytes.map_or(0.0, |bytes| cell.bytes as f64 / bytes.max(1) as f64);
         if self.rounds.is_some() { by_turns } else { by_time.max(by_amount).min(1.0) }
@@ -117,6 +118,9 @@ impl Turns {
 pub(crate) struct CellState {
     /// Measured time.
     pub wall_ns: u64,
+    /// Time to read back passes, which is a part of the job's runtime: small passes over a large
+    /// range take much longer to check than to write.
+    pub checked_ns: u64,
     /// Bytes transferred.
     pub bytes: u64,
     /// Number of turns that count.
@@ -166,6 +170,7 @@ impl CellState {
         self.energy_uj = before.zip(energy_uj).map(|(before, uj)| before + uj);
         let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
         self.wall_ns += wall_ns;
+        self.checked_ns += reports.iter().map(|report| report.checked_ns).max().unwrap_or(0);
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
         self.turns += 1;
         self.speeds.push(Speed {
@@ -300,6 +305,8 @@ mod tests {
         let turns = Turns::new(&limited, Some(1 << 20), None, false, None);
         let cell = CellState { wall_ns: 1_900_000_000, ..CellState::default() };
         assert_eq!(turns.next(&cell, 0).map(|visit| visit.limit_ns), Some(100_000_000));
+        let checking = CellState { checked_ns: 40_000_000, ..cell };
+        assert_eq!(turns.next(&checking, 0).map(|visit| visit.limit_ns), Some(60_000_000));
         assert!(
             turns.next(&CellState { wall_ns: 2_000_000_000, ..CellState::default() }, 0).is_none()
         );

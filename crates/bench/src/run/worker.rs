@@ -157,7 +157,7 @@ impl Visited {
             lost = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded).lost();
         }
         // This thread may be finished while others of the job are not.
-        let (mut spent_ns, mut finished) = (0, self.finished);
+        let (mut spent_ns, mut checked_ns, mut finished) = (0, 0, self.finished);
         while lost.is_none() && !finished {
             let usage = ThreadUsage::of_thread();
             let (start_ns, errors_before, ios_before) =
@@ -204,7 +204,12 @@ impl Visited {
                     }
                 }
                 (Ended::Dry, Work::Verified(verified)) => {
-                    match read_back(&mut engine, verified) {
+                    let read_back_ns = clock.now_ns();
+                    let ended = read_back(&mut engine, verified);
+                    let passed_ns = clock.now_ns() - read_back_ns;
+                    spent_ns += passed_ns;
+                    checked_ns += passed_ns;
+                    match ended {
                         Ended::Lost(why) => lost = Some(why),
                         Ended::Stopped => break,
                         _ => finished |= !verified.course.begin_pass(),
@@ -223,7 +228,8 @@ impl Visited {
         }
         let tally = &self.slice.tally;
         VisitReport {
-            wall_ns: spent_ns,
+            wall_ns: spent_ns - checked_ns,
+            checked_ns,
             ios: tally.ios(),
             bytes: tally.bytes(),
             median_ns: tally.median_ns(),
@@ -300,7 +306,8 @@ fn run<C: BlockChannel, R: Record>(
 pub(crate) struct Visit {
     /// Time of unrecorded I/O at its beginning.
     pub warm_up_ns: u64,
-    /// Maximum time to measure.
+    /// Maximum time to measure, and to read back what was written. A pass that has ended is read
+    /// back to its end.
     pub limit_ns: u64,
     /// Maximum number of I/Os to measure.
     pub max_ios: u64,
@@ -313,6 +320,8 @@ pub(crate) struct Visit {
 pub(crate) struct VisitReport {
     /// Measured time.
     pub wall_ns: u64,
+    /// Time to read back passes that ended in it.
+    pub checked_ns: u64,
     /// I/Os recorded.
     pub ios: u64,
     /// Bytes recorded.
