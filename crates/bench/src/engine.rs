@@ -145,8 +145,8 @@ impl<C: BlockChannel> Engine<'_, C> {
     ) -> Ended {
         let mut ios = 0;
         loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ended::Stopped;
+            if let Some(stopped) = self.stopped() {
+                return stopped;
             }
             let Some(io) = source.next() else { return Ended::Dry };
             let Some(mut buf) = self.slots.bufs[0].take() else { return quarantined() };
@@ -189,11 +189,11 @@ impl<C: BlockChannel> Engine<'_, C> {
         record: &mut R,
     ) -> Ended {
         let mut ios = 0;
-        let mut ended = None;
+        let mut ended = self.stopped();
         loop {
             if ended.is_none() {
                 let room = usize::try_from(limit.max_ios - ios).unwrap_or(usize::MAX);
-                ended = self.submit_batch(source, room);
+                ended = self.submit_batch(source, room, &limit);
                 let batch = self.slots.batch.len();
                 ios += batch as u64;
                 if batch > 0 {
@@ -230,24 +230,41 @@ impl<C: BlockChannel> Engine<'_, C> {
             }
             record.reaped(reaped);
             if ended.is_none() {
-                if self.stop.load(Ordering::Relaxed) {
-                    ended = Some(Ended::Stopped);
-                } else if seen_ns >= limit.until_ns || ios >= limit.max_ios {
+                ended = self.stopped_or_due(seen_ns, &limit);
+                if ended.is_none() && ios >= limit.max_ios {
                     ended = Some(Ended::Limit);
                 }
             }
         }
     }
 
+    /// Returns the loop's end if the stop flag is set.
     #[inline(always)]
-    fn submit_batch<S: Source>(&mut self, source: &mut S, room: usize) -> Option<Ended> {
+    fn stopped(&self) -> Option<Ended> {
+        self.stop.load(Ordering::Relaxed).then_some(Ended::Stopped)
+    }
+
+    /// Returns the loop's end if the stop flag is set, or time is up at `now_ns`.
+    #[inline(always)]
+    fn stopped_or_due(&self, now_ns: u64, limit: &Limit) -> Option<Ended> {
+        self.stopped().or((now_ns >= limit.until_ns).then_some(Ended::Limit))
+    }
+
+    #[inline(always)]
+    fn submit_batch<S: Source>(
+        &mut self,
+        source: &mut S,
+        room: usize,
+        limit: &Limit,
+    ) -> Option<Ended> {
         let mut ended = None;
         self.slots.batch.clear();
         if !S::SLOW_TO_PREPARE {
             self.channel.plug();
         }
         let mut start_ns = self.clock.now_ns();
-        while self.slots.batch.len() < room
+        while ended.is_none()
+            && self.slots.batch.len() < room
             && let Some(slot) = self.slots.free.pop()
         {
             let Some(io) = source.next() else {
@@ -263,6 +280,8 @@ impl<C: BlockChannel> Engine<'_, C> {
             source.prepare(slot, &io, &mut buf);
             if S::SLOW_TO_PREPARE {
                 start_ns = self.clock.now_ns();
+                // Filling a thousand buffers takes long.
+                ended = self.stopped_or_due(start_ns, limit);
             }
             let request = self.request(slot, &io, buf).user_data(slot as u64);
             if let Err(rejected) = self.channel.enqueue(request) {

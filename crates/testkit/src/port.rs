@@ -3,13 +3,16 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meantime_spec::regs::{CC, Cc};
 use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
 /// A one-time action.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// What sees the time go by.
+type Watch = Mutex<Option<Box<dyn FnMut(u64) + Send>>>;
 
 /// The observations of a [`MeddlingPort`], and its actions.
 #[derive(Default)]
@@ -23,6 +26,7 @@ pub struct Meddling {
     mapped: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
     on_disable: Hook,
     on_sleep: Hook,
+    on_time: Watch,
 }
 
 fn run(hook: &Hook) {
@@ -42,6 +46,20 @@ impl Meddling {
     /// Runs `action` at the next sleep, as another thread might.
     pub fn on_sleep(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_sleep.lock().expect("not poisoned") = Some(Box::new(action));
+    }
+
+    /// Calls `action` with the time in ns at every reading of the clock, and after every sleep.
+    pub fn on_time(&self, action: impl FnMut(u64) + Send + 'static) {
+        *self.on_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(action));
+    }
+
+    fn passes(&self, now_ns: u64) -> u64 {
+        // It may have failed its test, whose channels look at the clock once more.
+        let mut action = self.on_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(action) = &mut *action {
+            action(now_ns);
+        }
+        now_ns
     }
 
     /// Mappings of DMA memory that still exist in this process.
@@ -125,7 +143,7 @@ struct MeddlingClock {
 
 impl VirtualClock for MeddlingClock {
     fn now_ns(&self) -> u64 {
-        self.inner.now_ns()
+        self.meddling.passes(self.inner.now_ns())
     }
 
     fn advance(&self, delta_ns: u64) {
@@ -133,5 +151,6 @@ impl VirtualClock for MeddlingClock {
         self.meddling.slept_ns.fetch_add(delta_ns, Ordering::Relaxed);
         self.inner.advance(delta_ns);
         run(&self.meddling.on_sleep);
+        self.now_ns();
     }
 }

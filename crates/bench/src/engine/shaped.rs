@@ -11,9 +11,6 @@ use crate::pattern::{Dir, Io};
 use crate::search::Verdict;
 use crate::shape::Shape;
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 /// The thread spins for the rest of a pause: a sleep may end this much late.
 const SPIN_NS: u64 = 150_000;
 
@@ -61,6 +58,7 @@ struct Round<'r, 'e, C, S, R> {
 impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     fn run(mut self) -> Ended {
         self.shape.begin(self.engine.clock.now_ns());
+        self.ended = self.engine.stopped();
         loop {
             if self.ended.is_none() {
                 self.fill();
@@ -111,10 +109,8 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
 
     /// Ends the turn if the stop flag is set or time is up.
     fn end_if_due(&mut self, now_ns: u64) {
-        if self.engine.stop.load(Ordering::Relaxed) {
-            self.ended.get_or_insert(Ended::Stopped);
-        } else if now_ns >= self.limit.until_ns {
-            self.ended.get_or_insert(Ended::Limit);
+        if self.ended.is_none() {
+            self.ended = self.engine.stopped_or_due(now_ns, &self.limit);
         }
     }
 
@@ -123,7 +119,8 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.engine.slots.bufs.len() - self.engine.slots.free.len()
     }
 
-    /// Submits until the depth is reached, with flushes and pauses in between.
+    /// Submits until the depth is reached, or until it has waited: what waits has nothing in flight
+    /// afterwards, so that the depth alone would not end this, and the turn's end must be looked at.
     fn fill(&mut self) {
         self.engine.slots.batch.clear();
         let depth = self.shape.depth(self.engine.slots.bufs.len());
@@ -148,47 +145,50 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.ring();
     }
 
-    /// Flushes, pauses and waits until `io` may be submitted. Returns false if the turn ends
-    /// before, or if other threads of its flow go first.
+    /// Returns whether `io` may be submitted now. If not, has waited for a part of what must come
+    /// before: a flush, a pause, its due time, or the other threads of its flow.
     fn is_time_for(&mut self, io: &Io) -> bool {
         if self.shape.is_flush_due() {
-            self.ring();
-            self.drain();
+            self.wait_for_all();
             self.flush();
-            self.shape.flushed();
+            return false;
         }
         if let Some((pause_ns, spin_ns)) = self.shape.pause() {
-            self.ring();
-            self.drain();
+            self.wait_for_all();
             let now_ns = self.engine.clock.now_ns();
             self.pause(now_ns + pause_ns, spin_ns);
             let left_ns = (now_ns + pause_ns).saturating_sub(self.engine.clock.now_ns());
             if self.ended.is_some() && left_ns > 0 {
                 self.shape.pause_left(left_ns);
             }
+            return false;
         }
         if let Some(due_ns) = self.shape.due_ns(io)
             && self.engine.clock.now_ns() < due_ns
         {
-            self.ring();
-            self.drain();
+            self.wait_for_all();
             self.pause(due_ns, 0);
-        }
-        if self.ended.is_none()
-            && let Some(sleep) = self.shape.waits_for_flow()
-        {
-            self.ring();
-            if !sleep.is_zero() {
-                self.drain();
-                let until_ns = self.engine.clock.now_ns() + sleep.as_nanos() as u64;
-                self.pause(until_ns, 0);
-            } else if self.out() == 0 {
-                // There is nothing to reap meanwhile.
-                std::thread::yield_now();
-            }
             return false;
         }
-        self.ended.is_none()
+        let Some(sleep) = self.shape.waits_for_flow() else { return true };
+        if !sleep.is_zero() {
+            self.wait_for_all();
+            let until_ns = self.engine.clock.now_ns() + sleep.as_nanos() as u64;
+            self.pause(until_ns, 0);
+            return false;
+        }
+        self.ring();
+        if self.out() == 0 {
+            // There is nothing to reap meanwhile.
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    /// Rings the doorbell, and waits for all I/Os in flight.
+    fn wait_for_all(&mut self) {
+        self.ring();
+        self.drain();
     }
 
     fn send(&mut self, io: &Io) {
@@ -282,11 +282,12 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.engine.slots.free.push(slot);
     }
 
-    /// Sends a flush; nothing else is in flight.
+    /// Sends a flush, unless the turn has ended; nothing else is in flight.
     fn flush(&mut self) {
         if self.ended.is_some() {
             return;
         }
+        self.shape.flushed();
         let start_ns = self.engine.clock.now_ns();
         match self.engine.flush_once() {
             Ok(true) => self.record.flushed(self.engine.clock.now_ns() - start_ns),
@@ -306,7 +307,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             }
             let left_ns = due_ns.min(self.limit.until_ns) - now_ns;
             if left_ns > SPIN_NS && now_ns >= busy_until_ns {
-                std::thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(SLEEP_MAX_NS)));
+                self.engine.clock.sleep_ns((left_ns - SPIN_NS).min(SLEEP_MAX_NS));
             } else {
                 std::hint::spin_loop();
             }

@@ -1,5 +1,6 @@
 //! Helpers that create jobs for tests.
 
+use super::keys::SUBJECTS;
 use super::{Job, Origin};
 
 /// Creates a job with these keys, as from the command line.
@@ -9,5 +10,12 @@ pub(crate) fn job(keys: &[(&str, &str)]) -> Job {
         let set = job.set(key, Some(value), &Origin::CommandLine);
         set.unwrap_or_else(|error| panic!("{error}"));
     }
+    job.settle_zones();
     job
+}
+
+/// Returns the names of a subject's keys.
+pub(crate) fn keys_of(subject: &str) -> impl Iterator<Item = &'static str> {
+    let subject = SUBJECTS.iter().find(|known| known.name == subject).unwrap();
+    subject.keys.iter().map(|key| key.name)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use meantime_block::ChannelOptions;
+use meantime_block::{BlockInfo, ChannelOptions};
 use meantime_hw::{MemPolicy, cpu, numa};
 use meantime_nvme::QueueClass;
 
@@ -115,7 +115,20 @@ fn cell_work(
         .get(device)
         .channel(&options)
         .map_err(|error| RunError::of_device(devices.uri(device), &error))?;
-    let spec = plan.pattern(channel.info(), thread);
+    let task = task(plan, group, device, channel.info(), [index, thread]);
+    Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task, stop))
+}
+
+/// Returns what thread `thread` does in cell `index`, on the device with index `device`.
+pub(super) fn task(
+    plan: &JobPlan,
+    group: &Group,
+    device: usize,
+    info: &BlockInfo,
+    [index, thread]: [usize; 2],
+) -> Task {
+    let job = &plan.job;
+    let spec = plan.pattern(info, thread);
     let zones = group.zones.get(&device).filter(|_| job.zones.mode() == ZoneMode::Zbd);
     let work = if plan.verifies() {
         let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
@@ -131,12 +144,10 @@ fn cell_work(
         unverified(plan, spec, zones)
     };
     let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec }, zones);
-    let ios_max =
-        group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
+    let ios_max = group::ios_max(plan, info, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
     let shape = Shape::of(job, !spec.seed, group.flows.member(index, &job.flow));
-    let task = Task { work, warm_up, shape, log, number_ios: job.number_ios };
-    Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task, stop))
+    Task { work, warm_up, shape, log, number_ios: job.number_ios }
 }
 
 fn course(plan: &JobPlan, spec: PatternSpec) -> Course {

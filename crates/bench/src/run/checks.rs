@@ -89,7 +89,8 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
     Ok(())
 }
 
-fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
+/// Checks that the job's places are whole blocks of the device, and within it.
+pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     let job = &plan.job;
     let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
     let (offset_bytes, part_bytes) = plan.range(info, 0);

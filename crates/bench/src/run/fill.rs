@@ -39,6 +39,9 @@ pub fn fill(
         return Ok(());
     }
     for index in &plan.devices {
+        if stop.load(Relaxed) {
+            break;
+        }
         let (offset_bytes, bytes) = plan.reach(devices.get(*index).info());
         let gaps = devices.take_unfilled(*index, offset_bytes..offset_bytes + bytes);
         if gaps.is_empty() {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use itertools::{Itertools as _, iproduct};
+use meantime_block::BlockInfo;
 use meantime_report::run::LogEntry;
 
-use super::devices::Devices;
 use super::error::{RunError, refuse};
 use crate::competitor::Kind;
 use crate::flow::Flows;
@@ -260,13 +260,8 @@ fn share_log_memory(groups: &mut [Group]) {
 
 /// Returns the maximum number of I/Os that thread `thread` of a job does on a device, if that ends
 /// it.
-pub(crate) fn ios_max(
-    plan: &JobPlan,
-    devices: &Devices,
-    index: usize,
-    thread: usize,
-) -> Option<u64> {
-    let spec = plan.pattern(devices.get(index).info(), thread);
+pub(crate) fn ios_max(plan: &JobPlan, info: &BlockInfo, thread: usize) -> Option<u64> {
+    let spec = plan.pattern(info, thread);
     let by_amount =
         crate::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
     // Each place is trimmed, and then written.

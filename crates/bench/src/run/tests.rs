@@ -1,7 +1,8 @@
 //! The I/O loop and the verification, on a software SSD with injected faults.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use itertools::iproduct;
 use meantime_block::{
     BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, IoError, IoErrorKind, NvmeChannel,
     NvmeDevice, OpenOptions, Rejected, Request, SubmitError, Ticket,
@@ -13,7 +14,7 @@ use meantime_nvme::{CommandError, Op};
 use super::tally::Tally;
 use crate::engine::{Ended, Engine, Faults, Limit, Slots, Source, Unrecorded};
 use crate::job::testing::job;
-use crate::pattern::{Pattern, PatternSpec};
+use crate::pattern::{Io, Pattern, PatternSpec};
 use crate::shape::Shape;
 use crate::verify::{Course, Rules, Verified};
 
@@ -419,4 +420,76 @@ fn time_up_in_a_pause_loses_no_io() {
     assert!(turns >= 2, "{turns}");
     let lbas: std::collections::HashSet<u64> = channel.sent_lbas.iter().copied().collect();
     assert_eq!(lbas.len(), 3);
+}
+
+/// Writes whose buffers take long to fill: the stop flag is set when `left` have been filled.
+struct Slow<'a> {
+    writes: Pattern,
+    left: usize,
+    stop: &'a AtomicBool,
+}
+
+impl Source for Slow<'_> {
+    const SLOW_TO_PREPARE: bool = true;
+
+    fn next_in_pass(&mut self) -> Option<Io> {
+        self.writes.next()
+    }
+
+    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {
+        self.left -= 1;
+        self.stop.store(self.left == 0, Ordering::Relaxed);
+    }
+}
+
+/// Neither at its beginning nor between buffers does a loop send what it need not.
+#[test]
+fn a_loop_that_is_told_to_end_sends_nothing_more() {
+    let device = device();
+    for (depth, is_shaped, filled) in iproduct!([1, 16], [false, true], [0, 3]) {
+        // A flush is due after each write.
+        let job = job(&[("rw", "randwrite"), ("iodepth", "16"), ("fsync", "1")]);
+        let mut shape = Shape::of(&job, 1, None).unwrap();
+        let mut channel = faulty(&device, depth, Wrong::Nothing);
+        let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
+        let (clock, stop) = (Clock::real(), AtomicBool::new(filled == 0));
+        let mut source = Slow { writes: Pattern::new(spec(0, None)), left: filled, stop: &stop };
+        let mut faults = Faults::default();
+        let mut engine = Engine {
+            channel: &mut channel,
+            slots: &mut slots,
+            clock: &clock,
+            stop: &stop,
+            faults: &mut faults,
+        };
+        let ended = match is_shaped {
+            true => engine.run_shaped(&mut source, &mut shape, NO_LIMIT, &mut Unrecorded),
+            false => engine.run(&mut source, NO_LIMIT, &mut Unrecorded),
+        };
+        assert_eq!(ended, Ended::Stopped);
+        let writes = channel.sent.iter().filter(|(op, ..)| *op == Op::Write).count();
+        assert_eq!((writes, channel.in_flight()), (filled, 0), "{depth} {is_shaped}");
+    }
+}
+
+/// The search for a depth has its say although flushes keep the depth from being reached.
+#[test]
+fn a_search_goes_on_between_flushes() {
+    let keys = [("rw", "randwrite"), ("iodepth", "16"), ("fsync", "1"), ("latency_target", "1h")];
+    let mut shape = Shape::of(&job(&keys), 1, None).unwrap();
+    let device = device();
+    let mut channel = faulty(&device, 16, Wrong::Nothing);
+    let mut slots = Slots::new(&channel, 16, BS as usize).unwrap();
+    let (clock, stop, mut faults) = (Clock::real(), AtomicBool::new(false), Faults::default());
+    let mut engine = Engine {
+        channel: &mut channel,
+        slots: &mut slots,
+        clock: &clock,
+        stop: &stop,
+        faults: &mut faults,
+    };
+    let limit = Limit { max_ios: 1_000, ..NO_LIMIT };
+    let mut writes = Pattern::new(spec(0, None));
+    let ended = engine.run_shaped(&mut writes, &mut shape, limit, &mut Unrecorded);
+    assert_eq!((ended, shape.target_depth()), (Ended::Found, Some(16)));
 }

@@ -1,5 +1,8 @@
 //! A thread of a job: its channels, and its part in a turn.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -111,25 +114,23 @@ impl CellWork {
         task: Task,
         stop: &'static AtomicBool,
     ) -> Self {
-        Self {
-            channel,
-            slots,
-            sched,
-            visited: Visited {
-                warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
-                task,
-                slice: Counted::default(),
-                anew: false,
-                faults: Faults::default(),
-                finished: false,
-                stop,
-            },
-            total: Counted::default(),
-        }
+        Self { channel, slots, sched, visited: Visited::new(task, stop), total: Counted::default() }
     }
 }
 
 impl Visited {
+    fn new(task: Task, stop: &'static AtomicBool) -> Self {
+        Self {
+            warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
+            task,
+            slice: Counted::default(),
+            anew: false,
+            faults: Faults::default(),
+            finished: false,
+            stop,
+        }
+    }
+
     /// Runs a turn: unrecorded I/O, then the measurement.
     fn visit<C: BlockChannel>(
         &mut self,

@@ -328,8 +328,7 @@ mod tests {
     /// Splits a line as a shell does, up to the first operator.
     fn words(line: &str) -> Vec<String> {
         let (mut all, mut word, mut quoted) = (Vec::new(), String::new(), false);
-        let mut characters = line.chars().peekable();
-        while let Some(character) = characters.next() {
+        for character in line.chars() {
             match character {
                 '\'' => quoted = !quoted,
                 '|' | '>' | '&' | '#' if !quoted => break,

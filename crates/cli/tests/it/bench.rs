@@ -185,16 +185,21 @@ fn the_floor_is_measured_in_pairs() {
 
 #[test]
 fn ctrl_c_ends_with_what_was_measured() {
-    let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["bench", "--device", "mem:4M", "--runtime", "600", "--time-based", "--json", "out.json"];
-    interrupted(dir.path(), &args, |ran| {
-        ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
-    });
-    let report = json(&dir.path().join("out.json"));
-    assert_eq!(report["meantime"]["interrupted"], true);
-    assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0);
-    assert_eq!(files(dir.path()), ["out.json"]);
+    // With fewer writes between two flushes than the depth, this depth is never reached.
+    let flushed = ["--rw", "randwrite", "--iodepth", "8", "--fsync", "4"];
+    for (keys, direction) in [(&[][..], "read"), (&flushed, "write")] {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["bench", "--device", "mem:4M", "--json", "out.json", "--time-based"];
+        let args = [&args, keys, &["--runtime"]].concat();
+        interrupted(dir.path(), &[&args[..], &["600"]].concat(), |ran| {
+            ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
+        });
+        let report = json(&dir.path().join("out.json"));
+        assert_eq!(report["meantime"]["interrupted"], true);
+        assert!(report["jobs"][0][direction]["total_ios"].as_u64().unwrap() > 0);
+        assert_eq!(files(dir.path()), ["out.json"]);
+        succeed(dir.path(), &[&args[..], &["120ms"]].concat());
+    }
 }
 
 #[test]

@@ -1,0 +1,281 @@
+//! Every job ends: each pair of the keys that shape a job's course, under the stepped SSD's clock,
+//! once until its runtime is over and once until the stop flag is set, each at another moment.
+//!
+//! Time is virtual, and a loop that does not look is found by the readings of the clock that it
+//! goes on for: nothing here depends on how fast the machine is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use itertools::{Itertools as _, iproduct};
+use meantime_block::{BlockDevice as _, ChannelOptions, NvmeDevice};
+use meantime_completion::Policy;
+use meantime_nvme::{Controller, ControllerOptions};
+use meantime_ssd::{SsdConfig, SteppedSsd};
+use meantime_testkit::port::Meddling;
+use meantime_testkit::rig;
+
+use super::*;
+use crate::flow::Member;
+use crate::job::testing::{job, keys_of};
+use crate::job::{Job, ZoneMode};
+use crate::pattern::Pattern;
+use crate::plan::JobPlan;
+use crate::run::cells;
+use crate::run::checks::check_ranges;
+use crate::run::group::{Group, groups};
+use crate::run::schedule::{CellState, Turns, nanos, warm_up_ns};
+use crate::run::steady;
+use crate::zoned::SharedZones;
+
+/// Settings: a key and its value, and others that it needs. What shapes a course is here, or in
+/// [`ELSEWHERE`].
+const SETTINGS: &[&[(&str, &str)]] = &[
+    &[("rw", "write")],
+    &[("rw", "randread")],
+    &[("rw", "randrw")],
+    &[("rw", "randtrim")],
+    &[("rw", "randtrimwrite")],
+    &[("rw", "randwrite:3")],
+    &[("rw", "write:8k")],
+    &[("rwmixread", "90"), ("rw", "randrw")],
+    &[("bs", "8k")],
+    &[("bsrange", "4k-16k")],
+    &[("bssplit", "4k/70:16k/30")],
+    &[("size", "64k")],
+    &[("filesize", "128k")],
+    &[("offset", "256k")],
+    // Passes far smaller than what is read back after each.
+    &[("io_size", "4k"), ("size", "512k"), ("time_based", "1")],
+    &[("number_ios", "37")],
+    &[("loops", "3"), ("size", "16k")],
+    &[("fill_device", "1")],
+    &[("time_based", "0")],
+    &[("time_based", "1")],
+    &[("ramp_time", "4ms")],
+    &[
+        ("steadystate", "iops:99%"),
+        ("steadystate_duration", "1ms"),
+        ("steadystate_ramp_time", "1ms"),
+        ("time_based", "1"),
+    ],
+    &[("iodepth", "1")],
+    &[("iodepth", "16")],
+    &[("iodepth_batch", "1")],
+    &[("iodepth_batch", "0")],
+    &[("iodepth_batch_complete_min", "0")],
+    &[("iodepth_batch_complete_min", "3")],
+    &[("iodepth_batch_complete_max", "2"), ("iodepth_batch_complete_min", "1")],
+    &[("iodepth_low", "0")],
+    &[("iodepth_low", "1")],
+    &[("fsync", "1")],
+    &[("fsync", "3")],
+    &[("fsync", "100")],
+    &[("fdatasync", "2")],
+    &[("sync", "dsync")],
+    &[("end_fsync", "1")],
+    &[("rate", "20m")],
+    &[("rate_iops", "1")],
+    &[("rate_iops", "5k")],
+    &[("rate_process", "poisson"), ("rate_iops", "5k")],
+    &[("thinktime", "100us")],
+    &[("thinktime", "1h")],
+    &[("thinktime_blocks", "3"), ("thinktime", "500us")],
+    &[("thinktime_spin", "200us"), ("thinktime", "300us")],
+    &[("latency_target", "1ms"), ("latency_window", "200us")],
+    &[("latency_target", "1us"), ("latency_percentile", "50")],
+    &[("latency_run", "1"), ("latency_target", "1ms"), ("latency_window", "100us")],
+    &[("flow", "1")],
+    &[("flow_id", "2"), ("flow", "1")],
+    &[("flow_sleep", "1h"), ("flow", "1")],
+    &[("verify", "crc32c")],
+    &[("verify", "meta"), ("do_verify", "0")],
+    &[("zonemode", "strided"), ("zonesize", "16k"), ("zonerange", "32k"), ("zoneskip", "64k")],
+    &[("zonemode", "zbd"), ("zonesize", "64k"), ("zonecapacity", "32k")],
+    &[
+        ("max_open_zones", "2"),
+        ("job_max_open_zones", "1"),
+        ("zonemode", "zbd"),
+        ("zonesize", "64k"),
+    ],
+    &[
+        ("zone_reset_frequency", "0.5"),
+        ("zone_reset_threshold", "0.1"),
+        ("read_beyond_wp", "1"),
+        ("zonemode", "zbd"),
+        ("zonesize", "64k"),
+    ],
+    &[("cmdprio_percentage", "50"), ("cmdprio", "3")],
+];
+
+/// Keys of the same subjects that no thread of a job sees.
+const ELSEWHERE: &[&str] = &["runtime", "numjobs", "rwmixwrite", "offset_increment"];
+
+/// What a job is without them: writes, deep enough for a flush before the depth is reached.
+const PLAIN: [(&str, &str); 2] = [("rw", "randwrite"), ("iodepth", "4")];
+
+/// By how much a reading of the clock moves it: some ten of them are an I/O.
+const TICK_NS: u64 = 5_000;
+
+const RUNTIME: &str = "3ms";
+
+/// What may follow the end: all of the range is read back, and what was in flight is waited for. An
+/// I/O takes some ten readings alone, and three among others.
+const READINGS_AFTER_END: u64 = 2_000;
+
+/// What may follow the stop flag: the rest of a nap, and what was in flight.
+const READINGS_AFTER_STOP: u64 = 1_000;
+const NS_AFTER_STOP: u64 = 60_000_000;
+
+/// When a job is to end.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// After its runtime.
+    Runtime,
+    /// When the stop flag is set, at this reading of the clock.
+    Stop(u64),
+}
+
+/// An SSD for many jobs.
+struct Rig {
+    ssd: SteppedSsd,
+    meddling: Arc<Meddling>,
+    device: NvmeDevice,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let config = SsdConfig::with_namespace(1 << 20, 512);
+        let (ssd, meddling, opened) = rig::open(config, ControllerOptions::default(), |_| {});
+        let controller: Arc<Controller> = opened.unwrap();
+        ssd.set_tick_ns(TICK_NS);
+        Self { ssd, meddling, device: meantime_testkit::device(&controller) }
+    }
+
+    /// Fails the test once the clock was read too often after the end, and sets `stop` when that is
+    /// due. Returns the time at which it was set, 0 before.
+    fn watch(&self, what: String, end: End, due_ns: u64, stop: &'static AtomicBool) -> Set {
+        let set_ns = Set::default();
+        let (mut readings, mut late, theirs) = (0, 0, Arc::clone(&set_ns));
+        self.meddling.on_time(move |now_ns| {
+            readings += 1;
+            let most = match end {
+                End::Runtime => READINGS_AFTER_END,
+                End::Stop(at) => {
+                    if readings == at {
+                        theirs.store(now_ns, Ordering::Relaxed);
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    READINGS_AFTER_STOP
+                }
+            };
+            late += u64::from(now_ns > due_ns || stop.load(Ordering::Relaxed));
+            // Once: the channel's end reads the clock as well.
+            assert!(late != most, "{what}: goes on after {end:?}");
+        });
+        set_ns
+    }
+
+    /// Runs the job of `keys` as a run does, in turns, until it ends.
+    fn run(&self, group: &Group, what: String, end: End) {
+        let plan = &group.plans[0];
+        let options = ChannelOptions {
+            depth: plan.job.iodepth as u16,
+            policy: Some(Policy::Poll),
+            ..ChannelOptions::default()
+        };
+        let mut channel = self.device.channel(&options).unwrap();
+        let clock = channel.clock().clone();
+        let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
+        let mut slots = Slots::new(&channel, depth, bytes).unwrap();
+        let info = self.device.info();
+        // Another thread of the flow, which does nothing: this one waits for it.
+        let mut other: Option<Member> = group.flows.member(0, &plan.job.flow);
+        other.iter_mut().for_each(Member::begin);
+
+        let stop: &'static AtomicBool = Box::leak(Box::default());
+        let task = cells::task(plan, group, 0, info, [0, 0]);
+        let mut visited = Visited::new(task, stop);
+        let amount = Pattern::total_bytes(&plan.pattern(info, 0));
+        let turns = Turns::new(plan, amount, None, false, plan.runtime);
+        let mut state = CellState::default();
+        let first_ns = warm_up_ns(true, plan, false);
+        let due_ns = self.ssd.peek_ns() + first_ns + plan.runtime.map_or(0, nanos);
+        let set_ns = self.watch(what.clone(), end, due_ns, stop);
+        let stopped = || stop.load(Ordering::Relaxed);
+        while !stopped()
+            && let Some(visit) = turns.next(&state, warm_up_ns(state.turns == 0, plan, false))
+        {
+            let report = visited.visit(&mut channel, &mut slots, &clock, visit, state.wall_ns);
+            assert_eq!(report.lost, None, "{what}");
+            state.finished = report.finished;
+            state.count(&[report], None, None);
+            state.ended |= steady::of(&plan.job, &state.speeds).is_some_and(|one| one.attained);
+        }
+        if !stopped() && plan.verifies() && !state.finished {
+            visited.read_back(&mut channel, &mut slots, &clock);
+        }
+        if !stopped() && plan.job.syncing.end_fsync && plan.job.writes() {
+            visited.flush(&mut channel, &mut slots, &clock);
+        }
+        let (ended_ns, set_ns) = (self.ssd.peek_ns(), set_ns.load(Ordering::Relaxed));
+        assert!(set_ns == 0 || ended_ns - set_ns <= NS_AFTER_STOP, "{what}: sleeps after {end:?}");
+        self.meddling.on_time(|_| {});
+    }
+}
+
+type Set = Arc<AtomicU64>;
+
+/// Returns the job of `keys` beside those of a plain one, if there can be such a job.
+fn plan(rig: &Rig, keys: &[(&str, &str)], end: End) -> Option<Group> {
+    // A signal ends what would go on for long.
+    let runtime = if matches!(end, End::Runtime) { RUNTIME } else { "1h" };
+    let job: Job = job(&[&PLAIN, &[("runtime", runtime), ("completion", "poll")], keys].concat());
+    job.validate().ok()?;
+    let mut group = groups(vec![(job, vec![0])]).unwrap().remove(0);
+    let plan: &JobPlan = &group.plans[0];
+    check_ranges(plan, rig.device.info()).ok()?;
+    if plan.job.zones.mode() == ZoneMode::Zbd {
+        let zones = SharedZones::new(&plan.job.zones, rig.device.info().bytes());
+        group.zones.insert(0, zones);
+    }
+    Some(group)
+}
+
+/// Runs each pair of settings to the end that `end` gives for its number.
+fn every_pair_ends(end: impl Fn(usize) -> End) {
+    let rig = Rig::new();
+    let mut ran = 0;
+    for (at, (one, other)) in SETTINGS.iter().tuple_combinations().enumerate() {
+        if iproduct!(*one, *other).any(|((key, _), (again, _))| key == again) {
+            continue;
+        }
+        let (keys, end) = ([*one, *other].concat(), end(at));
+        if let Some(group) = plan(&rig, &keys, end) {
+            rig.run(&group, format!("{keys:?}"), end);
+            ran += 1;
+        }
+    }
+    assert!(ran > 1000, "{ran} pairs");
+}
+
+#[test]
+fn every_pair_of_keys_ends_in_time() {
+    every_pair_ends(|_| End::Runtime);
+}
+
+/// At once, in the first I/Os, in the warm-up, and in the job's course.
+#[test]
+fn every_pair_of_keys_ends_when_it_is_told_to() {
+    every_pair_ends(|at| End::Stop(2 << (at % 11)));
+}
+
+#[test]
+fn what_shapes_a_course_is_among_the_pairs() {
+    for key in ["what", "zones", "how long", "how many", "durability", "pace"].map(keys_of) {
+        for key in key.filter(|key| !ELSEWHERE.contains(key)) {
+            let is_set = SETTINGS.iter().any(|keys| keys.iter().any(|(set, _)| *set == key));
+            assert!(is_set, "{key} is in no setting");
+        }
+    }
+}
