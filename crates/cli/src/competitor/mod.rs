@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::cli::CompetitorArgs;
 use crate::failure::Failure;
+use crate::signal;
 pub(crate) use group::CompetitorGroup;
 pub(crate) use meantime_bench::competitor::{Kind, Sample};
 use shared::Shared;
@@ -61,7 +62,8 @@ impl Competitor {
             .map_err(|error| failed(&error))?;
         let mut competitor = Self { child, shared, clock: Clock::real(), paused: false };
         let start = Instant::now();
-        while !competitor.shared.ready.load(Acquire) {
+        // After a signal nothing is measured beside it any more, so that it need not be ready.
+        while !competitor.shared.ready.load(Acquire) && !signal::stopped() {
             if let Ok(Some(status)) = competitor.child.try_wait() {
                 let mut why = String::new();
                 if let Some(stderr) = &mut competitor.child.stderr {

@@ -1,8 +1,12 @@
 //! `meantime bench` as a user runs it, in short.
 
 use std::io::Read as _;
+use std::process::Child;
+use std::time::Duration;
 
-use crate::common::{files, interrupted, json, meantime, run, succeed};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Ran, files, interrupted, json, meantime, run, succeed};
 
 const SHORT: [&str; 3] = ["--runtime", "120ms", "--time-based"];
 
@@ -200,6 +204,38 @@ fn ctrl_c_ends_with_what_was_measured() {
         assert_eq!(files(dir.path()), ["out.json"]);
         succeed(dir.path(), &[&args[..], &["120ms"]].concat());
     }
+}
+
+/// Stops the program that competes with `bench`, before it is ready.
+fn stop_competitor(bench: &mut Child) {
+    let children = format!("/proc/{0}/task/{0}/children", bench.id());
+    loop {
+        assert!(bench.try_wait().unwrap().is_none(), "it has ended");
+        let text = std::fs::read_to_string(&children).unwrap();
+        let pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        // Before that it is still a copy of the bench, which waits for it.
+        let is_itself = |pid: &i32| {
+            let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            command.is_ok_and(|command| command.starts_with("meantime-competitor"))
+        };
+        if let Some(pid) = pid.filter(is_itself).and_then(Pid::from_raw) {
+            kill_process(pid, Signal::STOP).unwrap();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_signal_does_not_wait_for_a_competing_program() {
+    let dir = tempfile::tempdir().unwrap();
+    // It takes a second to fill its memory.
+    let args = ["bench", "--device", "mem:4M", "--competitor", "walk=512m", "--runtime", "600"];
+    let mut bench = meantime(dir.path(), &args).spawn().unwrap();
+    stop_competitor(&mut bench);
+    kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
+    let ran: Ran = bench.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, Some(143), "{ran:?}");
 }
 
 #[test]
