@@ -36,6 +36,7 @@
 //!     complete, pending, interrupts     completions now or later, telling the host
 //!     admin, identify, features, logs   admin commands
 //!     arbiter                which queue is next
+//!   event_requests         requests for events that are held, here and in tcp/
 //!   hostmem                host memory: translation, copies, rings
 //!   medium, store, vwc     the medium, namespaces, the write cache
 //!   service                a model at work: which channel is busy until when
@@ -90,6 +91,7 @@ pub mod control;
 mod controller;
 mod counters;
 mod error;
+mod event_requests;
 mod faults;
 mod hostmem;
 mod inline;

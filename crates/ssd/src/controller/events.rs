@@ -9,17 +9,14 @@ use super::Controller;
 use super::complete::Outcome;
 use super::failure::{Checked, refused};
 use super::queues::Cq;
-
-/// Asynchronous Event Request Limit, counted from 1.
-pub(super) const MAX_REQUESTS: usize = 4;
+use crate::event_requests::{EventRequests, USED_AGAIN};
 
 /// The most events that wait for a request; more are dropped, since the logs have them anyway.
 const MAX_QUEUED: usize = 8;
 
 #[derive(Default)]
 pub(super) struct Events {
-    /// Identifiers of the requests held, oldest first.
-    requests: VecDeque<u16>,
+    requests: EventRequests,
     queued: VecDeque<AsyncEvent>,
     /// Event types that were reported and not yet cleared by reading their log page, a bit each.
     masked: u8,
@@ -32,7 +29,7 @@ impl Events {
 
     /// Index of the first queued event that could be reported, given a request.
     fn next(&self) -> Option<usize> {
-        if self.queued.is_empty() || self.requests.is_empty() {
+        if self.queued.is_empty() || self.requests.oldest().is_none() {
             return None;
         }
         self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
@@ -65,11 +62,10 @@ impl Controller {
     /// Holds an Asynchronous Event Request. No completion entry is reserved for it, because
     /// requests would otherwise fill a small admin queue.
     pub(super) fn hold_event_request(&mut self, cid: u16) -> Checked<()> {
-        if self.events.requests.len() >= MAX_REQUESTS {
+        if !self.events.requests.hold(cid) {
             let rule = "more Asynchronous Event Requests than AERL allows";
             return Err(refused(StatusCode::AsynchronousEventRequestLimitExceeded, rule));
         }
-        self.events.requests.push_back(cid);
         let sq = &mut self.sqs[0];
         sq.cids.insert(cid);
         sq.outstanding += 1;
@@ -80,7 +76,7 @@ impl Controller {
     /// completion.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
         let aborted =
-            self.events.requests.contains(&cid) && self.room(0, 1) > 0 && self.release_request(cid);
+            self.events.requests.holds(cid) && self.room(0, 1) > 0 && self.release_request(cid);
         if aborted {
             let status = Status::from_code(StatusCode::CommandAbortedByRequest);
             self.post(0, cid, Outcome::from(status));
@@ -89,25 +85,31 @@ impl Controller {
     }
 
     /// Drops the held request `cid` without a completion because the host uses its identifier for
-    /// another command, as hosts do when they disconnect. False if it is not held.
+    /// another command. False if it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
         let held = self.release_request(cid);
         if held {
-            self.counters.cid_conflicts.add(1);
-            let rule = "the identifier of an Asynchronous Event Request was used again";
-            self.tolerate(0, Some(cid), rule);
+            self.tolerate_reuse(cid);
         }
         held
     }
 
+    /// Counts that a host has used the identifier of an event request again, for which the request
+    /// was dropped.
+    pub(crate) fn tolerate_reuse(&mut self, cid: u16) {
+        self.counters.cid_conflicts.add(1);
+        self.tolerate(0, Some(cid), USED_AGAIN);
+    }
+
     /// Releases request `cid`. False if it was not held.
     fn release_request(&mut self, cid: u16) -> bool {
-        let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
-        self.events.requests.remove(at);
-        let sq = &mut self.sqs[0];
-        sq.cids.remove(cid);
-        sq.outstanding -= 1;
-        true
+        let held = self.events.requests.release(cid);
+        if held {
+            let sq = &mut self.sqs[0];
+            sq.cids.remove(cid);
+            sq.outstanding -= 1;
+        }
+        held
     }
 
     /// Called when the host has read `log_page`: events of its type are reported again.
@@ -129,7 +131,7 @@ impl Controller {
             if self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
                 return;
             }
-            let request = self.events.requests.front().copied();
+            let request = self.events.requests.oldest();
             let Some((event, cid)) = self.events.queued.remove(at).zip(request) else { return };
             self.events.masked |= 1 << event.kind as u8;
             self.release_request(cid);

@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use meantime_spec::regs::{Cap, Cc, Csts, shn, shst};
 
 use super::backend::ConnId;
+use crate::event_requests::EventRequests;
 
-/// Asynchronous Event Requests that are held.
-pub(super) const EVENT_REQUESTS: usize = 4;
 /// Events that wait for a request.
 const EVENTS: usize = 8;
 
@@ -31,8 +30,7 @@ pub(super) struct Association {
     pub(super) io: Vec<(u16, ConnId)>,
     /// I/O queues granted.
     pub(super) granted: u16,
-    /// Requests held, by identifier.
-    pub(super) requests: VecDeque<u16>,
+    pub(super) requests: EventRequests,
     /// Events that wait for a request, as in DW0.
     pub(super) events: VecDeque<u32>,
 }

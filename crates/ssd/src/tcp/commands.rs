@@ -12,7 +12,6 @@ use meantime_spec::status::{Status, StatusCode};
 use meantime_spec::tcp::{CommonHeader, FatalError, PduType, R2t};
 use zerocopy::IntoBytes as _;
 
-use super::association::EVENT_REQUESTS;
 use super::backend::State;
 use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::discovery;
@@ -57,6 +56,15 @@ impl Engine {
         };
         queue.head = if queue.head + 1 >= queue.entries { 0 } else { queue.head + 1 };
         let queue = *queue;
+        if queue.qid == 0
+            && !self.backend.config().strict
+            && let Some(association) = &mut self.associations[queue.association]
+            && association.requests.release(cid)
+        {
+            conn.outstanding -= 1;
+            conn.free_cid(cid);
+            self.backend.controller().tolerate_reuse(cid);
+        }
         if conn.outstanding >= queue.entries {
             let why = "more commands at once than the queue has entries";
             return self.fatal(index, Fatal { fes: FatalError::Sequence, fei: 0, why });
@@ -352,11 +360,10 @@ impl Engine {
     fn hold_request(&mut self, index: usize, queue: Queue, cid: u16, data: Option<InCapsule>) {
         self.drop_data(data);
         let Some(association) = &mut self.associations[queue.association] else { return };
-        if association.requests.len() >= EVENT_REQUESTS {
+        if !association.requests.hold(cid) {
             let code = StatusCode::AsynchronousEventRequestLimitExceeded;
             return self.respond(index, cid, dnr(code), 0);
         }
-        association.requests.push_back(cid);
         self.deliver(queue.association);
     }
 
@@ -372,12 +379,10 @@ impl Engine {
 
     fn deliver(&mut self, at: usize) {
         while let Some(association) = &mut self.associations[at] {
-            if association.requests.is_empty() || association.events.is_empty() {
-                return;
-            }
+            let Some(cid) = association.requests.oldest() else { return };
+            let Some(event) = association.events.pop_front() else { return };
+            association.requests.release(cid);
             let index = association.admin.index as usize;
-            let next = association.requests.pop_front().zip(association.events.pop_front());
-            let Some((cid, event)) = next else { return };
             self.respond(index, cid, Status::SUCCESS, event.into());
         }
     }
@@ -388,13 +393,9 @@ impl Engine {
         let (cid, sqid, victim) = (sqe.cid(), sqe.abort_sqid(), sqe.abort_cid());
         let aborted = Status::from_code(StatusCode::CommandAbortedByRequest);
         let Some(association) = &mut self.associations[queue.association] else { return };
-        if sqid == 0 {
-            let held = association.requests.iter().position(|&request| request == victim);
-            if let Some(at) = held {
-                association.requests.remove(at);
-                self.respond(index, victim, aborted, 0);
-                return self.respond(index, cid, Status::SUCCESS, 0);
-            }
+        if sqid == 0 && association.requests.release(victim) {
+            self.respond(index, victim, aborted, 0);
+            return self.respond(index, cid, Status::SUCCESS, 0);
         }
         let target = association.io.iter().find(|&&(qid, _)| qid == sqid).map(|&(_, id)| id);
         let target = if sqid == 0 { Some(association.admin) } else { target };

@@ -12,6 +12,7 @@ use meantime_spec::sgl::sgls;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::admin::TRANSPORT_SGLS;
+use crate::event_requests::MAX_REQUESTS;
 
 /// Admin Max SQ Size that is offered.
 const ADMIN_ENTRIES: u16 = 32;
@@ -60,7 +61,7 @@ pub(super) fn identify(cntlid: u16, version: u32, entries: u32, firmware: &str) 
     c.cntlid.set(cntlid);
     c.ver.set(version);
     c.cntrltype = DISCOVERY;
-    c.aerl = 3;
+    c.aerl = (MAX_REQUESTS - 1) as u8;
     c.kas.set(1);
     // Get Log Page has an offset.
     c.lpa = 1 << 2;

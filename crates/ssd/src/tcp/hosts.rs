@@ -276,7 +276,7 @@ impl Engine {
         association.events.clear();
         // Requests are not answered: after a reset the host does not know them any more.
         let admin = association.admin;
-        let requests = std::mem::take(&mut association.requests);
+        let requests = association.requests.release_all();
         if let Some(conn) = self.live(admin) {
             for cid in requests {
                 conn.outstanding -= 1;

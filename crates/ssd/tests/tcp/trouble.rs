@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use meantime_spec::fabrics::FabricsStatus;
 use meantime_spec::identify::{IdentifyController, cns, oacs};
 use meantime_spec::opcode::{admin, io};
-use meantime_spec::regs::{Cc, shn, shst};
+use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
@@ -461,9 +461,40 @@ fn format_is_not_offered() {
     assert!(host.admin.command(&sqe, &[]).status.is(StatusCode::InvalidCommandOpcode));
 }
 
+/// A host that leaves gives its event requests up, and goes on with their identifiers.
+#[test]
+fn the_identifier_of_an_event_request_can_be_used_again() {
+    let target = target();
+    let mut host = Host::new(target.addr());
+    let request =
+        |cid| Sqe::new(admin::ASYNC_EVENT_REQUEST, cid, 0).with_sgl(SglDescriptor::transport(0));
+    for _ in 0..100 {
+        // As many as there may be, and all are used again.
+        let bytes: Vec<u8> =
+            (1..=4).flat_map(|cid| host.admin.capsule(&request(cid), &[])).collect();
+        host.admin.send(&bytes);
+        let sqe = Sqe::property_get(1, CSTS, 4);
+        assert!(Csts(host.admin.command(&sqe, &[]).dw0).rdy());
+        for cid in 2..=4 {
+            let sqe = Sqe::keep_alive(cid).with_sgl(SglDescriptor::transport(0));
+            let status = host.admin.command(&sqe, &[]).status;
+            assert!(status.is_success(), "{status}");
+        }
+    }
+    assert_eq!(target.counters().cid_conflicts, 400);
+    // One that is used for a request again is held anew.
+    let bytes = host.admin.capsule(&request(1), &[]).repeat(20);
+    host.admin.send(&bytes);
+    let cc = Cc(0).with_en(true).with_iosqes(6).with_iocqes(4).with_shn(shn::NORMAL);
+    let sqe = Sqe::property_set(1, CC, 4, cc.0.into());
+    assert!(host.admin.command(&sqe, &[]).status.is_success());
+    let csts = Csts(host.admin.command(&Sqe::property_get(1, CSTS, 4), &[]).dw0);
+    assert_eq!(csts.shst(), shst::COMPLETE);
+}
+
 #[test]
 fn a_duplicate_identifier_is_refused_each_time() {
-    let target = target();
+    let target = target_with(|config, _| config.strict = true);
     let mut host = Host::new(target.addr());
     let sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 9, 0).with_sgl(SglDescriptor::transport(0));
     let bytes = host.admin.capsule(&sqe, &[]);
