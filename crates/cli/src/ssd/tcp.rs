@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use meantime_block::{OpenOptions, make_ssd};
-use meantime_ssd::tcp::{Target, TargetOptions, TcpCounters, listen};
+use meantime_ssd::tcp::{RefusedHost, Target, TargetOptions, TcpCounters, listen};
 use meantime_ssd::{FaultControl, control};
 use serde_json::json;
 
@@ -63,19 +64,21 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
         log.line("the traffic is in the clear, and hosts prove nothing: for trusted networks only");
     }
     let handle = target.handle();
-    let mut before = TcpCounters::default();
+    let (mut before, mut refused) = (TcpCounters::default(), Refused::default());
     while !signal::stopped() {
         std::thread::sleep(LOOK_EVERY);
         if !target.is_running() {
             return Err(Failure::new("the SSD's thread has ended: a bug worth reporting"));
         }
         before = tell(&mut log, before, handle.tcp_counters());
+        refused.tell(&handle.refused_hosts(), false, |text| log.line(text));
         log.look(&handle);
     }
     log.look_now(&handle);
     // What hosts write until the end is flushed, too.
     let flushed = target.stop();
     tell(&mut log, before, handle.tcp_counters());
+    refused.tell(&handle.refused_hosts(), true, |text| log.line(text));
     let (counters, tcp) = (handle.counters(), handle.tcp_counters());
     report(args, counters)?;
     if args.json {
@@ -119,13 +122,39 @@ fn announce(args: &SsdArgs, uri: &str, addr: SocketAddr, nqn: &str) -> Result<()
     print(&format!("{uri} is served at {addr} as {nqn} (process {pid})\n"))
 }
 
+/// What was said of refused hosts: of each reason, how often it had happened and when that was.
+#[derive(Default)]
+struct Refused(Vec<(u64, Instant)>);
+
+impl Refused {
+    /// Says why hosts were refused: each reason at once, and then now and then how often more; at
+    /// the `end` what is left to say.
+    fn tell(&mut self, all: &[RefusedHost], end: bool, mut say: impl FnMut(&str)) {
+        /// Time between two lines on the same reason.
+        const AGAIN: Duration = Duration::from_secs(10);
+        for (at, RefusedHost { host, why, count, .. }) in all.iter().enumerate() {
+            match self.0.get_mut(at) {
+                None => {
+                    let times = if *count > 1 { format!(" {count} times") } else { String::new() };
+                    say(&format!("{host} was refused{times}: {why}"));
+                    self.0.push((*count, Instant::now()));
+                }
+                Some((said, when)) if count > said && (end || when.elapsed() >= AGAIN) => {
+                    say(&format!("{host} was refused {} times more: {why}", *count - *said));
+                    (*said, *when) = (*count, Instant::now());
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
 /// Logs what the counters say has happened; returns them.
 fn tell(log: &mut Log, before: TcpCounters, now: TcpCounters) -> TcpCounters {
     for ((name, old), (_, new)) in before.iter().zip(now.iter()) {
         let what = match name {
             "associations" => "hosts have connected",
             "associations_ended" => "hosts have gone",
-            "connects_refused" => "hosts were refused",
             "fatal_errors" => "connections broke the protocol, and were ended",
             "keep_alives_expired" => "hosts were given up: their Keep Alive Timer has expired",
             "too_slow" => "connections were too slow, and were closed",
@@ -141,7 +170,31 @@ fn tell(log: &mut Log, before: TcpCounters, now: TcpCounters) -> TcpCounters {
 
 #[cfg(test)]
 mod tests {
+    use meantime_ssd::{Medium, SsdConfig};
+
     use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_said_once_and_then_its_count() {
+        let target = Target::start(
+            SsdConfig::with_namespace(1 << 20, 512),
+            Medium::dram(1 << 20).unwrap(),
+            TargetOptions::default(),
+        )
+        .unwrap();
+        let uri = format!("nvme+tcp://{}/nqn.x?hostnqn=nqn.h", target.addr());
+        let (mut refused, mut lines) = (Refused::default(), Vec::new());
+        for end in [false, false, false, true] {
+            assert!(meantime_block::open(&uri, &OpenOptions::default()).is_err());
+            let hosts = target.handle().refused_hosts();
+            refused.tell(&hosts, end, |text| lines.push(text.to_owned()));
+        }
+        let why = "it asked for nqn.x, which is not here";
+        assert_eq!(
+            lines,
+            [format!("nqn.h was refused: {why}"), format!("nqn.h was refused 3 times more: {why}")]
+        );
+    }
 
     #[test]
     fn addresses_have_a_port_or_get_one() {

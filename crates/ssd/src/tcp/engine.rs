@@ -20,6 +20,7 @@ use super::connection::{Connection, Fatal, Got, Phase};
 use super::counters::SharedCounters;
 use super::faults::Injector;
 use super::output::{PIECES, Spoiled};
+use super::refused::Refusals;
 use super::{NetFaults, TargetOptions};
 use crate::config::SsdConfig;
 use crate::controller::Turn;
@@ -67,6 +68,7 @@ pub(super) struct Engine {
     pub(super) options: TargetOptions,
     pub(super) addr: SocketAddr,
     pub(super) counters: Arc<SharedCounters>,
+    pub(super) refusals: Arc<Refusals>,
     pub(super) injector: Injector,
     held: VecDeque<Held>,
     /// Connections with something to send.
@@ -103,6 +105,7 @@ impl Engine {
             addr: options.addr,
             options,
             counters: Arc::default(),
+            refusals: Arc::default(),
             held: VecDeque::new(),
             dirty: Vec::new(),
             deferring: Vec::new(),

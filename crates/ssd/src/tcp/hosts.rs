@@ -19,17 +19,48 @@ use super::connection::{InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
 use super::output::Spoiled;
 
-/// Why Connect is refused, and DW0 of its completion.
-struct Refused(Status, u32);
+/// Why Connect is refused.
+struct Refused {
+    status: Status,
+    /// DW0 of its completion.
+    dw0: u32,
+    /// For the log.
+    why: String,
+}
+
+fn refused(status: Status, dw0: u32, why: impl Into<String>) -> Refused {
+    Refused { status, dw0, why: why.into() }
+}
 
 /// The parameter at `offset` of the entry is wrong.
-fn in_entry(offset: u32) -> Refused {
-    Refused(status(FabricsStatus::ConnectInvalidParameters), offset)
+fn in_entry(offset: u32, why: impl Into<String>) -> Refused {
+    refused(status(FabricsStatus::ConnectInvalidParameters), offset, why)
 }
 
 /// The parameter at `offset` of the data is wrong.
-fn in_data(offset: u32) -> Refused {
-    Refused(status(FabricsStatus::ConnectInvalidParameters), offset | 1 << 16)
+fn in_data(offset: u32, why: impl Into<String>) -> Refused {
+    in_entry(offset | 1 << 16, why)
+}
+
+/// Connect is refused with a status that no repetition changes.
+fn not_now(code: StatusCode, why: &str) -> Refused {
+    refused(dnr(code), 0, why)
+}
+
+/// The name that a host has given itself: empty if it has none, `None` if it is no NQN. Base 2.0
+/// wants one; SPDK's programs send none unless they are given one, and its target takes that.
+fn host_name(field: &[u8; 256]) -> Option<&str> {
+    if field[0] == 0 { Some("") } else { nqn(field) }
+}
+
+/// The same for the log.
+fn host_words(data: Option<&ConnectData>) -> String {
+    match data.map(|data| host_name(&data.hostnqn)) {
+        Some(Some("")) => "a host without a name".to_owned(),
+        Some(Some(name)) => name.to_owned(),
+        Some(None) => "a host whose NQN is not valid".to_owned(),
+        None => "a host".to_owned(),
+    }
 }
 
 fn status(code: FabricsStatus) -> Status {
@@ -48,38 +79,56 @@ impl Engine {
 
     /// The first command of a connection, which has to be Connect.
     pub(super) fn connect(&mut self, index: usize, sqe: &Sqe, data: Option<InCapsule>) {
-        let made = match data {
-            _ if sqe.opcode() != admin::FABRICS
-                || sqe.fctype() != u8::from(FabricsType::Connect) =>
-            {
-                Err(Refused(dnr(StatusCode::CommandSequenceError), 0))
-            }
-            Some(data) if data.bad => {
-                self.counters.data_digest_errors.add(1);
-                Err(Refused(Status::from_code(StatusCode::TransientTransportError), 0))
-            }
-            Some(data) if data.len as usize >= size_of::<ConnectData>() => {
-                let bytes = self
-                    .backend
-                    .machine()
-                    .data(usize::from(data.slot), 0..size_of::<ConnectData>());
-                let connect = ConnectData::read_from_bytes(bytes);
-                let sgl = sqe.sgl1();
-                let fits = sgl.identifier == (SglKind::DataBlock as u8) << 4 | sub_type::OFFSET
-                    && sgl.address.get() == 0
-                    && sgl.length.get() as usize == size_of::<ConnectData>();
-                match connect {
-                    Ok(connect) if fits => self.join(index, sqe, &connect),
-                    _ => Err(Refused(dnr(StatusCode::DataSglLengthInvalid), 0)),
-                }
-            }
-            _ => Err(Refused(dnr(StatusCode::DataSglLengthInvalid), 0)),
-        };
+        let read = self.connect_data(sqe, data);
         self.drop_data(data);
+        match read {
+            Ok(data) => {
+                let made = self.join(index, sqe, &data);
+                self.conclude(index, sqe.cid(), Some(&data), made);
+            }
+            Err(refused) => self.conclude(index, sqe.cid(), None, Err(refused)),
+        }
+    }
+
+    /// The data of a command, if it is Connect as it has to be.
+    fn connect_data(&mut self, sqe: &Sqe, data: Option<InCapsule>) -> Result<ConnectData, Refused> {
+        const BYTES: usize = size_of::<ConnectData>();
+        let is_connect =
+            sqe.opcode() == admin::FABRICS && sqe.fctype() == u8::from(FabricsType::Connect);
+        if !is_connect {
+            let why = "its first command was not Connect";
+            return Err(not_now(StatusCode::CommandSequenceError, why));
+        }
+        if data.is_some_and(|data| data.bad) {
+            self.counters.data_digest_errors.add(1);
+            let status = Status::from_code(StatusCode::TransientTransportError);
+            return Err(refused(status, 0, "the data digest of its Connect was wrong"));
+        }
+        let sgl = sqe.sgl1();
+        let fits = sgl.identifier == (SglKind::DataBlock as u8) << 4 | sub_type::OFFSET
+            && sgl.address.get() == 0
+            && sgl.length.get() as usize == BYTES;
+        let data = data.filter(|data| fits && data.len as usize >= BYTES).and_then(|data| {
+            let bytes = self.backend.machine().data(usize::from(data.slot), 0..BYTES);
+            ConnectData::read_from_bytes(bytes).ok()
+        });
+        let why = "Connect had not 1,024 bytes of data in its capsule";
+        data.ok_or_else(|| not_now(StatusCode::DataSglLengthInvalid, why))
+    }
+
+    /// Answers Connect.
+    fn conclude(
+        &mut self,
+        index: usize,
+        cid: u16,
+        data: Option<&ConnectData>,
+        made: Result<u16, Refused>,
+    ) {
         let (status, dw0) = match made {
             Ok(cntlid) => (Status::SUCCESS, u32::from(cntlid)),
-            Err(Refused(status, dw0)) => {
+            Err(Refused { status, dw0, why, .. }) => {
                 self.counters.connects_refused.add(1);
+                self.refusals.add(host_words(data), why);
                 (status, dw0)
             }
         };
@@ -89,7 +138,7 @@ impl Engine {
             Some(_) => SQHD_NONE,
             None => 0,
         };
-        let mut pdu = CapsuleResp::new(&Cqe::new(dw0, sqhd, 0, sqe.cid(), status, false));
+        let mut pdu = CapsuleResp::new(&Cqe::new(dw0, sqhd, 0, cid, status, false));
         pdu.common = pdu.common.with_digests(conn.digests);
         conn.out.pdu(pdu.as_bytes(), conn.digests, Spoiled::default());
         self.mark_dirty(index);
@@ -98,29 +147,35 @@ impl Engine {
     /// Makes a queue of a connection. Returns CNTLID.
     fn join(&mut self, index: usize, sqe: &Sqe, data: &ConnectData) -> Result<u16, Refused> {
         if sqe.recfmt() != 0 {
-            return Err(Refused(status(FabricsStatus::ConnectIncompatibleFormat), 0));
+            let status = status(FabricsStatus::ConnectIncompatibleFormat);
+            return Err(refused(status, 0, format!("it asked for RECFMT {}", sqe.recfmt())));
         }
         let entries = u32::from(sqe.connect_sqsize()) + 1;
         if entries < 2 || entries > self.entries {
-            return Err(in_entry(44));
+            let most = self.entries;
+            let why =
+                format!("it asked for a queue of {entries} entries; from 2 to {most} are possible");
+            return Err(in_entry(44, why));
         }
-        let subnqn = nqn(&data.subnqn).ok_or_else(|| in_data(256))?;
-        let hostnqn = nqn(&data.hostnqn).ok_or_else(|| in_data(512))?;
+        let subnqn = nqn(&data.subnqn).ok_or_else(|| in_data(256, "its SUBNQN is no NQN"))?;
+        let hostnqn = host_name(&data.hostnqn).ok_or_else(|| in_data(512, "HOSTNQN is no NQN"))?;
         let is_discovery = subnqn == DISCOVERY_NQN;
         if !is_discovery && subnqn != self.options.nqn {
-            return Err(in_data(256));
+            return Err(in_data(256, format!("it asked for {subnqn}, which is not here")));
         }
         let hosts = &self.options.hosts;
         if !is_discovery && !hosts.is_empty() && !hosts.iter().any(|host| host == hostnqn) {
-            return Err(Refused(status(FabricsStatus::ConnectInvalidHost), 0));
+            let status = status(FabricsStatus::ConnectInvalidHost);
+            let why = "it is not among the hosts that may connect (--host)";
+            return Err(refused(status, 0, why));
         }
         let Some(id) = self.conns[index].as_ref().map(|conn| conn.id) else {
-            return Err(in_entry(42));
+            return Err(in_entry(42, "its connection has ended"));
         };
         let qid = sqe.connect_qid();
         let (association, cntlid) = if qid == 0 {
             if data.cntlid.get() != CNTLID_DYNAMIC {
-                return Err(in_data(16));
+                return Err(in_data(16, "it asked for a controller by number"));
             }
             self.associate(id, sqe, data.hostid, hostnqn, is_discovery)?
         } else {
@@ -147,7 +202,8 @@ impl Engine {
         let place = (from..to).find(|&at| self.associations[at].is_none());
         let Some(place) = place else {
             let busy = Status::from_bits(FabricsStatus::ConnectControllerBusy as u16);
-            return Err(Refused(busy, 0));
+            let all = to - from;
+            return Err(refused(busy, 0, format!("all {all} controllers are taken (queues=)")));
         };
         let cntlid = self.next_cntlid();
         self.associations[place] = Some(Association {
@@ -194,22 +250,28 @@ impl Engine {
         let cntlid = data.cntlid.get();
         let is_it = |a: &Association| a.cntlid == cntlid && !a.is_discovery;
         let place = self.associations.iter().position(|a| a.as_ref().is_some_and(is_it));
-        let place = place.ok_or_else(|| in_data(16))?;
-        let Some(association) = &mut self.associations[place] else { return Err(in_data(16)) };
+        let unknown = || in_data(16, "it asked for a queue of a controller that is not there");
+        let place = place.ok_or_else(unknown)?;
+        let Some(association) = &mut self.associations[place] else { return Err(unknown()) };
         if association.hostnqn != hostnqn {
-            return Err(in_data(512));
+            return Err(in_data(512, "it asked for a queue of another host's controller"));
         }
         if association.hostid != data.hostid {
-            return Err(in_data(0));
+            return Err(in_data(0, "its queues have different HOSTIDs"));
         }
         if subnqn != self.options.nqn {
-            return Err(in_data(256));
+            return Err(in_data(256, "it asked for I/O queues of the discovery service"));
         }
-        if qid > association.granted || association.queue_exists(qid) {
-            return Err(in_entry(42));
+        if qid > association.granted {
+            let granted = association.granted;
+            return Err(in_entry(42, format!("it asked for more than its {granted} I/O queues")));
+        }
+        if association.queue_exists(qid) {
+            return Err(in_entry(42, "it asked for an I/O queue that it has"));
         }
         if !association.takes_commands() {
-            return Err(Refused(dnr(StatusCode::CommandSequenceError), 0));
+            let why = "it asked for an I/O queue before it had enabled its controller";
+            return Err(not_now(StatusCode::CommandSequenceError, why));
         }
         association.io.push((qid, id));
         association.alive_ns = self.now_ns;

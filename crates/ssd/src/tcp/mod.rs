@@ -13,6 +13,7 @@
 //!       connection    PDUs of one connection, in pieces of any size
 //!       commands      what is answered here, and what the SSD gets
 //!       hosts         Connect, properties, the end of an association
+//!       refused       why hosts were refused
 //!       output        what is to be sent, payload where the controller put it
 //!     backend       slots and queue pairs of the controller
 //!       machine       its memory
@@ -40,6 +41,7 @@ mod hosts;
 mod machine;
 mod neighbours;
 mod output;
+mod refused;
 mod server;
 mod wire;
 
@@ -56,6 +58,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use counters::TcpCounters;
 pub use faults::{NetFaults, NetFaultsError};
+pub use refused::RefusedHost;
 pub use wire::Wire;
 
 use crate::config::SsdConfig;
@@ -68,6 +71,7 @@ use crate::medium::Medium;
 use crate::sys;
 use engine::Engine;
 use neighbours::{Neighbours, WaitedNs};
+use refused::Refusals;
 use server::Server;
 
 /// The NQN of the subsystem, unless another is given.
@@ -155,6 +159,7 @@ struct Shared {
     net_faults: Arc<Mutex<Option<NetFaults>>>,
     counters: Arc<SharedCounters>,
     tcp: Arc<counters::SharedCounters>,
+    refusals: Arc<Refusals>,
 }
 
 impl Target {
@@ -219,6 +224,7 @@ impl Target {
             asleep: Arc::clone(&asleep),
             counters: Arc::clone(&engine.backend.machine().look().counters),
             tcp: Arc::clone(&engine.counters),
+            refusals: Arc::clone(&engine.refusals),
         };
         let last = Arc::clone(&shared.flush_last);
         let calls = Arc::clone(&mailbox);
@@ -344,6 +350,13 @@ impl TargetHandle {
     #[must_use]
     pub fn tcp_counters(&self) -> TcpCounters {
         self.0.tcp.snapshot()
+    }
+
+    /// The hosts that were refused, and why, the earliest first. Later calls only add to the list
+    /// and to its counts.
+    #[must_use]
+    pub fn refused_hosts(&self) -> Vec<RefusedHost> {
+        self.0.refusals.all()
     }
 }
 

@@ -80,6 +80,28 @@ fn only_hosts_that_are_listed_may_connect_and_parameters_are_checked() {
     assert_eq!(target.tcp_counters().connects_refused, 11);
 }
 
+/// SPDK's programs send no name unless they are given one.
+#[test]
+fn a_host_without_a_name_may_connect_unless_hosts_are_listed() {
+    let nameless = Connect { hostnqn: String::new(), ..Connect::default() };
+    let open = target();
+    works(&mut Host::with(open.addr(), 0, &nameless));
+    let listing = target_with(|_, options| options.hosts = vec![HOST.to_owned()]);
+    let other = Connect { hostnqn: "nqn.x:other".into(), ..Connect::default() };
+    for (connect, times) in [(&nameless, 3), (&other, 1)] {
+        for _ in 0..times {
+            let answer = Peer::new(listing.addr()).connect(connect);
+            let code = FabricsStatus::ConnectInvalidHost as u16;
+            assert_eq!(answer.status.bits() & 0x7ff, code, "{}", answer.status);
+        }
+    }
+    let refused = listing.handle().refused_hosts();
+    let said: Vec<_> = refused.iter().map(|one| (one.host.as_str(), one.count)).collect();
+    assert_eq!(said, [("a host without a name", 3), ("nqn.x:other", 1)]);
+    assert!(refused.iter().all(|one| one.why.contains("--host")), "{refused:?}");
+    works(&mut Host::new(listing.addr()));
+}
+
 #[test]
 fn a_host_that_is_silent_is_given_up() {
     let target = target();
