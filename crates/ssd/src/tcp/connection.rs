@@ -517,9 +517,10 @@ impl Connection {
         Ok((end == of.len).then_some(Got::Filled(slot)))
     }
 
-    /// Sends a TermReq with the header that is at fault, and listens no more.
+    /// Sends a TermReq with the header that is at fault, without its digest, and listens no more.
     pub(super) fn terminate(&mut self, fatal: Fatal, now_ns: u64) {
-        let offending = &self.header[..self.have.min(128)];
+        let hlen = PduType::try_from(self.header[0]).map_or(8, header_bytes);
+        let offending = &self.header[..self.have.min(hlen.into())];
         let mut pdu = TermReq::default();
         let (hlen, len) = (size_of::<TermReq>() as u8, offending.len() as u32);
         pdu.common = CommonHeader::new(PduType::TargetTermReq, hlen, len);

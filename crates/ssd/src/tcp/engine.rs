@@ -19,6 +19,7 @@ use super::backend::{Backend, ConnId, Reaped};
 use super::connection::{Connection, Fatal, Got, Phase};
 use super::counters::SharedCounters;
 use super::faults::Injector;
+use super::hosts::Waiting;
 use super::output::{PIECES, Spoiled};
 use super::refused::Refusals;
 use super::{NetFaults, TargetOptions};
@@ -71,6 +72,8 @@ pub(super) struct Engine {
     pub(super) refusals: Arc<Refusals>,
     pub(super) injector: Injector,
     held: VecDeque<Held>,
+    /// Connects that wait.
+    pub(super) waiting: Vec<Waiting>,
     /// Connections with something to send.
     pub(super) dirty: Vec<usize>,
     /// Connections with deferred commands.
@@ -107,6 +110,7 @@ impl Engine {
             counters: Arc::default(),
             refusals: Arc::default(),
             held: VecDeque::new(),
+            waiting: Vec::new(),
             dirty: Vec::new(),
             deferring: Vec::new(),
             reaped: Vec::new(),
@@ -167,6 +171,9 @@ impl Engine {
             }
         } else if let Some(association) = &mut self.associations[queue.association] {
             association.io.retain(|&(_, id)| id != conn.id);
+        }
+        if !self.waiting.is_empty() {
+            self.try_again();
         }
     }
 
@@ -241,10 +248,12 @@ impl Engine {
         conn.terminate(fatal, self.now_ns);
         let (queue, id) = (conn.queue, conn.id);
         self.mark_dirty(index);
-        if let Some(queue) = queue
-            && queue.qid == 0
-        {
+        let Some(queue) = queue else { return };
+        if queue.qid == 0 {
             self.end_association_of(queue.association, id);
+        } else if let Some(association) = &mut self.associations[queue.association] {
+            // The host may want the queue again before it has closed this connection.
+            association.io.retain(|&(_, io)| io != id);
         }
     }
 
@@ -550,6 +559,9 @@ impl Engine {
                 self.doom(id);
             }
         }
+        if !self.waiting.is_empty() {
+            self.try_again();
+        }
         self.check_device();
     }
 
@@ -557,7 +569,8 @@ impl Engine {
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
         let hosts = self.associations.iter().flatten().filter_map(Association::until_ns).min();
         let conns = self.conns.iter().flatten().filter_map(Connection::until_ns).min();
-        [hosts, conns].into_iter().flatten().min()
+        let waiting = self.waiting.iter().map(|waiting| waiting.until_ns).min();
+        [hosts, conns, waiting].into_iter().flatten().min()
     }
 }
 

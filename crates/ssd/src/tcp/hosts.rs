@@ -15,9 +15,22 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::association::{Association, Change, cap};
 use super::backend::ConnId;
-use super::connection::{InCapsule, Phase, Queue};
+use super::connection::{Connection, InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
 use super::output::Spoiled;
+
+/// How long a Connect waits for the end of the connection that its I/O queue has. A host that has
+/// lost one connects anew at once, and its end may be noticed only after that.
+const PASSING_NS: u64 = 100_000_000;
+
+/// A Connect that waits.
+pub(super) struct Waiting {
+    conn: ConnId,
+    sqe: Sqe,
+    data: Box<ConnectData>,
+    /// When it is refused.
+    pub(super) until_ns: u64,
+}
 
 /// Why Connect is refused.
 struct Refused {
@@ -26,10 +39,12 @@ struct Refused {
     dw0: u32,
     /// For the log.
     why: String,
+    /// Whether the reason may soon be gone.
+    passes: bool,
 }
 
 fn refused(status: Status, dw0: u32, why: impl Into<String>) -> Refused {
-    Refused { status, dw0, why: why.into() }
+    Refused { status, dw0, why: why.into(), passes: false }
 }
 
 /// The parameter at `offset` of the entry is wrong.
@@ -79,24 +94,31 @@ impl Engine {
 
     /// The first command of a connection, which has to be Connect.
     pub(super) fn connect(&mut self, index: usize, sqe: &Sqe, data: Option<InCapsule>) {
-        let read = self.connect_data(sqe, data);
+        let read = self.connect_data(index, sqe, data);
         self.drop_data(data);
-        match read {
-            Ok(data) => {
-                let made = self.join(index, sqe, &data);
-                self.conclude(index, sqe.cid(), Some(&data), made);
+        match (read, self.conns[index].as_ref().map(|conn| conn.id)) {
+            (Ok(data), Some(conn)) => {
+                let until_ns = self.now_ns + PASSING_NS;
+                self.try_join(Waiting { conn, sqe: *sqe, data: Box::new(data), until_ns });
             }
-            Err(refused) => self.conclude(index, sqe.cid(), None, Err(refused)),
+            (Err(refused), _) => self.conclude(index, sqe.cid(), None, Err(refused)),
+            (Ok(_), None) => {}
         }
     }
 
     /// The data of a command, if it is Connect as it has to be.
-    fn connect_data(&mut self, sqe: &Sqe, data: Option<InCapsule>) -> Result<ConnectData, Refused> {
+    fn connect_data(
+        &mut self,
+        index: usize,
+        sqe: &Sqe,
+        data: Option<InCapsule>,
+    ) -> Result<ConnectData, Refused> {
         const BYTES: usize = size_of::<ConnectData>();
-        let is_connect =
-            sqe.opcode() == admin::FABRICS && sqe.fctype() == u8::from(FabricsType::Connect);
+        let is_connect = sqe.opcode() == admin::FABRICS
+            && sqe.fctype() == u8::from(FabricsType::Connect)
+            && !self.waiting.iter().any(|waiting| waiting.conn.index as usize == index);
         if !is_connect {
-            let why = "its first command was not Connect";
+            let why = "its first command was not Connect, or not the only one";
             return Err(not_now(StatusCode::CommandSequenceError, why));
         }
         if data.is_some_and(|data| data.bad) {
@@ -114,6 +136,28 @@ impl Engine {
         });
         let why = "Connect had not 1,024 bytes of data in its capsule";
         data.ok_or_else(|| not_now(StatusCode::DataSglLengthInvalid, why))
+    }
+
+    /// Makes a queue of a connection, now or when it can be.
+    fn try_join(&mut self, waiting: Waiting) {
+        let is_ready = |conn: &mut Connection| conn.phase == Phase::Ready;
+        if !self.live(waiting.conn).is_some_and(is_ready) {
+            return;
+        }
+        let index = waiting.conn.index as usize;
+        match self.join(index, &waiting.sqe, &waiting.data) {
+            Err(Refused { passes: true, .. }) if self.now_ns < waiting.until_ns => {
+                self.waiting.push(waiting);
+            }
+            made => self.conclude(index, waiting.sqe.cid(), Some(&waiting.data), made),
+        }
+    }
+
+    /// Tries Connects again that wait.
+    pub(super) fn try_again(&mut self) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.try_join(waiting);
+        }
     }
 
     /// Answers Connect.
@@ -267,7 +311,8 @@ impl Engine {
             return Err(in_entry(42, format!("it asked for more than its {granted} I/O queues")));
         }
         if association.queue_exists(qid) {
-            return Err(in_entry(42, "it asked for an I/O queue that it has"));
+            let exists = in_entry(42, "it asked for an I/O queue that it has");
+            return Err(Refused { passes: true, ..exists });
         }
         if !association.takes_commands() {
             let why = "it asked for an I/O queue before it had enabled its controller";

@@ -82,7 +82,9 @@ impl Peer {
 
     /// Has epoll say what is of interest now.
     fn listen(&mut self, epoll: &OwnedFd, index: usize) {
-        let wanted = if self.is_stalled() { EventFlags::empty() } else { EventFlags::IN }
+        // While nothing is read, the end of what comes is not met either: a host that has closed
+        // would keep its queue, which it may want again at once.
+        let wanted = if self.is_stalled() { EventFlags::RDHUP } else { EventFlags::IN }
             | if self.full { EventFlags::OUT } else { EventFlags::empty() };
         if wanted != self.interest {
             self.interest = wanted;
@@ -407,7 +409,9 @@ impl Server {
     /// A socket has something, or takes something again.
     fn ready(&mut self, index: usize, flags: EventFlags) {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return };
-        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP)
+            || (flags.contains(EventFlags::RDHUP) && peer.is_stalled())
+        {
             // Epoll would say it again and again, even while nothing is read.
             return self.close(index);
         }

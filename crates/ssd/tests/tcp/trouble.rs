@@ -32,13 +32,13 @@ fn closes(stream: &mut TcpStream) -> bool {
     }
 }
 
-fn works(host: &mut Host) {
+pub(crate) fn works(host: &mut Host) {
     let data = pattern(4096, 7);
     assert!(host.io.write(64, BLOCK, &data).status.is_success());
     assert!(host.io.read(64, 8, BLOCK).data == data);
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
