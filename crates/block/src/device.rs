@@ -40,8 +40,7 @@ impl BlockInfo {
 /// The options of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// The most requests in flight: from 1 to two less than the entries of the controller's queues,
-    /// and at most 1,023.
+    /// The most requests in flight: from 1 to [`NvmeDevice::max_depth`].
     pub depth: u16,
     /// The policy of requests that name none. `None`: `poll` if the device can be polled, else
     /// `interrupt` ([`BlockDevice::usual_policy`]).
@@ -74,7 +73,7 @@ pub enum ChannelError {
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The depth is 0 or too large.
-    #[error("a depth of {depth} is not possible: from 1 to {limit} is")]
+    #[error("a depth of {depth} is not possible: from 1 to {limit} is: its queues are no longer")]
     Depth {
         /// The depth requested.
         depth: u16,
@@ -161,11 +160,21 @@ impl NvmeDevice {
             block_bytes: ns.block_bytes(),
             blocks: ns.blocks,
             max_transfer_bytes: ns.max_blocks << ns.block_shift,
-            compare_write_blocks: ns.compare_write_blocks,
+            // A fused pair is in the queue at once.
+            compare_write_blocks: match controller.max_queue_entries() {
+                ..=2 => 0,
+                _ => ns.compare_write_blocks,
+            },
             volatile_write_cache: controller.info().volatile_write_cache,
             medium: controller.info().model.clone(),
         };
         Ok(Self { controller, ns, info, stamps: None, read_only: None })
+    }
+
+    /// The largest depth of a channel: two less than the entries of the controller's queues, and at
+    /// least 1. One entry tells full from empty, and one is for parts of split requests.
+    pub fn max_depth(&self) -> u16 {
+        (self.controller.max_queue_entries() - 2).max(1)
     }
 
     /// Adds the device's own time stamps.
@@ -225,14 +234,13 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
-        // A slot for each request, so that a one-command request finds it by its own index, and at
-        // least one for the parts of split requests.
-        let limit = self.controller.max_queue_entries() - 1;
-        let assigned = options.depth;
-        if assigned == 0 || assigned >= limit {
-            return Err(ChannelError::Depth { depth: assigned, limit: limit - 1 });
+        // A slot for each request, so that a one-command request finds it by its own index, and
+        // some for the parts of split requests.
+        let (assigned, limit) = (options.depth, self.max_depth());
+        if assigned == 0 || assigned > limit {
+            return Err(ChannelError::Depth { depth: assigned, limit });
         }
-        let slots = (assigned + PART_SLOTS).min(limit);
+        let slots = (assigned + PART_SLOTS).min(self.controller.max_queue_entries() - 1);
         let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
         let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
         let policy = options.policy.unwrap_or_else(|| self.usual_policy());

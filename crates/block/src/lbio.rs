@@ -203,6 +203,12 @@ impl Lbio {
         Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
     }
 
+    /// Whether no command is in the request's own slot, given that some are unsent.
+    #[inline(always)]
+    pub(crate) fn is_own_slot_free(&self) -> bool {
+        self.own_slot_free || self.pending == 1
+    }
+
     /// The two commands of a compare-and-write, whose buffer is contiguous. They count as in flight
     /// after [`Lbio::pair_sent`].
     pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {

@@ -200,8 +200,7 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
 
 fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), RunError> {
     let (uri, controller) = (&device.info().uri, device.controller());
-    // One entry of a queue stays empty, and the parts of split requests need another.
-    let depth_max = u32::from(controller.max_queue_entries()) - 2;
+    let depth_max = u32::from(device.max_depth());
     // Each setting has its own cell, with its own channels.
     let settings = group.settings();
     let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
@@ -210,7 +209,13 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         let (job, numjobs) = (&plan.job, plan.job.numjobs as usize);
         if job.iodepth > depth_max {
             let depth = job.iodepth;
-            refuse!(job, "iodepth={depth} is more than {uri} can take; at most {depth_max}");
+            let entries = controller.max_queue_entries();
+            refuse!(
+                job,
+                "iodepth={depth} is more than {uri} can take: at most {depth_max}, as its queues \
+                 have {entries} entries, of which one stays empty and one is for parts of split \
+                 requests; use more threads (numjobs)"
+            );
         }
         let waiting =
             plan.policies.iter().filter(|policy| policy.wants_interrupt()).count() * settings;
@@ -220,6 +225,9 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         queues += numjobs * (plan.policies.len() * settings + waiting);
     }
     let Some(first) = users().next() else { return Ok(()) };
+    // Other controllers have the queues that they have.
+    let is_soft = matches!(uri.parse(), Ok(Uri::Mem { .. } | Uri::File { .. }));
+    let of_ssd = |parameter: &str| if is_soft { format!("{parameter}, ") } else { String::new() };
     let (queues_max, vectors) =
         (usize::from(controller.info().io_queues), usize::from(controller.info().vectors));
     if queues > queues_max {
@@ -232,17 +240,18 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         refuse!(
             first.job,
             "{threads} threads × {policies} policies{settings} need {queues} queue pairs \
-             (interrupt takes two) and {uri} has {queues_max}; use fewer threads or policies, \
-             {stonewall}or queues="
+             (interrupt takes two) and {uri} has {queues_max}; use {}fewer threads or policies",
+            [stonewall, &of_ssd("queues=")].concat()
         );
     }
     // Vector 0 is the admin queue's.
     if interrupts >= vectors.max(1) && interrupts > 0 {
         refuse!(
             first.job,
-            "interrupt needs {interrupts} interrupt vectors and {uri} has {}; use polled policies, \
-             fewer threads, or vectors=",
-            vectors.saturating_sub(1)
+            "interrupt needs {interrupts} interrupt vectors and {uri} has {}; use {}polled policies \
+             or fewer threads",
+            vectors.saturating_sub(1),
+            of_ssd("vectors=")
         );
     }
     Ok(())

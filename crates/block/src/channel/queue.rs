@@ -29,8 +29,9 @@ impl Queue {
             return self.send_pair(table, ns, slot);
         }
         while lbio.has_more() {
-            // The first command goes in the request's own slot.
-            let own = lbio.own_slot_free && self.pair.is_current();
+            // The first command goes in the request's own slot, and so does a later one while none
+            // is in flight: then a queue needs no other slots.
+            let own = lbio.is_own_slot_free() && self.pair.is_current();
             let tag = if own { Some(Tag::assigned(slot)) } else { self.pair.take_tag() };
             let Some(tag) = tag else { return false };
             lbio.own_slot_free = false;

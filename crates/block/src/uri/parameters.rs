@@ -46,7 +46,7 @@ impl UriParameter {
         row("vwc", "volatile write cache", FLAG, SOFT),
         row("mdts", "the most data of one command, in bytes", &["128k", "1m"], SOFT),
         row("boundary", "the optimal I/O boundary, in logical blocks", &[], SOFT),
-        row("queues", "how many I/O queues", &[], SOFT),
+        row("queues", "how many I/O queues; over TCP, of hosts", &[], SOFT),
         row("vectors", "how many interrupt vectors", &[], SOFT),
         row("cpu", "the CPU of the SSD's thread (default: the last)", &[], SOFT),
         row("inline", "1: no thread; who waits for the SSD runs it", FLAG, SOFT),

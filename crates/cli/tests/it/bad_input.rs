@@ -130,7 +130,7 @@ fn jobs_that_do_not_fit_the_device() {
     refused("mem:1M?lba=4096", &["--bs", "512"], &["bs=512", "4096-byte blocks"]);
     refused("mem:1M?lba=4096", &["--offset", "512"], &["offset=512"]);
     refused("mem:1M?lba=4096", &["--bs", "4k", "--size", "4608"], &["size=4608"]);
-    refused("mem:1M", &["--iodepth", "1023"], &["iodepth=1023", "1022"]);
+    refused("mem:1M", &["--iodepth", "1023"], &["iodepth=1023", "1022", "1024 entries"]);
     refused("mem:1M", &["--numjobs", "64"], &["queue pairs"]);
     refused("mem:1M?vectors=1", &["--completion", "interrupt"], &["vectors"]);
     refused("mem:1M", &["--cpus-allowed", "4000"], &["CPU 4000"]);
