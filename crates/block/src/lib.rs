@@ -166,8 +166,9 @@ pub use group::{
     ChannelKey, DescriptorKey, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
-pub use meantime_fabrics::Subsystem;
-pub use open::{Access, OpenError, OpenOptions, discover, in_use, open, open_nvme};
+pub use meantime_fabrics::{Host, Subsystem};
+pub use meantime_spec::fabrics::SubsystemType;
+pub use open::{Access, OpenError, OpenOptions, discover, discover_as, in_use, open, open_nvme};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
 pub use pool::PagePool;

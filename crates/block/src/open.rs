@@ -12,7 +12,7 @@ use super::any::Device;
 use super::device::NvmeDevice;
 use super::kernel::KernelDevice;
 use super::uri::{Coalescing, Uri, UriError};
-use meantime_fabrics::Subsystem;
+use meantime_fabrics::{Host, Subsystem};
 use meantime_hw::pci::Sysfs;
 use meantime_nvme::{Controller, ControllerOptions, Error};
 
@@ -160,6 +160,14 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
 /// # Errors
 /// [`OpenError`], which gives the cause and a remedy.
 pub fn discover(uri: &str, options: &OpenOptions) -> Result<Vec<Subsystem>, OpenError> {
+    discover_as(uri, options).map(|(_, found)| found)
+}
+
+/// As [`discover`], and says as which host it has asked.
+///
+/// # Errors
+/// As [`discover`].
+pub fn discover_as(uri: &str, options: &OpenOptions) -> Result<(Host, Vec<Subsystem>), OpenError> {
     let parsed = uri.parse().map_err(|error| match uri.contains([':', '/']) {
         true => error,
         false => {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
-use meantime_block::{OpenOptions, Subsystem};
+use meantime_block::{OpenOptions, Subsystem, SubsystemType};
 use serde_json::{Value, json};
 
 use crate::cli::DiscoverArgs;
@@ -13,24 +13,47 @@ use crate::output::{self, bare_table, table_lines};
 /// Runs the command.
 pub(crate) fn run(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
     let uri = args.target.trim();
-    let found = meantime_block::discover(uri, &OpenOptions::default()).map_err(Failure::new)?;
+    let (host, found) =
+        meantime_block::discover_as(uri, &OpenOptions::default()).map_err(Failure::new)?;
     if args.json {
         let records: Vec<Value> = found.iter().map(record).collect();
-        let report = json!({ "target": uri, "subsystems": records });
+        let as_host = json!({ "nqn": host.nqn, "id": host.id_text() });
+        let report = json!({ "target": uri, "host": as_host, "subsystems": records });
         return output::end(output::json_text(&report).as_bytes());
     }
+    let name = format!("This host is {}, {}.\n", host.nqn, host.id_text());
     if found.is_empty() {
-        return output::end(format!("{uri} has no subsystem for this host\n").as_bytes());
+        return output::end(format!("{uri} has no subsystem for this host.\n{name}").as_bytes());
     }
-    output::end(format!("{}\n", table_lines(&table(&found)).join("\n")).as_bytes())
+    output::end(format!("{}\n{name}", table_lines(&table(&found)).join("\n")).as_bytes())
 }
 
-/// The URI that opens it; `None` if it cannot be opened here.
-fn uri(found: &Subsystem) -> Option<String> {
+/// The URI that opens it, or why it cannot be opened here.
+fn uri(found: &Subsystem) -> Result<String, &'static str> {
     let Subsystem { address, service, nqn, .. } = found;
+    if found.trtype != 3 {
+        return Err("not by TCP");
+    }
+    if found.needs_secure_channel {
+        return Err("needs TLS");
+    }
+    if nqn.is_empty() {
+        return Err("no valid NQN");
+    }
+    if address.is_empty() {
+        return Err("no address");
+    }
     let host = if address.contains(':') { format!("[{address}]") } else { address.clone() };
-    let opens = found.trtype == 3 && !nqn.is_empty() && !found.needs_secure_channel;
-    opens.then(|| format!("nvme+tcp://{host}:{service}/{nqn}"))
+    // A record without TRSVCID means the usual port.
+    let port = match (service.as_str(), found.kind) {
+        ("", Some(SubsystemType::Nvm) | None) => 4420,
+        ("", Some(_)) => 8009,
+        (service, _) => match service.parse::<u16>() {
+            Ok(port @ 1..) => port,
+            _ => return Err("no valid port"),
+        },
+    };
+    Ok(format!("nvme+tcp://{host}:{port}/{nqn}"))
 }
 
 fn kind(found: &Subsystem) -> &'static str {
@@ -55,7 +78,7 @@ fn record(found: &Subsystem) -> Value {
         "nqn": found.nqn,
         "port_id": found.port_id,
         "needs_secure_channel": found.needs_secure_channel,
-        "uri": uri(found),
+        "uri": uri(found).ok(),
     })
 }
 
@@ -63,15 +86,45 @@ fn table(all: &[Subsystem]) -> Table {
     let mut table = bare_table();
     table.set_header(["kind", "transport", "device"]);
     for found in all {
-        let device = uri(found).unwrap_or_else(|| {
-            let why = match (found.needs_secure_channel, found.trtype) {
-                (true, _) => "needs TLS",
-                (_, 3) => "no valid NQN",
-                _ => "not by TCP",
-            };
-            format!("{} ({why})", found.nqn)
-        });
+        let device = uri(found).unwrap_or_else(|why| format!("{} ({why})", found.nqn));
         table.add_row([kind(found).to_owned(), transport(found), device]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_a_uri_that_opens_or_a_reason() {
+        let record = |kind, address: &str, service: &str| Subsystem {
+            kind: Some(kind),
+            trtype: 3,
+            address: address.to_owned(),
+            service: service.to_owned(),
+            nqn: "nqn.x".to_owned(),
+            port_id: 1,
+            needs_secure_channel: false,
+        };
+        use SubsystemType::{CurrentDiscovery, Nvm, Referral};
+        for (kind, address, service, want) in [
+            (Nvm, "192.0.2.7", "4421", Ok("nvme+tcp://192.0.2.7:4421/nqn.x")),
+            (Nvm, "192.0.2.7", "", Ok("nvme+tcp://192.0.2.7:4420/nqn.x")),
+            (Nvm, "::1", "", Ok("nvme+tcp://[::1]:4420/nqn.x")),
+            (Referral, "192.0.2.7", "", Ok("nvme+tcp://192.0.2.7:8009/nqn.x")),
+            (CurrentDiscovery, "192.0.2.7", "", Ok("nvme+tcp://192.0.2.7:8009/nqn.x")),
+            (Nvm, "192.0.2.7", "nvme", Err("no valid port")),
+            (Nvm, "192.0.2.7", "0", Err("no valid port")),
+            (Nvm, "", "4420", Err("no address")),
+        ] {
+            let found = record(kind, address, service);
+            assert_eq!(uri(&found), want.map(str::to_owned), "{found:?}");
+            if let Ok(uri) = uri(&found) {
+                uri.parse::<meantime_block::Uri>().unwrap();
+            }
+        }
+        let secure = Subsystem { needs_secure_channel: true, ..record(Nvm, "192.0.2.7", "") };
+        assert_eq!(uri(&secure), Err("needs TLS"));
+    }
 }

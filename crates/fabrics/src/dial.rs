@@ -15,6 +15,7 @@ use meantime_spec::tcp::{
     PduType, TermReq,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -113,9 +114,11 @@ impl Dialer {
         while came < bytes.len() {
             self.wait(fd, PollFlags::IN, until, "ICReq")?;
             match recv(fd, &mut bytes[came..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(self.ended("the target closed it after ICReq")),
+                Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => {
+                    return Err(self.ended(without_answer(&bytes[..came])));
+                }
                 Ok((more, _)) => came += more,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(self.ended(errno)),
             }
             if came >= size_of::<TermReq>() && bytes[0] == PduType::TargetTermReq as u8 {
@@ -227,7 +230,8 @@ impl Dialer {
                     return Ok((cqe, data));
                 }
                 let (address, status) = (self.name(), cqe.status());
-                return Err(FabricsError::Refused { address, what, status });
+                let host = self.host.nqn.clone();
+                return Err(FabricsError::Refused { address, what, status, host });
             }
             self.step(connection, memory, until, what)?;
         }
@@ -249,6 +253,20 @@ impl Dialer {
         }
         let fd = Arc::clone(&connection.socket);
         self.wait(&fd, connection.waits_for(), until, what)
+    }
+}
+
+/// Why a target has closed the connection before it answered ICReq, as far as the bytes that `came`
+/// tell. A target that waits for a TLS handshake cannot say so by a PDU.
+fn without_answer(came: &[u8]) -> &'static str {
+    match came {
+        // A TLS record: an alert, of any version.
+        [0x15, 3, ..] => "the target wants TLS, which is not here yet: allow it plain TCP",
+        [] => {
+            "the target closed it before it had answered ICReq; perhaps it wants TLS, which is not \
+             here yet (then allow it plain TCP), or is no NVMe/TCP target"
+        }
+        _ => "the target closed it within its answer to ICReq",
     }
 }
 

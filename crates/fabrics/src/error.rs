@@ -37,7 +37,7 @@ pub enum FabricsError {
         time: Duration,
     },
     /// The target refused.
-    #[error("{address} refused {what}: {}", refusal(*status))]
+    #[error("{address} refused {what}: {}", refusal(*status, host))]
     Refused {
         /// The address.
         address: String,
@@ -45,6 +45,8 @@ pub enum FabricsError {
         what: &'static str,
         /// Its status.
         status: Status,
+        /// The NQN of this host.
+        host: String,
     },
     /// The connection ended.
     #[error("the connection to {address} ended: {why}")]
@@ -86,7 +88,7 @@ pub enum FabricsError {
 pub type Result<T> = std::result::Result<T, FabricsError>;
 
 /// A status of a Fabrics command, with a remedy.
-fn refusal(status: Status) -> String {
+fn refusal(status: Status, host: &str) -> String {
     let code = u16::from(status.sct()) << 8 | u16::from(status.sc());
     let Ok(known) = FabricsStatus::try_from(code) else { return status.to_string() };
     let remedy = match known {
@@ -95,8 +97,10 @@ fn refusal(status: Status) -> String {
              subsystems)"
         }
         FabricsStatus::ConnectInvalidHost => {
-            ": the target does not allow this host: add its NQN there (`meantime discover` prints \
-             it), or give an allowed one by hostnqn="
+            return format!(
+                "{known}: the target does not allow this host: add its NQN there ({host}), or give \
+                 an allowed one by hostnqn="
+            );
         }
         FabricsStatus::ConnectControllerBusy => ": it has no controller left; try later",
         FabricsStatus::AuthenticationRequired => {

@@ -1,8 +1,8 @@
 //! Identify data, validated: no other code uses the device's structures directly.
 
 use meantime_spec::identify::{
-    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs,
-    power_flags,
+    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, controller_type, fuses,
+    lpa, nsfeat, oncs, power_flags,
 };
 use meantime_spec::regs::{Cap, Vs};
 
@@ -63,6 +63,12 @@ impl ControllerInfo {
     /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
     pub(crate) fn validate(raw: &IdentifyController, cap: Cap, version: Vs) -> Result<Self> {
         let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
+        // Before 1.4 the field is reserved, and 0.
+        if raw.cntrltype == controller_type::DISCOVERY {
+            let what = "it is a discovery controller, which has no namespaces: `meantime discover` \
+                        lists the subsystems that it knows; open one of those";
+            return Err(Error::Unsupported(what.into()));
+        }
         // SQES and CQES: the lower half is the required entry size as a power of two (1.4
         // §5.15.2.1).
         if raw.sqes & 0xf != 6 || raw.cqes & 0xf != 4 {

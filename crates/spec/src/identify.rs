@@ -5,8 +5,8 @@ mod lists;
 mod namespace;
 
 pub use controller::{
-    IdentifyController, PowerStateDescriptor, apsta, ctratt, fna, fuses, lpa, oacs, oncs,
-    power_flags, sanicap, vwc,
+    IdentifyController, PowerStateDescriptor, apsta, controller_type, ctratt, fna, fuses, lpa,
+    oacs, oncs, power_flags, sanicap, vwc,
 };
 pub use lists::{
     ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::super::device::NvmeDevice;
-use super::super::uri::TcpUri;
+use super::super::uri::{TcpUri, UriError};
 use super::{OpenError, OpenOptions, shared};
 use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
 use meantime_nvme::Controller;
+use meantime_spec::fabrics::DISCOVERY_NQN;
 
 /// The settings that a URI and the driver's options make.
 fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsError> {
@@ -27,6 +28,14 @@ pub(super) fn open(
     tcp: &TcpUri,
     options: &OpenOptions,
 ) -> Result<NvmeDevice, OpenError> {
+    if address.nqn == DISCOVERY_NQN {
+        let target = address.authority();
+        let what = format!(
+            "it names a target but none of its subsystems: `meantime discover nvme+tcp://{target}` \
+             lists them, and nvme+tcp://{target}/NQN opens one"
+        );
+        return Err(UriError { uri: uri.to_owned(), what }.into());
+    }
     let failed = |source| OpenError::Fabrics { uri: uri.to_owned(), source };
     let name = format!("{address}?{:?}", TcpUri { nsid: 0, ..tcp.clone() });
     let controller = shared::controller(&name, || {
@@ -43,8 +52,11 @@ pub(super) fn discover(
     address: &TcpAddress,
     tcp: &TcpUri,
     options: &OpenOptions,
-) -> Result<Vec<Subsystem>, OpenError> {
+) -> Result<(Host, Vec<Subsystem>), OpenError> {
     settings(tcp, options)
-        .and_then(|settings| meantime_fabrics::discover(address, &settings))
+        .and_then(|settings| {
+            let found = meantime_fabrics::discover(address, &settings)?;
+            Ok((settings.host, found))
+        })
         .map_err(|source| OpenError::Fabrics { uri: uri.to_owned(), source })
 }

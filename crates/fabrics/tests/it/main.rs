@@ -177,6 +177,63 @@ fn a_target_that_stays_away_is_gone() {
 }
 
 #[test]
+fn queues_of_two_entries() {
+    let target = Target::start();
+    target.shared.queue_entries.store(2, Ordering::Relaxed);
+    let device = opened(&target, "");
+    assert_eq!((device.max_depth(), device.info().compare_write_blocks), (1, 0));
+    for policy in [Policy::Poll, Policy::Interrupt] {
+        let options = ChannelOptions { depth: 1, policy, ..ChannelOptions::default() };
+        verify(&mut device.channel(&options).unwrap());
+    }
+    assert!(device.channel(&ChannelOptions::default()).is_err());
+}
+
+/// What has no namespaces is named as that.
+#[test]
+fn discovery_services_are_no_devices() {
+    let failed = |uri: &str| open_nvme(uri, &options()).map(drop).unwrap_err().to_string();
+    for uri in ["nvme+tcp://127.0.0.1:1", "nvme+tcp://127.0.0.1:1/?nsid=1"] {
+        let error = failed(uri);
+        assert!(error.contains("`meantime discover nvme+tcp://127.0.0.1:1`"), "{error}");
+    }
+    let target = Target::start();
+    target.shared.controller_type.store(2, Ordering::Relaxed);
+    let error = failed(&target.uri(""));
+    assert!(
+        error.contains("discovery controller") && error.contains("meantime discover"),
+        "{error}"
+    );
+}
+
+/// A target that wants TLS cannot say so by a PDU.
+#[test]
+fn a_target_that_may_want_tls() {
+    for (answer, words) in [
+        (&[][..], "perhaps it wants TLS"),
+        (&[0x15, 3, 3, 0, 2, 2, 10][..], "wants TLS, which"),
+        (&[1, 0, 128, 0][..], "within its answer"),
+    ] {
+        for resets in [false, true] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let uri = format!("nvme+tcp://{}/nqn.x?hostnqn=nqn.h", listener.local_addr().unwrap());
+            let error = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    // What is not read resets the connection.
+                    let mut bytes = [0; 128];
+                    let most = if resets && answer.is_empty() { 100 } else { 128 };
+                    io::Read::read_exact(&mut stream, &mut bytes[..most]).unwrap();
+                    io::Write::write_all(&mut stream, answer).unwrap();
+                });
+                open_nvme(&uri, &options()).map(drop).unwrap_err().to_string()
+            });
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
+
+#[test]
 fn an_idle_association_is_kept_alive() {
     let target = Target::start();
     let _device = opened(&target, "&kato_ms=200");
@@ -273,7 +330,7 @@ fn refusals_name_the_reason() {
     // Connect's status.
     for (status, words) in [
         (0x182u16, "NQN"),
-        (0x184, "does not allow this host"),
+        (0x184, "does not allow this host: add its NQN there (nqn.2014-08.org.example:host)"),
         (0x181, "no controller left"),
         (0x191, "DH-HMAC-CHAP"),
     ] {

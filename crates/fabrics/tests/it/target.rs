@@ -43,6 +43,10 @@ pub(crate) struct Shared {
     pub(crate) streams: Mutex<Vec<(u16, TcpStream)>>,
     /// Refuses new connections while set.
     pub(crate) is_closed: AtomicBool,
+    /// CAP.MQES, counted from 1.
+    pub(crate) queue_entries: AtomicU32,
+    /// CNTRLTYPE.
+    pub(crate) controller_type: AtomicU32,
     next_cntlid: AtomicU32,
 }
 
@@ -69,6 +73,8 @@ impl Target {
             has_cache: false.into(),
             streams: Mutex::default(),
             is_closed: false.into(),
+            queue_entries: 128.into(),
+            controller_type: 0.into(),
             next_cntlid: 1.into(),
         });
         let is_over = Arc::new(AtomicBool::new(false));
@@ -316,6 +322,10 @@ impl Connection {
                 assert!(data[512..].starts_with(b"nqn.2014-08.org.example:host\0"));
                 assert_eq!(sqe[46] & 4, 4, "flow control is off");
                 self.qid = u16_at(sqe, 42);
+                if self.qid > 0 {
+                    let entries = self.shared.queue_entries.load(Ordering::Relaxed);
+                    assert!(u32::from(u16_at(sqe, 44)) < entries, "SQSIZE");
+                }
                 let cntlid = if self.qid == 0 {
                     assert_eq!(u16_at(data, 16), 0xffff);
                     self.shared.next_cntlid.fetch_add(1, Ordering::Relaxed)
@@ -347,8 +357,11 @@ impl Connection {
             }
             4 => {
                 let value = match u32_at(sqe, 44) {
-                    // MQES 127, CQR, TO 10, NVM command set.
-                    0x00 => 127 | 1 << 16 | 20 << 24 | 1 << 37,
+                    // MQES, CQR, TO 10, NVM command set.
+                    0x00 => {
+                        let entries = self.shared.queue_entries.load(Ordering::Relaxed);
+                        u64::from(entries - 1) | 1 << 16 | 20 << 24 | 1 << 37
+                    }
                     0x08 => 0x0001_0300,
                     0x14 => u64::from(self.cc),
                     0x1c => {
@@ -375,6 +388,7 @@ impl Connection {
                     }
                     1 => {
                         page[77] = 5; // MDTS: 128 KiB.
+                        page[111] = self.shared.controller_type.load(Ordering::Relaxed) as u8;
                         (page[512], page[513]) = (0x66, 0x44);
                         page[516] = 1;
                         page[525] = self.shared.has_cache.load(Ordering::Relaxed).into();

@@ -43,7 +43,7 @@ wire! {
         /// Read Recovery Levels Supported.
         100 pub rrls: U16,
         102 reserved_102: Reserved<9>,
-        /// Controller Type: 0 not reported, 1 I/O, 2 discovery, 3 administrative.
+        /// Controller Type, one of [`controller_type`].
         111 pub cntrltype: u8,
         /// FRU Globally Unique Identifier.
         112 pub fguid: [u8; 16],
@@ -183,6 +183,14 @@ wire! {
         /// Vendor specific.
         3072 pub vendor_specific: [u8; 1024],
     }
+}
+
+/// CNTRLTYPE: Controller Type; 0 is not reported.
+pub mod controller_type {
+    /// An I/O controller.
+    pub const IO: u8 = 1;
+    /// A discovery controller.
+    pub const DISCOVERY: u8 = 2;
 }
 
 /// OACS: Optional Admin Command Support.

@@ -3,8 +3,8 @@
 use meantime_spec::features::AsyncEventConfig;
 use meantime_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
-    NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, csi, ctratt, dlfeat, fuses, lpa, nidt,
-    nstat, oacs, oncs, vwc,
+    NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, controller_type, csi, ctratt, dlfeat,
+    fuses, lpa, nidt, nstat, oacs, oncs, vwc,
 };
 use meantime_spec::regs;
 use meantime_spec::sgl::sgls;
@@ -102,7 +102,7 @@ impl Controller {
         };
         c.ver.set(self.regs.read32(regs::VS));
         // I/O controller.
-        c.cntrltype = 1;
+        c.cntrltype = controller_type::IO;
         c.acl = 3;
         c.aerl = (MAX_REQUESTS - 1) as u8;
         c.kas.set(GRANULARITY_100MS);

@@ -7,7 +7,7 @@ use meantime_spec::fabrics::{
     CNTLID_DYNAMIC, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType, adrfam,
     set_zero_ended, trtype,
 };
-use meantime_spec::identify::IdentifyController;
+use meantime_spec::identify::{IdentifyController, controller_type};
 use meantime_spec::sgl::sgls;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -50,8 +50,6 @@ pub(super) fn log_page(nqn: &str, addr: SocketAddr) -> Vec<u8> {
 
 /// Identify Controller of the discovery controller.
 pub(super) fn identify(cntlid: u16, version: u32, entries: u32, firmware: &str) -> Vec<u8> {
-    /// CNTRLTYPE of a discovery controller.
-    const DISCOVERY: u8 = 2;
     let mut c = IdentifyController::new_zeroed();
     c.set_serial("DISCOVERY");
     c.set_model("Meantime discovery");
@@ -60,7 +58,7 @@ pub(super) fn identify(cntlid: u16, version: u32, entries: u32, firmware: &str) 
     c.mdts = 5;
     c.cntlid.set(cntlid);
     c.ver.set(version);
-    c.cntrltype = DISCOVERY;
+    c.cntrltype = controller_type::DISCOVERY;
     c.aerl = (MAX_REQUESTS - 1) as u8;
     c.kas.set(1);
     // Get Log Page has an offset.
