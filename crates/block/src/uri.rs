@@ -148,13 +148,14 @@ pub struct TcpUri {
     pub digests: u8,
     /// Keep Alive Timeout, in ms.
     pub kato_ms: u32,
-    /// How long to connect again after the connection was lost, in ms.
-    pub loss_ms: u32,
+    /// How long to connect again after the connection was lost, in ms; `None`: a minute, and longer
+    /// if the target's Keep Alive Timeout is.
+    pub loss_ms: Option<u32>,
 }
 
 impl Default for TcpUri {
     fn default() -> Self {
-        Self { nsid: 1, hostnqn: None, hostid: None, digests: 0, kato_ms: 5_000, loss_ms: 60_000 }
+        Self { nsid: 1, hostnqn: None, hostid: None, digests: 0, kato_ms: 5_000, loss_ms: None }
     }
 }
 
@@ -474,7 +475,7 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
                 }
             }
             "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 55_000)?,
-            "loss_ms" => tcp.loss_ms = parameter.number(0, 127_000)?,
+            "loss_ms" => tcp.loss_ms = Some(parameter.number(0, 127_000)?),
             _ => return Err(parameter.unknown("nvme+tcp")),
         }
     }

@@ -1,9 +1,9 @@
 //! From an address to a connected queue: TCP, ICReq, Connect.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use meantime_process::descriptor::shelter;
@@ -27,6 +27,39 @@ use crate::memory::Memory;
 
 /// Entries of the admin queue.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
+
+/// When something that has begun is late.
+#[derive(Debug, Clone, Copy)]
+struct Until {
+    begun: Instant,
+    at: Instant,
+}
+
+impl Until {
+    fn after(time: Duration) -> Self {
+        let begun = Instant::now();
+        Self { begun, at: begun + time }
+    }
+
+    fn left(self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+}
+
+/// The addresses of `host`. The resolver has no time-out of ours, and waits for long where the
+/// network is down, so a thread of its own asks it, which ends when it has an answer.
+fn look_up(host: &str, port: u16, until: Until) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![(ip, port).into()]);
+    }
+    let (send, receive) = mpsc::sync_channel(1);
+    let host = host.to_owned();
+    meantime_process::thread::spawn("meantime-names", move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let _ = send.send(found);
+    })?;
+    receive.recv_timeout(until.left()).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
 
 /// How a target is reached, and as whom.
 #[derive(Debug)]
@@ -52,13 +85,13 @@ impl Dialer {
         FabricsError::Ended { address: self.name(), why: why.to_string() }
     }
 
-    /// The addresses to try: those of a new look-up for an admin queue, if that works.
-    fn addresses(&self, qid: u16) -> Result<Vec<SocketAddr>> {
+    /// The addresses to try: those of a new look-up for an admin queue, if that works in time.
+    fn addresses(&self, qid: u16, until: Until) -> Result<Vec<SocketAddr>> {
         let TcpAddress { host, port, .. } = &self.address;
         let mut known = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         if qid == 0 {
-            match (host.as_str(), *port).to_socket_addrs() {
-                Ok(found) => *known = found.collect(),
+            match look_up(host, *port, until) {
+                Ok(found) => *known = found,
                 Err(source) if known.is_empty() => {
                     return Err(FabricsError::Resolve { host: host.clone(), source });
                 }
@@ -69,11 +102,10 @@ impl Dialer {
     }
 
     /// A TCP connection that does not block.
-    fn tcp(&self, qid: u16, until: Instant) -> Result<Arc<OwnedFd>> {
+    fn tcp(&self, qid: u16, until: Until) -> Result<Arc<OwnedFd>> {
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-        for address in self.addresses(qid)? {
-            let left = until.saturating_duration_since(Instant::now());
-            match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+        for address in self.addresses(qid, until)? {
+            match TcpStream::connect_timeout(&address, until.left().max(Duration::from_millis(1))) {
                 Ok(stream) => {
                     let os = |source| FabricsError::Os { what: "cannot set up a socket", source };
                     stream.set_nodelay(true).map_err(os)?;
@@ -88,22 +120,17 @@ impl Dialer {
     }
 
     /// Waits until `fd` is ready. An error when `until` has passed.
-    fn wait(
-        &self,
-        fd: &OwnedFd,
-        flags: PollFlags,
-        until: Instant,
-        what: &'static str,
-    ) -> Result<()> {
-        if wait_for(fd, flags, until) {
+    fn wait(&self, fd: &OwnedFd, flags: PollFlags, until: Until, what: &'static str) -> Result<()> {
+        if wait_for(fd, flags, until.at) {
             Ok(())
         } else {
-            Err(FabricsError::Late { address: self.name(), what, time: self.timeout })
+            let time = until.at - until.begun;
+            Err(FabricsError::Late { address: self.name(), what, time })
         }
     }
 
     /// Sends ICReq and checks ICResp (NVMe/TCP 1.0 §3.6.2.2, §3.6.2.3).
-    fn initialize(&self, fd: &OwnedFd, in_capsule_bytes: u32, until: Instant) -> Result<Agreed> {
+    fn initialize(&self, fd: &OwnedFd, in_capsule_bytes: u32, until: Until) -> Result<Agreed> {
         let mut request = InitializeConnection::default();
         request.common = CommonHeader::new(PduType::IcReq, 128, 0);
         (request.pfv, request.dgst) = (PFV_1_0.into(), self.dgst);
@@ -168,7 +195,7 @@ impl Dialer {
         cntlid: u16,
         time: Duration,
     ) -> Result<(Connection, u16)> {
-        let until = Instant::now() + time;
+        let until = Until::after(time);
         let fd = self.tcp(qid, until)?;
         let in_capsule_bytes =
             if qid == 0 { ADMIN_CAPSULE_BYTES as u32 } else { identified.in_capsule_bytes() };
@@ -193,8 +220,8 @@ impl Dialer {
         Ok((connection, cqe.dw0.get() as u16))
     }
 
-    /// Sends a command of our own that reads `bytes`, and waits for its end. Other commands of the
-    /// connection go on.
+    /// Sends a command of our own that reads `bytes`, and waits for its end, at most for `time`.
+    /// Other commands of the connection go on.
     pub(crate) fn execute(
         &self,
         connection: &mut Connection,
@@ -202,15 +229,16 @@ impl Dialer {
         sqe: Sqe,
         bytes: u32,
         what: &'static str,
+        time: Duration,
     ) -> Result<(Cqe, Vec<u8>)> {
-        let until = Instant::now() + self.timeout;
+        let until = Until::after(time);
         self.execute_until(until, connection, memory, sqe, &[], bytes, what)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a command, its data, where and until when")]
     fn execute_until(
         &self,
-        until: Instant,
+        until: Until,
         connection: &mut Connection,
         memory: &Memory,
         sqe: Sqe,
@@ -241,7 +269,7 @@ impl Dialer {
         &self,
         connection: &mut Connection,
         memory: &Memory,
-        until: Instant,
+        until: Until,
         what: &'static str,
     ) -> Result<()> {
         connection.progress(&memory.mapped());

@@ -75,7 +75,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn execute(&mut self, sqe: Sqe, bytes: u32, what: &'static str) -> Result<(u64, Vec<u8>)> {
         let Self { dialer, memory, connection } = self;
-        let (cqe, data) = dialer.execute(connection, memory, sqe, bytes, what)?;
+        let (cqe, data) = dialer.execute(connection, memory, sqe, bytes, what, dialer.timeout)?;
         Ok((u64::from(cqe.dw0.get()), data))
     }
 

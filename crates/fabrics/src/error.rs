@@ -27,7 +27,11 @@ pub enum FabricsError {
         source: io::Error,
     },
     /// The target did not answer in time.
-    #[error("{address} did not answer {what} within {} ms", time.as_millis())]
+    #[error(
+        "{address} did not answer {what} within {} ms: is the target running there, and not stopped \
+         or overloaded?",
+        time.as_millis()
+    )]
     Late {
         /// The address.
         address: String,

@@ -49,8 +49,14 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(200);
 /// The longest time that a lost association may have to be waited out: CAP.TO ends at 127 s.
 const EXPIRY_MAX: Duration = Duration::from_secs(120);
 
-/// The time to connect in, beside that.
+/// The time to connect in, beside that, unless the user has given another.
 const CONNECT_TIME: Duration = Duration::from_secs(4);
+
+/// How long to connect again after a loss, unless the user has given another time.
+const LOSS_TIME: Duration = Duration::from_secs(60);
+
+/// A command of our own has at least this time.
+const STEP_TIME: Duration = Duration::from_millis(500);
 
 /// CSTS is asked for again after this time, while all is well.
 const STATUS_AGE: Duration = Duration::from_secs(1);
@@ -64,8 +70,19 @@ pub(crate) enum Phase {
     Closed,
     /// There is none, and the driver has set CC.EN: it is to be made.
     Wanted,
+    /// There was none for as long as it may be: the device is gone.
+    GivenUp,
     /// The device was given up.
     Released,
+}
+
+/// The time without an association that lasts.
+struct Outage {
+    since: Instant,
+    /// Why the association was lost.
+    why: String,
+    /// Why there is no other, if one was tried.
+    error: Option<String>,
 }
 
 /// The registers, and the association behind them.
@@ -86,6 +103,10 @@ pub(crate) struct Registers {
     is_lost: bool,
     /// Before this, a former association may still exist.
     not_before: Option<Instant>,
+    /// How long an outage may last.
+    loss: Duration,
+    outage: Option<Outage>,
+    connected_at: Instant,
     /// When CSTS was last read as ready and well.
     well_at: Option<Instant>,
     /// The association was lost, or an I/O queue's connection was: the driver is to be told.
@@ -121,10 +142,11 @@ pub(crate) struct Parts<'a, Q> {
 }
 
 impl<Q: Queues> Parts<'_, Q> {
-    /// A command of our own on the admin queue.
-    fn execute(&self, sqe: Sqe, what: &'static str) -> Result<u64> {
-        let executed =
-            self.queues.with_admin(|admin| self.dialer.execute(admin, self.memory, sqe, 0, what));
+    /// A command of our own on the admin queue, with so much time.
+    fn execute(&self, sqe: Sqe, what: &'static str, time: Duration) -> Result<u64> {
+        let executed = self
+            .queues
+            .with_admin(|admin| self.dialer.execute(admin, self.memory, sqe, 0, what, time));
         let ended = || FabricsError::Ended {
             address: self.dialer.address.authority(),
             why: "it is closed".into(),
@@ -133,28 +155,31 @@ impl<Q: Queues> Parts<'_, Q> {
         Ok(u64::from(cqe.dw0.get()) | u64::from(cqe.dw1.get()) << 32)
     }
 
-    fn get(&self, offset: u32, bytes: u8) -> Result<u64> {
-        self.execute(Sqe::property_get(0, offset, bytes), "Property Get")
+    fn get(&self, offset: u32, bytes: u8, time: Duration) -> Result<u64> {
+        self.execute(Sqe::property_get(0, offset, bytes), "Property Get", time)
     }
 
-    fn set(&self, offset: u32, bytes: u8, value: u64) -> Result<()> {
-        self.execute(Sqe::property_set(0, offset, bytes, value), "Property Set").map(drop)
+    fn set(&self, offset: u32, bytes: u8, value: u64, time: Duration) -> Result<()> {
+        self.execute(Sqe::property_set(0, offset, bytes, value), "Property Set", time).map(drop)
     }
 
-    /// Makes the admin queue's connection. Returns the controller's identifier and its Keep Alive
-    /// Timeout. If the former connection `is_kept`, it must still work.
-    fn dial(&self, is_kept: bool) -> Result<(u16, Duration)> {
+    /// Makes the admin queue's connection, within `time`. Returns the controller's identifier and
+    /// its Keep Alive Timeout. If the former connection `is_kept`, it must still work.
+    fn dial(&self, is_kept: bool, time: Duration) -> Result<(u16, Duration)> {
         let Self { dialer, memory, identified, queues } = self;
+        let until = Instant::now() + time;
+        let left = || until.saturating_duration_since(Instant::now());
         let (connection, cntlid) =
-            dialer.connect(memory, identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC, dialer.timeout)?;
+            dialer.connect(memory, identified, 0, ADMIN_ENTRIES, CNTLID_DYNAMIC, time)?;
         if is_kept {
-            self.get(CSTS, 4)?;
+            self.get(CSTS, 4, left())?;
         }
         queues.set_admin(connection);
         queues.mend();
         // The target may have rounded it up.
         let sqe = Sqe::get_features(0, 0, fid::KEEP_ALIVE_TIMER, 0, 0);
-        let told_ms = self.execute(sqe, "Get Features (Keep Alive Timer)").unwrap_or(0);
+        let told = self.execute(sqe, "Get Features (Keep Alive Timer)", left());
+        let told_ms = told.unwrap_or(0);
         let kato_ms = told_ms.min(3_600_000).max(u64::from(dialer.kato_ms));
         Ok((cntlid, Duration::from_millis(kato_ms)))
     }
@@ -162,11 +187,12 @@ impl<Q: Queues> Parts<'_, Q> {
 
 impl Registers {
     /// Makes the first association. `loss` is how long the driver shall wait for a later one.
-    pub(crate) fn open(parts: &Parts<'_, impl Queues>, loss: Duration) -> Result<Self> {
-        let (cntlid, kato) = parts.dial(false)?;
-        let cap = Cap(parts.get(CAP, 8)?);
-        let vs = parts.get(VS, 4)? as u32;
-        let cc = parts.get(CC, 4)? as u32;
+    pub(crate) fn open(parts: &Parts<'_, impl Queues>, loss: Option<Duration>) -> Result<Self> {
+        let time = parts.dialer.timeout;
+        let (cntlid, kato) = parts.dial(false, time)?;
+        let cap = Cap(parts.get(CAP, 8, time)?);
+        let vs = parts.get(VS, 4, time)? as u32;
+        let cc = parts.get(CC, 4, time)? as u32;
         // As if any command restarted the timer: that is not yet known.
         let expiry = kato * 2 + EXPIRY_MARGIN;
         if expiry > EXPIRY_MAX {
@@ -179,9 +205,18 @@ impl Registers {
                 ),
             });
         }
-        let loss = loss.max(expiry + CONNECT_TIME);
-        // Rings are ours, and so are doorbells: packed, any size of page, no other arbitration.
-        let to = (loss.as_millis() / 500).clamp(2, 255) as u8;
+        if loss.is_some_and(|loss| loss < kato + EXPIRY_MARGIN) {
+            tracing::warn!(
+                device = %parts.dialer.address,
+                "loss_ms is shorter than the target keeps a connection that was lost ({} ms): there \
+                 is no time to connect again after it",
+                kato.as_millis()
+            );
+        }
+        let loss = loss.unwrap_or_else(|| LOSS_TIME.max(expiry + CONNECT_TIME));
+        // Rings are ours, and so are doorbells: packed, any size of page, no other arbitration. The
+        // driver waits at least as long as an outage may last: how long, is decided here.
+        let to = (loss.as_millis() / 500 + 1).clamp(2, 255) as u8;
         let cap = cap.with_dstrd(0).with_ams(0).with_cqr(true).with_to(to.max(cap.to()));
         let cap = cap.with_mpsmin(0).with_nssrs(false).with_cmbs(false).with_pmrs(false);
         Ok(Self {
@@ -197,6 +232,9 @@ impl Registers {
             is_kept: false,
             is_lost: false,
             not_before: None,
+            loss,
+            outage: None,
+            connected_at: Instant::now(),
             well_at: None,
             is_to_report: false,
             try_at: Instant::now(),
@@ -217,6 +255,14 @@ impl Registers {
     }
 
     fn forget(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
+        if self.connected_at.elapsed() >= self.kato {
+            self.outage = None;
+        }
+        self.outage.get_or_insert_with(|| Outage {
+            since: Instant::now(),
+            why: why.to_owned(),
+            error: None,
+        });
         tracing::warn!(device = %parts.dialer.address, why, "the connection is lost");
         parts.queues.end_all(why);
         self.is_to_report |= self.is_enabled();
@@ -237,7 +283,7 @@ impl Registers {
 
     pub(crate) fn read(&mut self, parts: &Parts<'_, impl Queues>, offset: u32) -> u64 {
         self.look(parts);
-        if self.phase == Phase::Released {
+        if let Phase::Released | Phase::GivenUp = self.phase {
             return u64::from(GONE) | u64::from(GONE) << 32;
         }
         match offset {
@@ -258,6 +304,7 @@ impl Registers {
         }
         match self.phase {
             Phase::Connected => {}
+            Phase::GivenUp => return GONE,
             // What was to be shut down is gone.
             Phase::Closed if Cc(self.cc).shn() != 0 => return Csts(0).with_shst(shst::COMPLETE).0,
             _ => return Csts(0).with_cfs(self.is_lost).0,
@@ -267,7 +314,7 @@ impl Registers {
         if self.well_at.is_some_and(|at| at.elapsed() < STATUS_AGE) {
             return Csts(0).with_rdy(true).with_cfs(is_broken).0;
         }
-        match parts.get(CSTS, 4) {
+        match parts.get(CSTS, 4, self.step_time(parts)) {
             Ok(csts) => {
                 let csts = Csts(csts as u32);
                 let is_well = csts.0 == Csts(0).with_rdy(true).0 && self.is_enabled();
@@ -282,14 +329,73 @@ impl Registers {
         }
     }
 
-    /// Makes an association, if it is time to try, and enables the controller.
+    /// The time of a command of our own: no Keep Alive is sent meanwhile, so if it took longer, the
+    /// association would be lost anyway.
+    fn step_time(&self, parts: &Parts<'_, impl Queues>) -> Duration {
+        parts.dialer.timeout.min(self.kato.max(STEP_TIME))
+    }
+
+    /// An I/O queue has been connected: the outage, if there was one, is over.
+    pub(crate) fn is_in_use(&mut self) {
+        self.outage = None;
+    }
+
+    /// What is wrong, for users.
+    pub(crate) fn trouble(&self, parts: &Parts<'_, impl Queues>) -> String {
+        let address = parts.dialer.address.authority();
+        let Some(Outage { since, why, error }) =
+            self.outage.as_ref().filter(|_| self.phase != Phase::Connected)
+        else {
+            return match self.phase {
+                Phase::Released => {
+                    format!("the connection to {address} was closed: open the device again")
+                }
+                _ => format!(
+                    "the target at {address} answers, but its controller does not do what it was \
+                     told: look at the target's log, or restart it"
+                ),
+            };
+        };
+        let lost = format!("the connection to {address} was lost ({why})");
+        if let Phase::Closed | Phase::Wanted = self.phase {
+            let passed_ms = since.elapsed().as_millis();
+            return format!("{lost} {passed_ms} ms ago, and is not yet there again");
+        }
+        let loss_ms = self.loss.as_millis();
+        let error = error.as_deref().unwrap_or(
+            "the target had not yet given up the old one, which takes as long as its Keep Alive \
+             Timeout, or twice that",
+        );
+        format!(
+            "{lost}, and could not be made again within {loss_ms} ms ({error}): is the target \
+             running, and does the network reach it? Then open the device again; loss_ms= is how \
+             long to try"
+        )
+    }
+
+    /// Makes an association, if it is time to try, and enables the controller. Gives the device up
+    /// if the outage has lasted too long.
     fn connect(&mut self, parts: &Parts<'_, impl Queues>) {
         let now = Instant::now();
+        let mut time = parts.dialer.timeout;
+        if let Some(outage) = &self.outage {
+            let left = (outage.since + self.loss).saturating_duration_since(now);
+            if left.is_zero() {
+                parts.queues.end_all("the device was given up");
+                self.phase = Phase::GivenUp;
+                return;
+            }
+            time = time.min(left);
+        } else if self.is_kept {
+            // The former connection is not kept alive meanwhile.
+            time = self.step_time(parts);
+        }
         if now < self.try_at || self.not_before.is_some_and(|at| now < at) {
             return;
         }
-        match parts.dial(self.is_kept) {
+        match parts.dial(self.is_kept, time) {
             Ok((cntlid, kato)) => {
+                self.connected_at = Instant::now();
                 (self.cntlid, self.kato) = (cntlid, kato);
                 (self.not_before, self.pause) = (None, PAUSES[0]);
                 (self.phase, self.is_kept) = (Phase::Connected, false);
@@ -303,6 +409,9 @@ impl Registers {
             Err(error) if self.is_kept => self.forget(parts, &error.to_string()),
             Err(error) => {
                 tracing::warn!(device = %parts.dialer.address, %error, "cannot connect again");
+                if let Some(outage) = &mut self.outage {
+                    outage.error = Some(error.to_string());
+                }
                 parts.queues.end_all("not connected");
                 self.try_at = Instant::now() + self.pause;
                 self.pause = (self.pause * 2).min(PAUSES[1]);
@@ -320,7 +429,7 @@ impl Registers {
             cq_entries: aqa.acqs() as u16,
         };
         parts.queues.with_admin(|admin| admin.set_rings(rings));
-        parts.set(CC, 4, self.cc.into())
+        parts.set(CC, 4, self.cc.into(), self.step_time(parts))
     }
 
     pub(crate) fn write(&mut self, parts: &Parts<'_, impl Queues>, offset: u32, value: u64) {
@@ -355,7 +464,7 @@ impl Registers {
             (Phase::Connected, true, false) => self.disable(parts),
             // A shutdown notification, for example.
             (Phase::Connected, _, _) => {
-                if let Err(error) = parts.set(CC, 4, value.into()) {
+                if let Err(error) = parts.set(CC, 4, value.into(), self.step_time(parts)) {
                     self.lose(parts, &error.to_string());
                 }
             }
@@ -365,10 +474,11 @@ impl Registers {
 
     /// A controller reset, and the end of the association.
     fn disable(&mut self, parts: &Parts<'_, impl Queues>) {
-        let until = Instant::now() + RESET_TIME;
-        let mut result = parts.set(CC, 4, self.cc.into());
+        let time = self.step_time(parts);
+        let until = Instant::now() + RESET_TIME.min(self.loss.max(STEP_TIME));
+        let mut result = parts.set(CC, 4, self.cc.into(), time);
         while result.is_ok() {
-            match parts.get(CSTS, 4) {
+            match parts.get(CSTS, 4, time) {
                 Ok(csts) if !Csts(csts as u32).rdy() => {
                     parts.queues.retire("the controller was reset");
                     (self.phase, self.is_kept) = (Phase::Closed, true);

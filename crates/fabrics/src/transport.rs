@@ -45,8 +45,9 @@ pub struct TcpOptions {
     pub kato_ms: u32,
     /// Digests of headers, bit 0, and of data, bit 1.
     pub digests: u8,
-    /// How long to connect again after a loss, in ms; up to 127 s.
-    pub loss_ms: u32,
+    /// How long to connect again after a loss, in ms; up to 127 s. `None`: a minute, and longer if
+    /// the target's Keep Alive Timeout is.
+    pub loss_ms: Option<u32>,
     /// Deadline of connecting, and of each command of the connection itself, in ns.
     pub timeout_ns: u64,
     /// I/O queue pairs.
@@ -119,7 +120,7 @@ impl TcpTransport {
             identified: &identified,
             queues: &all,
         };
-        let loss = Duration::from_millis(options.loss_ms.into());
+        let loss = options.loss_ms.map(|ms| Duration::from_millis(ms.into()));
         let registers = Registers::open(&parts, loss)?;
         let inner = Arc::new(Inner {
             dialer,
@@ -250,7 +251,8 @@ impl Inner {
                 return true;
             }
             if passed >= kato {
-                admin.end("it did not answer Keep Alive in time");
+                let time_ms = passed.as_millis();
+                admin.end(format!("the target did not answer Keep Alive within {time_ms} ms"));
             }
             false
         });
@@ -289,7 +291,7 @@ impl Inner {
     /// the association is to be given up, if so.
     fn answer(
         &self,
-        registers: &Registers,
+        registers: &mut Registers,
         sqe: &Sqe,
         lost: &mut Option<String>,
     ) -> Option<Status> {
@@ -307,7 +309,10 @@ impl Inner {
             admin::CREATE_IO_SQ if known => {
                 let connected = self.connect_queue(registers, qid, sqe.prp1.get(), entries(sqe));
                 match connected {
-                    Ok(()) => done,
+                    Ok(()) => {
+                        registers.is_in_use();
+                        done
+                    }
                     Err(error) => {
                         tracing::warn!(device = %self.dialer.address, qid, %error, "no connection");
                         // A target that refuses works. With one that cannot be reached, all is
@@ -452,6 +457,10 @@ unsafe impl Transport for TcpTransport {
             (false, _) => Arc::new(TailDoorbell(Arc::clone(queue))),
         };
         Ok(Doorbell::by_message(message))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        Some(self.inner.with_registers(|registers, parts| registers.trouble(parts)))
     }
 
     fn vectors(&self) -> u16 {

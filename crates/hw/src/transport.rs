@@ -166,6 +166,12 @@ pub unsafe trait Transport: DmaMap {
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
     /// the device. Harmless if repeated. A transport without a device to give back does nothing.
     fn release(&self) {}
+    /// What is wrong between this process and the controller, as far as the transport knows, and a
+    /// remedy; `None`: nothing, or it is a bus. Then a controller that does not do what it should
+    /// is not the device's fault alone.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
     /// The state of the device's thread; `None`: it has none, or that is not known. Not for the fast
     /// path: it takes a cache line from that thread.
     fn heartbeat(&self) -> Option<Heartbeat> {

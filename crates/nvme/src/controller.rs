@@ -141,14 +141,14 @@ impl Controller {
         let registers = Registers::claim(Arc::clone(&transport))?;
         let cap_bits = transport.read64(CAP);
         if cap_bits == u64::MAX || registers.csts() == GONE {
-            return Err(Error::Gone);
+            return Err(registers.explain(Error::Gone));
         }
         let cap = Cap(cap_bits);
         check_capabilities(cap)?;
         let heap = DmaHeap::new(transport as Arc<dyn DmaMap>);
         let clock = registers.transport().clock();
 
-        disable(&registers, &clock, cap)?;
+        disable(&registers, &clock, cap).map_err(|error| registers.explain(error))?;
         let entries = u32::from(ADMIN_ENTRIES).min(cap.max_queue_entries()) as u16;
         let (tail, head) = registers.doorbells(0, cap)?;
         let ring = Ring::new(&heap, entries, tail, head, true)?;
@@ -178,6 +178,7 @@ impl Controller {
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
+                let error = registers.explain(error);
                 // The device must not access our memory after it is freed. Its time to become ready
                 // is over.
                 if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
@@ -345,6 +346,16 @@ impl Controller {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
+    /// What is wrong between this process and the controller: see [`Transport::trouble`].
+    pub fn trouble(&self) -> Option<String> {
+        self.registers.transport().trouble()
+    }
+
+    /// `error` in the words of the transport.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        self.registers.explain(error)
+    }
+
     /// How often completed but unflushed writes may have been lost. A channel that last read
     /// another number fails its next flush.
     ///
@@ -391,7 +402,8 @@ impl Controller {
         sqe: Sqe,
         data: Option<DmaBuf>,
     ) -> Result<(u32, Option<DmaBuf>)> {
-        self.lock().execute(&self.context(), command, sqe, data)
+        let executed = self.lock().execute(&self.context(), command, sqe, data);
+        executed.map_err(|error| self.explain(error))
     }
 
     /// Creates an I/O queue pair for up to `depth` commands in flight, with or without an interrupt
@@ -526,7 +538,7 @@ impl Controller {
                 self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release)
             }
             Err(error) => {
-                let device = self.describe();
+                let (device, error) = (self.describe(), self.registers.explain(error));
                 tracing::error!(device, %error, "the controller did not come back: given up");
                 // In any state: without EN the controller must not access our memory.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
@@ -623,10 +635,9 @@ impl Controller {
         // §3.1.5). A controller that was disabled by other means, or has lost these attributes, has
         // lost power.
         if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
-            tracing::warn!(
-                device = %self.describe(),
-                "the controller was disabled by something else: it may have lost power"
-            );
+            let why = self.trouble();
+            let why = why.as_deref().unwrap_or("something else disabled it: power may have failed");
+            tracing::warn!(device = %self.describe(), why, "the controller has to begin anew");
             if self.info.volatile_write_cache {
                 self.cache_losses.fetch_add(1, Ordering::AcqRel);
             }

@@ -347,7 +347,7 @@ impl IoQueue {
         for _ in 0..REGISTER_TRIES {
             self.epoch = self.controller.settled_epoch();
             if self.controller.gone().is_some() {
-                return Err(Error::Gone);
+                return Err(self.controller.explain(Error::Gone));
             }
             self.pair.reset_rings();
             if let Some(doorbells) = self.controller.shadow_doorbells(self.qid())? {
@@ -358,7 +358,13 @@ impl IoQueue {
             if result.is_ok() && self.controller.epoch() == self.epoch {
                 break;
             }
-            if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. } | Error::Gone) = result {
+            if let Err(
+                Error::AdminTimeout { .. }
+                | Error::Fatal { .. }
+                | Error::Gone
+                | Error::Connection(_),
+            ) = result
+            {
                 self.controller.reset(self.epoch);
             } else {
                 // If a reset intervened, the queue may be known or not.
@@ -413,7 +419,7 @@ impl IoQueue {
     /// [`Error::Gone`] or the reason why the queue could not be recreated.
     pub fn usable(&self) -> Result<()> {
         match (self.controller.gone(), self.registered) {
-            (Some(_), _) => Err(Error::Gone),
+            (Some(_), _) => Err(self.controller.explain(Error::Gone)),
             (None, true) => Ok(()),
             (None, false) => {
                 Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid())))

@@ -34,6 +34,17 @@ impl Registers {
         self.0.as_ref()
     }
 
+    /// `error` in the words of a transport that knows more of it: of a controller behind a network
+    /// its registers say little.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::NotReady { .. } | Error::Fatal { .. } | Error::Gone => {
+                self.0.trouble().map_or(error, Error::Connection)
+            }
+            error => error,
+        }
+    }
+
     /// CSTS. All ones if the device is gone.
     pub(super) fn csts(&self) -> u32 {
         self.0.read32(CSTS)

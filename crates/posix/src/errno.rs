@@ -134,7 +134,7 @@ impl From<&nvme::Error> for Errno {
         Self(match error {
             nvme::Error::Hw(error) => return Self::from(error),
             nvme::Error::NotReady { .. } | nvme::Error::AdminTimeout { .. } => libc::ETIMEDOUT,
-            nvme::Error::Gone => libc::ENODEV,
+            nvme::Error::Gone | nvme::Error::Connection(_) => libc::ENODEV,
             nvme::Error::Unsupported(_) => libc::EOPNOTSUPP,
             nvme::Error::NoNamespace { .. } => libc::EINVAL,
             nvme::Error::Driven(_) | nvme::Error::NoQueue { .. } | nvme::Error::NoVector { .. } => {

@@ -176,6 +176,59 @@ fn a_target_that_stays_away_is_gone() {
     assert!(error.to_string().contains("gone"), "{error}");
 }
 
+/// The user's limits hold whatever the ladder is at: waiting for the old association to end,
+/// connecting anew, or resetting the controller.
+#[test]
+fn a_target_that_stops_answering_is_given_up_in_time() {
+    for (loss_ms, resets) in [(0, false), (300, false), (600, false), (600, true)] {
+        let target = Target::start();
+        let device = opened(&target, &format!("&kato_ms=100&loss_ms={loss_ms}"));
+        let mut channel = channel(&device, Policy::Poll);
+        verify(&mut channel);
+        let buf = channel.alloc(4096).unwrap();
+        target.shared.is_stopped.store(true, Ordering::Relaxed);
+        let stopped = Instant::now();
+        if resets {
+            device.controller().reset_now();
+        }
+        let error = channel.read(0, buf).unwrap_err().to_string();
+        // The Keep Alive that is not answered, the loss, and one command.
+        let most = Duration::from_millis(150 + loss_ms + 500 + 500);
+        assert!(stopped.elapsed() < most, "{loss_ms} ms: {:?}", stopped.elapsed());
+        assert!(error.contains("gone") || error.contains("lost"), "{error}");
+        let buf = channel.alloc(4096).unwrap();
+        let errors = [
+            channel.read(0, buf).unwrap_err().to_string(),
+            device.channel(&ChannelOptions::default()).err().unwrap().to_string(),
+            device.controller().trouble().unwrap(),
+        ];
+        for error in errors {
+            for words in ["127.0.0.1", "did not answer", &format!("{loss_ms} ms"), "loss_ms="] {
+                assert!(error.contains(words), "no {words}: {error}");
+            }
+            assert!(!error.contains("CSTS") && !error.contains("power"), "{error}");
+        }
+    }
+}
+
+/// One that answers again in time is used again.
+#[test]
+fn a_target_that_answers_again_within_the_loss_is_used() {
+    let target = Target::start();
+    let device = opened(&target, "&kato_ms=100&loss_ms=20000");
+    let mut channel = channel(&device, Policy::Poll);
+    verify(&mut channel);
+    target.shared.is_stopped.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1000));
+            target.shared.is_stopped.store(false, Ordering::Relaxed);
+        });
+        verify(&mut channel);
+    });
+    assert!(device.controller().gone().is_none());
+}
+
 #[test]
 fn queues_of_two_entries() {
     let target = Target::start();
@@ -183,7 +236,8 @@ fn queues_of_two_entries() {
     let device = opened(&target, "");
     assert_eq!((device.max_depth(), device.info().compare_write_blocks), (1, 0));
     for policy in [Policy::Poll, Policy::Interrupt] {
-        let options = ChannelOptions { depth: 1, policy, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 1, policy: Some(policy), ..ChannelOptions::default() };
         verify(&mut device.channel(&options).unwrap());
     }
     assert!(device.channel(&ChannelOptions::default()).is_err());

@@ -43,6 +43,9 @@ pub(crate) struct Shared {
     pub(crate) streams: Mutex<Vec<(u16, TcpStream)>>,
     /// Refuses new connections while set.
     pub(crate) is_closed: AtomicBool,
+    /// Answers nothing while set, as a process that is stopped: the kernel still accepts
+    /// connections and bytes.
+    pub(crate) is_stopped: AtomicBool,
     /// CAP.MQES, counted from 1.
     pub(crate) queue_entries: AtomicU32,
     /// CNTRLTYPE.
@@ -73,6 +76,7 @@ impl Target {
             has_cache: false.into(),
             streams: Mutex::default(),
             is_closed: false.into(),
+            is_stopped: false.into(),
             queue_entries: 128.into(),
             controller_type: 0.into(),
             next_cntlid: 1.into(),
@@ -81,6 +85,7 @@ impl Target {
         let (all, over) = (Arc::clone(&shared), Arc::clone(&is_over));
         thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
+                all.wait_while_stopped();
                 let Ok((stream, _)) = listener.accept() else {
                     thread::sleep(Duration::from_millis(1));
                     continue;
@@ -130,8 +135,17 @@ impl Target {
     }
 }
 
+impl Shared {
+    fn wait_while_stopped(&self) {
+        while self.is_stopped.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
+        self.shared.is_stopped.store(false, Ordering::Relaxed);
         self.is_over.store(true, Ordering::Relaxed);
         self.cut(|_| true);
     }
@@ -165,6 +179,7 @@ impl Connection {
     fn receive(&mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let mut header = vec![0; 8];
         self.stream.read_exact(&mut header)?;
+        self.shared.wait_while_stopped();
         let (hlen, pdo, plen) =
             (usize::from(header[2]), usize::from(header[3]), u32_at(&header, 4) as usize);
         header.resize(hlen, 0);
