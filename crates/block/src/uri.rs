@@ -295,7 +295,8 @@ fn parse(text: &str) -> Result<Uri, String> {
 /// `[::1]:4420`, `host:4420`.
 fn is_address(text: &str) -> bool {
     let host = text.split_once('/').map_or(text, |(host, _)| host);
-    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    // Smaller numbers are those of other services.
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port >= 1024);
     host.parse::<IpAddr>().is_ok()
         || host.parse::<SocketAddr>().is_ok()
         || host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && is_port(port))

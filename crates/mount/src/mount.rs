@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meantime_ext4::{Error, FileSystem};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,6 +20,9 @@ use crate::server::short::calls::CallCounts;
 use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
+
+/// How long a mount may take to end when the kernel has unmounted it.
+const END_TIME: Duration = Duration::from_secs(3);
 
 /// Time that the kernel gets to write back mapped files, before a mount in use is ended by force.
 const SETTLE_TIME: Duration = Duration::from_secs(20);
@@ -130,8 +133,7 @@ impl Mount {
         session::agree(&device)?;
         let requests = Arc::clone(&server.counts);
         let calls = server.short.as_ref().map(|short| Arc::clone(&short.counts));
-        let workers =
-            Workers::start(server, device, threads, is_elsewhere).map_err(SessionError::Start)?;
+        let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
         Ok(Self { fs, dir, is_elsewhere, workers: Some(workers), requests, calls })
     }
 
@@ -227,7 +229,8 @@ impl Mount {
     /// everything.
     ///
     /// # Errors
-    /// [`ServeError::Busy`] and [`ServeError::Unmount`] give the mount back, which goes on. After
+    /// [`ServeError::Busy`] (also if only other mount namespaces have the mount still) and
+    /// [`ServeError::Unmount`] give the mount back, which goes on. After
     /// any other error the mount has ended, but not all data was written.
     pub fn unmount(mut self) -> Result<(), (Option<Self>, ServeError)> {
         if !self.has_ended() {
@@ -243,6 +246,10 @@ impl Mount {
                     let dir = self.dir.clone();
                     return Err((Some(self), ServeError::Unmount { dir, why }));
                 }
+            }
+            if !self.ends_soon() {
+                let dir = self.dir.clone();
+                return Err((Some(self), ServeError::Busy { dir }));
             }
         }
         self.end().map_err(|error| (None, error))
@@ -260,6 +267,7 @@ impl Mount {
         if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
             self.settle();
             if let Err(why) = self.unmount_in_kernel(true)
+                && why.raw_os_error() != Some(Errno::INVAL.raw_os_error())
                 && !self.has_ended()
             {
                 // The threads keep serving the mount.
@@ -267,7 +275,23 @@ impl Mount {
                 return Err(ServeError::Unmount { dir: self.dir.clone(), why });
             }
         }
+        if !self.ends_soon()
+            && let Some(workers) = &self.workers
+        {
+            workers.stop();
+        }
         self.end()
+    }
+
+    /// Waits for the end of a mount that is not in this process's namespace any more. False: copies
+    /// of it are in others'.
+    fn ends_soon(&self) -> bool {
+        let until = Instant::now() + END_TIME;
+        while !self.has_ended() && Instant::now() < until {
+            // (A signal ends a wait early.)
+            self.wait(until.saturating_duration_since(Instant::now()));
+        }
+        self.has_ended()
     }
 
     /// Ends a mount that this process cannot reach, but for the descriptor.

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use meantime_hw::mountinfo::{self, MountEntry};
 
 use crate::cli::UmountArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::run::holders::Place;
 
 /// The file system type of our mounts.
 pub(crate) const KIND: &str = "fuse.meantime";
+/// How long `umount` waits for the mount's process before it says for whom.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a process that is about to end may keep the socket of a new mount.
 const OTHER_ENDS_TIME: Duration = Duration::from_secs(20);
 
@@ -125,7 +127,19 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
     }
     if let (Ok(mut server), false) = (server, lazily) {
         // No data is ever sent: the read returns when the process has ended.
-        let _ = server.read(&mut [0]);
+        let _ = server.set_read_timeout(Some(PATIENCE));
+        let is_over =
+            |read: std::io::Result<usize>| !read.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+        if !is_over(server.read(&mut [0])) {
+            let holders = Place::of_mount(&mounted).map(|place| place.holders());
+            warn(format_args!(
+                "{} is unmounted here, and waits for those that have it still: {}",
+                dir.display(),
+                holders.unwrap_or_default()
+            ));
+            let _ = server.set_read_timeout(None);
+            let _ = server.read(&mut [0]);
+        }
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ impl Place {
     }
 
     /// Looks at all processes, but this one, for those that see the mount or use it.
-    pub(super) fn holders(&self) -> Holders {
+    pub(crate) fn holders(&self) -> Holders {
         self.those(|dir| self.is_seen_by(dir) || self.is_used_by(dir))
     }
 

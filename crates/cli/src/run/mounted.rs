@@ -25,6 +25,8 @@ use crate::{metrics, mount, signal};
 
 /// How long children may outlive the program before a message says so.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
+/// How long the end of a mount may take to be seen here.
+const END_SEEN: Duration = Duration::from_millis(50);
 /// The longest time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -164,7 +166,12 @@ fn wait_for_others(mount: &Mount, place: Option<&Place>, grace: Duration) -> boo
     if mount.wait(LEFT_BEHIND) {
         return true;
     }
-    let holders = || place.map_or(Holders::default(), Place::holders);
+    // A mount's number is the next one's as soon as it has ended: those that were found then may have
+    // nothing to do with this one.
+    let holders = || {
+        let found = place.map_or(Holders::default(), Place::holders);
+        if mount.wait(END_SEEN) { Holders::default() } else { found }
+    };
     let seconds = grace.as_secs();
     warn(format_args!(
         "the program has ended; what it started goes on and has the file system still ({}); it is \

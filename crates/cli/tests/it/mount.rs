@@ -257,3 +257,34 @@ fn after_a_remount_for_reading_all_is_written_and_nothing_more() {
     assert!(remount("rw").contains("for reading"));
     succeed(dir, &["umount", "at"]);
 }
+
+/// Another mount namespace has a copy of the mount, as a container may: a signal ends it all the
+/// same, and everything is written.
+#[test]
+fn a_copy_in_another_namespace_keeps_no_signal_from_ending_a_mount() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let device = format!("file:{}?model=null", dir.join("disk.img").display());
+    succeed(dir, &["mount", &device, "at"]);
+    sh(dir, "echo text > at/file");
+    // (It lets go of other tests' mounts.)
+    let script = "cut -d' ' -f2,3 /proc/mounts | grep 'fuse.meantime$' | cut -d' ' -f1 | \
+                  grep -v \"^$0$\" | xargs -r -n 1 umount -l; exec sleep 100";
+    let at = dir.canonicalize().unwrap().join("at");
+    let mut other =
+        Command::new("unshare").args(["-m", "sh", "-c", script]).arg(at).spawn().unwrap();
+    let server = "pgrep -f \"mount file:$PWD/disk.img.*--announce\"";
+    // (Until it has its namespace.)
+    let names = format!("readlink /proc/{}/ns/mnt", other.id());
+    sh(
+        dir,
+        &format!(
+            "while [ \"$({names})\" = \"$(readlink /proc/self/ns/mnt)\" ]; do sleep 0.01; done"
+        ),
+    );
+    sh(dir, &format!("kill -TERM $({server}); while {server} > /dev/null; do sleep 0.02; done"));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    e2fs::run("e2fsck", &["-fn", dir.join("disk.img").to_str().unwrap()]);
+    assert_eq!(succeed(dir, &["fs", "cat", "file:disk.img:/file"]).stdout, "text\n");
+}

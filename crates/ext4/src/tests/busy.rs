@@ -224,9 +224,8 @@ fn run(what: &str, call: Call, change: Change) -> u64 {
         ended: AtomicBool::new(false),
     });
     let other = {
-        let world = Arc::clone(&world);
+        let (world, file) = (Arc::clone(&world), world.open());
         std::thread::spawn(move || {
-            let file = world.open();
             world.change(&|number| change(&world, &file, number));
         })
     };

@@ -173,7 +173,9 @@ fn a_target_that_stays_away_is_gone() {
     let started = Instant::now();
     let error = channel.read(0, buf).unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
-    assert!(error.to_string().contains("gone"), "{error}");
+    // In flight, or sent afterwards.
+    let said = error.to_string();
+    assert!(said.contains("gone") || said.contains("could not be made again"), "{said}");
 }
 
 /// The user's limits hold whatever the ladder is at: waiting for the old association to end,

@@ -52,8 +52,6 @@ pub(crate) struct Workers {
     busy: AtomicUsize,
     all: AtomicUsize,
     most: usize,
-    /// Whether the mount can be ended from here ([`stop`](Self::stop)).
-    can_stop: bool,
     /// No further request is executed: each is answered with ENOTCONN.
     is_stopping: AtomicBool,
     /// No further request is read.
@@ -76,13 +74,7 @@ struct Ended {
 
 impl Workers {
     /// Serves requests of `device`, after INIT, by `server`, with `threads` threads at first.
-    /// `can_stop`: the mount may have to be ended by [`stop`](Self::stop).
-    pub(crate) fn start(
-        server: Server,
-        device: OwnedFd,
-        threads: usize,
-        can_stop: bool,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let server = Arc::new(server);
@@ -94,7 +86,6 @@ impl Workers {
             busy: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             most: threads.max(THREADS_MAX),
-            can_stop,
             is_stopping: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             late: kept::start(Arc::clone(&server.kept), Arc::clone(&late_left))?,
@@ -141,9 +132,8 @@ impl Workers {
     fn work(self: &Arc<Self>, device: &Arc<OwnedFd>) {
         let mut room = Room::new(BEFORE_DATA, REQUEST_BYTES);
         let mut answer = Answer::new(PIECE_BYTES);
-        if self.can_stop {
-            meantime_process::thread::allow_interrupts();
-        }
+        // For `stop`: another mount namespace may have the mount when nobody here has.
+        meantime_process::thread::allow_interrupts();
         while !self.is_stopped.load(Ordering::Acquire) {
             let bytes = room.all();
             match rustix::io::read(device.as_fd(), &mut *bytes) {
