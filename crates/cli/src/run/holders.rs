@@ -19,8 +19,6 @@ pub(crate) struct Place {
     /// Its device number: as it is written, and as its files have it.
     device: String,
     number: (u32, u32),
-    /// The program's mount namespace, where that may be read.
-    names: Option<PathBuf>,
 }
 
 /// A process that has the mount.
@@ -43,14 +41,14 @@ impl Place {
         let ours = mountinfo::parse(&text).rfind(|entry| entry.kind == KIND)?;
         let (major, minor) = ours.device.split_once(':')?;
         let number = (major.parse().ok()?, minor.parse().ok()?);
-        Some(Self { device: ours.device, number, names: fs::read_link(dir.join("ns/mnt")).ok() })
+        Some(Self { device: ours.device, number })
     }
 
     /// Returns the place of `mounted`, a mount of everybody's.
     pub(crate) fn of_mount(mounted: &mountinfo::MountEntry) -> Option<Self> {
         let (major, minor) = mounted.device.split_once(':')?;
         let number = (major.parse().ok()?, minor.parse().ok()?);
-        Some(Self { device: mounted.device.clone(), number, names: None })
+        Some(Self { device: mounted.device.clone(), number })
     }
 
     /// Looks at all processes, but this one, for those that see the mount or use it.
@@ -84,13 +82,12 @@ impl Place {
         Some(Holder { pid, name, sees })
     }
 
-    /// Whether the mount is in the namespace of a process. (In a chroot its list has only what is
-    /// below: there the namespace tells, if it is the program's.)
+    /// Whether a process sees the mount. (In a chroot its list has only what is below. Its namespace
+    /// is not asked for: the number of one that has ended is another's at once, whose processes
+    /// would be ended.)
     fn is_seen_by(&self, dir: &Path) -> bool {
-        let names = || fs::read_link(dir.join("ns/mnt")).ok();
         let text = fs::read_to_string(dir.join("mountinfo")).unwrap_or_default();
         mountinfo::parse(&text).any(|entry| entry.device == self.device)
-            || self.names.is_some() && names() == self.names
     }
 
     /// Whether a process has a directory or a file of the mount, or has one mapped, although it does
@@ -159,12 +156,12 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let dev = file.as_file().metadata().unwrap().dev();
         let number = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        let place = Place { device: format!("{}:{}", number.0, number.1), number, names: None };
+        let place = Place { device: format!("{}:{}", number.0, number.1), number };
         let mut child = std::process::Command::new("sleep");
         let mut child = child.arg("60").stdin(file.reopen().unwrap()).spawn().unwrap();
         let dir = PathBuf::from(format!("/proc/{}", child.id()));
         assert!(place.has(&dir.join("fd/0")) && place.is_used_by(&dir));
-        let none = Place { device: "511:7".into(), number: (511, 7), names: None };
+        let none = Place { device: "511:7".into(), number: (511, 7) };
         assert!(!none.has(&dir.join("fd/0")) && !none.is_used_by(&dir) && !none.is_seen_by(&dir));
         assert!(none.holders().is_empty());
         child.kill().unwrap();
