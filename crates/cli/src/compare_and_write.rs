@@ -55,10 +55,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     }
     signal::check(None)?;
     let failed = |error: &(dyn std::error::Error + 'static)| named(uri, error);
-    let policy = device.usual_policy();
-    let mut channel = device
-        .channel(&ChannelOptions { policy: Some(policy), ..ChannelOptions::default() })
-        .map_err(|e| failed(&e))?;
+    let mut channel = device.channel(&ChannelOptions::default()).map_err(|e| failed(&e))?;
     let mut pair = channel.alloc(2 * new.len()).map_err(|error| failed(&error))?;
     pair[..new.len()].copy_from_slice(&expected);
     pair[new.len()..].copy_from_slice(&new);

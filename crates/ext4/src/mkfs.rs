@@ -153,9 +153,7 @@ impl ImageWriter {
     fn new(device: &Device) -> Result<Self, MakeError> {
         let info = device.info();
         let uri = info.uri.clone();
-        let policy = device.usual_policy();
-        let options =
-            ChannelOptions { depth: DEPTH, policy: Some(policy), ..ChannelOptions::default() };
+        let options = ChannelOptions { depth: DEPTH, ..ChannelOptions::default() };
         let no_channel =
             |error: ChannelError| MakeError::Resources { uri: uri.clone(), why: error.to_string() };
         let channel = device.channel(&options).map_err(no_channel)?;

@@ -1,4 +1,4 @@
-//! Who holds a lock on a file (`/proc/locks`).
+//! Finds the processes that hold a lock on a file (`/proc/locks`), and their names.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,16 +14,16 @@ pub fn holders_of(path: &Path) -> Option<String> {
         text.lines().filter_map(|line| holder(line, device, meta.ino())).collect();
     pids.sort_unstable();
     pids.dedup();
-    // (The name that the kernel has may be that of a link, /proc/self/exe.)
-    let name = |pid: &u32| {
-        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let first = words.split(|byte| *byte == 0).next()?.rsplit(|byte| *byte == b'/').next()?;
-        let name = String::from_utf8_lossy(first).replace(char::is_control, "?");
-        Some(format!("{pid} ({name})"))
-    };
+    let name = |pid: &u32| Some(format!("{pid} ({})", name_of(*pid)?));
     let names: Vec<String> = pids.iter().filter_map(name).collect();
     let process = if names.len() == 1 { "process" } else { "processes" };
     (!names.is_empty()).then(|| format!("{process} {}", names.join(", ")))
+}
+
+/// Returns the name of a process, fit for a terminal; `None`: there is no such process.
+pub fn name_of(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().replace(char::is_control, "?"))
 }
 
 /// Returns the process of a line of `/proc/locks`, if that is a `flock` on inode `ino` of `device`.

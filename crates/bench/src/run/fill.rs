@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
-use meantime_completion::Policy;
 use meantime_hw::Clock;
 use meantime_report::figures;
 
@@ -104,14 +103,7 @@ fn fill_range(
 ) -> Result<(), RunError> {
     let (offset_bytes, bytes) = (range.start, range.end - range.start);
     let (device, uri) = (devices.device(index), devices.uri(index));
-    let policy =
-        if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
-    let options = ChannelOptions {
-        depth: DEPTH,
-        policy: Some(policy),
-        interrupt: None,
-        ..ChannelOptions::default()
-    };
+    let options = ChannelOptions { depth: DEPTH, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).map_err(|error| RunError::of_device(uri, &error))?;
     let block_bytes = BLOCK_BYTES.min(bytes);
     let rest_bytes = bytes % block_bytes;

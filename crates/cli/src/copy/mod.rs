@@ -111,9 +111,7 @@ struct Stream {
 impl Stream {
     fn new(device: &Device) -> Result<Self, Failure> {
         let uri = device.info().uri.clone();
-        let policy = device.usual_policy();
-        let options =
-            ChannelOptions { depth: DEPTH, policy: Some(policy), ..ChannelOptions::default() };
+        let options = ChannelOptions { depth: DEPTH, ..ChannelOptions::default() };
         let channel = device.channel(&options).map_err(|error| named(&uri, &error))?;
         let chunk_bytes = CHUNK_BYTES.max(device.info().block_bytes as usize);
         let spare = (0..=DEPTH).map(|_| channel.alloc(chunk_bytes)).collect::<Result<_, _>>();

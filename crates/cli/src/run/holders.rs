@@ -1,4 +1,4 @@
-//! Who has a mount: the processes that see it, or have something of it open.
+//! Finds the processes that see a mount, or have a file of it open.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meantime_hw::mountinfo;
+use meantime_process::locks::name_of;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
@@ -77,8 +78,7 @@ impl Place {
             return None;
         }
         let sees = self.is_seen_by(&dir);
-        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
-        let name = name.trim_end().replace(char::is_control, "?");
+        let name = name_of(pid.as_raw_pid().cast_unsigned()).unwrap_or_default();
         Some(Holder { pid, name, sees })
     }
 

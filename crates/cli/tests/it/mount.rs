@@ -52,7 +52,7 @@ fn a_mount_is_in_the_background_until_it_is_unmounted() {
     let refused = run(dir, &["mount", "file:disk.img", "other"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("in use"), "{refused:?}");
     assert!(refused.stderr.contains(" (meantime) has a lock on it"), "{refused:?}");
-    // Who uses it is named.
+    // The message names the process that uses the mount.
     let mut user = Command::new("sleep").arg("60").current_dir(dir.join("at")).spawn().unwrap();
     let refused = run(dir, &["umount", "at"]);
     let named = format!("used by process {} (sleep)", user.id());

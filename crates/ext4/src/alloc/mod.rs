@@ -44,7 +44,7 @@ pub struct Want<'r> {
     pub reservation: Option<&'r mut Reservation>,
     /// Whether the blocks are metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
-    /// Who wants them, if none are promised.
+    /// On whose behalf they are allocated, unless they were promised.
     pub(crate) who: Who,
 }
 

@@ -234,7 +234,7 @@ fn reserved_blocks_are_the_callers_right() {
             assert_eq!(may(uid, gid), expected, "{uid} {gid}, of {owner} {group}");
         }
         assert!(!may(Caller::NOBODY.uid, Caller::NOBODY.gid));
-        // The process itself, and a mount that asks nobody.
+        // The process has no right here, nor has a caller if the mount does not go by callers.
         assert!(allocator.reserve(1).is_err());
         allocator.set_by_caller(false);
         assert!(!may(0, 0));
@@ -242,7 +242,7 @@ fn reserved_blocks_are_the_callers_right() {
         assert!(may(1000, 1000) && allocator.reserve(1).is_ok());
         allocator.set_by_caller(true);
         assert!(!may(1000, 1000) && allocator.reserve(1).is_ok());
-        // What is promised is had, whoever takes it; and root leaves the last reserve.
+        // Promised blocks can be allocated by any caller. Root cannot use the last reserve.
         let mut held = held;
         let _acting = Caller::NOBODY.act();
         let taken = image.change_with(&allocator, |handle| {

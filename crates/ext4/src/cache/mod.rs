@@ -363,8 +363,8 @@ impl PageCache {
         self.each_of(file, indices, |index| self.table.forget(file, index));
     }
 
-    /// Removes the clean pages `indices` of `file`, to save memory. What is being read enters the
-    /// cache all the same: whoever reads it need not begin again.
+    /// Removes the clean pages `indices` of `file`, to save memory. Pages that are being read enter
+    /// the cache all the same, so that their readers do not have to begin again.
     pub fn drop_clean(&self, file: u64, indices: Range<u64>) {
         self.each_of(file, indices, |index| self.table.forget_clean(file, index));
     }

@@ -77,6 +77,17 @@ pub(super) struct At {
     pub generation: u32,
 }
 
+/// What comes of a page that is being read when it is to be removed.
+#[derive(Clone, Copy)]
+enum BeingRead {
+    /// It enters the cache all the same.
+    Stays,
+    /// It does not enter the cache.
+    Goes,
+    /// The same, if it is this one.
+    GoesIf(At),
+}
+
 /// The result of publishing a page.
 pub(super) enum Published<T> {
     /// It is in the cache.
@@ -452,39 +463,30 @@ impl<P: Place> Table<P> {
     /// then, and its memory, if it was ready. A page that is being read will not enter the cache;
     /// one that is dirty or under writeback stays.
     pub(super) fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
-        self.forget_if(file, index, None, Word::is_clean)
+        self.forget_if(file, index, BeingRead::Goes, Word::is_clean)
     }
 
     /// As [`forget`](Self::forget), except for a page that is being read.
     pub(super) fn forget_clean(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
-        let bucket = self.bucket(file, index);
-        let slot = self.change(bucket, || {
-            let place = self.find(bucket, file, index)?;
-            let generation =
-                Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
-            self.free_ready(At { slot: place.0, generation }, Word::is_clean)?;
-            self.unlink(bucket, place);
-            Some(place.0)
-        })?;
-        Some((slot, self.take_out(slot)))
+        self.forget_if(file, index, BeingRead::Stays, Word::is_clean)
     }
 
     /// Prevents `at` from entering the cache, if it is still being read.
     pub(super) fn drop_filling(&self, at: At) {
         let (file, index) = self.key(at);
-        self.forget_if(file, index, Some(at), |_| false);
+        self.forget_if(file, index, BeingRead::GoesIf(at), |_| false);
     }
 
     /// Removes a page that may be dirty: what was written to it is lost.
     pub(super) fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
-        self.forget_if(file, index, None, |word| !word.is_under_writeback())
+        self.forget_if(file, index, BeingRead::Goes, |word| !word.is_under_writeback())
     }
 
     fn forget_if(
         &self,
         file: u64,
         index: u64,
-        only: Option<At>,
+        being_read: BeingRead,
         may: impl Fn(Word) -> bool,
     ) -> Option<(u32, Option<P::Page>)> {
         let bucket = self.bucket(file, index);
@@ -493,12 +495,15 @@ impl<P: Place> Table<P> {
             let generation =
                 Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
             let at = At { slot: place.0, generation };
-            if only.is_some_and(|only| only != at) {
+            if matches!(being_read, BeingRead::GoesIf(only) if only != at) {
                 return None;
             }
             let drop = |word: Word| (word.phase() == Phase::Filling).then(|| word.dropped());
             // In this order: a page that is being read may become ready between the two.
-            let dropped = self.advance(at, Ordering::AcqRel, drop);
+            let dropped = match being_read {
+                BeingRead::Stays => None,
+                BeingRead::Goes | BeingRead::GoesIf(_) => self.advance(at, Ordering::AcqRel, drop),
+            };
             if dropped.is_none() {
                 self.free_ready(at, &may)?;
             }
