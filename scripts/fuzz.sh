@@ -31,13 +31,13 @@ flags=(
 )
 host=$(rustc -vV | sed -n 's/^host: //p')
 dir=target/fuzz
-bin=$dir/$host/release
+bin=$dir/$host/fuzz
 mkdir -p "$dir/log"
 
 # With --target the flags are for the fuzzers, not for build scripts and macros.
 unset CARGO_ENCODED_RUSTFLAGS
-if ! RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR=$PWD/$dir nice cargo build --release --locked --quiet \
-    --manifest-path fuzz/Cargo.toml --target "$host" >"$dir/log/build" 2>&1; then
+if ! RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR=$PWD/$dir nice cargo build --profile fuzz --locked --quiet \
+    -p meantime-fuzz --features libfuzzer --bins --target "$host" >"$dir/log/build" 2>&1; then
     cat "$dir/log/build" >&2
     echo "fuzz: the fuzzers do not build (they need a C++ compiler)" >&2
     exit 1

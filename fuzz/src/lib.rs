@@ -1,4 +1,18 @@
-//! What the fuzzers share.
+//! What the fuzzers check, one module each, and what they share. `tests/replay.rs` gives these checks
+//! the inputs of `corpus-seed` and generated ones; the programs in `targets` have libFuzzer look for
+//! others (scripts/fuzz.sh).
+
+pub mod driver;
+pub mod ext4;
+pub mod host;
+pub mod job;
+pub mod line;
+pub mod meeting;
+pub mod served;
+pub mod ssd;
+pub mod tcp;
+pub mod uri;
+pub mod user;
 
 /// A fuzzer's input, taken from the front. Past its end it gives zeroes, so that an input may be
 /// cut anywhere.

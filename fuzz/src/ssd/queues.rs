@@ -3,9 +3,9 @@
 use meantime_spec::cqe::Cqe;
 use meantime_spec::sqe::Sqe;
 
-use meantime_fuzz::ahead;
+use crate::ahead;
 
-use crate::memory::{PAGE, RINGS};
+use super::memory::{PAGE, RINGS};
 
 /// The most entries of a queue that the host keeps account of: a page of each ring.
 pub const SQ_ENTRIES: u32 = PAGE as u32 / 64;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use meantime_fuzz::ahead;
+use crate::ahead;
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::opcode::admin;
 use meantime_spec::regs::{self, Aqa, Cc, Csts};
@@ -13,8 +13,8 @@ use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{FaultPlan, Rng, SteppedSsd};
 
-use crate::memory::{Memory, RINGS_INDEX};
-use crate::queues::{CQ_ENTRIES, Cq, SQ_ENTRIES, Sq, cq_base, sq_base};
+use super::memory::{Memory, RINGS_INDEX};
+use super::queues::{CQ_ENTRIES, Cq, SQ_ENTRIES, Sq, cq_base, sq_base};
 
 /// In ns; far longer than anything takes, faults included.
 const LONG: u64 = 1 << 36;
@@ -46,7 +46,7 @@ impl<'m> Host<'m> {
         let (port, clock) = (ssd.port(), ssd.clock());
         let bells = port.doorbells();
         memory.reset();
-        for index in 0..crate::memory::REGIONS {
+        for index in 0..super::memory::REGIONS {
             memory.map(index, &*port);
         }
         Self {
@@ -172,8 +172,8 @@ impl<'m> Host<'m> {
         let was_enabled = self.is_enabled();
         if !was_enabled && self.memory.is_mapped(RINGS_INDEX) {
             // A host clears its completion queues before it enables the controller.
-            for qid in 0..=crate::IO_QUEUES {
-                self.memory.store(cq_base(qid), &[0; crate::memory::PAGE as usize / 8]);
+            for qid in 0..=super::IO_QUEUES {
+                self.memory.store(cq_base(qid), &[0; super::memory::PAGE as usize / 8]);
             }
         }
         if wide {
@@ -535,7 +535,7 @@ impl<'m> Host<'m> {
             "{unanswered} commands never completed, {lost} were lost by the fault plan"
         );
         self.memory.check_canaries();
-        for index in 0..crate::memory::REGIONS {
+        for index in 0..super::memory::REGIONS {
             self.memory.unmap(index, &*self.port);
         }
     }
