@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -92,8 +92,10 @@ struct Orders {
     cut: Option<Cut>,
     stalled_until_ns: u64,
     refuse: bool,
-    /// For one connection, or all.
+    /// For one connection, or all; and how many of these orders were given and obeyed so far.
     now: Vec<(Option<u64>, Now)>,
+    given: u64,
+    obeyed: u64,
     end: bool,
     random: Rng,
 }
@@ -108,6 +110,7 @@ struct Seen {
 
 struct Shared {
     orders: Mutex<Orders>,
+    obeys: Condvar,
     seen: Mutex<Seen>,
     event: OwnedFd,
     clock: Clock,
@@ -148,11 +151,14 @@ impl Proxy {
             stalled_until_ns: 0,
             refuse: false,
             now: Vec::new(),
+            given: 0,
+            obeyed: 0,
             end: false,
             random: Rng::new(seed),
         };
         let shared = Arc::new(Shared {
             orders: Mutex::new(orders),
+            obeys: Condvar::new(),
             seen: Mutex::default(),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             clock: Clock::real(),
@@ -216,8 +222,16 @@ impl Proxy {
         self.now(number.into(), Now::LetGo);
     }
 
+    /// Returns when it is obeyed: what is sent after that meets it.
     fn now(&self, number: Option<u64>, what: Now) {
-        self.order(|orders| orders.now.push((number, what)));
+        let mut turn = 0;
+        self.order(|orders| {
+            orders.now.push((number, what));
+            orders.given += 1;
+            turn = orders.given;
+        });
+        let is_pending = |orders: &mut Orders| orders.obeyed < turn;
+        drop(self.shared.obeys.wait_while(self.shared.orders(), is_pending));
     }
 
     /// Ends connections as soon as they begin, until told otherwise.
@@ -522,6 +536,8 @@ impl Forwarder {
                 let concerns = |pair: &mut Pair| number.is_none_or(|one| one == pair.number);
                 let ends = self.pairs.extract_if(.., |pair| concerns(pair) && !pair.obey(what));
                 ends.for_each(|pair| pair.end(true));
+                shared.orders().obeyed += 1;
+                shared.obeys.notify_all();
             }
             let some = self.accept() | self.look(&pace);
             let now_ns = shared.clock.now_ns();
