@@ -13,7 +13,7 @@ const SHORT: [&str; 3] = ["--runtime", "120ms", "--time-based"];
 #[test]
 fn a_job_file_gives_text_table_and_json() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[global]\nrw=randread\nfilename=mem:4M\ncompletion=interrupt,poll,hybrid=2us\n[small]\nbs=512\n[large]\nstonewall\nbs=4k\n";
+    let text = "[global]\nrw=randread\nfilename=mem:4M?inline=1\ncompletion=interrupt,poll,hybrid=2us\n[small]\nbs=512\n[large]\nstonewall\nbs=4k\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     let ran =
         succeed(dir.path(), &[&["bench", "j.fio", "--json", "out.json"][..], &SHORT].concat());
@@ -31,7 +31,7 @@ fn a_job_file_gives_text_table_and_json() {
     assert_eq!(jobs.len(), 6);
     for (job, policy) in jobs.iter().zip(["interrupt", "poll", "hybrid=2us"].iter().cycle()) {
         assert_eq!(job["job options"]["completion"], **policy);
-        assert_eq!(job["job options"]["device"], "mem:4M");
+        assert_eq!(job["job options"]["device"], "mem:4M?inline=1");
         assert_eq!(job["job options"]["rw"], "randread");
         assert!(job["read"]["total_ios"].as_u64().unwrap() > 0);
         assert!(job["read"]["clat_ns"]["percentile"]["99.900000"].as_u64().unwrap() > 0);
@@ -64,7 +64,7 @@ fn several_devices_and_json_on_stdout() {
     let args = [
         "bench",
         "--device",
-        "mem:4M,mem:8M?lba=4096",
+        "mem:4M?inline=1,mem:8M?lba=4096&inline=1",
         "--completion",
         "poll,hybrid",
         "--json",
@@ -83,10 +83,10 @@ fn several_devices_and_json_on_stdout() {
     assert_eq!(
         ways,
         [
-            ("mem:4M", "poll"),
-            ("mem:4M", "hybrid"),
-            ("mem:8M?lba=4096", "poll"),
-            ("mem:8M?lba=4096", "hybrid")
+            ("mem:4M?inline=1", "poll"),
+            ("mem:4M?inline=1", "hybrid"),
+            ("mem:8M?lba=4096&inline=1", "poll"),
+            ("mem:8M?lba=4096&inline=1", "hybrid")
         ]
     );
     assert_eq!(report["jobs"][0]["jobname"], "x");
@@ -104,8 +104,15 @@ fn a_size_is_transferred_exactly() {
         (&["--size", "1030656", "--rw", "randread"], 251),
         (&["--size", "1m", "--rounds", "4", "--iodepth", "3"], 256),
     ] {
-        let base =
-            ["bench", "--device", "mem:4M", "--completion", "poll,interrupt", "--json", "out.json"];
+        let base = [
+            "bench",
+            "--device",
+            "mem:4M?inline=1",
+            "--completion",
+            "poll,interrupt",
+            "--json",
+            "out.json",
+        ];
         succeed(dir.path(), &[&base[..], args].concat());
         for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
             assert_eq!(job["read"]["total_ios"], ios, "{args:?}");
@@ -118,7 +125,7 @@ fn a_size_is_transferred_exactly() {
 #[test]
 fn a_larger_range_is_filled_around_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[global]\nfilename=mem:4M\ncompletion=poll\n\
+    let text = "[global]\nfilename=mem:4M?inline=1\ncompletion=poll\n\
                 [written]\nrw=write\nsize=1m\nverify=crc32c\ndo_verify=0\n\
                 [larger]\nstonewall\nrw=read\nsize=2m\n\
                 [checked]\nstonewall\nrw=read\nsize=1m\nverify=crc32c\n";
@@ -193,7 +200,7 @@ fn ctrl_c_ends_with_what_was_measured() {
     let flushed = ["--rw", "randwrite", "--iodepth", "8", "--fsync", "4"];
     for (keys, direction) in [(&[][..], "read"), (&flushed, "write")] {
         let dir = tempfile::tempdir().unwrap();
-        let args = ["bench", "--device", "mem:4M", "--json", "out.json", "--time-based"];
+        let args = ["bench", "--device", "mem:4M?inline=1", "--json", "out.json", "--time-based"];
         let args = [&args, keys, &["--runtime"]].concat();
         interrupted(dir.path(), &[&args[..], &["600"]].concat(), |ran| {
             ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
@@ -230,7 +237,8 @@ fn stop_competitor(bench: &mut Child) {
 fn a_signal_does_not_wait_for_a_competing_program() {
     let dir = tempfile::tempdir().unwrap();
     // It takes a second to fill its memory.
-    let args = ["bench", "--device", "mem:4M", "--competitor", "walk=512m", "--runtime", "600"];
+    let args =
+        ["bench", "--device", "mem:4M?inline=1", "--competitor", "walk=512m", "--runtime", "600"];
     let mut bench = meantime(dir.path(), &args).spawn().unwrap();
     stop_competitor(&mut bench);
     kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
@@ -241,7 +249,7 @@ fn a_signal_does_not_wait_for_a_competing_program() {
 #[test]
 fn a_closed_pipe_is_no_panic() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["bench", "--device", "mem:4M", "--completion", "poll"];
+    let args = ["bench", "--device", "mem:4M?inline=1", "--completion", "poll"];
     let mut child = meantime(dir.path(), &[&args[..], &SHORT].concat()).spawn().unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
@@ -254,7 +262,7 @@ fn harmless_keys_are_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
         dir.path().join("j.fio"),
-        "[a]\nioengine=libaio\ndirect=1\ninvalidate=1\nfilename=mem:1M\nsize=1m\n",
+        "[a]\nioengine=libaio\ndirect=1\ninvalidate=1\nfilename=mem:1M?inline=1\nsize=1m\n",
     )
     .unwrap();
     let ran = succeed(dir.path(), &["bench", "j.fio", "--completion", "poll"]);
@@ -286,7 +294,7 @@ fn the_example_is_sound() {
             "--runtime",
             "50ms",
             "--device",
-            "mem:4M?model=fast12,mem:4M?model=optane",
+            "mem:4M?model=fast12&inline=1,mem:4M?model=optane&inline=1",
         ],
     );
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
@@ -304,14 +312,14 @@ fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
         std::fs::write(dir.path().join("j.fio"), text).unwrap();
         run(dir.path(), &["bench", "j.fio", "--device", device, "--json", "out.json"])
     };
-    let ran = bench("", "mem:1M?queues=1");
+    let ran = bench("", "mem:1M?queues=1&inline=1");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.stderr.contains("need 2 queue pairs") && ran.stderr.contains("stonewall"),
         "{}",
         ran.stderr
     );
-    let ran = bench("stonewall\n", "mem:1M?queues=1");
+    let ran = bench("stonewall\n", "mem:1M?queues=1&inline=1");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let groups = |dir: &std::path::Path| {
         let report = json(&dir.join("out.json"));
@@ -320,10 +328,10 @@ fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
             .collect::<Vec<_>>()
     };
     assert_eq!(groups(dir.path()), [(Some(0), None), (Some(1), None)]);
-    let ran = bench("", "mem:1M?queues=2");
+    let ran = bench("", "mem:1M?queues=2&inline=1");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(groups(dir.path()), [(Some(0), Some(0)); 2]);
-    let ran = bench("new_group\n", "mem:1M,mem:2M");
+    let ran = bench("new_group\n", "mem:1M?inline=1,mem:2M?inline=1");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let cells = [(Some(0), Some(0)), (Some(0), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))];
     assert_eq!(groups(dir.path()), cells);
@@ -332,7 +340,7 @@ fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
 #[test]
 fn a_reporting_group_is_shown_as_one() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[global]\nsize=1m\nfilename=mem:1M\ncompletion=interrupt,poll\ngroup_reporting\n\
+    let text = "[global]\nsize=1m\nfilename=mem:1M?inline=1\ncompletion=interrupt,poll\ngroup_reporting\n\
                 [a]\nrw=randread\nnumjobs=2\n[b]\nrw=write\n[c]\nnew_group\n[d]\nstonewall\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
@@ -366,11 +374,11 @@ fn a_reporting_group_is_shown_as_one() {
 #[test]
 fn a_short_job_beside_a_long_one() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[global]\nfilename=mem:1M\ncompletion=poll\n[short]\nsize=64k\n[long]\nrw=randrw\nruntime=1200ms\ntime_based\n\
+    let text = "[global]\nfilename=mem:1M?inline=1\ncompletion=poll\n[short]\nsize=64k\n[long]\nrw=randrw\nruntime=1200ms\ntime_based\n\
                 rate_iops=2000\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     let ran = succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
-    assert!(ran.stdout.contains("mem:1M, poll, beside long (poll)\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("mem:1M?inline=1, poll, beside long (poll)\n"), "{}", ran.stdout);
     let report = json(&dir.path().join("out.json"));
     let (short, long) = (&report["jobs"][0], &report["jobs"][1]);
     assert_eq!(

@@ -100,8 +100,12 @@ fn what_cannot_be_is_said_before_anything_runs() {
     let on = |device: &'static str| [&SHORT[..], &["--device", device]].concat();
     refused(dir, &on("file:disk.img:/none"), "no such file");
     refused(dir, &on("file:disk.img:/lost+found"), "is a directory");
-    refused(dir, &on("mem:16M:/data"), "no ext4");
-    refused(dir, &[&on("mem:16M")[..], &["--direct=0"]].concat(), "there is no page cache");
+    refused(dir, &on("mem:16M?inline=1:/data"), "no ext4");
+    refused(
+        dir,
+        &[&on("mem:16M?inline=1")[..], &["--direct=0"]].concat(),
+        "there is no page cache",
+    );
     refused(
         dir,
         &[&on("file:disk.img:/data")[..], &["--iodepth", "4"]].concat(),

@@ -329,7 +329,7 @@ fn every_method_of_verify_runs() {
             let args = args(uri);
             crate::common::run(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>())
         };
-        let good = run("mem:2M");
+        let good = run("mem:2M?inline=1");
         assert_eq!(good.code, Some(0), "{method}: {good:?}");
     }
 }
@@ -390,7 +390,7 @@ fn drawn(size: &str, keys: &str) -> [Vec<(u64, u64)>; 2] {
         .unwrap();
     std::fs::write(
         dir.path().join("ours.fio"),
-        format!("{keys}filename=mem:{size}\ncompletion=poll\n"),
+        format!("{keys}filename=mem:{size}?inline=1\ncompletion=poll\n"),
     )
     .unwrap();
     let ios = |path: &Path| log(path).iter().map(|line| (line[3], line[4])).collect::<Vec<_>>();
@@ -479,7 +479,7 @@ fn fios_readers_read_it() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
         dir.path().join("j.fio"),
-        "[global]\nfilename=mem:4M\ncompletion=interrupt,poll\nruntime=300ms\ntime_based\nwrite_bw_log=x\nwrite_iops_log=x\n\
+        "[global]\nfilename=mem:4M?inline=1\ncompletion=interrupt,poll\nruntime=300ms\ntime_based\nwrite_bw_log=x\nwrite_iops_log=x\n\
          log_avg_msec=50\nwrite_hist_log=x\nlog_hist_msec=100\n[a]\nrw=randrw\n[b]\nrw=randread\nstonewall\nlog_hist_coarseness=3\n",
     )
     .unwrap();
@@ -555,7 +555,7 @@ print('hist.py')
 #[test]
 fn what_is_logged_is_whole_and_nothing_else_is_left() {
     let dir = tempfile::tempdir().unwrap();
-    let keys = "[global]\nfilename=mem:1M\ncompletion=poll\nsize=1m\nwrite_iops_log=s\nper_job_logs=0\n[a]\nnumjobs=2\n[b]\nstonewall\n";
+    let keys = "[global]\nfilename=mem:1M?inline=1\ncompletion=poll\nsize=1m\nwrite_iops_log=s\nper_job_logs=0\n[a]\nnumjobs=2\n[b]\nstonewall\n";
     std::fs::write(dir.path().join("j.fio"), keys).unwrap();
     succeed(dir.path(), &["bench", "j.fio"]);
     assert_eq!(crate::common::files(dir.path()), ["j.fio", "s_iops.log"]);
@@ -576,7 +576,7 @@ fn a_target_is_searched_for() {
         let args = [
             "bench",
             "--device",
-            "mem:4M",
+            "mem:4M?inline=1",
             "--completion",
             "poll",
             "--rw",

@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::common::{Ran, meantime};
 
 /// What they run on.
-const DEVICE: &[&str] = &["--device", "mem:64M"];
+const DEVICE: &[&str] = &["--device", "mem:64M?inline=1"];
 
 /// What cuts the examples short. `--direct` since a device has no page cache.
 const SHORT: &[&str] = &[
@@ -81,7 +81,7 @@ fn on_devices(text: &str) -> String {
                 files.push(file);
                 files.len() - 1
             });
-            format!("filename=mem:{}M\n", 64 + at)
+            format!("filename=mem:{}M?inline=1\n", 64 + at)
         }
         None => format!("{line}\n"),
     });

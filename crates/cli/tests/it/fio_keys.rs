@@ -108,7 +108,7 @@ fn zones_are_filled_as_fio_fills_them() {
     }
     // One job's zones are the next one's.
     let dir = tempfile::tempdir().unwrap();
-    let jobs = "[global]\nfilename=mem:1M\ncompletion=poll\nzonemode=zbd\nzonesize=64k\nbs=16k\n\
+    let jobs = "[global]\nfilename=mem:1M?inline=1\ncompletion=poll\nzonemode=zbd\nzonesize=64k\nbs=16k\n\
                 write_bw_log\nlog_offset=1\n[w]\nrw=write\nsize=96k\n[r]\nstonewall\nrw=read\nsize=512k\n";
     let jobs = jobs.replace("size=96k", "size=128k\nio_size=96k");
     std::fs::write(dir.path().join("j.fio"), jobs).unwrap();
@@ -133,7 +133,7 @@ fn jobs_of_a_flow_have_its_shares() {
     let dir = tempfile::tempdir().unwrap();
     let run = |keys: &str| {
         let jobs = format!(
-            "[global]\nfilename=mem:16M\ncompletion=poll\nrw=randread\nnorandommap\ntime_based\nruntime=1\n{keys}"
+            "[global]\nfilename=mem:16M?inline=1\ncompletion=poll\nrw=randread\nnorandommap\ntime_based\nruntime=1\n{keys}"
         );
         std::fs::write(dir.path().join("j.fio"), jobs).unwrap();
         succeed(dir.path(), &["bench", "j.fio", "--json", "o.json"]);
@@ -274,7 +274,7 @@ fn logs_have_the_priority_of_each_io() {
     let counts = shares(&["--log_prio=1"]);
     assert_eq!(counts.keys().collect::<Vec<_>>(), ["0x4005"]);
     // A device that does not go by it says so, once.
-    let usual = ["bench", "--device", "mem:1M", "--completion", "poll"];
+    let usual = ["bench", "--device", "mem:1M?inline=1", "--completion", "poll"];
     let args = [&usual[..], &keys, &["--cmdprio_percentage=20"]].concat();
     let output = meantime(dir.path(), &args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -287,7 +287,7 @@ fn threads_and_memory_are_on_their_nodes() {
     let usual = [
         "bench",
         "--device",
-        "mem:64M",
+        "mem:64M?inline=1",
         "--completion",
         "poll",
         "--rw",
