@@ -121,7 +121,7 @@ targets! {
     meeting: 1_000,
     served: 500,
     ssd: 2_000,
-    tcp: 1_000,
+    tcp: 250,
     uri: 20_000,
     user: 1_000,
 }

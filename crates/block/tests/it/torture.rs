@@ -370,7 +370,7 @@ fn in_threads<T: Send>(count: u64, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
 #[test]
 fn mixed_commands_verify_under_faults() {
     let total: u64 =
-        std::env::var("MEANTIME_TORTURE").map_or(300_000, |n| n.parse().expect("a number"));
+        std::env::var("MEANTIME_TORTURE").map_or(100_000, |n| n.parse().expect("a number"));
     if let Ok(seed) = std::env::var("MEANTIME_SEED") {
         println!("{:?}", run(seed.parse().expect("a number"), total));
         return;

@@ -408,6 +408,7 @@ fn mount_once(image: &Path, at: &Path) -> bool {
 #[test]
 fn what_is_said_of_files_is_what_was_done() {
     let mut fast = 0;
+    let rounds = std::env::var("MEANTIME_FAST_ROUNDS").map_or(4, |text| text.parse().unwrap());
     for (seed, args) in [
         (1, &["-b", "4096"][..]),
         (2, &["-b", "1024"]),
@@ -416,7 +417,7 @@ fn what_is_said_of_files_is_what_was_done() {
     ] {
         let Some(mut scene) = Scene::new(args) else { return };
         let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
-        for round in 0..12 {
+        for round in 0..rounds {
             for _ in 0..1 + random.below(12) {
                 for _ in 0..1 + random.below(3) {
                     scene.step(&mut random);

@@ -102,6 +102,10 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
     let found: Mutex<Option<String>> = Mutex::new(None);
     in_parallel(runs.len(), |number, place: &mut Place| {
         let number = runs.start + number;
+        // What other tests find clean, too.
+        if all && !crate::all() && !number.is_multiple_of(4) {
+            return true;
+        }
         let (which, warm, ops) = if WHOLE.contains(&number) {
             breaking(number)
         } else if IN_PLACE.contains(&number) {

@@ -158,6 +158,11 @@ impl Bases {
         self.alphabet.len() * self.alphabet.len()
     }
 
+    /// The quarter that a pair belongs to.
+    pub(crate) fn quarter(&self, pair: usize) -> usize {
+        (pair / self.alphabet.len() + pair % self.alphabet.len()) % 4
+    }
+
     pub(crate) fn settings(&self) -> usize {
         self.alone.all.len()
     }

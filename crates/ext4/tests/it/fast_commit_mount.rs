@@ -10,10 +10,10 @@ use meantime_ext4::{
     Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags, SetMetadata,
 };
 
-use meantime_testkit::Rng;
 use meantime_testkit::image::{
     Mounted, READ_WRITE, clean, mkfs, mount, open, run, run_for, scratch, tools, writable,
 };
+use meantime_testkit::{Rng, setting};
 
 /// The mode, link count and content of each file.
 type Tree = BTreeMap<String, (u16, u32, Vec<u8>)>;
@@ -103,7 +103,7 @@ fn what_was_committed_fast_survives() {
         return;
     }
     let mut fast_commits = 0;
-    for seed in 1..=3_u64 {
+    for seed in 1..=setting("MEANTIME_FAST_SEEDS").unwrap_or(1) {
         let dir = scratch();
         let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
         let options = fast();
