@@ -5,8 +5,8 @@
 # Boots stock Debian kernels under QEMU's software emulation (no KVM, no root) with an emulated
 # IOMMU.
 # test: each of scripts/guest/tests, or TEST, in a guest of its own; asserts what was done, never
-# how long it took. GUEST_SUITE is the Debian suite whose kernel boots: bookworm (6.1), bullseye
-# (5.10), trixie (6.12).
+# how long it took. GUEST_LONG=1: with many more commands. GUEST_SUITE is the Debian suite whose kernel
+# boots: bookworm (6.1), bullseye (5.10), trixie (6.12).
 # bench: the kernel's ways to wait and ours side by side on one controller
 # (scripts/guest/bench.py --help).
 # programs: fio, SQLite and RocksDB on the kernel's ext4 and on ours, on one controller
@@ -27,7 +27,7 @@ case $action in
     test)
         suites=("${GUEST_SUITE:-bookworm}")
         # The command that the other tests run, so that it is built once.
-        cargo test --workspace --locked --quiet --no-run
+        make --no-print-directory build-tests
         meantime=$dir/debug/meantime
         ;;
     programs)

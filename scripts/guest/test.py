@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""test.py KERNEL INITRAMFS TEST...: runs each test (scripts/guest/tests/TEST.sh) in a guest of its own, two at a time."""
+"""test.py KERNEL INITRAMFS TEST...: runs each test (scripts/guest/tests/TEST.sh) in a guest of its own, three at a time: they sleep a lot.
+
+GUEST_LONG=1: with as much as a verified run's arguments say, instead of a quarter, and with each depth.
+"""
 import concurrent.futures
+import os
 import pathlib
 import sys
 import time
@@ -10,14 +14,16 @@ import vm
 
 TESTS = pathlib.Path(__file__).parent / "tests"
 # All of them together are worth something only if they did so much.
-LEAST = {"commands": 100_000}
+LONG = os.environ.get("GUEST_LONG", "")
+LEAST = {"commands": 100_000 if LONG else 30_000}
 LOGS = pathlib.Path(__file__).parents[2] / "target" / "guest" / "log"
 
 
 def show(name, outcome):
     """A line for what passed, everything for what did not; and all of it to a file."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    (LOGS / name).write_text("\n".join([outcome.console, *outcome.lines, *outcome.trouble, outcome.why(), ""]))
+    lines = [f"{seconds:6.1f} {line}" for seconds, line in zip(outcome.times, outcome.lines)]
+    (LOGS / name).write_text("\n".join([outcome.console, *lines, *outcome.trouble, outcome.why(), ""]))
     if outcome.passed:
         checks = sum(line.startswith("ok ") for line in outcome.lines)
         notes = "".join(f"; {line[5:]}" for line in outcome.lines if line.startswith("note "))
@@ -40,8 +46,8 @@ def main():
     names.sort(key=lambda name: -machine.read(TESTS / f"{name}.sh").seconds)
     start = time.monotonic()
     outcomes = {}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        runs = {pool.submit(vm.run, TESTS / f"{name}.sh", kernel, initramfs): name for name in names}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        runs = {pool.submit(vm.run, TESTS / f"{name}.sh", kernel, initramfs, f"long={LONG}"): name for name in names}
         for run in concurrent.futures.as_completed(runs):
             outcomes[runs[run]] = run.result()
             show(runs[run], run.result())

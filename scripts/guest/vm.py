@@ -27,6 +27,8 @@ class Outcome:
     seconds: float
     images: dict
     trouble: list = dataclasses.field(default_factory=list)
+    # When each line came, in seconds.
+    times: list = dataclasses.field(default_factory=list)
 
     @property
     def passed(self):
@@ -111,7 +113,7 @@ def run_once(script, kernel, initramfs, words):
     machine = machines.read(script)
     # A socket's path must be short.
     directory = pathlib.Path(tempfile.mkdtemp(prefix="meantime-guest-"))
-    lines, trouble = [], []
+    lines, trouble, times = [], [], []
     try:
         machines.make_images(machine, directory)
         monitor, results = Monitor(directory / "monitor"), Tail(directory / "results")
@@ -128,6 +130,7 @@ def run_once(script, kernel, initramfs, words):
                 ended = process.poll() is not None
                 for line in results.new_lines():
                     lines.append(line)
+                    times.append(time.monotonic() - start)
                     if line.startswith("host "):
                         try:
                             obey(monitor, line.split()[1:])
@@ -143,7 +146,7 @@ def run_once(script, kernel, initramfs, words):
         console = (directory / "qemu").read_text(errors="replace")
         if (directory / "console").exists():
             console += (directory / "console").read_text(errors="replace")
-        outcome = Outcome(process.returncode, lines, console, time.monotonic() - start, {}, trouble)
+        outcome = Outcome(process.returncode, lines, console, time.monotonic() - start, {}, trouble, times)
         compare_images(directory, outcome)
         return outcome
     finally:

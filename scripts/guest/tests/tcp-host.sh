@@ -35,7 +35,7 @@ check "discover: a port by name" meantime discover nvme+tcp://127.0.0.1:4420
 
 # The depths, and the ways to wait.
 for how in poll interrupt adaptive; do
-    for depth in 1 4 32; do
+    for depth in ${long:+1 4} 32; do
         verified "$uri" $how --rw randrw --bs 4k --size 3m --iodepth $depth
     done
 done
