@@ -1,6 +1,6 @@
 # make            the command, at target/release/meantime, and the library that `meantime run` loads
 # make demo       what ways to wait cost on this machine beside its kernel, and a report
-# make check      before a commit: format, lints, unit tests, quick integration tests
+# make check      before a commit: format, lints, quick tests of what is changed and is built on it
 # make test       what CI runs: installs what is missing, then everything
 # make test-long  hours: 10⁵ crash states, 10⁶ fault plans, 240 images, ten minutes a fuzzer
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
@@ -23,7 +23,8 @@
 # make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
 
-.PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
+.PHONY: all build demo check test test-long setup setup-test format lint build-tests tests \
+	doctests quick loom fuzz \
 	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest reproduce \
 	clean install uninstall static deb test-packages wheel test-python publish-check \
 	test-aarch64 book
@@ -65,26 +66,29 @@ demo: setup
 	@scripts/demo.sh
 
 check:
-	@scripts/stages.sh format lint quick
+	@CHECKED="$$(scripts/check.py)" scripts/stages.sh format lint quick
 
 # What incremental builds keep, and line numbers of backtraces, cost a clean clone a fifth of its
 # time. The virtual machines leave half of two CPUs idle.
 test: export CARGO_INCREMENTAL := 0
 test: export CARGO_PROFILE_TEST_DEBUG := 0
 test: setup-test
-	@scripts/stages.sh format lint tests 'test-guest | loom fuzz docs'
+	@scripts/stages.sh format lint build-tests tests doctests 'test-guest | docs | loom'
 
 # What each variable makes longer is said at the head of the test that reads it.
 test-long: setup-test
 	@scripts/promtool.sh
 	MEANTIME_EXT4_IMAGES=240 MEANTIME_EXT4_MUTATIONS=10000000 MEANTIME_FAULT_PLANS=1000000 \
 		MEANTIME_FAULT_PLANS_THREADED=1000 MEANTIME_STRESS_SECONDS=600 MEANTIME_COHERENCE_SECONDS=600 \
-		MEANTIME_FIO_VERSIONS="3.33 3.41" \
+		MEANTIME_FIO_VERSIONS="3.33 3.41" MEANTIME_FUZZ_INPUTS=10 MEANTIME_SIMULATED_ALL=1 \
+		MEANTIME_CRASH_PAIRS=all MEANTIME_TORTURE=3000000 \
+		MEANTIME_FAST_SEEDS=3 MEANTIME_FAST_ROUNDS=12 LIST_ROUNDS=12 \
 		$(CARGO) nextest run --profile long --workspace --locked
 	$(MAKE) crash STATES=100000
 	$(MAKE) crash-mount ROUNDS=1000
 	$(MAKE) fuzz SECONDS=600
-	$(MAKE) loom docs book publish-check test-aarch64 test-guest test-python test-packages
+	$(MAKE) doctests loom docs book publish-check test-aarch64 test-python test-packages
+	GUEST_LONG=1 $(MAKE) test-guest
 
 book:
 	@scripts/book.sh
@@ -106,13 +110,21 @@ lint:
 		$(CARGO) deny --offline --log-level error check advisories; \
 	else echo "lint: the database of advisories cannot be reached"; fi
 
-# One at a time more than there are CPUs: some sleep.
-tests:
-	$(CARGO) nextest run --workspace --locked --test-threads $$(($$(nproc) + 1))
+# Of what tests run: the examples are linted.
+TESTED := --workspace --lib --bins --tests
+
+# Two at a time for each CPU: many sleep, or wait for the other's thread.
+tests: build-tests
+	$(CARGO) nextest run $(TESTED) --locked --test-threads $$((2 * $$(nproc)))
+
+build-tests:
+	$(CARGO) test $(TESTED) --locked --quiet --no-run
+
+doctests:
 	$(CARGO) test --doc --workspace --locked --quiet
 
 quick:
-	$(CARGO) nextest run --profile quick --workspace --locked
+	$(CARGO) nextest run --profile quick --workspace --locked $(if $(CHECKED),-E '$(CHECKED)')
 
 loom:
 	@scripts/loom.sh

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
-# stages.sh STAGE...: makes one target after the other, and says at the end how long each took.
-# A stage is a target, or several lanes of targets at the same time: 'a b | c' makes b after a, and
-# c meanwhile. What a lane says is shown when it has ended; all but the first are nice.
+# stages.sh STAGE...: makes one target after the other, and says at the end how long each took, and
+# which tests were slowest. A stage is a target, or several lanes of targets at the same time:
+# 'a b | c' makes b after a, and c meanwhile. What a lane says is shown when it has ended; all but
+# the first are nice.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 times=$(mktemp) said=$(mktemp -d)
-trap 'echo "stage: wall, CPU in seconds"; cat "$times"; rm -rf "$times" "$said"' EXIT
+# The slowest tests, if they ran; then the stages.
+summary() {
+    ! grep -q '^tests:' "$times" || scripts/slowest.py || true
+    echo "stage: wall, CPU in seconds"
+    cat "$times"
+    echo "all: $SECONDS"
+    rm -rf "$times" "$said"
+}
+trap summary EXIT
 # What runs in the background ignores Ctrl-C.
 trap 'trap "" TERM; kill 0; exit 130' INT TERM
 TIMEFORMAT="%0R, %0U + %0S"
