@@ -50,4 +50,4 @@ pub use mount::{Mount, ServeError};
 pub use options::{Options, OptionsError, Words};
 pub use server::counts::{RequestCounts, Requests};
 pub use server::short::calls::{CallCounts, Calls};
-pub use session::SessionError;
+pub use session::{SessionError, UNMOUNTED};

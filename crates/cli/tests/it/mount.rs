@@ -134,6 +134,36 @@ fn what_cannot_be_mounted_is_refused_in_one_line() {
     }
 }
 
+/// Without /dev/fuse; and for a user without fusermount3.
+#[test]
+fn where_nothing_can_be_mounted_it_is_said_what_reads_files() {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    if !e2fs::has("unshare") || !e2fs::has("setpriv") {
+        return;
+    }
+    let command = env!("CARGO_BIN_EXE_meantime");
+    // A device without a driver, which only this command sees.
+    let hidden = "mount -t tmpfs none /mnt; mknod /mnt/fuse c 10 254; \
+                  mount --bind /mnt/fuse /dev/fuse; umount -l /mnt; exec";
+    let user = "chmod 755 .; chmod 666 disk.img; chown 12345 at; PATH=/none exec \
+                $(command -v setpriv) --reuid 12345 --regid 12345 --clear-groups";
+    for (before, arguments, part) in [
+        (hidden, "mount file:disk.img at", "/dev/fuse: No such device"),
+        (hidden, "run --device file:disk.img --at $PWD/at -- true", "/dev/fuse: No such device"),
+        (user, "mount file:disk.img at", "fusermount3, which is not here"),
+    ] {
+        let script = format!("{before} {command} {arguments}");
+        let args = ["-m", "sh", "-e", "-c", &script];
+        let output = Command::new("unshare").args(args).current_dir(dir).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains(part), "{script}: {said}");
+        for other in ["`meantime fs get`", "`meantime fs cat`", "fsspec"] {
+            assert!(said.contains(other), "{script}: no {other} in {said}");
+        }
+    }
+}
+
 #[test]
 fn repair_removes_dead_mounts_and_no_others() {
     let Some(dir) = prepared() else { return };

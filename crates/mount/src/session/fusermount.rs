@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::io::FdFlags;
 
-use super::{SessionError, pass};
+use super::{SessionError, UNMOUNTED, pass};
 use crate::options::Options;
 
 /// The program's names; a system has one or both.
@@ -58,7 +58,7 @@ pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
     let why = missing.map_or_else(String::new, |error| format!(" ({error})"));
     Err(SessionError::NoFuse(format!(
         "only root can mount without the program fusermount3, which is not here{why}: install \
-         fuse3, mount as root, or use `meantime run`, which mounts for one program"
+         fuse3, mount as root, or use `meantime run`, which mounts for one program; {UNMOUNTED}"
     )))
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
-use super::{PIECE_BYTES, SessionError};
+use super::{PIECE_BYTES, SessionError, UNMOUNTED};
 use crate::fuse::flags::init;
 use crate::fuse::wire::{InitIn, InitOut, OutHeader};
 use crate::fuse::{Opcode, Request};
@@ -96,7 +96,7 @@ fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
         flags |= u64::from(asked.flags) & init::AUTO_INVAL_DATA;
     }
     if flags & NEEDED != NEEDED {
-        return Err("the kernel is too old: Linux 5.13 or later is needed".to_owned());
+        return Err(format!("the kernel is too old: Linux 5.13 or later is needed; {UNMOUNTED}"));
     }
     let answer = InitOut {
         major: MAJOR,

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::SessionError;
+use super::{SessionError, UNMOUNTED};
 use crate::options::Options;
 
 /// The type of our mounts in /proc/mounts: a subtype of FUSE.
@@ -41,10 +41,11 @@ pub(super) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
     let data = CString::new(data).map_err(|error| refused(error.to_string()))?;
     rustix::mount::mount(&*options.source, dir, TYPE, flags(options), &*data).map_err(|error| {
         refused(match error {
-            Errno::PERM => "the kernel does not permit it; in a container it has to be started \
-                            with CAP_SYS_ADMIN and the device /dev/fuse"
-                .to_owned(),
-            Errno::NODEV => "the kernel has no FUSE (modprobe fuse)".to_owned(),
+            Errno::PERM => format!(
+                "the kernel does not permit it; in a container it has to be started with \
+                 CAP_SYS_ADMIN and the device /dev/fuse; {UNMOUNTED}"
+            ),
+            Errno::NODEV => format!("the kernel has no FUSE (modprobe fuse); {UNMOUNTED}"),
             error => error.to_string(),
         })
     })?;
@@ -63,7 +64,7 @@ fn why_no_fuse(error: Errno) -> String {
         }
         _ => "the kernel's FUSE cannot be used",
     };
-    format!("/dev/fuse: {error}: {advice}")
+    format!("/dev/fuse: {error}: {advice}; {UNMOUNTED}")
 }
 
 pub(super) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {

@@ -21,6 +21,10 @@ use crate::options::Options;
 /// (`fs.fuse.max_pages_limit`).
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
+/// What reads files where nothing can be mounted: for the end of a message.
+pub const UNMOUNTED: &str = "without a mount, `meantime fs get` and `meantime fs cat` read files, \
+                             and so does Python's file system (fsspec)";
+
 /// Why there is no mount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -7,6 +7,7 @@
 //! does both, and passes the descriptor to the serving process, which stays outside.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -20,7 +21,7 @@ use rustix::mount::{
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
 
-use super::{SessionError, kernel};
+use super::{SessionError, UNMOUNTED, kernel};
 use crate::options::Options;
 
 /// Advice where only root may create namespaces.
@@ -30,6 +31,10 @@ const ADVICE: &str = "users may not make namespaces here; root can permit it (sy
                       user.max_user_namespaces=10000; in a container it is for who started it), \
                       or can run this command itself";
 
+fn no_namespaces(why: impl fmt::Display) -> String {
+    format!("{ADVICE}; {UNMOUNTED} ({why})")
+}
+
 /// Moves this process, which must have one thread, into namespaces of its own, and mounts at `dir`
 /// there.
 pub(crate) fn mount_for_this_process(
@@ -37,11 +42,11 @@ pub(crate) fn mount_for_this_process(
     options: &Options,
 ) -> Result<OwnedFd, SessionError> {
     let refused = |why: String| SessionError::Refused { dir: dir.to_owned(), why };
-    let is_user = enter().map_err(|why| refused(format!("{ADVICE} ({why})")))?;
+    let is_user = enter().map_err(|why| refused(no_namespaces(why)))?;
     // Later mounts outside are seen here, too. Mounts made here are not seen outside.
     let down = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", down).map_err(|error| match error {
-        Errno::PERM | Errno::ACCESS if is_user => refused(format!("{ADVICE} ({error})")),
+        Errno::PERM | Errno::ACCESS if is_user => refused(no_namespaces(error)),
         error => refused(format!("a mount namespace: {error}")),
     })?;
     make_place(dir)?;
