@@ -19,7 +19,7 @@
 # make publish-check    crates as a registry would take them, each built from its package: minutes
 # make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library, fio's engine;
 #                 make uninstall
-# make static     the command without libraries, for any Linux: all of it but `run --private`
+# make static     the command without libraries, for any Linux: all of it but the short way of `run`
 # make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
 
@@ -49,9 +49,8 @@ SPLIT_DEBUG := scripts/split-debug.sh
 
 build:
 	$(CARGO) build --release --locked --bin meantime
-	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
 	$(CARGO) rustc --release --locked -p meantime-intercept --lib --crate-type cdylib
-	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so $(RELEASE)/libmeantime_intercept.so)
+	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/meantime $(RELEASE)/libmeantime_intercept.so)
 
 # What building needs; and what testing needs beside it.
 setup:

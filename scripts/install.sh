@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install.sh install|uninstall [--prefix DIR] [--libdir DIR] [--destdir DIR] [--from DIR]
 #
-# Installs the command and the libraries it loads into programs, manual pages, completions for bash,
+# Installs the command and the library it loads into programs, manual pages, completions for bash,
 # zsh and fish, fio's engine, the C library with header and pkg-config file, the job files and a
 # dashboard beneath PREFIX (/usr/local), or removes them. DESTDIR is put before every path that is
 # written, and in no file. The C library goes to --libdir (lib), below PREFIX. --from is where
@@ -50,11 +50,10 @@ man=$root/share/man
 bash=$root/share/bash-completion/completions zsh=$root/share/zsh/site-functions fish=$root/share/fish/vendor_completions.d
 files=(
     "$bin/meantime" "$bin/.debug/meantime.debug"
-    "$lib/.debug/libmeantime_c.so.debug" "$private/.debug/libmeantime_preload.so.debug"
-    "$private/.debug/libmeantime_intercept.so.debug"
+    "$lib/.debug/libmeantime_c.so.debug" "$private/.debug/libmeantime_intercept.so.debug"
     "$private/libmeantime-fio.so" "$private/.debug/libmeantime_fio.so.debug"
     "$lib/libmeantime.so" "$lib/libmeantime.so.$abi" "$lib/libmeantime.so.$version"
-    "$lib/libmeantime.a" "$private/libmeantime_preload.so" "$private/libmeantime_intercept.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
+    "$lib/libmeantime.a" "$private/libmeantime_intercept.so" "$lib/pkgconfig/meantime.pc" "$include/meantime.h"
     "$bash/meantime" "$zsh/_meantime" "$fish/meantime.fish"
 )
 # The only place where mount(8) looks. (A package must not have a directory where the system has a
@@ -82,7 +81,7 @@ if [ "$action" = uninstall ]; then
     exit 0
 fi
 
-for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_{preload,intercept,fio}.so; do
+for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_{intercept,fio}.so; do
     [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
 done
 # A library that is given another name than its soname says would not be found by the programs that
@@ -99,12 +98,12 @@ for helper in "${helpers[@]}"; do
     install -d "${helper%/*}"
     ln -sfn "$prefix/bin/meantime" "$helper"
 done
-# Loaded by `meantime run`, which looks for them there.
-install -m 755 "$from/libmeantime_preload.so" "$from/libmeantime_intercept.so" "$private"
+# Loaded by `meantime run`, which looks for it there.
+install -m 755 "$from/libmeantime_intercept.so" "$private"
 install -m 755 "$from/libmeantime_fio.so" "$private/libmeantime-fio.so"
 install -m 644 "$from/libmeantime_c.a" "$lib/libmeantime.a"
 # Debug information, where debuggers and backtraces look for it.
-for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{preload,intercept,fio}.so; do
+for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$private/.debug/"libmeantime_{intercept,fio}.so; do
     built=$from/${file##*/}
     # Unless the file itself has it.
     ! readelf -SW "$built" | grep gnu_debuglink >/dev/null || install -D -m 644 "$built.debug" "$file.debug"

@@ -198,12 +198,12 @@ fio() {
         --ioengine="external:${engines[0]#"$root"}" --device=mem:16M --size=16m
 }
 
-# A program that nobody wrote for us, with the libraries that `meantime run` loads.
+# A program that nobody wrote for us, with the library that `meantime run` loads.
 run() {
     local image=file:/root/run.img out short
-    inside sh -ec "meantime fs mkfs '$image?create=64M' >/dev/null; meantime fs mkdir $image:/usr"
-    expect "meantime run --private" "usr" inside meantime run --private --device "$image" -- ls /mnt/meantime
     [ -e /dev/fuse ] || { say "no /dev/fuse here: 'meantime run' is not tried"; return; }
+    inside sh -ec "meantime fs mkfs '$image?create=64M' >/dev/null; meantime fs mkdir $image:/usr"
+    expect "meantime run" "usr" inside meantime run --device "$image" -- ls /mnt/meantime
     apt_install fio
     out=$(inside env MEANTIME_REPORT=1 meantime run --device "$image" -- fio --name=x --thread=1 \
         --directory=/mnt/meantime --rw=randrw --bs=4k --size=8m 2>&1) || die "meantime run: failed: $out"

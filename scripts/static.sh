@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the command without libraries, at target/x86_64-unknown-linux-musl/release/meantime, and
-# tries it. It can do everything but `run --private`, whose library is loaded into programs that
-# have their own C library.
+# tries it. It can do everything but the short way of `run`, whose library is loaded into programs
+# that have their own C library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +21,6 @@ scripts/split-debug.sh "$built"
 "$built" bench --device mem:16M --rw randread --runtime 200ms --completion poll --no-control >/dev/null ||
     die "$built does not work"
 # What it leaves out it says.
-said=$("$built" run --private --device file:none.img -- true 2>&1) && die "run --private has found a library"
-grep -q "built statically" <<<"$said" || die "run --private does not say what is missing: $said"
+said=$("$built" run --device file:none.img -- true 2>&1) && die "run has found an image"
+grep -q "built statically" <<<"$said" || die "run does not say what is missing: $said"
 echo "static: $built"

@@ -184,8 +184,7 @@ impl Installed {
             std::os::unix::fs::symlink(built().join(library), from.join(library)).unwrap();
         }
         // The command, its library and the engine are of other packages; others do here.
-        for library in ["libmeantime_preload.so", "libmeantime_intercept.so", "libmeantime_fio.so"]
-        {
+        for library in ["libmeantime_intercept.so", "libmeantime_fio.so"] {
             std::fs::copy(built().join("libmeantime_c.so"), from.join(library)).unwrap();
         }
         // It is asked for the manual pages.

@@ -31,7 +31,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("python", &["block", "completion", "ext4", "hw", "posix", "process"]),
     ("intercept", &["hook", "process", "shmq"]),
-    ("preload", &["block", "ext4", "hook", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
     // Results and pages: it makes no measurements.
@@ -50,7 +49,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "lab",
             "mount",
             "nvme",
-            "posix",
             "process",
             "random",
             "report",

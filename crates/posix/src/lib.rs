@@ -1,7 +1,7 @@
 //! A file system as a C program sees it: descriptors, paths below a mount point, errno.
 //!
 //! # What it is for
-//! The interposition library (`crates/preload`) turns a program's calls into calls of [`Posix`].
+//! A program's calls become calls of [`Posix`].
 //! Every function implements the system call of its name, for reading. Calls that would write
 //! return EROFS, at the same point as in Linux.
 //!

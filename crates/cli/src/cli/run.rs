@@ -15,42 +15,42 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "URI", long_help = help!("run", "--device"))]
     pub device: String,
     /// The directory at which the program finds the file system
-    #[arg(long, value_name = "DIRECTORY", default_value = meantime_posix::DEFAULT_MOUNT_POINT)]
+    #[arg(long, value_name = "DIRECTORY", default_value = "/mnt/meantime")]
     #[arg(long_help = help!("run", "--at"))]
     pub at: OsString,
     /// Options of the mount, separated by commas (see `meantime mount --help`)
-    #[arg(short = 'o', value_name = "OPTIONS", conflicts_with = "private")]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// Have the program read the files in its own process, by a library that is loaded into it
-    #[arg(long, long_help = help!("run", "--private"))]
+    /// (Gone: what reads files where nothing can be mounted is said.)
+    #[arg(long, hide = true)]
     pub private: bool,
     /// (For the process that becomes the program: it is started with a socket on stdin.)
-    #[arg(long, hide = true, conflicts_with = "private")]
+    #[arg(long, hide = true)]
     pub inside: bool,
     /// Send the program's data through the kernel, too, rather than by shared memory
-    #[arg(long, conflicts_with = "private", long_help = help!("run", "--no-short"))]
+    #[arg(long, long_help = help!("run", "--no-short"))]
     pub no_short: bool,
     /// (The name of the socket at which the process of --inside asks for the short way.)
     #[arg(long, hide = true, requires = "inside", value_name = "NAME")]
     pub short: Option<String>,
-    /// Memory for the page cache (with --private: of each process), e.g. 64M [default: 256M]
+    /// Memory for the page cache, e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,
     /// How long what goes on after the program has to end after a signal, before the mount does
-    #[arg(long, value_name = "SECONDS", default_value = "10", conflicts_with = "private")]
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     #[arg(long_help = help!("run", "--grace"))]
     pub grace: u64,
     /// Memory shared with the program, and copies of it, in all [default: a quarter of --cache, and
     /// 16M at least]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with_all = ["private", "no_short"])]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_short")]
     #[arg(long_help = help!("run", "--shared-memory-limit"))]
     pub shared_memory_limit: Option<usize>,
     /// How reads wait for the device (see `meantime bench --help`) [default: poll]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
     /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
-    #[arg(long, value_name = "ADDR", conflicts_with = "private", long_help = help!("top", "--metrics"))]
+    #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]
     pub metrics: Option<String>,
     /// The program, and its arguments
     #[arg(

@@ -10,11 +10,15 @@ use std::process::{Command, ExitCode};
 use meantime_mount::namespace;
 use rustix::stdio::dup2_stdin;
 
-use super::library::{self, Library};
+use super::library;
 use super::mounted::words;
-use super::program::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure};
+
+/// The shells' exit code for a program that does not exist.
+const NOT_FOUND: u8 = 127;
+/// The shells' exit code for a program that cannot be executed.
+const CANNOT_EXECUTE: u8 = 126;
 
 /// Becomes the program when the mount answers. Standard input is the socket until then.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -22,7 +26,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let options = words(args)?.options;
     // Looked for before this process has other mounts: in a chroot the kernel names this command by
     // the path outside from then on.
-    let library = args.short.as_ref().map(|_| Library::SHORT.find()).transpose()?;
+    let library = args.short.as_ref().map(|_| library::find()).transpose()?;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;
     let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));

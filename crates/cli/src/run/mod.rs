@@ -1,19 +1,13 @@
 //! `meantime run`: runs a program that finds the file system of a device at a directory.
 
-mod device;
 pub(crate) mod holders;
-mod in_process;
 mod inside;
 mod library;
 mod mounted;
-mod program;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use meantime_posix::MountPoint;
+use meantime_mount::UNMOUNTED;
 
 use crate::cli::RunArgs;
 use crate::failure::Failure;
@@ -21,17 +15,10 @@ use crate::failure::Failure;
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if args.private {
-        let mount_point = MountPoint::new(args.at.as_bytes()).map_err(Failure::usage)?;
-        in_process::run(args, mount_point)
-    } else if args.inside {
-        inside::run(args)
-    } else {
-        mounted::run(args)
+        return Err(Failure::usage(format_args!(
+            "--private is gone: leave it out, since `meantime run` needs only /dev/fuse and \
+             namespaces; {UNMOUNTED}"
+        )));
     }
-}
-
-/// Returns `name` as an absolute path, relative to this command's working directory.
-fn absolute(name: &OsStr) -> Result<PathBuf, Failure> {
-    std::path::absolute(name)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", name.display())))
+    if args.inside { inside::run(args) } else { mounted::run(args) }
 }

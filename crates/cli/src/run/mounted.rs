@@ -11,14 +11,14 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use meantime_block::Uri;
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, Words, namespace};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::device;
 use super::holders::{Holders, Place};
-use super::library::Library;
+use super::library;
 use crate::cli::RunArgs;
 use crate::failure::{FAILED, Failure, warn};
 use crate::{metrics, mount, signal};
@@ -46,6 +46,19 @@ pub(super) fn words(args: &RunArgs) -> Result<Words, Failure> {
     Ok(words)
 }
 
+/// Refuses devices that cannot have a file system.
+fn check(uri: &str) -> Result<(), Failure> {
+    match uri.parse::<Uri>().map_err(Failure::usage)? {
+        Uri::Mem { .. } => Err(Failure::usage(format_args!(
+            "{uri}: memory begins empty in each process, without a file system; e.g. file:disk.img"
+        ))),
+        Uri::File { soft, .. } if soft.create_bytes.is_some() => Err(Failure::usage(format_args!(
+            "{uri}: a new file has no file system; leave create= out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Returns a name that no other socket has, and that none guesses.
 fn socket_name() -> Result<String, Failure> {
     let mut bytes = [0; 16];
@@ -59,7 +72,7 @@ fn socket_name() -> Result<String, Failure> {
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut words = words(args)?;
     if !args.no_short {
-        match Library::SHORT.find() {
+        match library::find() {
             Ok(_) => words.options.short = Some(socket_name()?),
             Err(why) => {
                 why.show();
@@ -67,7 +80,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             }
         }
     }
-    device::check(&args.device)?;
+    check(&args.device)?;
     let at = Path::new(&args.at);
     if !at.is_absolute() || at.parent().is_none() {
         return Err(Failure::usage(format_args!(
@@ -210,4 +223,19 @@ fn end_by_force(mount: Mount, place: Option<&Place>) -> Result<(), Failure> {
          is written to the device, but for mapped files since their last msync, which is lost"
     ));
     mount.unmount_by_force().map_err(Failure::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_without_a_file_system_are_refused() {
+        for uri in ["file:d.img?model=optane", "kernel:d.img", "vfio-user:s", "vfio:0000:01:00.0"] {
+            check(uri).unwrap();
+        }
+        for uri in ["mem:64M", "file:d.img?create=1M", "disk.img", "file:d.img?modle=x"] {
+            assert!(check(uri).is_err(), "{uri}");
+        }
+    }
 }

@@ -1,18 +1,17 @@
-//! An ext4 image, and programs that find it below a mount point.
+//! An ext4 image, and programs that find it at a directory (`meantime run -o ro`).
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::common::{self, Ran};
+use crate::run_mounted::may_mount;
+use crate::short_way::library;
 use meantime_testkit::e2fs::{self, has};
+use meantime_testkit::image::scratch;
 
-pub(crate) const AT: &str = "/mnt/meantime-test";
-
-/// The library that cargo has built for these tests: beside them.
-pub(crate) fn library() -> PathBuf {
-    std::env::current_exe().unwrap().with_file_name("libmeantime_preload.so")
-}
+/// Where programs find it: a directory of every machine. What is in it is out of their sight.
+pub(crate) const AT: &str = "/mnt";
 
 pub(crate) fn tool(dir: &Path, program: &str, args: &[&str]) -> Output {
     let output = e2fs::command(program).current_dir(dir).args(args).output().unwrap();
@@ -27,12 +26,13 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// What `fill` puts into the directory. `None` without mkfs.ext4.
+    /// What `fill` puts into the directory. `None` without mkfs.ext4, or where mounting is not
+    /// permitted.
     pub(crate) fn new(fill: impl FnOnce(&Path)) -> Option<Self> {
-        if !has("mkfs.ext4") {
+        if !has("mkfs.ext4") || !may_mount() {
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let src = dir.path().join("src");
         std::fs::create_dir(&src).unwrap();
         fill(&src);
@@ -60,12 +60,18 @@ impl Image {
         self.dir.path()
     }
 
-    /// `meantime run --private` with `program`.
+    /// `meantime run -o ro` of a program, which is to follow; it says at its end how many of its
+    /// calls went the short way.
+    pub(crate) fn command(&self) -> Command {
+        let args = ["run", "-o", "ro", "--device", "file:d.img", "--at", AT, "--"];
+        let mut command = common::meantime(self.path(), &args);
+        command.env("MEANTIME_INTERCEPT", library()).env("MEANTIME_REPORT", "1");
+        command
+    }
+
+    /// Runs `program`.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, program: &[S]) -> Ran {
-        let mut command =
-            common::meantime(self.path(), &["run", "--private", "--device", "file:d.img"]);
-        command.args(["--at", AT, "--"]);
-        command.env("MEANTIME_PRELOAD", library()).args(program).output().unwrap().into()
+        self.command().args(program).output().unwrap().into()
     }
 
     /// The same, to a successful end; its standard output.

@@ -1,11 +1,11 @@
 //! What the library does inside of other people's programs: programs in C that do what a program
-//! may do with its descriptors, signals, stacks and children, below `meantime run --private`.
+//! may do with its descriptors, stacks and children, below `meantime run`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::common::Ran;
-use crate::image::{AT, Image, library, tool};
+use crate::image::{AT, Image, tool};
+use crate::short_way::{library, most_short};
 use meantime_testkit::e2fs::has;
 
 /// The program `name`, compiled in the image's directory; `None` without a compiler.
@@ -25,37 +25,20 @@ fn compiled(image: &Image, name: &str, more: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Runs program `name` with each of `arguments`, waiting by interrupt: the way that has the most
-/// descriptors.
-fn each(name: &str, arguments: &[&[&str]]) {
-    let Some(image) = Image::tree() else { return };
-    let Some(program) = compiled(&image, name, &[]) else { return };
-    run_each(&image, &program, name, arguments);
+fn ran(image: &Image, program: &Path, arguments: &[&str]) -> Ran {
+    let mut command = image.command();
+    command.arg(program).arg(AT).arg(image.path().join("src")).args(arguments);
+    command.output().unwrap().into()
 }
 
-fn run_each(image: &Image, program: &Path, name: &str, arguments: &[&[&str]]) {
-    let source = image.path().join("src");
+/// Runs program `name` with each of `arguments`. At least `short` of its calls go the short way.
+fn each(name: &str, arguments: &[&[&str]], short: u64) {
+    let Some(image) = Image::tree() else { return };
+    let Some(program) = compiled(&image, name, &[]) else { return };
     for arguments in arguments {
-        let options = [
-            "run",
-            "--private",
-            "--device",
-            "file:d.img",
-            "--at",
-            AT,
-            "--completion",
-            "interrupt",
-            "--",
-        ];
-        let mut command = crate::common::meantime(image.path(), &options);
-        command
-            .env("MEANTIME_PRELOAD", library())
-            .arg(program)
-            .arg(AT)
-            .arg(&source)
-            .args(*arguments);
-        let ran: Ran = command.output().unwrap().into();
+        let ran = ran(&image, &program, arguments);
         assert_eq!(ran.code, Some(0), "{name} {arguments:?}: {ran:#?}");
+        assert!(most_short(&ran) >= short, "{name} {arguments:?}: {ran:#?}");
     }
 }
 
@@ -64,111 +47,43 @@ fn our_descriptors_are_not_in_the_way() {
     each(
         "descriptors",
         &[&["closefrom"], &["close_range"], &["each"], &["dup2"], &["onto"], &["few"]],
+        200,
     );
+    // It has no short way from then on.
+    each("descriptors", &[&["unshare"]], 0);
 }
 
 #[test]
-fn a_shell_redirects_to_any_number() {
-    let Some(image) = Image::new(|src| {
-        for file in 0..20 {
-            let lines: String = (0..2_000).map(|line| format!("{file} {line}\n")).collect();
-            std::fs::write(src.join(format!("f{file}")), lines).unwrap();
-        }
-    }) else {
-        return;
-    };
-    if !has("bash") {
-        return;
-    }
-    let redirections: String = (3..10).map(|fd| format!("exec {fd}>log{fd}\n")).collect();
-    let script = format!(
-        "mapfile -t lines < {AT}/f0\n{redirections}for f in {{1..19}}; do mapfile -t lines < {AT}/f$f\n\
-         [ ${{#lines[@]}} = 2000 ] && [ \"${{lines[1999]}}\" = \"$f 1999\" ] || exit 9; done\ncat log?"
-    );
-    let options = [
-        "run",
-        "--private",
-        "--device",
-        "file:d.img",
-        "--at",
-        AT,
-        "--completion",
-        "interrupt",
-        "--",
-    ];
-    let mut command = crate::common::meantime(image.path(), &options);
-    command.env("MEANTIME_PRELOAD", library()).args(["bash", "-c", &script]);
-    let ran: Ran = command.output().unwrap().into();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:#?}");
-}
-
-#[test]
-fn our_threads_take_no_signals() {
-    each("signals", &[&[]]);
-}
-
-#[test]
-fn children_without_our_threads_are_told() {
-    each("children", &[&[]]);
+fn children_past_fork_go_the_long_way() {
+    each("children", &[&[]], 400);
 }
 
 #[test]
 fn handlers_open_files_on_small_stacks() {
-    each("stack", &[&["8192", "theirs"], &["16384", "theirs"], &["32768", "theirs"]]);
+    each("stack", &[&["8192", "theirs"], &["16384", "theirs"], &["32768", "ours"]], 0);
 }
 
 #[test]
 fn threads_that_read_can_be_cancelled() {
-    each("cancel", &[&[]]);
-}
-
-#[test]
-fn a_constructor_under_dlopen_does_not_hang() {
-    let Some(image) = Image::tree() else { return };
-    let name = "constructor";
-    let shared = ["-shared", "-fPIC", "-DLIBRARY"];
-    let Some(library) = compiled(&image, name, &shared) else { return };
-    let loaded = library.with_extension("so");
-    std::fs::rename(library, &loaded).unwrap();
-    let Some(program) = compiled(&image, name, &["-ldl"]) else { return };
-    run_each(&image, &program, name, &[&[loaded.to_str().unwrap()]]);
-}
-
-#[test]
-fn calls_past_the_functions_are_seen() {
-    each("syscalls", &[&[]]);
+    each("cancel", &[&[]], 200);
 }
 
 /// A program that runs with more rights than its user does not believe its user's environment.
 #[test]
-fn a_program_with_more_rights_sees_nothing() {
+fn a_program_with_more_rights_goes_the_long_way() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     let Some(image) = Image::tree() else { return };
+    // Linked with it: for such a program the loader ignores LD_PRELOAD.
     let directory = format!("-Wl,-rpath,{}", image.path().display());
-    let named = image.path().join("libmeantime_preload.so");
+    let named = image.path().join("libmeantime_intercept.so");
     std::fs::copy(library(), &named).unwrap();
-    let Some(program) = compiled(&image, "secure", &[named.to_str().unwrap(), &directory]) else {
-        return;
-    };
-    let run = |is_secure: &str| {
-        let device = format!("file:{}?ro=1", image.path().join("d.img").display());
-        let mut command = Command::new(&program);
-        command.env("MEANTIME_RUN_DEVICE", device).env("MEANTIME_RUN_AT", AT).args([AT, is_secure]);
-        command.status().unwrap().code()
-    };
-    assert_eq!(run("0"), Some(10));
-    // Any group but this process's own will do: root may give a file to every one, others to those
-    // they are in.
-    let own = rustix::process::getegid();
-    let mut groups = rustix::process::getgroups().unwrap();
-    if rustix::process::geteuid().is_root() {
-        groups.push(rustix::process::Gid::from_raw(65_534));
-    }
-    let Some(group) = groups.into_iter().find(|&group| group != own) else {
-        println!("skipped: this user is in one group only");
-        return;
-    };
-    chown(&program, None, Some(group.as_raw())).unwrap();
+    let linked = ["-Wl,--no-as-needed", named.to_str().unwrap(), &directory];
+    let Some(program) = compiled(&image, "secure", &linked) else { return };
+    let usual = ran(&image, &program, &["0"]);
+    assert!(usual.code == Some(0) && most_short(&usual) >= 200, "{usual:#?}");
+    // The group of nobody: not this process's own.
+    chown(&program, None, Some(65_534)).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o2755)).unwrap();
-    assert_eq!(run("1"), Some(11));
+    let secure = ran(&image, &program, &["1"]);
+    assert!(secure.code == Some(0) && most_short(&secure) == 0, "{secure:#?}");
 }

@@ -13,15 +13,19 @@ use crate::common::{Ran, meantime, run, succeed};
 /// Time limit for any command: a mount that does not answer fails the test.
 const LIMIT: [&str; 4] = ["timeout", "-s", "KILL", "60"];
 
-/// Makes a directory with an image and an empty directory `at`; `None`, with a message, where
-/// mounting is not permitted.
-pub(crate) fn prepared() -> Option<tempfile::TempDir> {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root || std::fs::File::open("/dev/fuse").is_err() {
+/// Whether mounting is permitted here; a message if it is not.
+pub(crate) fn may_mount() -> bool {
+    let may = rustix::process::geteuid().is_root() && std::fs::File::open("/dev/fuse").is_ok();
+    if !may {
         println!("skipped: not root, or no /dev/fuse");
-        return None;
     }
-    if !e2fs::tools() {
+    may
+}
+
+/// Makes a directory with an image and an empty directory `at`; `None` where mounting is not
+/// permitted.
+pub(crate) fn prepared() -> Option<tempfile::TempDir> {
+    if !may_mount() || !e2fs::tools() {
         return None;
     }
     let dir = scratch();
@@ -348,7 +352,9 @@ fn what_cannot_be_run_is_said_in_one_line() {
         ("file:disk.img?create=1M", &[], 2, "create="),
         ("file:disk.img", &["-o", "colour=red"], 2, "no such option"),
         ("file:disk.img", &["--at", "mnt"], 2, "absolute"),
-        ("file:disk.img", &["--private", "-o", "ro"], 2, "--private"),
+        ("file:disk.img", &["--private", "-o", "ro"], 2, "--private is gone"),
+        ("file:disk.img", &["--private"], 2, "`meantime fs get`"),
+        ("file:disk.img", &["--cache", "4k"], 2, "1M"),
         ("file:disk.img?ro=1", &[], 1, "-o ro"),
     ] {
         let mut args = vec!["run", "--device", device];
@@ -361,6 +367,10 @@ fn what_cannot_be_run_is_said_in_one_line() {
         assert_eq!((ran.code, ran.stderr.lines().count()), (Some(code), 1), "{ran:?}");
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
+    let ran = run(dir, &["run", "--device", "file:disk.img"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("PROGRAM"), "{ran:?}");
+    let ran = run(dir, &["run", "--help"]);
+    assert!(ran.code == Some(0) && ran.stdout.contains("EXIT STATUS"), "{ran:?}");
     // Two commands share an image for reading.
     let both = "meantime=$1; shift; \"$meantime\" \"$@\"";
     let at = at.to_str().unwrap();
@@ -421,6 +431,7 @@ fn a_user_who_is_not_root_may_run_programs() {
     assert_eq!((ran.code, &*ran.stdout), (Some(0), "mine\n"), "{ran:?}");
     let ran = with_fuse("600", &format!("{run} true"));
     assert!(ran.code == Some(1) && ran.stderr.contains("chmod 666 /dev/fuse"), "{ran:?}");
+    assert!(ran.stderr.contains("`meantime fs get`"), "{ran:?}");
     // Where that is forbidden, the message names the cause.
     let none = format!(
         "unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces; \
@@ -428,6 +439,7 @@ fn a_user_who_is_not_root_may_run_programs() {
     );
     let ran = as_user(&none);
     assert!(ran.code == Some(1) && ran.stderr.contains("max_user_namespaces"), "{ran:?}");
+    assert!(ran.stderr.contains("`meantime fs get`"), "{ran:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::image::tool;
 use crate::run_mounted::prepared;
 
 /// The library that cargo has built for these tests: beside them.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libmeantime_intercept.so")
 }
 
@@ -58,7 +58,7 @@ fn ran_with(dir: &Path, more: &[&str], program: &[&str]) -> Ran {
 }
 
 /// The most calls that went the short way in one process, as it says at its end.
-fn most_short(ran: &Ran) -> u64 {
+pub(crate) fn most_short(ran: &Ran) -> u64 {
     let counts = ran.stderr.lines().filter_map(|line| {
         let (before, _) = line.split_once(" calls short")?;
         before.rsplit(' ').next()?.parse().ok()

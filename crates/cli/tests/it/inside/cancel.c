@@ -26,8 +26,6 @@ static void *reader(void *how) {
         case 4: close(open(file, O_RDONLY)); break;
         case 5: fsync(fd); break;
         }
-        if (at % 32768 == 0)
-            posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     }
     pthread_cleanup_pop(0);
     return NULL;
@@ -51,8 +49,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 3);
     src = argv[2];
     file = in(argv[1], "dir/b.bin");
-    fd = open(file, O_RDONLY);
-    CHECK(fd >= 0);
+    fd = direct(file);
     alarm(120);
     const long turns = 48;
     for (long turn = 0; turn < turns; turn++) {

@@ -1,9 +1,10 @@
-/* Linked with the library: whether a file of the image is seen. 10: yes, 11: no. */
+/* Linked with the library: argv[3] says whether it runs with more rights than its user. */
 #include "check.h"
 #include <sys/auxv.h>
 
 int main(int argc, char **argv) {
-    CHECK(argc == 3);
-    CHECK((getauxval(AT_SECURE) != 0) == atoi(argv[2]));
-    return open(in(argv[1], "a.txt"), O_RDONLY) >= 0 ? 10 : 11;
+    CHECK(argc == 4);
+    CHECK((getauxval(AT_SECURE) != 0) == atoi(argv[3]));
+    read_often(direct(in(argv[1], "dir/b.bin")), content(argv[2]));
+    return 0;
 }
