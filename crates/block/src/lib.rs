@@ -24,6 +24,7 @@
 //! # Parts, in reading order
 //! ```text
 //!   request, error   Request, Ticket, Done, trait BlockChannel; IoErrorKind: why one failed
+//!   errno            errors as errnos
 //!   device           trait BlockDevice, ChannelOptions
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
@@ -141,6 +142,7 @@ mod channel;
 #[cfg(feature = "control")]
 pub mod control;
 mod device;
+mod errno;
 mod error;
 mod executor;
 pub mod futures;
@@ -157,6 +159,7 @@ mod uri;
 pub use any::{Channel, Device};
 pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+pub use errno::Errno;
 pub use error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
 pub use executor::{Executor, JoinHandle, Spawner};
 pub use futures::{

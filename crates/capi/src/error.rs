@@ -1,13 +1,12 @@
-//! Errors for C: a negative errno, mapped by [`meantime_posix::Errno`], and the library's message,
+//! Errors for C: a negative errno, mapped by [`meantime_block::Errno`], and the library's message,
 //! kept for each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Display;
 
-use meantime_block::{ChannelError, IoError, OpenError, SubmitError};
+use meantime_block::{ChannelError, Errno, IoError, OpenError, SubmitError};
 use meantime_hw::HwError;
-use meantime_posix::Errno;
 
 /// A call that failed; [`mt_last_error`] has the reason. A negative errno.
 #[derive(Debug, Clone, Copy)]

@@ -10,9 +10,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use meantime_block::{BlockDevice, Device};
+use meantime_block::{BlockDevice, Device, Errno};
 use meantime_completion::Policy;
-use meantime_posix::Errno;
 
 use crate::abi::{
     DDIR_DATASYNC, DDIR_READ, DDIR_SYNC, DDIR_SYNC_FILE_RANGE, DDIR_TRIM, DDIR_WRITE,

@@ -4,11 +4,10 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use meantime_block::{
-    BlockChannel, BlockDevice, Channel, ChannelError, ChannelOptions, Device, Done, IoError,
+    BlockChannel, BlockDevice, Channel, ChannelError, ChannelOptions, Device, Done, Errno, IoError,
     Rejected, Request, Ticket,
 };
 use meantime_completion::Policy;
-use meantime_posix::Errno;
 
 use crate::abi::{FIO_Q_BUSY, FIO_Q_COMPLETED, FIO_Q_QUEUED};
 use crate::slab::Slab;

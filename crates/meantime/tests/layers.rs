@@ -22,14 +22,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("block", &["completion", "fabrics", "hw", "nvme", "process", "spec", "ssd"]),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
-    ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
-    ("mount", &["completion", "ext4", "posix", "process", "shmq"]),
+    ("mount", &["completion", "ext4", "process", "shmq"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares with the driver only the specification, and crates that know neither.
     ("ssd", &["process", "random", "spec"]),
-    ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
-    ("fio", &["block", "completion", "hw", "lab", "nvme", "posix"]),
-    ("python", &["block", "completion", "ext4", "hw", "posix", "process"]),
+    ("capi", &["block", "completion", "hw", "lab", "nvme"]),
+    ("fio", &["block", "completion", "hw", "lab", "nvme"]),
+    ("python", &["block", "completion", "ext4", "hw", "process"]),
     ("intercept", &["hook", "process", "shmq"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
@@ -119,6 +118,7 @@ fn code(path: &Path) -> String {
 /// The parts of `ext4` (folders and files of its `src`), each of which uses only earlier ones.
 const EXT4_PARTS: &[&str] = &[
     "error",
+    "errno",
     "options",
     "counters",
     "bounded",

@@ -35,9 +35,7 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// A descriptor's position, used by one call at a time.
-    Descriptor,
-    /// A descriptor's position in its directory.
+    /// An open directory's position in it.
     DirectoryPosition,
     /// A mount's open files, and the threads that serve them.
     Served,

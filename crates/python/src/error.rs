@@ -4,7 +4,7 @@ use std::ffi::{OsStr, c_int};
 use std::fmt::Display;
 use std::path::Path;
 
-use meantime_posix::Errno;
+use meantime_block::Errno;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 

@@ -2,6 +2,7 @@
 
 mod broken;
 mod by_inode;
+mod by_path;
 mod cache_loss;
 mod check;
 mod fast_commit;

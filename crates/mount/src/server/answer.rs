@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meantime_posix::Errno;
+use meantime_ext4::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::short::gate::Gate;

@@ -2,8 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime_ext4::{FileType, Metadata, SetMetadata, SetTime, Timestamp};
-use meantime_posix::Errno;
+use meantime_ext4::{Errno, FileType, Metadata, SetMetadata, SetTime, Timestamp};
 
 use super::Server;
 use super::answer::Answer;

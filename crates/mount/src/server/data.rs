@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{
-    Allocate, Caller, Error, FileType, Metadata, Node, OpenOptions, ReadOptions, SetMetadata,
-    SetTime, WriteOptions,
+    Allocate, Caller, Errno, Error, FileType, Metadata, Node, OpenOptions, ReadOptions,
+    SetMetadata, SetTime, WriteOptions,
 };
-use meantime_posix::Errno;
 
 use super::answer::Answer;
 use super::handles::{OpenFile, Opened};
@@ -127,7 +126,7 @@ impl Server {
         }
         answer.fill(read.size, |place| {
             let read = open.file.read_at_with(place, read.offset, &options);
-            read.map_err(|error| Errno::of_data(&error))
+            read.map_err(|error| error.errno_of_data())
         })
     }
 
@@ -185,7 +184,7 @@ impl Server {
         if direct && self.kept.has(request.header.nodeid) {
             answer.outdated = Some(request.header.nodeid);
         }
-        let written = written.map_err(|error| Errno::of_data(&error))?;
+        let written = written.map_err(|error| error.errno_of_data())?;
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
     }
 
@@ -251,7 +250,7 @@ impl Server {
         } else {
             open.file.sync_all()
         };
-        synced.map_err(|error| Errno::of_data(&error))
+        synced.map_err(|error| error.errno_of_data())
     }
 
     pub(super) fn fallocate(
@@ -294,7 +293,7 @@ impl Server {
         match found {
             Ok(offset) => answer.put_as(&LseekOut { offset }),
             Err(Error::NotFound) => Err(Errno(libc::ENXIO)),
-            Err(error) => Err(Errno::of_data(&error)),
+            Err(error) => Err(error.errno_of_data()),
         }
     }
 
@@ -312,7 +311,7 @@ impl Server {
         self.drop_privileges_of(request, &to, answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
-        let copied = copied.map_err(|error| Errno::of_data(&error))?;
+        let copied = copied.map_err(|error| error.errno_of_data())?;
         self.changed()?;
         answer.put_as(&WriteOut { size: copied as u32, padding: 0 })
     }

@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, PoisonError};
 
-use meantime_ext4::{Entry, Node};
-use meantime_posix::Errno;
+use meantime_ext4::{Entry, Errno, Node};
 use zerocopy::IntoBytes as _;
 
 use super::Server;

@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::Ordering;
 
-use meantime_ext4::{SetAttribute, SetMetadata};
-use meantime_posix::Errno;
+use meantime_ext4::{Errno, SetAttribute, SetMetadata};
 
 use super::Server;
 use super::answer::Answer;

@@ -5,8 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::short::Sharing;
-use meantime_ext4::{Entry, File, Node, OpenOptions, ReadDir};
-use meantime_posix::Errno;
+use meantime_ext4::{Entry, Errno, File, Node, OpenOptions, ReadDir};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An open file.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use meantime_ext4::format::inode::flags;
-use meantime_ext4::{Error, Node};
-use meantime_posix::Errno;
+use meantime_ext4::{Errno, Error, Node};
 use meantime_shmq::message::{Nonce, TAKE};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 

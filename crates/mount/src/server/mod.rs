@@ -21,8 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use meantime_ext4::{Error, FileSystem, Lookups, NewNode, Node};
-use meantime_posix::Errno;
+use meantime_ext4::{Errno, Error, FileSystem, Lookups, NewNode, Node};
 
 use crate::fuse::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, InHeader, StatFsOut};
 use crate::fuse::{Malformed, Opcode, Request};

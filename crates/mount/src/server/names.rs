@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 
-use meantime_ext4::{Error, FileType, Node, RenameFlags};
-use meantime_posix::Errno;
+use meantime_ext4::{Errno, Error, FileType, Node, RenameFlags};
 
 use super::answer::Answer;
 use super::attributes::device_of;

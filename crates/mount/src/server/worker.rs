@@ -13,8 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use meantime_ext4::Caller;
-use meantime_posix::Errno;
+use meantime_ext4::{Caller, Errno};
 use meantime_process::lock::{Mutex, Rank};
 use rustix::io::Errno as OsErrno;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_completion::Policy;
-use meantime_ext4::{Caller, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
-use meantime_posix::Errno;
+use meantime_ext4::{Caller, Errno, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
 use meantime_shmq::message::{
     APPEND, Attributes, DIRECT, DSYNC, HIPRI, Op, Reply, Request, SYNC, Status,
 };
@@ -178,7 +177,7 @@ impl Server {
                     gate.count(self.done_by_read(&open, request, read, is_hit, line.is_slow()));
                     (read as i64, 0)
                 });
-                read.map_err(|error| Errno::of_data(&error))
+                read.map_err(|error| error.errno_of_data())
             }
             Op::Write => {
                 let at = if has(APPEND) { size } else { request.offset };
@@ -210,7 +209,7 @@ impl Server {
                     failed => failed,
                 };
                 let written = written.map(|(written, at)| (written as i64, at + written as u64));
-                written.map_err(|error| Errno::of_data(&error))
+                written.map_err(|error| error.errno_of_data())
             }
             // Without the gate: they touch no content, and the kernel would wait for them.
             Op::SyncData | Op::SyncAll => {
@@ -222,7 +221,7 @@ impl Server {
                 };
                 return match synced {
                     Ok(()) => Reply::done(0, 0),
-                    Err(error) => Reply::done(-i64::from(Errno::of_data(&error).0), 0),
+                    Err(error) => Reply::done(-i64::from(error.errno_of_data().0), 0),
                 };
             }
             Op::Truncate => {

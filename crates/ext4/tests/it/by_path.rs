@@ -5,8 +5,9 @@ use std::path::Path;
 
 use meantime_block::{self as block, Device};
 use meantime_ext4::format::mkfs::MakeOptions;
-use meantime_ext4::{Error, FileSystem, FileType, MountOptions, OpenOptions, Timestamp, mkfs};
-use meantime_posix::Errno;
+use meantime_ext4::{
+    Errno, Error, FileSystem, FileType, MountOptions, OpenOptions, Timestamp, mkfs,
+};
 
 fn made() -> FileSystem {
     let device: Device = block::open("mem:32M", &block::OpenOptions::default()).unwrap();

@@ -1,14 +1,15 @@
-//! Errnos: the only place that maps the library's errors to errno.
+//! Errnos, for callers that speak C: what an error of this crate is in them. (`meantime-ext4` has
+//! those of its own.)
 
 use std::error::Error as StdError;
 use std::ffi::c_int;
 use std::fmt;
 
-use meantime_block::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
-use meantime_ext4::{Error, MountError};
 use meantime_hw::HwError;
 use meantime_nvme::{self as nvme, CommandError};
 use meantime_spec::status::StatusCode;
+
+use crate::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
 
 /// An errno: positive, and one of `libc`'s constants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,74 +21,9 @@ impl fmt::Debug for Errno {
     }
 }
 
-impl Errno {
-    /// For file data: damaged data cannot be read (EIO); otherwise as for names.
-    pub fn of_data(error: &Error) -> Self {
-        match error {
-            Error::Corrupt(_) => Self(libc::EIO),
-            _ => Self::from(error),
-        }
-    }
-}
-
 impl From<Errno> for c_int {
     fn from(Errno(errno): Errno) -> Self {
         errno
-    }
-}
-
-impl From<Error> for Errno {
-    fn from(error: Error) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<&Error> for Errno {
-    fn from(error: &Error) -> Self {
-        Self(match error {
-            Error::NotFound => libc::ENOENT,
-            Error::NotDirectory => libc::ENOTDIR,
-            Error::IsDirectory => libc::EISDIR,
-            Error::Special => libc::ENXIO,
-            Error::Loop => libc::ELOOP,
-            Error::NameTooLong => libc::ENAMETOOLONG,
-            Error::Invalid(_) => libc::EINVAL,
-            Error::ReadOnly => libc::EROFS,
-            Error::NoAttribute => libc::ENODATA,
-            Error::WouldBlock => libc::EAGAIN,
-            Error::Corrupt(_) => libc::EUCLEAN,
-            Error::Unsupported(_) => libc::EOPNOTSUPP,
-            // A program gets no details of the device below a file system.
-            Error::Io(_) => libc::EIO,
-            Error::Resources(_) => libc::ENOMEM,
-            Error::NoSpace => libc::ENOSPC,
-            Error::Exists => libc::EEXIST,
-            Error::NotEmpty => libc::ENOTEMPTY,
-            Error::TooManyLinks => libc::EMLINK,
-            Error::FileTooBig => libc::EFBIG,
-            Error::Busy => libc::EBUSY,
-            Error::NotPermitted => libc::EPERM,
-            Error::Aborted | Error::Taken(_) => libc::EROFS,
-            Error::Range => libc::ERANGE,
-            Error::TooBig => libc::E2BIG,
-            Error::Stale => libc::ESTALE,
-            Error::CrossDevice => libc::EXDEV,
-            // A kind that this table does not know.
-            _ => libc::EIO,
-        })
-    }
-}
-
-impl From<&MountError> for Errno {
-    fn from(error: &MountError) -> Self {
-        match error {
-            MountError::Failed { error, .. } => Self::from(error),
-            MountError::Unsupported { .. } => Self(libc::EOPNOTSUPP),
-            MountError::Backup { .. } => Self(libc::EUCLEAN),
-            MountError::InUse { .. } | MountError::Protected { .. } => Self(libc::EBUSY),
-            MountError::ReadOnly { .. } => Self(libc::EROFS),
-            _ => Self(libc::EINVAL),
-        }
     }
 }
 
@@ -124,7 +60,6 @@ impl From<&ChannelError> for Errno {
                 Some(libc::EINVAL | libc::ENOSYS) => libc::EOPNOTSUPP,
                 errno => errno.unwrap_or(libc::EIO),
             }),
-            _ => Self(libc::EIO),
         }
     }
 }
@@ -211,14 +146,9 @@ impl From<&RequestError> for Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meantime_ext4::{Corruption, Defect};
 
     #[test]
-    fn damaged_data_and_damaged_names_have_different_errnos() {
-        let damaged = Error::Corrupt(Corruption::new(Defect::ExtentHeader));
-        assert_eq!(Errno::from(&damaged), Errno(libc::EUCLEAN));
-        assert_eq!(Errno::of_data(&damaged), Errno(libc::EIO));
-        assert_eq!(Errno::of_data(&Error::WouldBlock), Errno(libc::EAGAIN));
+    fn an_errno_is_shown_with_its_text() {
         assert_eq!(
             format!("{:?}", Errno(libc::ENOENT)),
             "Errno(2: No such file or directory (os error 2))"
