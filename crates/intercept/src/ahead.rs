@@ -8,8 +8,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::hook::hooks;
 use libc::{off_t, size_t, ssize_t};
-use meantime_hook::hooks;
 use meantime_process::thread;
 
 use crate::call;

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
+use crate::hook::set_errno;
 use libc::iovec;
-use meantime_hook::set_errno;
 use meantime_shmq::DATA_BYTES;
 use meantime_shmq::client::Caller;
 use meantime_shmq::message::{APPEND, Attributes, DIRECT, DSYNC, Op, Reply, Request, SYNC, Status};

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
+use crate::hook::{hooks, resolve};
 use libc::{FILE, mmsghdr, msghdr, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, rlimit};
-use meantime_hook::{hooks, resolve};
 
 use crate::state::{TABLE, end, is_active, look_at_limit};
 use crate::thread;

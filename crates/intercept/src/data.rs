@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
-use meantime_hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use meantime_process::thread::NotSignalled;
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong};
 
+use crate::hook::{cancellation_point, errno, forwards, hooks, real, set_errno};
 use libc::{FILE, mode_t};
-use meantime_hook::{cancellation_point, errno, fail, forwards, hooks, real, set_errno};
 use meantime_process::{descriptor as reserved, thread};
 
 use crate::map::prepare_append;
@@ -23,7 +23,8 @@ fn is_hidden(fd: c_int) -> bool {
 /// The kernel's answer for a number that is not open, or above the limit.
 #[cold]
 fn not_open() -> c_int {
-    fail(libc::EBADF)
+    set_errno(libc::EBADF);
+    -1
 }
 
 /// The kernel has opened a file as `fd`.

@@ -59,7 +59,8 @@
 //!   buffers      the caller's memory
 //!   ahead        reading ahead: filling the kernel's cache with a file that was left to it
 //!   call         a call's way to the owner and back
-//!   data, map, descriptor, children, syscall    the C library's functions, by subject
+//!   hook         defining the C library's functions
+//!   data, map, descriptor, children, syscall    these functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
 //! ```
 //!
@@ -74,6 +75,7 @@ mod call;
 pub mod children;
 pub mod data;
 pub mod descriptor;
+mod hook;
 mod link;
 pub mod map;
 pub mod report;
@@ -87,13 +89,13 @@ mod thread;
 /// signal's handler, the library's own descriptors are not hidden from it, and errno stays
 /// unchanged.
 fn slowly<R>(body: impl FnOnce() -> R) -> R {
-    let before = meantime_hook::errno();
+    let before = hook::errno();
     let result = {
         let _not_signalled = meantime_process::thread::NotSignalled::enter();
         let _ours = meantime_process::thread::Ours::enter();
-        let _not_cancelled = meantime_hook::NotCancelled::enter();
+        let _not_cancelled = hook::NotCancelled::enter();
         body()
     };
-    meantime_hook::set_errno(before);
+    hook::set_errno(before);
     result
 }

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
 
+use crate::hook::hooks;
 use libc::{off_t, size_t, ssize_t};
-use meantime_hook::hooks;
 
 use crate::call;
 use crate::state::is_active;

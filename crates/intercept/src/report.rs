@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use meantime_hook::hooks;
+use crate::hook::hooks;
 use meantime_process::descriptor;
 
 use crate::state;

@@ -186,7 +186,7 @@ fn take(fd: c_int, link: &Link) -> Result<Taken, Errno> {
     // SAFETY: the ioctl writes as many bytes as its number says.
     let answer = unsafe { libc::ioctl(fd, c_ulong::from(TAKE), &raw mut bytes) };
     if answer < 0 {
-        return Err(Errno::from_raw_os_error(meantime_hook::errno()));
+        return Err(Errno::from_raw_os_error(crate::hook::errno()));
     }
     Ok(Taken::from_bytes(&bytes))
 }

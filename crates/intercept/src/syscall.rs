@@ -25,7 +25,7 @@ extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) ->
             _ => {}
         }
     }
-    meantime_hook::resolve(&NEXT, c"syscall")
+    crate::hook::resolve(&NEXT, c"syscall")
 }
 
 /// It is jumped to: the system call may be one that returns twice (vfork), and its last argument is

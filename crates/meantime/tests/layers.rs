@@ -10,7 +10,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("spec", &[]),
     ("process", &[]),
     ("shmq", &[]),
-    ("hook", &["process"]),
     ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
@@ -29,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "lab", "nvme"]),
     ("fio", &["block", "completion", "hw", "lab", "nvme"]),
     ("python", &["block", "completion", "ext4", "hw", "process"]),
-    ("intercept", &["hook", "process", "shmq"]),
+    ("intercept", &["process", "shmq"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "process", "random", "spec", "ssd"]),
     // Results and pages: it makes no measurements.

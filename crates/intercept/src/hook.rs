@@ -1,33 +1,19 @@
-//! Interposition: functions of the C library's names, for libraries that LD_PRELOAD names.
-//!
-//! # What it is for
-//! [`hooks!`] defines a function of the C library's name, and finds the next definition of it:
-//! [`real!`]. A library of hooks passes on the calls that are not for it, without an allocation or
-//! an additional system call. What both of our libraries need at that boundary is here: errno,
-//! failure values, cancellation, panics.
-//!
-//! # What it promises
-//! - The next definition is looked up when a function is first called. If there is none, the
-//!   function fails with ENOSYS.
-//! - [`guarded`]: a panic ends at the boundary as EIO, and errno stays unchanged unless a function
-//!   fails.
-
-#![deny(missing_docs)]
+//! Functions of the C library's names. [`hooks!`] defines one, and finds the next definition of it
+//! ([`real!`]) when it is first called: calls that are not for this library are passed on without an
+//! allocation or an additional system call. If there is none, the function fails with ENOSYS.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use meantime_process::fork;
-use meantime_process::thread::{self, Ours};
+use meantime_process::thread;
 
 /// The next definition of function `name`, which has type `type`.
-#[macro_export]
 macro_rules! real {
     ($name:expr, $type:ty) => {{
         static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
             std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
-        let symbol = $crate::resolve(&CELL, $name);
+        let symbol = $crate::hook::resolve(&CELL, $name);
         // SAFETY: the C library's function of that name has that type, arguments that follow an
         // ellipsis included.
         #[allow(unused_unsafe)]
@@ -39,13 +25,12 @@ macro_rules! real {
 /// Defines functions of the C library's names: `fn name(…)`, or the same for each of several names,
 /// `fn (name name)(…)`. In a body, `real` is the next definition of the function, which is looked up
 /// when it is first called.
-#[macro_export]
 macro_rules! hooks {
     ($($abi:literal fn $names:tt $arguments:tt -> $result:ty = $body:tt)*) => {
-        $($crate::hooks!(@ $abi $names $arguments $result, $body);)*
+        $($crate::hook::hooks!(@ $abi $names $arguments $result, $body);)*
     };
     (@ $abi:literal ($($name:ident)+) $arguments:tt $result:ty, $body:tt) => {
-        $($crate::hooks!(@ $abi $name $arguments $result, $body);)+
+        $($crate::hook::hooks!(@ $abi $name $arguments $result, $body);)+
     };
     (
         @ $abi:literal $name:ident ($($argument:ident: $type:ty),* $(,)?)
@@ -56,15 +41,14 @@ macro_rules! hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
             type Real = unsafe extern $abi fn($($type),*) -> $result;
-            const NAME: &std::ffi::CStr = $crate::c_name(concat!(stringify!($name), "\0"));
-            let $real = || $crate::real!(NAME, Real);
+            const NAME: &std::ffi::CStr = $crate::hook::c_name(concat!(stringify!($name), "\0"));
+            let $real = || $crate::hook::real!(NAME, Real);
             $($body)*
         }
     };
 }
 
 /// Defines functions that call others with some arguments fixed.
-#[macro_export]
 macro_rules! forwards {
     ($(
         $abi:literal fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty
@@ -80,11 +64,13 @@ macro_rules! forwards {
     )*};
 }
 
+pub(crate) use {forwards, hooks, real};
+
 /// Converts `name`, which ends with a NUL, to a C string.
 ///
 /// # Panics
 /// If it does not, or has another one.
-pub const fn c_name(name: &str) -> &CStr {
+pub(crate) const fn c_name(name: &str) -> &CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
         Err(_) => panic!("a name has one NUL, at its end"),
@@ -99,7 +85,7 @@ unsafe extern "C" fn missing() -> isize {
 
 /// What `cell` holds; else the next definition of `name`, which it holds from then on.
 #[inline(always)]
-pub fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cell.load(Ordering::Relaxed);
     if known.is_null() { look_up(cell, name) } else { known }
 }
@@ -117,53 +103,15 @@ fn look_up(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 /// This thread's errno.
-pub fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
 }
 
 /// Sets this thread's errno.
-pub fn set_errno(errno: c_int) {
+pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() = errno }
-}
-
-/// The return type of a function, and its failure value.
-pub trait Answer: Copy {
-    /// The value with which a function fails; errno has the reason.
-    const FAILED: Self;
-
-    /// Whether this is that value.
-    fn failed(self) -> bool;
-}
-
-macro_rules! minus_one_fails {
-    ($($type:ty)*) => {$(
-        impl Answer for $type {
-            const FAILED: Self = -1;
-
-            fn failed(self) -> bool {
-                self == -1
-            }
-        }
-    )*};
-}
-
-minus_one_fails!(c_int isize i64);
-
-impl<T> Answer for *mut T {
-    const FAILED: Self = null_mut();
-
-    fn failed(self) -> bool {
-        self.is_null()
-    }
-}
-
-/// Sets errno; returns the value with which the function fails.
-#[inline]
-pub fn fail<R: Answer>(errno: c_int) -> R {
-    set_errno(errno);
-    R::FAILED
 }
 
 unsafe extern "C" {
@@ -171,15 +119,14 @@ unsafe extern "C" {
 }
 
 /// Disables cancellation of this thread until it is dropped: the thread may hold our locks.
-#[derive(Debug)]
-pub struct NotCancelled {
+pub(crate) struct NotCancelled {
     before: c_int,
 }
 
 impl NotCancelled {
     /// Starts now.
     #[inline]
-    pub fn enter() -> Self {
+    pub(crate) fn enter() -> Self {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
         let mut before = 0;
         // SAFETY: a state that there is, and a variable of our own.
@@ -199,7 +146,7 @@ impl Drop for NotCancelled {
 /// Ends a cancelled thread, as in the C library's function of that name. Called before anything is
 /// held: the thread does not return.
 #[inline(always)]
-pub fn cancellation_point() {
+pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
@@ -208,32 +155,5 @@ pub fn cancellation_point() {
         // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own
         // nothing.
         unsafe { pthread_testcancel() }
-    }
-}
-
-/// Runs `body`, which is our code. A panic ends here as EIO, since C cannot be unwound through.
-/// Errno stays unchanged unless it fails. In a child that has neither our threads nor a way to
-/// create them, it always fails. An error is an errno.
-#[inline]
-pub fn guarded<R: Answer, E: Into<c_int>>(body: impl FnOnce() -> Result<R, E>) -> R {
-    if fork::is_child() {
-        return fail(libc::EIO);
-    }
-    let before = errno();
-    let result = {
-        let (_ours, _not_cancelled) = (Ours::enter(), NotCancelled::enter());
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
-    };
-    match result {
-        Ok(Ok(value)) => {
-            set_errno(before);
-            value
-        }
-        Ok(Err(errno)) => fail(errno.into()),
-        Err(payload) => {
-            // Dropping it might panic again.
-            std::mem::forget(payload);
-            fail(libc::EIO)
-        }
     }
 }
