@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use meantime_process::descriptor::shelter;
 use meantime_spec::cqe::Cqe;
 use meantime_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
 use meantime_spec::sqe::Sqe;
@@ -110,8 +109,7 @@ impl Dialer {
                     let os = |source| FabricsError::Os { what: "cannot set up a socket", source };
                     stream.set_nodelay(true).map_err(os)?;
                     stream.set_nonblocking(true).map_err(os)?;
-                    let fd = shelter(stream.into()).map_err(|errno| os(errno.into()))?;
-                    return Ok(Arc::new(fd));
+                    return Ok(Arc::new(stream.into()));
                 }
                 Err(error) => last = error,
             }

@@ -20,7 +20,6 @@ use meantime_hw::{
     Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, HwError,
     Progress, Transport, WriteDoorbell,
 };
-use meantime_process::descriptor::shelter;
 use meantime_spec::opcode::admin;
 use meantime_spec::regs::DOORBELLS;
 use meantime_spec::sqe::Sqe;
@@ -469,8 +468,7 @@ unsafe impl Transport for TcpTransport {
 
     /// An epoll instance, which tells when the queue's socket is readable.
     fn new_event(&self) -> meantime_hw::Result<EventFd> {
-        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).and_then(shelter);
-        let fd = fd.map_err(|errno| HwError::Os {
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| HwError::Os {
             what: "cannot create an epoll instance (is `ulimit -n` too low?)",
             source: errno.into(),
         })?;

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use meantime_process::descriptor::shelter;
 use meantime_spec::seam::{Interrupt, Signal};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
@@ -116,7 +115,7 @@ impl EventFd {
 
 fn open() -> Result<OwnedFd> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    eventfd(0, flags).and_then(shelter).map_err(|errno| HwError::Os {
+    eventfd(0, flags).map_err(|errno| HwError::Os {
         what: "cannot create an eventfd (is `ulimit -n` too low?)",
         source: errno.into(),
     })

@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use meantime_process::descriptor::shelter;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
@@ -208,7 +207,7 @@ impl Drop for Pages {
 /// Creates a memory file of `len` bytes with a sealed size: otherwise a process that gets it could
 /// truncate it, and accessing our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
-    let file = shelter(memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?)?;
+    let file = memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, len as u64)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)

@@ -9,13 +9,12 @@
 mod command;
 
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Parameters, Submitter, cqueue, opcode, squeue};
-use meantime_process::descriptor::shelter_raw;
 use meantime_spec::sqe::Sqe;
 
 use self::command::{Data, IO, IO_VEC};
@@ -254,8 +253,7 @@ impl Uring {
     }
 
     /// A ring for up to `entries` concurrent NVMe commands on `file`, a namespace's character
-    /// device. Its descriptor is not
-    /// [out of a program's way](meantime_process::descriptor::keep_away).
+    /// device.
     ///
     /// # Errors
     /// The kernel's error: EINVAL before Linux 5.19, and for [`RingPoll::HybridMin`]; EOPNOTSUPP if
@@ -606,8 +604,7 @@ fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// A ring for NVMe commands. All of its kind are built by the crate, which takes no descriptor of
-/// ours for it, and knows no HYBRID_IOPOLL.
+/// A ring for NVMe commands, by the crate's builder, which knows no HYBRID_IOPOLL.
 fn command_ring(
     entries: u32,
     poll: RingPoll,
@@ -622,8 +619,7 @@ fn command_ring(
     builder.build(entries)
 }
 
-/// Creates a ring without the crate's builder, which does not know all flags, and keeps the
-/// descriptor at the number that the kernel chose.
+/// Creates a ring without the crate's builder, which does not know all flags.
 fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     /// `struct io_uring_params` (include/uapi/linux/io_uring.h).
     #[repr(C)]
@@ -649,10 +645,8 @@ fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made
     // from its memory; sizes are asserted equal, and any bits are a valid value of either.
     let params = unsafe { std::mem::transmute::<Params, Parameters>(params) };
-    // SAFETY: just made, and only ours.
-    let fd = unsafe { shelter_raw(fd as i32) }?;
     // SAFETY: `fd` is a new ring of our own, and `params` is what the kernel filled in for it.
-    unsafe { IoUring::from_fd(fd.into_raw_fd(), params) }
+    unsafe { IoUring::from_fd(fd as i32, params) }
 }
 
 /// The ring's descriptor, which becomes readable when a completion is there.

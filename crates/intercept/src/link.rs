@@ -122,7 +122,7 @@ impl Link {
         let name = state::name().ok_or(std::io::ErrorKind::NotFound)?;
         // From now on a child is recognised.
         fork::own()?;
-        let socket = descriptor::shelter(socket::connect(name)?)?;
+        let socket = descriptor::move_to_high_fd(socket::connect(name)?)?;
         let fd = socket.as_raw_fd();
         let said = set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
             .map_err(std::io::Error::from)

@@ -93,7 +93,7 @@ pub(crate) fn count<R>(result: &Result<R, Reason>) {
 /// Keeps a copy of standard error, which programs close before they end.
 fn keep_stderr() {
     let copy = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0);
-    let copy = copy.and_then(descriptor::shelter).map(OwnedFd::into_raw_fd);
+    let copy = copy.and_then(descriptor::move_to_high_fd).map(OwnedFd::into_raw_fd);
     STDERR.store(copy.unwrap_or(libc::STDERR_FILENO), Ordering::Relaxed);
 }
 

@@ -58,7 +58,6 @@ extern "C" fn constructor() {
     let _ = std::panic::catch_unwind(|| {
         // The program's standard error is not ours.
         std::panic::set_hook(Box::new(|_| {}));
-        descriptor::keep_away();
         let _ = NAME.set(name);
         OWNER.store(process(), Ordering::Relaxed);
         look_at_limit();

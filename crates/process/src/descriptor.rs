@@ -1,20 +1,18 @@
 //! A library's own descriptors in the program's descriptor table.
 //!
 //! A program assumes that all descriptors are its own: it closes all from 3 on, or opens a file at
-//! number 5 (`exec 5>log`) because that is free. So ours move to the top of the range that its
-//! limit allows, and a set keeps their numbers. Closing one fails as if it were not open, and
+//! number 5 (`exec 5>log`) because that is free. So a library that is loaded into it moves its own
+//! to the top of the range that the program's limit allows, and a set keeps their numbers. Closing one fails as if it were not open, and
 //! replacing one fails as if it were above the limit.
 //!
 //! The limit itself stays. Other threads would see a higher one, even briefly, and children being
 //! created would inherit it; and where soft and hard limit are equal it cannot be raised. The cost
 //! is that a program that uses its whole limit has fewer descriptors.
-//!
-//! [`keep_away`] enables this for the process; otherwise nothing is moved.
 
 #![expect(unsafe_code)]
 
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
@@ -37,42 +35,14 @@ const FREE: RawFd = -1;
 /// The lowest number ever used by us: most queries end here.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
-static KEEPS_AWAY: AtomicBool = AtomicBool::new(false);
-
-/// Enables moving our descriptors away from the program's.
-pub fn keep_away() {
-    KEEPS_AWAY.store(true, Ordering::Relaxed);
-}
-
-/// Whether it is enabled.
-pub fn keeps_away() -> bool {
-    KEEPS_AWAY.load(Ordering::Relaxed)
-}
-
-/// Moves `fd` to a number out of the program's way, and adds it to the set, if
-/// [enabled](keep_away). Always sets close-on-exec.
+/// Moves `fd` to a number out of the program's way, and adds it to the set. It is closed by execve.
 ///
 /// Afterwards only threads that run [our code](crate::thread::Ours) can close it.
 ///
 /// # Errors
 /// EMFILE: too many are open.
-pub fn shelter(fd: OwnedFd) -> Result<OwnedFd> {
-    if !KEEPS_AWAY.load(Ordering::Relaxed) {
-        return Ok(fd);
-    }
+pub fn move_to_high_fd(fd: OwnedFd) -> Result<OwnedFd> {
     move_up(|number| fcntl_dupfd_cloexec(&fd, number))
-}
-
-/// The same for a raw number that the caller owns.
-///
-/// # Errors
-/// As [`shelter`]; `fd` is closed then.
-///
-/// # Safety
-/// `fd` is open, and nothing else closes it.
-pub unsafe fn shelter_raw(fd: RawFd) -> Result<OwnedFd> {
-    // SAFETY: the caller's promise.
-    shelter(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Duplicates by `duplicate` (F_DUPFD_CLOEXEC), at a high number or wherever there is room.
@@ -145,7 +115,7 @@ fn in_slots(fd: RawFd) -> bool {
 }
 
 /// The lowest number of ours from `first` on.
-pub fn next_reserved(first: RawFd) -> Option<RawFd> {
+fn next_reserved(first: RawFd) -> Option<RawFd> {
     reserved_from(first).min()
 }
 
@@ -213,15 +183,12 @@ mod tests {
         std::fs::File::open("/dev/null").unwrap().into()
     }
 
-    // One test, since the setting is for the whole process.
+    // One test, since the set is the whole process's.
     #[test]
     fn ours_are_high_and_known() {
-        let fd = shelter(null()).unwrap();
-        let low = fd.as_raw_fd();
+        let low = null().as_raw_fd();
         assert!(low < 64 && !is_reserved(low) && next_reserved(0).is_none());
-        drop(fd);
-        keep_away();
-        let (first, second) = (shelter(null()).unwrap(), shelter(null()).unwrap());
+        let (first, second) = (move_to_high_fd(null()).unwrap(), move_to_high_fd(null()).unwrap());
         let (a, b) = (first.as_raw_fd(), second.as_raw_fd());
         let soft = getrlimit(Resource::Nofile).current.unwrap_or(TOP_MAX).min(TOP_MAX) as RawFd;
         assert!(a < b && b < soft && a >= soft - soft / 4, "{a} and {b} of {soft}");
@@ -268,7 +235,7 @@ mod tests {
         closed(beside.as_raw_fd());
         drop((beside, taken));
         // A child closes them.
-        let third = std::mem::ManuallyDrop::new(shelter(null()).unwrap());
+        let third = std::mem::ManuallyDrop::new(move_to_high_fd(null()).unwrap());
         let c = third.as_raw_fd();
         assert!(is_reserved(c));
         // SAFETY: it is not used below.

@@ -13,7 +13,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use meantime_process::descriptor::shelter;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -39,11 +38,6 @@ pub struct Medium {
 /// child shares its parent's locks until its exec, and a process that locks a file before its
 /// creator has filled it releases the lock again.
 const LOCK_TRIES: u32 = 200;
-
-/// Moves `file` to a descriptor that the host program does not come across.
-fn away(file: File) -> io::Result<File> {
-    Ok(shelter(file.into())?.into())
-}
 
 /// The error of a system call on the file at `path`.
 fn failed(path: &Path, attempted: &'static str) -> impl Fn(io::Error) -> SsdError {
@@ -150,8 +144,8 @@ impl Medium {
         // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         let there = std::fs::metadata(path);
         check_regular(path, &there.map_err(failed(path, "looking for the medium's file"))?)?;
-        let file = File::open(path).and_then(away);
-        let file = file.map_err(failed(path, "opening the medium's file for reading"))?;
+        let file =
+            File::open(path).map_err(failed(path, "opening the medium's file for reading"))?;
         lock(&file, path, FlockOperation::NonBlockingLockShared)?;
         let bytes = whole_blocks(regular_metadata(&file, path)?.len());
         let len = checked_len(bytes, || path.display().to_string())?;
@@ -198,7 +192,6 @@ impl Medium {
                 return Err(failed(path, "opening the medium's file for reading and writing")(e));
             }
         };
-        let file = away(file).map_err(failed(path, "keeping the medium's file open"))?;
         lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
         // Declared after `file`, so it is dropped first, while the lock is held.
         let identity = file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));

@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use meantime_process::descriptor::shelter;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use super::super::open::{Access, Created, OpenError, may_not_write};
@@ -185,11 +184,8 @@ pub(super) fn open_file(
     reads_only: bool,
 ) -> io::Result<(File, Option<String>)> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
-    let open = |options: &OpenOptions| {
-        options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)))
-    };
     let read = |why: &str| {
-        let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         Ok((file, Some(why.to_owned())))
     };
     if reads_only {
@@ -203,7 +199,7 @@ pub(super) fn open_file(
     let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let mut writing = OpenOptions::new();
     writing.read(true).write(true).custom_flags(flags | exclusive);
-    match open(&writing) {
+    match writing.open(path) {
         Ok(file) => Ok((file, None)),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             read("it is mounted or otherwise in use, and was opened for reading only")

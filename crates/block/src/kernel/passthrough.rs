@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use meantime_hw::pci::{Sysfs, generic_disk};
 use meantime_hw::uring::{UringIo, UringOp, identify, namespace_id};
-use meantime_process::descriptor::{keeps_away, shelter};
 use meantime_spec::identify::{IdentifyNamespace, cns};
 use meantime_spec::opcode::io as command;
 use meantime_spec::sqe::Sqe;
@@ -128,11 +127,6 @@ pub(super) fn open(
     if !options.direct {
         return Err(wrong("passthrough has no page cache: leave direct=0 out"));
     }
-    if keeps_away() {
-        return Err(wrong(&format!(
-            "passthrough has a descriptor that this program might close: use kernel:/dev/{name}"
-        )));
-    }
     let Some(disk) = Disk::named(&name) else {
         return Err(wrong(&format!(
             "there is no block device {name} of this namespace: its command set or format is not \
@@ -199,8 +193,7 @@ fn guard(node: &Path, disk: &Disk, access: Access) -> (Option<File>, Option<Stri
 }
 
 fn open_node(path: &Path, writes: bool) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(writes).open(path)?;
-    Ok(shelter(file.into())?.into())
+    OpenOptions::new().read(true).write(writes).open(path)
 }
 
 /// Why the namespace could not be identified, and a remedy.

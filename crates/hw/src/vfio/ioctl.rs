@@ -4,9 +4,8 @@
 
 use std::ffi::{CStr, c_int};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use meantime_process::descriptor::shelter_raw;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::uapi::{
@@ -83,7 +82,7 @@ pub(super) fn device_fd(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedF
         libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr())
     })?;
     // SAFETY: a fresh descriptor, which only we know.
-    Ok(unsafe { shelter_raw(fd as c_int) }?)
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
 /// The I/O virtual addresses that the address space `ioas` allows.

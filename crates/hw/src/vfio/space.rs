@@ -12,8 +12,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use meantime_process::descriptor::shelter;
-
 use super::error::{Result, VfioError};
 use super::ioctl;
 use super::nodes::DeviceNodes;
@@ -258,14 +256,10 @@ fn window(ranges: &[IovaRange], index: usize) -> Option<(u64, u64)> {
 fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     let path_of = || path.to_owned();
     let opened = File::options().read(true).write(true).open(path);
-    opened.and_then(|file| Ok(shelter(file.into())?)).map_err(|source| {
-        match (source.kind(), source.raw_os_error()) {
-            (io::ErrorKind::PermissionDenied, _) => {
-                VfioError::Permission { address, path: path_of() }
-            }
-            (_, Some(libc::EBUSY)) => VfioError::InUse { path: path_of() },
-            _ => VfioError::NoVfio { path: path_of(), source },
-        }
+    opened.map(OwnedFd::from).map_err(|source| match (source.kind(), source.raw_os_error()) {
+        (io::ErrorKind::PermissionDenied, _) => VfioError::Permission { address, path: path_of() },
+        (_, Some(libc::EBUSY)) => VfioError::InUse { path: path_of() },
+        _ => VfioError::NoVfio { path: path_of(), source },
     })
 }
 

@@ -13,10 +13,9 @@
 #![expect(unsafe_code)]
 
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use meantime_process::descriptor::{shelter, shelter_raw};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
@@ -58,11 +57,11 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0)
     {
         // SAFETY: the kernel has just opened it for us; only we know it.
-        return unsafe { shelter_raw(fd) }.ok();
+        return Some(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     // 0: a process that is not visible from here.
     let pid = Pid::from_raw(credentials.pid).filter(|_| credentials.pid > 0)?;
-    pidfd_open(pid, PidfdFlags::empty()).and_then(shelter).ok()
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// `struct ucred`.

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use meantime_process::descriptor::shelter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -48,8 +47,7 @@ impl Socket {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket =
-                shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
                 // The backlog is full, and no event announces room.
@@ -63,7 +61,7 @@ impl Socket {
     /// Wraps a connected socket.
     pub(super) fn connected(socket: OwnedFd) -> Result<Self, Errno> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self(shelter(socket)?))
+        Ok(Self(socket))
     }
 
     /// Sends all of `bytes`, and `fd` with the first of them.
@@ -127,9 +125,7 @@ impl Socket {
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
                     // Surplus descriptors are closed here.
-                    for fd in more {
-                        fds.push(shelter(fd).map_err(Trouble::Os)?);
-                    }
+                    fds.extend(more);
                 }
             }
             if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
