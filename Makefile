@@ -6,6 +6,7 @@
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
 # make crash-mount ROUNDS=1000 SEED=1    servers of a mount, and programs on it, killed
 # make fuzz SECONDS=600              each fuzzer for so long
+# make faults FAULTS=                errors put into a copy of the source: tests catch each; an hour
 # make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours;
 #                                   GUEST_SUITE=trixie on another of Debian's kernels
 # make test-served QEMU=COMMAND      there, Linux on a software SSD of ours (QEMU 10.1 or later)
@@ -24,9 +25,9 @@
 # make wheel      the Python package, at target/wheels; make test-python tests it
 
 .PHONY: all build demo check test test-long setup setup-test format lint build-tests tests \
-	doctests quick loom fuzz \
-	crash crash-mount docs coverage bench bench-fs test-guest test-served bench-guest reproduce \
-	clean install uninstall static deb test-packages wheel test-python publish-check \
+	doctests quick loom fuzz faults crash crash-mount docs coverage bench bench-fs test-guest \
+	test-served bench-guest reproduce clean install uninstall static deb test-packages wheel \
+	test-python publish-check \
 	test-aarch64 book
 .DEFAULT_GOAL := build
 
@@ -130,6 +131,9 @@ loom:
 
 fuzz:
 	@scripts/fuzz.sh $(SECONDS)
+
+faults:
+	@scripts/faults.sh $(FAULTS)
 
 # Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where
 # they are.

@@ -89,7 +89,7 @@ impl Client<'_> {
             128..=223 => 1,
             more => more % 17,
         };
-        let eventfds = self.input.u8() % 2 == 0;
+        let eventfds = self.input.u8().is_multiple_of(2);
         let fd = |_| {
             if eventfds {
                 eventfd(0, EventfdFlags::CLOEXEC).ok()
@@ -106,7 +106,7 @@ impl Client<'_> {
             _ => self.input.u16(),
         };
         let kind = if self.input.u8() == 0 { KIND_REPLY } else { KIND_COMMAND };
-        let flags = Flags(0).with_kind(kind).with_no_reply(self.input.u8() % 8 == 0);
+        let flags = Flags(0).with_kind(kind).with_no_reply(self.input.u8().is_multiple_of(8));
         let body = self.body(command);
         let header = Header {
             id: self.input.u16().into(),
