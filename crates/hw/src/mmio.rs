@@ -44,6 +44,7 @@ enum More {
     /// Waking a software SSD that has parked.
     Wake(Arc<dyn Wake>),
     /// Writing the register, if the controller asks for it by EventIdx.
+    #[cfg_attr(loom, expect(dead_code, reason = "`with_shadow` makes it, which loom has not"))]
     Register(Shadowed),
     /// Sending the value by message: the store itself reaches no device.
     Message(Arc<dyn WriteDoorbell>),
