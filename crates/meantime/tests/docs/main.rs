@@ -13,8 +13,7 @@ use markdown::Page;
 use sources::{CHECKER, Sources};
 
 /// The most bytes of each page.
-const LIMITS: &[(&str, usize)] =
-    &[("README.md", 6 << 10), ("ARCHITECTURE.md", 16 << 10), ("CONTRIBUTING.md", 6 << 10)];
+const LIMITS: &[(&str, usize)] = &[("README.md", 6 << 10), ("ARCHITECTURE.md", 16 << 10)];
 
 /// Foreign names: the kernel's, the C library's, NVMe's, Rust's, other programs'.
 #[rustfmt::skip]
