@@ -151,6 +151,17 @@ mod tests {
         assert_eq!(earliest.estimate_ns(class()), None);
     }
 
+    #[test]
+    fn what_says_nothing_counts_in_a_row() {
+        let mut earliest = EarliestCompletion::default();
+        feed(&mut earliest, [10_000; 32].map(Observation::Exact));
+        for _ in 0..4 {
+            feed(&mut earliest, [44_000; 63].map(Observation::AtMost));
+            feed(&mut earliest, [Observation::Exact(10_000)]);
+            assert_eq!(earliest.estimate_ns(class()), Some(10_000));
+        }
+    }
+
     /// A device that became faster is noticed although every completion is found late, by less than
     /// a piece.
     #[test]

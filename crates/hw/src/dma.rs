@@ -436,6 +436,23 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_that_stays_mapped_keeps_no_other() {
+        let transport = Arc::new(NullTransport::default());
+        let mapped = || transport.mapped.load(Ordering::Relaxed);
+        let heap = DmaHeap::new(Arc::clone(&transport) as Arc<dyn DmaMap>);
+        let bufs = [CHUNK; 3].map(|bytes| heap.alloc(bytes).unwrap());
+        assert!(mapped() >= 2, "{}", mapped());
+        transport.refusals.store(1, Ordering::Relaxed);
+        // SAFETY: there is no device that could have a command.
+        assert!(!unsafe { heap.unmap_all() });
+        assert_eq!(mapped(), 1);
+        // SAFETY: as above.
+        assert!(unsafe { heap.unmap_all() });
+        assert_eq!(mapped(), 0);
+        drop(bufs);
+    }
+
+    #[test]
     fn sizes_that_cannot_be_are_errors() {
         assert!(matches!(heap().alloc(0), Err(HwError::TooLarge { .. })));
         assert!(matches!(heap().alloc(MAX_BUFFER + 1), Err(HwError::TooLarge { .. })));

@@ -16,7 +16,8 @@ pub struct NullTransport {
     doorbells: Arc<Doorbells>,
     claim: Claim,
     pub(crate) mapped: AtomicUsize,
-    pub(crate) refuse_unmap: bool,
+    /// How many mappings it still refuses to take back.
+    pub(crate) refusals: AtomicUsize,
 }
 
 impl Default for NullTransport {
@@ -25,7 +26,7 @@ impl Default for NullTransport {
             doorbells: Arc::new(Doorbells::new(4)),
             claim: Claim::new(),
             mapped: AtomicUsize::new(0),
-            refuse_unmap: false,
+            refusals: AtomicUsize::new(0),
         }
     }
 }
@@ -70,7 +71,8 @@ unsafe impl DmaMap for NullTransport {
         Ok(())
     }
     unsafe fn unmap_dma(&self, _: u64) -> Result<()> {
-        if self.refuse_unmap {
+        let refuses = |left: usize| left.checked_sub(1);
+        if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refuses).is_ok() {
             return Err(HwError::Gone);
         }
         self.mapped.fetch_sub(1, Ordering::Relaxed);
