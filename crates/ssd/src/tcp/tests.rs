@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use meantime_spec::tcp::{CommonHeader, InitializeConnection, PduType};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -30,13 +31,15 @@ fn target(waited_ns: WaitedNs, park_after_ns: u64) -> Target {
     std::thread::spawn(start).join().unwrap()
 }
 
-/// Connects, and has the target answer.
+/// Connects, has the target answer, and leaves it nothing to do for a moment: a host that was quick,
+/// on its CPU, would never let it be idle.
 fn exchange(target: &Target) {
     let mut stream = TcpStream::connect(target.addr()).unwrap();
     let mut request = InitializeConnection::default();
     request.common = CommonHeader::new(PduType::IcReq, 128, 0);
     stream.write_all(request.as_bytes()).unwrap();
     stream.read_exact(&mut [0; 128]).unwrap();
+    std::thread::sleep(Duration::from_millis(1));
 }
 
 /// How often the target slept in some exchanges; fewer, if it did.
