@@ -8,13 +8,15 @@
 #   host COMMAND…       the host is to do something: remove ID
 
 failures=0
-# quarter SIZE: a quarter of it, e.g. of 2m or 256k.
-quarter() {
-    case $1 in
-        *m) echo "$((${1%m} * 256))k" ;;
-        *k) echo "$((${1%k} / 4))k" ;;
+# part DIVISOR SIZE: such a part of it, e.g. of 2m or 256k.
+part() {
+    case $2 in
+        *m) echo "$((${2%m} * 1024 / $1))k" ;;
+        *k) echo "$((${2%k} / $1))k" ;;
     esac
 }
+# for_seconds N: N, or half of it if the tests are not to be long (GUEST_LONG=1).
+for_seconds() { [ -n "$long" ] && echo "$1" || echo "$(($1 / 2))"; }
 
 say() { echo "$*" >/dev/ttyS1; echo "guest: $*"; }
 pass() { say "ok $*"; }
@@ -125,14 +127,19 @@ our_sum() { meantime copy "$1" - 2>/tmp/err | sha256sum | cut -d ' ' -f 1; }
 figure() { awk -F '[:,]' -v key="\"$1\"" '$1 ~ key { sum += $2 } END { printf "%d\n", sum }' "$2"; }
 
 # verified DEVICE POLICY ARGUMENTS…: a run of the bench that verifies what it wrote; counts
-# commands. A quarter of what `--size` says, if the tests are not to be long (GUEST_LONG=1).
+# commands. If the tests are not to be long (GUEST_LONG=1), a quarter of what `--size` says, and a
+# sixteenth of it where the blocks are small and many.
 verified() {
     _device=$1 _how=$2
     shift 2
     _before=
+    case " $* " in
+        *" --bs 512 "* | *" --bs 4k "* | *" --bs 8k "*) _divisor=16 ;;
+        *) _divisor=4 ;;
+    esac
     for _word; do
         shift
-        [ -n "$long" ] || [ "$_before" != --size ] || _word=$(quarter "$_word")
+        [ -n "$long" ] || [ "$_before" != --size ] || _word=$(part $_divisor "$_word")
         set -- "$@" "$_word"
         _before=$_word
     done

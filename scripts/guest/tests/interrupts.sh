@@ -12,11 +12,11 @@ check "bind" meantime bind "$a"
 # count POLICY: interrupts of ours in the middle of a run. (The kernel forgets the lines when the
 # device is closed.)
 count() {
-    meantime bench --device "vfio:$a" --completion "$1" --no-control --rw randread --bs 4k --runtime 12 --time-based \
+    meantime bench --device "vfio:$a" --completion "$1" --no-control --rw randread --bs 4k --runtime "$(for_seconds 12)" --time-based \
         --json /tmp/json >/tmp/out 2>&1 &
     running=$!
     until_true 60 opened 1 || fail "$1: the bench does not open the device"
-    sleep 3
+    sleep 1
     before=$(interrupts vfio-msix)
     sleep 2
     had=$(($(interrupts vfio-msix) - before))

@@ -24,7 +24,7 @@ start() {
 }
 gone() { [ ! -e "/sys/bus/pci/devices/$a" ]; }
 
-start b "$b" --completion interrupt --rw randrw --bs 4k --runtime 25 --time-based
+start b "$b" --completion interrupt --rw randrw --bs 4k --runtime "$(for_seconds 25)" --time-based
 start a "$a" --completion poll --rw randrw --bs 4k --runtime 100 --time-based
 check "both are open" until_true 60 opened 2
 sleep 3

@@ -12,7 +12,7 @@ check "bind" meantime bind "$a"
 for how in poll interrupt; do
     (
         meantime bench --device "vfio:$a" --completion $how --no-control --rw randrw --bs 4k --size 16m --iodepth 4 \
-            --verify crc32c --time-based --runtime 10 --json /tmp/$how.json >/tmp/$how.out 2>&1
+            --verify crc32c --time-based --runtime "$(for_seconds 14)" --json /tmp/$how.json >/tmp/$how.out 2>&1
         echo $? >/tmp/$how.status
     ) &
     check "$how: open" until_true 60 opened 1

@@ -106,9 +106,9 @@ echo optimized >$ana
 
 # The target drops its hosts, and is there again: a run goes on, or ends with an error.
 for how in interrupt poll; do
-    verifying away "$uri" $how --rw randrw --bs 4k --size 16m --iodepth 8 --runtime 12 --time-based
+    verifying away "$uri" $how --rw randrw --bs 4k --size 16m --iodepth 8 --runtime "$(for_seconds 12)" --time-based
     until_true 30 tcp_connected
-    sleep 5
+    sleep 2
     target_unlink $nqn
     sleep 2
     target_link $nqn

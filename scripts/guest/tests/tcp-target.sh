@@ -38,7 +38,9 @@ disconnect() {
 # attribute NAME: of Linux's controller.
 attribute() { cat "/sys/class/nvme/$(linux_controller $nqn)/$1"; }
 # first DEVICE BLOCK_SIZE: SHA-256 of what /tmp/data has been written to.
-first() { dd if="$1" bs="$2" iflag=direct 2>/dev/null | head -c 16777216 | sha256sum; }
+mib=${long:+16}
+mib=${mib:-4}
+first() { dd if="$1" bs="$2" iflag=direct 2>/dev/null | head -c $((mib << 20)) | sha256sum; }
 
 serve "mem:32M?lba=4096"
 connect ""
@@ -48,7 +50,7 @@ check "our discover" meantime discover nvme+tcp://127.0.0.1
 says "discover: the subsystem" "$nqn"
 # Writes that go with the command, and those for which the target asks (R2T).
 for bytes in 4k 16k 128k 1M; do
-    dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null
+    dd if=/dev/urandom of=/tmp/data bs=1M count=$mib 2>/dev/null
     check "dd writes, bs=$bytes" dd if=/tmp/data of="$dev" bs=$bytes oflag=direct
     check "dd reads, bs=$bytes" [ "$(first "$dev" $bytes)" = "$(sha256sum </tmp/data)" ]
 done
@@ -96,8 +98,8 @@ check "nothing is damaged" meantime fs check "kernel:$dev"
 
 # The target ends, or is killed, in mid-run, and is started again: Linux's host goes on.
 for signal in TERM KILL; do
-    verifying run "kernel:$dev" interrupt --rw randrw --bs 4k --size 16m --iodepth 8 --runtime 10 --time-based
-    sleep 5
+    verifying run "kernel:$dev" interrupt --rw randrw --bs 4k --size 16m --iodepth 8 --runtime "$(for_seconds 10)" --time-based
+    sleep 2
     kill -$signal $ssd
     wait $ssd
     check "SIG$signal: Linux's host sees it" until_true 10 linux_state $nqn connecting
