@@ -69,11 +69,11 @@ check:
 	@CHECKED="$$(scripts/check.py)" scripts/stages.sh format lint quick
 
 # What incremental builds keep, and line numbers of backtraces, cost a clean clone a fifth of its
-# time. The virtual machines leave half of two CPUs idle.
+# time. The tests leave a quarter of two CPUs idle.
 test: export CARGO_INCREMENTAL := 0
 test: export CARGO_PROFILE_TEST_DEBUG := 0
 test: setup-test
-	@scripts/stages.sh format lint build-tests tests doctests 'test-guest | docs | loom'
+	@scripts/stages.sh format lint build-tests 'tests doctests | docs | loom' test-guest
 
 # What each variable makes longer is said at the head of the test that reads it.
 test-long: setup-test

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # stages.sh STAGE...: makes one target after the other, and says at the end how long each took, and
 # which tests were slowest. A stage is a target, or several lanes of targets at the same time:
-# 'a b | c' makes b after a, and c meanwhile. What a lane says is shown when it has ended; all but
-# the first are nice.
+# 'a b | c' makes b after a, and c meanwhile, on what CPU a and b leave; what c says is
+# shown when it has ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,12 +41,19 @@ for stage; do
     fi
     pids=()
     for at in "${!lanes[@]}"; do
-        # shellcheck disable=SC2086
-        { [ "$at" = 0 ] || renice -n 10 $BASHPID >/dev/null; lane ${lanes[at]}; } \
-            >"$said/$at" 2>&1 &
-        pids+=($!)
+        [ "$at" != 0 ] || continue
+        {
+            chrt --idle --pid 0 $BASHPID
+            # Cargo lets one at a time build: the first lane, which has built, is to be it.
+            sleep 10
+            # shellcheck disable=SC2086
+            lane ${lanes[at]}
+        } >"$said/$at" 2>&1 &
+        pids[at]=$!
     done
-    for at in "${!lanes[@]}"; do
+    # shellcheck disable=SC2086
+    lane ${lanes[0]} || status=1
+    for at in "${!pids[@]}"; do
         wait "${pids[at]}" || status=1
         cat "$said/$at"
     done
