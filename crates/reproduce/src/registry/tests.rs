@@ -1,25 +1,99 @@
 //! Every experiment, measured by a runner that makes its figures up.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
+use meantime_report::reproduction::{markdown, page};
 use serde_json::{Value, json};
 
 use super::experiments;
 use crate::document::Documents;
-use crate::experiment::Leg;
+use crate::experiment::{Experiment, Leg};
 use crate::guest::Booted;
 use crate::measured::Measured;
+use crate::present::reproduction;
+use crate::run::Outcome;
 use crate::runner::{Bench, RunError, Runner, Target};
+use crate::store::Kept;
 use crate::verdict::judge;
 
-/// Answers commands with figures that depend on nothing but its state.
-struct MadeUp(u64);
+/// Answers commands with figures that depend on nothing but the command's arguments and a seed.
+struct MadeUp {
+    seed: u64,
+    /// What is left out of arguments: it is another one each time.
+    scratch: String,
+    state: u64,
+    /// Refuses what needs a right that this user may not have.
+    refuses: bool,
+    lines: Vec<String>,
+}
+
+/// FNV-1a, which is the same with every version of Rust.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Images have a name that does not matter.
+fn without_names(text: &str) -> String {
+    let mut parts: Vec<&str> = text.split(".img").collect();
+    let last = parts.pop().unwrap_or_default();
+    let mut out = String::new();
+    for part in parts {
+        let end = part.rfind([':', '/', ' ', '=']).map_or(0, |at| at + 1);
+        out += &part[..end];
+        out += "IMG";
+    }
+    out + last
+}
 
 impl MadeUp {
+    fn new(seed: u64, scratch: &str, refuses: bool) -> Self {
+        Self { seed, scratch: scratch.to_owned(), state: 0, refuses, lines: Vec::new() }
+    }
+
     fn next(&mut self) -> f64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        1_000.0 + (self.0 >> 40) as f64 / 1_000.0
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        1_000.0 + (self.state >> 40) as f64 / 1_000.0
+    }
+
+    /// Takes note of a command with the files that it names, and lets figures follow from it.
+    fn begin(&mut self, program: &str, args: &[String]) -> Result<(), RunError> {
+        let shared = format!("/dev/shm/meantime-{}-", std::process::id());
+        let scratch = format!("{}/", self.scratch);
+        let plain = |text: &str| {
+            without_names(
+                &text.replace(&scratch, "").replace(&self.scratch, ".").replace(&shared, ""),
+            )
+        };
+        let mut line = plain(&format!("{program} {}", args.join(" ")));
+        self.state = hash(&format!("{} {line}", self.seed));
+        for arg in args {
+            let paths = arg.split(['=', '&', '?']).filter(|part| part.starts_with(&scratch));
+            for path in paths.filter(|path| !path.ends_with(".img")) {
+                if let Ok(text) = std::fs::read_to_string(path) {
+                    line += &format!("\n  {}: {:x}", plain(path), hash(&plain(&text)));
+                }
+            }
+        }
+        if args.iter().any(|arg| arg == "--replay") {
+            let of = |name| Self::of(args, name).join("");
+            let path = format!("{scratch}{}us-{}.trace", of("--times"), of("--shapes"));
+            let text = std::fs::read_to_string(path).unwrap();
+            line += &format!("\n  trace: {:x}", hash(&text));
+        }
+        self.lines.push(line.clone());
+        let has = |what: &str| args.iter().any(|arg| arg.contains(what));
+        let denied = has("--pm-qos=") || has("rr:1") || has("slice:");
+        let polled = has("preadv2") && args.windows(2).any(|pair| pair == ["--completion", "poll"]);
+        if self.refuses && (denied || polled) {
+            let message = if polled { "it cannot wait by poll" } else { "not permitted" };
+            return Err(RunError::Failed { command: line, message: message.to_owned() });
+        }
+        Ok(())
     }
 
     fn of<'a>(args: &'a [String], name: &str) -> Vec<&'a str> {
@@ -209,12 +283,14 @@ impl MadeUp {
         };
         let (free, held, futex) = (rows(), rows(), rows());
         json!({"eventfd_wake": free, "futex_wake": futex,
-            "pm_qos": {"held": true, "eventfd_wake": held}})
+            "pm_qos": {"held": !self.refuses, "refused": "not permitted",
+                "eventfd_wake": if self.refuses { json!([]) } else { held }}})
     }
 }
 
 impl Runner for MadeUp {
     fn json(&mut self, args: &[String]) -> Result<Value, RunError> {
+        self.begin("json", args)?;
         Ok(match args[0].as_str() {
             "bench" => self.bench(args),
             "anatomy" => self.anatomy(args),
@@ -225,6 +301,7 @@ impl Runner for MadeUp {
     }
 
     fn text(&mut self, args: &[String]) -> Result<String, RunError> {
+        self.begin("text", args)?;
         Ok(match args[0].as_str() {
             "fs" => String::new(),
             "run" if args.iter().any(|arg| arg == "sh") => "short\n".to_owned(),
@@ -237,7 +314,8 @@ impl Runner for MadeUp {
         })
     }
 
-    fn program(&mut self, name: &str, _: &[String]) -> Result<String, RunError> {
+    fn program(&mut self, name: &str, args: &[String]) -> Result<String, RunError> {
+        self.begin(name, args)?;
         match name {
             "db_bench" => Ok(String::new()),
             _ => panic!("no such program: {name}"),
@@ -245,7 +323,8 @@ impl Runner for MadeUp {
     }
 
     fn guest(&mut self, kernel: &str, at: usize) -> Result<Booted, RunError> {
-        assert_eq!(at, 0);
+        self.lines.push(format!("guest {kernel} {at}"));
+        self.state = hash(&format!("{} {kernel}", self.seed));
         let plan = include_str!("../../../../scripts/guest/reproduce.plan");
         let rows = plan.lines().filter_map(|line| line.strip_prefix(kernel)?.strip_prefix(' '));
         let mut cells = Vec::new();
@@ -265,8 +344,8 @@ impl Runner for MadeUp {
 
 fn measure(seed: u64) -> Vec<(&'static str, Measured)> {
     let scratch = tempfile::tempdir().unwrap();
-    let mut runner = MadeUp(seed);
-    let measure = |experiment: &crate::experiment::Experiment| {
+    let mut runner = MadeUp::new(seed, scratch.path().to_str().unwrap(), false);
+    let measure = |experiment: &Experiment| {
         let target = Target {
             leg: experiment.leg,
             device: None,
@@ -353,4 +432,73 @@ fn experiments_on_a_device_are_there() {
     let ids: Vec<_> = super::on_a_device().iter().map(|one| one.key()).collect();
     assert_eq!(ids.len(), super::ON_A_DEVICE.len());
     assert!(ids.iter().all(|id| id.ends_with(".device")));
+}
+
+fn recorded(
+    experiment: &Experiment,
+    scratch: &str,
+    refuses: bool,
+    cell_s: f64,
+    device: Option<&str>,
+    repetitions: u64,
+) -> Kept {
+    let mut kept = Kept::default();
+    for at in 0..repetitions {
+        let mut runner = MadeUp::new(at + 1, scratch, refuses);
+        let target = Target {
+            leg: experiment.leg,
+            device: device.map(str::to_owned),
+            scratch: scratch.to_owned(),
+            cell_s,
+            repetition: at as usize,
+        };
+        let mut bench = Bench::new(&mut runner, &target);
+        if let Err(error) = (experiment.measure)(&mut bench) {
+            kept.failure = error.to_string();
+        }
+        kept.measured.extend(bench.finish());
+        kept.repetitions += 1;
+        kept.commands = runner.lines;
+    }
+    kept
+}
+
+/// For each experiment: hashes of the commands with their files, and of its part of the page and of
+/// the Markdown.
+const RECORDED: &str = include_str!("recorded.csv");
+
+/// Returns the commands of a full and a quick run, and on a user's device; and the page and the
+/// Markdown, with all rights and without some.
+fn shown(experiment: &Experiment, on_a_device: Option<&Experiment>) -> (String, String) {
+    let scratch = tempfile::tempdir().unwrap();
+    let scratch = scratch.path().to_str().unwrap();
+    let full = recorded(experiment, scratch, false, 0.5, None, 3);
+    let quick = recorded(experiment, scratch, false, 0.25, None, 1);
+    let refused = recorded(experiment, scratch, true, 0.25, None, 1);
+    let device = on_a_device.map(|one| recorded(one, scratch, false, 0.5, Some("vfio:1"), 1));
+    let device = device.unwrap_or_default().commands;
+    let commands = [&full.commands, &quick.commands, &device];
+    let commands = commands.map(|lines| lines.join("\n")).join("\n\n");
+    let mut shown = String::new();
+    for kept in [full, refused] {
+        let outcome = Outcome { experiment: experiment.clone(), kept, earlier: false };
+        let all = reproduction(&[outcome], &Documents::read(), "a test", Vec::new());
+        let _ = write!(shown, "{}\n{}", page(&all), markdown(&all));
+    }
+    (commands, shown)
+}
+
+/// If an experiment was changed, what it comes to was looked at, and is as it should be, the line
+/// that the test names takes the place of the recorded one.
+#[test]
+fn a_recorded_run_comes_out_again() {
+    let mut recorded = RECORDED.lines().skip(1);
+    let devices = super::on_a_device();
+    for experiment in experiments() {
+        let device = devices.iter().find(|one| one.id == experiment.id);
+        let (commands, shown) = shown(&experiment, device);
+        let line = format!("{},{:x},{:x}", experiment.id, hash(&commands), hash(&shown));
+        assert_eq!(Some(line.as_str()), recorded.next(), "{commands}");
+    }
+    assert_eq!(recorded.next(), None);
 }
