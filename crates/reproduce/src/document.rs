@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 /// A document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Document {
     /// Yang, Minturn, Hady: When Poll is Better than Interrupt.
     Fast12,
@@ -22,55 +25,31 @@ impl Document {
     pub const ALL: [Self; 5] =
         [Self::Fast12, Self::Lkml13, Self::Bates15, Self::Vault17, Self::Aios19];
 
+    /// Its name, and its numbers.
+    fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Fast12 => ("fast12", include_str!("../documents/fast12.csv")),
+            Self::Lkml13 => ("lkml13", include_str!("../documents/lkml13.csv")),
+            Self::Bates15 => ("bates15", include_str!("../documents/bates15.csv")),
+            Self::Vault17 => ("vault17", include_str!("../documents/vault17.csv")),
+            Self::Aios19 => ("aios19", include_str!("../documents/aios19.csv")),
+        }
+    }
+
     /// The name for the command line, which begins the names of its experiments.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Fast12 => "fast12",
-            Self::Lkml13 => "lkml13",
-            Self::Bates15 => "bates15",
-            Self::Vault17 => "vault17",
-            Self::Aios19 => "aios19",
-        }
+        self.file().0
     }
 
-    /// Its title, author and year.
+    /// Its title, author and year: the first line of its file.
     pub fn title(self) -> &'static str {
-        match self {
-            Self::Fast12 => "When Poll is Better than Interrupt (Yang, Minturn, Hady; FAST 2012)",
-            Self::Lkml13 => {
-                "Allow block drivers to poll for I/O instead of sleeping (Wilcox, Li; LKML 2013)"
-            }
-            Self::Bates15 => "Having Fun at Queue Depth = 1 (Bates, 2015)",
-            Self::Vault17 => "I/O Latency Optimization with Polling (Le Moal; Vault 2017)",
-            Self::Aios19 => {
-                "Asynchronous I/O Stack (Lee, Shin, Song, Ham, Lee, Jeong; USENIX ATC 2019)"
-            }
-        }
-    }
-
-    fn csv(self) -> &'static str {
-        match self {
-            Self::Fast12 => include_str!("../documents/fast12.csv"),
-            Self::Lkml13 => include_str!("../documents/lkml13.csv"),
-            Self::Bates15 => include_str!("../documents/bates15.csv"),
-            Self::Vault17 => include_str!("../documents/vault17.csv"),
-            Self::Aios19 => include_str!("../documents/aios19.csv"),
-        }
+        self.file().1.lines().next().unwrap_or_default().trim_start_matches("# ")
     }
 }
 
-/// A number of a document.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Number {
-    /// The value, in the unit of ours: times in ns.
-    pub value: f64,
-    /// Where it stands: a table, a figure, a page or a slide.
-    pub place: String,
-}
-
-/// The numbers of all documents, by document and name.
+/// The numbers of all documents, by document and name, in our units: times in ns.
 #[derive(Debug, Clone, Default)]
-pub struct Documents(BTreeMap<(Document, String), Number>);
+pub struct Documents(BTreeMap<(Document, String), f64>);
 
 impl Documents {
     /// Reads the documents' CSV files, which are compiled in.
@@ -80,7 +59,7 @@ impl Documents {
     pub fn read() -> Self {
         let mut numbers = BTreeMap::new();
         for document in Document::ALL {
-            for line in document.csv().lines().skip(1) {
+            for line in document.file().1.lines().skip(2) {
                 let (key, number) = parse(line).unwrap_or_else(|| panic!("{document:?}: {line}"));
                 let earlier = numbers.insert((document, key), number);
                 assert!(earlier.is_none(), "{document:?}: {line}: twice");
@@ -90,15 +69,15 @@ impl Documents {
     }
 
     /// Returns a number of a document.
-    pub fn get(&self, document: Document, key: &str) -> Option<&Number> {
-        self.0.get(&(document, key.to_owned()))
+    pub fn get(&self, document: Document, key: &str) -> Option<f64> {
+        self.0.get(&(document, key.to_owned())).copied()
     }
 
     /// Returns the same documents with every number multiplied by `factor`.
     #[cfg(test)]
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
-        self.0.values_mut().for_each(|number| number.value *= factor);
+        self.0.values_mut().for_each(|number| *number *= factor);
         self
     }
 
@@ -109,13 +88,12 @@ impl Documents {
     }
 }
 
-fn parse(line: &str) -> Option<(String, Number)> {
-    let mut fields = line.splitn(4, ',');
-    let (key, value, unit, place) =
-        (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+fn parse(line: &str) -> Option<(String, f64)> {
+    let fields: Vec<&str> = line.splitn(4, ',').collect();
+    // The place says where the number stands: a table, a figure, a page or a slide.
+    let [key, value, unit, _place] = fields[..] else { return None };
     let value: f64 = value.parse().ok()?;
-    let value = if unit == "us" { value * 1e3 } else { value };
-    Some((key.to_owned(), Number { value, place: place.to_owned() }))
+    Some((key.to_owned(), if unit == "us" { value * 1e3 } else { value }))
 }
 
 #[cfg(test)]
@@ -127,13 +105,12 @@ mod tests {
         let documents = Documents::read();
         for document in Document::ALL {
             let count = documents.keys(document).count();
-            assert_eq!(count, document.csv().lines().count() - 1, "{document:?}");
+            assert_eq!(count, document.file().1.lines().count() - 2, "{document:?}");
         }
-        let poll = documents.get(Document::Fast12, "table1/poll/4096").unwrap();
-        assert_eq!((poll.value, poll.place.as_str()), (2_900.0, "Table 1"));
+        let one = |documents: &Documents| documents.get(Document::Fast12, "table1/poll/4096");
         assert_eq!(
-            documents.scaled(2.0).get(Document::Fast12, "figure2/tu").unwrap().value,
-            5_400.0
+            (one(&documents), one(&documents.clone().scaled(2.0))),
+            (Some(2_900.0), Some(5_800.0))
         );
     }
 }

@@ -1,16 +1,84 @@
 //! An experiment: what a document measured, and how it is measured here.
+//!
+//! Each is a file, `experiments/DOCUMENT-WHAT.toml`, whose name is the experiment's. To add one,
+//! write the file, and its name into the list in `load.rs`, and into `documents/inventory.csv`. A
+//! test says what is wrong with it. First come the texts of the page and what the commands need:
+//!
+//! ```toml
+//! title = "Latency by way to wait"
+//! place = "latency table"           # In the document.
+//! question = "How long does a small read take, by interrupt and by polling?"
+//! there = """What the document measured, and on what. A line break
+//!   in a text is a space."""
+//! here = "How it is measured here."
+//! leg = "machine"                   # If nothing is said; or guest, simulated.
+//! on_a_device = true                # It needs no model of a device, and only reads.
+//! inputs = ["{simulated}"]          # What the figures depend on; here, the simulator's costs.
+//! cell_times = 4.0                  # Cells take so much longer, unless the run is quick.
+//! disk = { size = "256M", data = "--rw write --bs 1m --size 128m" }   # An ext4 image; /data.
+//! requires = [{ run = "db_bench --version", or = "db_bench is not here: install it" }]
+//! prepare = ["fs put {file:text} …"] # Commands before anything is measured.
+//! guest = ["6.1"]                   # Kernels whose figures of the virtual machine it uses.
+//! files."wide.toml" = { model = [[512, 2600], [4096, 4700]], channels = 64 }   # See FileText.
+//! ```
+//!
+//! # Lists
+//! ```toml
+//! lists.way = ["interrupt", "poll"]
+//! lists.size = { "512 B" = "512", "4 KiB" = "4096" }
+//! lists.bus = [{ name = "gen2", model = "fast12" }, { name = "gen3", model = "optane" }]
+//! ```
+//! In strings `{way}` is an entry, `{size}` is `512` with the title `{size.title}`, `512 B`, and
+//! `{bus.name}` is `gen2`. What names a list is repeated for each of its entries: an element of an
+//! array by its own strings, a key with its value by the key. The list that was declared last
+//! varies fastest. A list of one entry is a name for it, everywhere. `for.model = { … }` repeats
+//! the whole file, for experiments named `FILE-ENTRY`. `experiments/common.toml` has lists for all.
+//!
+//! # Steps, and what is derived
+//! ```toml
+//! steps."{size}" = """bench --device {ssd:dram-nvme} --completion interrupt,poll
+//!   --rw randread --bs {size}"""
+//! derived."{size}/saved_percent".saved = ["{size}/poll/mean_ns", "{size}/interrupt/mean_ns"]
+//! ```
+//! The key of a step begins the names of its figures, which `runner/values.rs` lists. Its value is a
+//! command of `meantime`, or several: `bench`, `anatomy`, `waits` (simulated), `calibrate`, `run`
+//! with `db_bench`; `fs` has no figures. The time for a cell is added to them. A table of steps puts
+//! its key before theirs; one with `run` is a [`Step`] with more keys. In commands and files
+//! `{ssd:MODEL}` is the software SSD, or the user's device; `{disk:MODEL}` the image; `{file:NAME}`
+//! one of `files`, `{scratch:NAME}` any other file of the run; `{tenth:COUNT}` a count, of which a
+//! quick run has a tenth. The kinds of derived quantities are those of [`Kind`]; operands are
+//! figures, or numbers. A ratio, a gain or what is saved is in percent if its name says so.
+//!
+//! # Plot and claims
+//! ```toml
+//! plot.bars."{size.title}" = [
+//!   { name = "{way}", here = "{size}/{way}/mean_ns", there = "latency/{way}" },
+//! ]
+//!
+//! [[claims]]
+//! text = "Polling is quicker than the interrupt"
+//! here = { ratio = ["512/poll/mean_ns", "512/interrupt/mean_ns"], at_most = "there" }
+//! there.ratio = ["latency/poll", "latency/interrupt"]
+//! unless = "Why it may not hold on a machine of this kind."
+//! ours = true                       # Our expectation, beyond what the document states.
+//! ```
+//! The names at `there` are keys of `documents/DOCUMENT.csv`. Plots are those of [`Plot`].
 
 use meantime_report::reproduction::Unit;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use toml::{Table, Value};
 
 use crate::document::Document;
-use crate::measured::Measured;
-use crate::runner::{Bench, RunError};
+use crate::quantity::{Kind, Quantity};
 
 /// Where an experiment is measured. Figures of different legs are never compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Leg {
     /// This machine: the software SSD with the document's device as its model, and the kernel on a
     /// file.
+    #[default]
     Machine,
     /// A virtual machine with QEMU's NVMe controller, where the kernel's own paths are.
     Guest,
@@ -32,30 +100,56 @@ impl Leg {
     }
 }
 
-/// Measures one repetition.
-pub type Measure = fn(&mut Bench<'_>) -> Result<(), RunError>;
-
 /// A table or figure of a document, measured here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Its name: the document's name, a hyphen, and what it is.
-    pub id: &'static str,
+    pub id: String,
     /// The document.
     pub document: Document,
     /// Where it stands there: a table, a figure, a page or a slide.
-    pub place: &'static str,
+    pub place: String,
     /// Its title.
-    pub title: &'static str,
+    pub title: String,
     /// The question that it answers.
-    pub question: &'static str,
+    pub question: String,
     /// What the document measured, and on what.
-    pub there: &'static str,
+    pub there: String,
     /// How it is measured here.
-    pub here: &'static str,
+    pub here: String,
     /// The leg.
+    #[serde(default)]
     pub leg: Leg,
-    /// Measures one repetition.
-    pub measure: Measure,
+    /// Whether it can be done on a device of the user's: it needs no model, and only reads.
+    #[serde(default)]
+    pub on_a_device: bool,
+    /// What the figures depend on.
+    #[serde(default)]
+    pub inputs: Vec<String>,
+    /// How much longer than usual each cell takes, unless the run is quick: for events that few
+    /// I/Os meet.
+    pub cell_times: Option<f64>,
+    /// An image with a file system.
+    pub disk: Option<Disk>,
+    /// What the machine has to have.
+    #[serde(default)]
+    pub requires: Vec<Requirement>,
+    /// Files for the commands, by name.
+    #[serde(default, deserialize_with = "in_order")]
+    pub files: Vec<(String, FileText)>,
+    /// Commands before anything is measured.
+    #[serde(default)]
+    pub prepare: Vec<String>,
+    /// Kernels whose figures of the virtual machine it uses.
+    #[serde(default)]
+    pub guest: Vec<String>,
+    /// What is measured, in this order.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+    /// What is computed from figures, by name; from earlier ones of these, too.
+    #[serde(default, deserialize_with = "in_order")]
+    pub derived: Vec<(String, Quantity)>,
     /// The claims.
     pub claims: Vec<Claim>,
     /// The plot, in the document's own form.
@@ -67,32 +161,89 @@ impl Experiment {
     pub fn key(&self) -> String {
         match self.leg {
             Leg::Device => format!("{}.device", self.id),
-            _ => self.id.to_owned(),
+            _ => self.id.clone(),
         }
     }
 }
 
-/// A quantity of a claim or a plot, by names of samples, or by keys of the document's numbers.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Quantity {
-    /// One figure.
-    Value(String),
-    /// The first over the second.
-    Ratio(String, String),
-    /// The first less the second.
-    Difference(String, String),
-    /// The sum of the first two over the third.
-    SumRatio(String, String, String),
+/// An image in memory with an ext4 file system. It is made anew for each repetition.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Its size.
+    pub size: String,
+    /// The arguments of the job that writes its file `/data`, if it has one.
+    pub data: Option<String>,
 }
 
-impl<T: Into<String>> From<T> for Quantity {
-    fn from(name: T) -> Self {
-        Self::Value(name.into())
-    }
+/// What a machine may not have.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// A command that works if it is there.
+    pub run: String,
+    /// Why the experiment cannot be measured if not.
+    pub or: String,
+}
+
+/// The text of a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "a text, a list of lines, or a table with `text` and `times`, `model` and \
+                 `channels`, or `trace`"
+)]
+pub enum FileText {
+    /// As it is.
+    Text(String),
+    /// Lines, which lists may repeat.
+    Lines(Vec<String>),
+    /// The same text many times.
+    Repeated {
+        /// The text.
+        text: String,
+        /// How often.
+        times: usize,
+    },
+    /// A model of a device whose reads and writes take the times of these points (bytes, ns).
+    Model {
+        /// The points.
+        model: Vec<(u64, u64)>,
+        /// How many commands it works on at a time.
+        channels: u32,
+        /// The most commands inside it; 0 for any number.
+        #[serde(default)]
+        inside: u32,
+    },
+    /// I/Os for the simulator: bytes, their share in percent, and the device's time in ns.
+    Trace {
+        /// The mix.
+        trace: Vec<(u64, u64, u64)>,
+    },
+}
+
+/// A measurement.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What the names of its figures begin with.
+    pub name: String,
+    /// Commands, one after the other.
+    pub run: Vec<String>,
+    /// What the page says if one of them fails, with {message} for the reason. Without it the
+    /// experiment fails.
+    pub may_fail: Option<String>,
+    /// What the message of such a failure has in it.
+    #[serde(default)]
+    pub saying: String,
+    /// The command that runs in place of one that failed.
+    pub instead: Option<String>,
 }
 
 /// What a claim expects of its quantity.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Expect {
     /// At most this.
     AtMost(f64),
@@ -107,10 +258,11 @@ pub enum Expect {
 }
 
 /// A claim of the document about an experiment's figures.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim, in a sentence.
-    pub text: &'static str,
+    pub text: String,
     /// The quantity here.
     pub here: Quantity,
     /// The quantity in the document, if it has a number.
@@ -118,133 +270,82 @@ pub struct Claim {
     /// What is expected.
     pub expect: Expect,
     /// Why it may not hold on a machine of this kind.
-    pub unless: &'static str,
+    #[serde(default)]
+    pub unless: String,
     /// Whether it is our expectation, beyond what the document states.
+    #[serde(default)]
     pub ours: bool,
 }
 
-impl Claim {
-    /// Creates a claim; the document has no number for it.
-    pub fn new(text: &'static str, here: Quantity, expect: Expect) -> Self {
-        Self { text, here, there: None, expect, unless: "", ours: false }
-    }
-
-    /// Adds the document's numbers.
-    #[must_use]
-    pub fn there(mut self, quantity: Quantity) -> Self {
-        self.there = Some(quantity);
-        self
-    }
-
-    /// Adds why it may not hold here.
-    #[must_use]
-    pub fn unless(mut self, reason: &'static str) -> Self {
-        self.unless = reason;
-        self
-    }
-
-    /// Marks it as our expectation.
-    #[must_use]
-    pub fn ours(self) -> Self {
-        Self { ours: true, ..self }
-    }
-}
-
-/// Creates the quantity of one figure.
-pub(crate) fn value(name: impl Into<String>) -> Quantity {
-    Quantity::Value(name.into())
-}
-
-/// Creates the quantity of one figure over another.
-pub(crate) fn ratio(one: impl Into<String>, other: impl Into<String>) -> Quantity {
-    Quantity::Ratio(one.into(), other.into())
-}
-
-/// Creates the quantity of one figure less another.
-pub(crate) fn difference(one: impl Into<String>, other: impl Into<String>) -> Quantity {
-    Quantity::Difference(one.into(), other.into())
-}
-
 /// A bar, or a point of a line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mark {
     /// Its name, or its place on the axis.
     pub name: String,
     /// What is measured here; `None` if it is a number of the document only.
     pub here: Option<Quantity>,
-    /// The name of its standard deviation, drawn as a whisker instead of the samples' range.
-    pub deviation: Option<String>,
+    /// Whether the standard deviation is drawn as a whisker, instead of the samples' range.
+    #[serde(default)]
+    pub deviation: bool,
     /// The document's number.
     pub there: Option<Quantity>,
 }
 
 impl Mark {
-    /// Creates a mark; the document has no number for it.
-    pub fn new(name: impl Into<String>, here: impl Into<Quantity>) -> Self {
-        Self { name: name.into(), here: Some(here.into()), deviation: None, there: None }
-    }
-
-    /// Creates a mark for a number of the document that has no counterpart here.
-    pub fn theirs(name: impl Into<String>, there: impl Into<Quantity>) -> Self {
-        Self { name: name.into(), here: None, deviation: None, there: Some(there.into()) }
-    }
-
-    /// Adds the document's number.
-    #[must_use]
-    pub fn there(mut self, there: impl Into<Quantity>) -> Self {
-        self.there = Some(there.into());
-        self
-    }
-
-    /// Adds the name of its standard deviation.
-    #[must_use]
-    pub fn deviation(mut self, name: impl Into<String>) -> Self {
-        self.deviation = Some(name.into());
-        self
+    /// Returns the name of the standard deviation to draw.
+    pub fn deviation(&self) -> Option<String> {
+        let here = self.here.as_ref().filter(|here| self.deviation && here.kind == Kind::Value)?;
+        here.operands[0].strip_suffix("mean_ns").map(|name| format!("{name}sd_ns"))
     }
 }
 
-/// Marks that belong together: a group of bars, a stack, a line.
-#[derive(Debug, Clone)]
-pub struct Series {
-    /// Its name.
-    pub name: String,
-    /// Its marks.
-    pub marks: Vec<Mark>,
-}
+/// Marks that belong together, with their name: a group of bars, a stack, a line.
+pub type Series = (String, Vec<Mark>);
 
-impl Series {
-    /// Creates a series.
-    pub fn new(name: impl Into<String>, marks: impl IntoIterator<Item = Mark>) -> Self {
-        Self { name: name.into(), marks: marks.into_iter().collect() }
-    }
-}
-
-/// A plot.
-#[derive(Debug, Clone)]
+/// A plot. Its unit is that of its first mark.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Plot {
     /// Groups of bars.
-    Bars(Unit, Vec<Series>),
+    Bars(#[serde(deserialize_with = "in_order")] Vec<Series>),
     /// Bars made of parts.
-    Stacks(Unit, Vec<Series>),
-    /// Lines over numbers: the marks' names are numbers. The title of the axis, and whether it is
-    /// logarithmic.
-    Lines(Unit, &'static str, bool, Vec<Series>),
+    Stacks(#[serde(deserialize_with = "in_order")] Vec<Series>),
+    /// Lines over numbers: the marks' names are numbers.
+    Lines {
+        /// The title of the axis.
+        axis: String,
+        /// Whether the axis is linear. It is logarithmic if not.
+        #[serde(default)]
+        linear: bool,
+        /// The lines.
+        #[serde(deserialize_with = "in_order")]
+        series: Vec<Series>,
+    },
     /// Shares of I/Os that take longer, by time: names of curves.
-    Exceedance(Vec<(String, String)>),
+    Exceedance(#[serde(deserialize_with = "in_order")] Vec<(String, String)>),
     /// Shares of I/Os that take no longer, by time: names of curves.
-    Distribution(Vec<(String, String)>),
+    Distribution(#[serde(deserialize_with = "in_order")] Vec<(String, String)>),
 }
 
 impl Plot {
     /// Returns its series; curves have none.
     pub fn series(&self) -> &[Series] {
         match self {
-            Self::Bars(_, series) | Self::Stacks(_, series) | Self::Lines(_, _, _, series) => {
-                series
-            }
+            Self::Bars(series) | Self::Stacks(series) | Self::Lines { series, .. } => series,
             Self::Exceedance(_) | Self::Distribution(_) => &[],
         }
+    }
+
+    /// Returns the marks of all series.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.series().iter().flat_map(|(_, marks)| marks)
+    }
+
+    /// Returns its unit.
+    pub fn unit(&self) -> Unit {
+        let of = |mark: &Mark| mark.here.as_ref().map(Quantity::unit);
+        self.marks().find_map(of).unwrap_or_default()
     }
 
     /// Returns the names of its curves.
@@ -256,45 +357,13 @@ impl Plot {
     }
 }
 
-impl Quantity {
-    /// Returns what it is if two ways do not differ; `None` if it compares none.
-    pub fn neutral(&self) -> Option<f64> {
-        match self {
-            Self::Value(name) if name.ends_with("gain_ratio") || name.ends_with("saved_ratio") => {
-                Some(0.0)
-            }
-            Self::Value(name) if name.ends_with("times_ratio") => Some(1.0),
-            Self::Value(_) => None,
-            Self::Difference(..) => Some(0.0),
-            Self::Ratio(..) | Self::SumRatio(..) => Some(1.0),
-        }
-    }
-
-    /// Returns the names that it is made of.
-    pub fn names(&self) -> Vec<&str> {
-        match self {
-            Self::Value(one) => vec![one],
-            Self::Ratio(one, other) | Self::Difference(one, other) => vec![one, other],
-            Self::SumRatio(one, other, third) => vec![one, other, third],
-        }
-    }
-
-    /// Computes it from values by name; `None` if one is missing, or would be divided by 0.
-    pub fn of(&self, value: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-        let over = |one: f64, other: f64| (other != 0.0).then(|| one / other);
-        match self {
-            Self::Value(one) => value(one),
-            Self::Ratio(one, other) => over(value(one)?, value(other)?),
-            Self::Difference(one, other) => Some(value(one)? - value(other)?),
-            Self::SumRatio(one, other, third) => over(value(one)? + value(other)?, value(third)?),
-        }
-    }
-
-    /// Computes it for each repetition: all its figures are of the same one.
-    pub fn samples(&self, measured: &Measured) -> Vec<f64> {
-        let names = self.names();
-        let count = names.iter().map(|name| measured.samples(name).len()).min().unwrap_or(0);
-        let of = |at: usize| self.of(|name| measured.samples(name).get(at).copied());
-        (0..count).filter_map(of).collect()
-    }
+/// Reads a table in the order in which it is written.
+fn in_order<'de, D, T>(deserializer: D) -> Result<Vec<(String, T)>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let table = Table::deserialize(deserializer)?;
+    let entry = |(key, value): (String, Value)| Ok((key, T::deserialize(value)?));
+    table.into_iter().map(entry).collect::<Result<_, toml::de::Error>>().map_err(D::Error::custom)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -17,24 +17,11 @@ pub struct Guest {
     boots: Vec<Boot>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-struct Boot {
-    /// The kernel's version: two numbers.
-    kernel: String,
-    /// How often it was done again for other programs.
-    repeated: u32,
-    /// What other programs used of the machine around the guest, in percent of one CPU.
-    others_percent: f64,
-    /// When it ended, in seconds since 1970.
-    ended_s: u64,
-    cells: Vec<Value>,
-}
-
 /// What a boot measured, as [`Runner::guest`](crate::Runner::guest) has it.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-pub struct Booted {
-    /// Programs, kernels and lengths.
-    pub about: Vec<String>,
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Boot {
+    /// The kernel's version: two numbers.
+    pub kernel: String,
     /// How often it was done again for other programs.
     pub repeated: u32,
     /// What other programs used of the machine around the guest, in percent of one CPU.
@@ -44,12 +31,15 @@ pub struct Booted {
     /// Each row: `controller`, `bytes`, `way`, the kernel's `interrupts` and `reads`, and the `job`
     /// of `meantime bench`.
     pub cells: Vec<Value>,
+    /// Programs, kernels and lengths, of the whole file.
+    #[serde(skip)]
+    pub about: Vec<String>,
 }
 
-/// Why a file cannot be used.
+/// Why a file of figures cannot be read or written.
 #[derive(Debug, Error)]
 #[error("{}: {why}", path.display())]
-pub struct GuestError {
+pub struct FileError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong.
@@ -61,8 +51,8 @@ impl Guest {
     ///
     /// # Errors
     /// Returns an error if it cannot be read, is no such file, or has no boot.
-    pub fn read(path: &Path) -> Result<Self, GuestError> {
-        let failed = |why: String| GuestError { path: path.to_owned(), why };
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let failed = |why: String| FileError { path: path.to_owned(), why };
         let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
         let guest: Self = serde_json::from_slice(&text).map_err(|error| {
             failed(format!("not a file of `scripts/guest.sh reproduce`: {error}"))
@@ -83,10 +73,9 @@ impl Guest {
     }
 
     /// Returns the `at`th boot of a kernel.
-    pub(crate) fn boot(&self, kernel: &str, at: usize) -> Option<Booted> {
+    pub(crate) fn boot(&self, kernel: &str, at: usize) -> Option<Boot> {
         let boot = self.boots.iter().filter(|boot| boot.kernel == kernel).nth(at)?.clone();
-        let Boot { repeated, others_percent, ended_s, cells, .. } = boot;
-        Some(Booted { about: self.about.clone(), repeated, others_percent, ended_s, cells })
+        Some(Boot { about: self.about.clone(), ..boot })
     }
 }
 

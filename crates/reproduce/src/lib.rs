@@ -7,12 +7,12 @@
 //!
 //! # What it owns
 //! - The documents' own numbers (`documents/*.csv`), with the place where each stands.
-//! - The registry: every experiment, and the inventory of what the documents contain.
+//! - The experiments (`experiments/*.toml`), and the inventory of what the documents contain.
 //! - A run: order, repetitions, a busy machine, results kept in a directory.
 //! - Verdicts.
 //!
 //! # What it promises
-//! - Code that measures cannot read the documents' numbers: it gets a [`Runner`] and nothing else.
+//! - What measures cannot read the documents' numbers: it gets a [`Runner`] and nothing else.
 //! - An experiment runs the `meantime` command, so a reader can repeat each measurement by hand:
 //!   results have the command lines.
 //! - Legs are never mixed in one comparison. What is simulated is *consistent* or not; it never
@@ -23,11 +23,11 @@
 //! ```text
 //!   document     the documents and their numbers
 //!   experiment   an experiment: its texts, its claims, its plot
+//!   quantity     figures, and what is computed from several of them
+//!   load         reads the experiments: experiments/*.toml
 //!   measured     what came out: samples by name
-//!   runner       runs a command; gives samples names (bench, anatomy, waits, calibrate)
+//!   runner       runs an experiment's commands; gives what they measured names
 //!   guest        what was measured in a virtual machine, from a file
-//!   registry/    the experiments of each document
-//!   inventory    what the documents contain, and which experiment covers it
 //!   verdict      claims against samples
 //!   run, store   a run, and its directory
 //!   present      results as the report's page
@@ -38,23 +38,27 @@
 mod document;
 mod experiment;
 mod guest;
-mod inventory;
+mod load;
 mod measured;
 mod present;
-mod registry;
+mod quantity;
 mod run;
 mod runner;
 mod store;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
-pub use document::{Document, Documents, Number};
-pub use experiment::{Claim, Expect, Experiment, Leg, Mark, Measure, Plot, Quantity, Series};
-pub use guest::{Guest, GuestError};
-pub use inventory::{INVENTORY, Item, NOT_MEASURABLE, NotMeasurable};
+pub use document::{Document, Documents};
+pub use experiment::{
+    Claim, Disk, Expect, Experiment, FileText, Leg, Mark, Plot, Requirement, Series, Step,
+};
+pub use guest::{FileError, Guest};
+pub use load::{MODELS, experiments, on_a_device};
 pub use measured::Measured;
 pub use present::reproduction;
-pub use registry::{experiments, on_a_device};
+pub use quantity::{Kind, Quantity};
 pub use run::{Options, Outcome, Progress, run};
-pub use runner::{Bench, Commands, RunError, Runner, Target};
-pub use store::{Kept, Store, StoreError};
+pub use runner::{Bench, Commands, RunError, Runner};
+pub use store::{Kept, Store};
 pub use verdict::{Judged, Verdict, judge};

@@ -19,9 +19,11 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds a sample.
-    pub fn add(&mut self, name: impl Into<String>, value: f64) {
-        self.values.entry(name.into()).or_default().push(value);
+    /// Adds a sample, if there is one.
+    pub fn add(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into() {
+            self.values.entry(name.into()).or_default().push(value);
+        }
     }
 
     /// Returns a figure's samples; none if it was not measured.
@@ -35,14 +37,8 @@ impl Measured {
             self.values.entry(name).or_default().extend(values);
         }
         self.curves.extend(other.curves);
-        for (all, more) in [(&mut self.left_out, other.left_out), (&mut self.inputs, other.inputs)]
-        {
-            for line in more {
-                if !all.contains(&line) {
-                    all.push(line);
-                }
-            }
-        }
+        other.left_out.into_iter().for_each(|line| add_line(&mut self.left_out, line));
+        other.inputs.into_iter().for_each(|line| add_line(&mut self.inputs, line));
     }
 
     /// Returns the names of means and rates that are the same in each of several repetitions:
@@ -52,5 +48,12 @@ impl Measured {
         let same = |values: &[f64]| values.len() > 1 && values.iter().all(|v| *v == values[0]);
         let named = self.values.iter().filter(|(name, values)| is_measured(name) && same(values));
         named.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// Adds a line that is not there.
+pub(crate) fn add_line(lines: &mut Vec<String>, line: String) {
+    if !lines.contains(&line) {
+        lines.push(line);
     }
 }

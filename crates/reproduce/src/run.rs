@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::experiment::{Experiment, Leg};
-use crate::runner::{Bench, Commands, RunError, Target};
-use crate::store::{Kept, Store, StoreError};
+use crate::guest::FileError;
+use crate::runner::{Bench, Commands, RunError};
+use crate::store::{Kept, Store};
 
 /// Other programs may use this much of one CPU; more, and a repetition does not count.
 const OTHERS_MAX_PERCENT: f64 = 15.0;
@@ -57,7 +58,7 @@ pub fn run(
     store: &Store,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Vec<Outcome>, StoreError> {
+) -> Result<Vec<Outcome>, FileError> {
     let mut outcomes = Vec::new();
     let (mut spent, mut done) = (Duration::ZERO, 0u32);
     // What the virtual machine measured is in a file of its own.
@@ -86,13 +87,6 @@ pub fn run(
 }
 
 fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'_>) -> Kept {
-    let mut target = Target {
-        leg: experiment.leg,
-        device: options.device.clone().filter(|_| experiment.leg == Leg::Device),
-        scratch: options.scratch.clone(),
-        cell_s: options.cell_s,
-        repetition: 0,
-    };
     let repetitions = match experiment.leg {
         // The simulator's results are the same each time.
         Leg::Simulated => 1,
@@ -104,24 +98,22 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
     commands.take_lines();
     while repetition < repetitions {
         let load = Load::now();
-        target.repetition = repetition;
-        let mut bench = Bench::new(commands, &target);
-        let done = (experiment.measure)(&mut bench);
-        let others_percent = match bench.booted() {
+        let mut bench = Bench::new(commands, options, repetition);
+        let done = bench.measure(experiment);
+        let others_percent = match bench.boots.as_slice() {
             [] => load.others_percent(),
-            booted => booted.iter().map(|boot| boot.others_percent).fold(0.0, f64::max),
+            boots => boots.iter().map(|boot| boot.others_percent).fold(0.0, f64::max),
         };
-        for boot in bench.booted() {
+        for boot in bench.boots.as_slice() {
             kept.repeated += boot.repeated;
             kept.ended_s = kept.ended_s.max(boot.ended_s);
         }
         let measured = bench.finish();
         if let Err(error) = done {
             kept.failure = error.to_string();
-            if matches!(error, RunError::Interrupted) {
-                break;
+            if !matches!(error, RunError::Interrupted) {
+                kept.measured.extend(measured);
             }
-            kept.measured.extend(measured);
             break;
         }
         let busy = others_percent > OTHERS_MAX_PERCENT && experiment.leg != Leg::Simulated;

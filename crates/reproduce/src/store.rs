@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
+use crate::guest::FileError;
 use crate::measured::Measured;
+use serde::{Deserialize, Serialize};
 
 /// What an experiment came to, as it is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,16 +35,6 @@ impl Kept {
     }
 }
 
-/// Why results could not be kept or read.
-#[derive(Debug, Error)]
-#[error("{}: {error}", path.display())]
-pub struct StoreError {
-    /// The file.
-    pub path: PathBuf,
-    /// The error.
-    pub error: std::io::Error,
-}
-
 /// The directory.
 #[derive(Debug)]
 pub struct Store {
@@ -60,11 +49,11 @@ impl Store {
     /// # Errors
     /// Returns an error if it cannot be read or written, or has anything but results: nothing of it
     /// is removed then.
-    pub fn open(directory: &Path, setting: &str, anew: bool) -> Result<Self, StoreError> {
+    pub fn open(directory: &Path, setting: &str, anew: bool) -> Result<Self, FileError> {
         let store = Self { directory: directory.to_owned() };
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |error| StoreError { path, error }
+            move |error: std::io::Error| FileError { path, why: error.to_string() }
         };
         std::fs::create_dir_all(directory).map_err(failed(directory))?;
         let path = directory.join("setting");
@@ -101,13 +90,13 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
-    pub fn put(&self, id: &str, kept: &Kept) -> Result<(), StoreError> {
+    pub fn put(&self, id: &str, kept: &Kept) -> Result<(), FileError> {
         let path = self.path(id);
         let text = serde_json::to_vec_pretty(kept).unwrap_or_default();
         // Whole or not at all.
         let beside = self.directory.join(format!(".{id}.new"));
         let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
-        written.map_err(|error| StoreError { path, error })
+        written.map_err(|error| FileError { path, why: error.to_string() })
     }
 }
 

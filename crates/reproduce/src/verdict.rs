@@ -1,7 +1,7 @@
 //! Claims against samples.
 
-use crate::document::{Document, Documents};
-use crate::experiment::{Claim, Expect, Leg};
+use crate::document::Documents;
+use crate::experiment::{Claim, Expect, Experiment, Leg};
 use crate::measured::Measured;
 
 /// The share of repetitions that must agree with the median: eight of nine.
@@ -60,24 +60,23 @@ pub struct Judged {
     pub there: Option<f64>,
 }
 
-/// Judges a claim of `document` by samples of `leg`.
+/// Judges a claim of `experiment` by its samples.
 pub fn judge(
     claim: &Claim,
-    document: Document,
-    leg: Leg,
+    experiment: &Experiment,
     measured: &Measured,
     documents: &Documents,
 ) -> Judged {
-    let number = |key: &str| documents.get(document, key).map(|number| number.value);
+    let number = |key: &str| documents.get(experiment.document, key);
     let there = claim.there.as_ref().and_then(|quantity| quantity.of(number));
     let here = claim.here.samples(measured);
     let constants = measured.constants();
-    let verdict = if claim.here.names().iter().any(|name| constants.contains(name)) {
+    let verdict = if claim.here.names().any(|name| constants.contains(&name)) {
         Verdict::Constant
     } else {
         match decide(claim, measured, &here, there) {
             None => Verdict::NotMeasured,
-            Some(verdict) if leg != Leg::Simulated => verdict,
+            Some(verdict) if experiment.leg != Leg::Simulated => verdict,
             Some(Verdict::Holds) => Verdict::Consistent,
             Some(Verdict::Fails) => Verdict::Inconsistent,
             Some(other) => other,
@@ -127,7 +126,17 @@ fn decide(claim: &Claim, measured: &Measured, here: &[f64], there: Option<f64>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::ratio;
+    use crate::quantity::{Quantity, ratio};
+
+    fn claim(expect: Expect, there: Option<Quantity>) -> Claim {
+        let here = ratio("poll/mean_ns", "interrupt/mean_ns");
+        Claim { text: String::new(), here, there, expect, unless: String::new(), ours: false }
+    }
+
+    /// An experiment of FAST 2012.
+    fn experiment(leg: Leg) -> Experiment {
+        Experiment { leg, ..crate::experiments().swap_remove(0) }
+    }
 
     fn judged(poll: &[f64], leg: Leg, expect: Expect) -> Verdict {
         let mut measured = Measured::default();
@@ -135,9 +144,9 @@ mod tests {
             measured.add("poll/mean_ns", *value);
             measured.add("interrupt/mean_ns", 100.0 + at as f64 * 1e-9);
         }
-        let claim = Claim::new("", ratio("poll/mean_ns", "interrupt/mean_ns"), expect)
-            .there(ratio("figure1/poll/4096", "figure1/interrupt/4096"));
-        judge(&claim, Document::Fast12, leg, &measured, &Documents::read()).verdict
+        let there = ratio("figure1/poll/4096", "figure1/interrupt/4096");
+        let claim = claim(expect, Some(there));
+        judge(&claim, &experiment(leg), &measured, &Documents::read()).verdict
     }
 
     #[test]
@@ -165,9 +174,9 @@ mod tests {
             measured.add("interrupt/mean_ns", interrupt);
         }
         let of = |expect| {
-            let claim = Claim::new("", ratio("poll/mean_ns", "interrupt/mean_ns"), expect);
+            let claim = claim(expect, None);
             let documents = Documents::read();
-            judge(&claim, Document::Fast12, Leg::Machine, &measured, &documents).verdict
+            judge(&claim, &experiment(Leg::Machine), &measured, &documents).verdict
         };
         // The median of the ratios is 0.92, the ratio of the medians 1.11.
         assert_eq!(of(Expect::AtMost(1.2)), Verdict::Holds);

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         device: args.device.clone(),
         scratch: scratch.display().to_string(),
     };
-    let mut commands = Commands::new(program, &signal::STOP).with_guest(guest);
+    let mut commands = Commands::new(program, &signal::STOP, guest);
     let mut progress = Shown::new(experiments.len());
     let outcomes =
         reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
@@ -99,8 +99,7 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
     if args.device.is_some() || args.list {
         all.extend(reproduce::on_a_device());
     }
-    let guest_only =
-        |one: &&Experiment| one.leg == Leg::Guest && args.names.contains(&one.id.into());
+    let guest_only = |one: &&Experiment| one.leg == Leg::Guest && args.names.contains(&one.id);
     if args.guest.is_none() && !args.list {
         if let Some(one) = all.iter().find(guest_only) {
             return Err(Failure::usage(format_args!(
@@ -112,7 +111,7 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
         all.retain(|experiment| experiment.leg != Leg::Guest);
     }
     for name in &args.names {
-        let known = all.iter().any(|one| one.id == name)
+        let known = all.iter().any(|one| one.id == *name)
             || Document::ALL.iter().any(|document| document.name() == name);
         if !known {
             return Err(Failure::usage(format_args!(
@@ -122,7 +121,7 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
     }
     if !args.names.is_empty() {
         let named = |name: &str| args.names.iter().any(|one| one == name);
-        all.retain(|one| named(one.id) || named(one.document.name()));
+        all.retain(|one| named(&one.id) || named(one.document.name()));
     }
     Ok(all)
 }
@@ -155,5 +154,17 @@ impl reproduce::Progress for Shown {
             let (id, failure) = (outcome.experiment.key(), &outcome.kept.failure);
             self.bar.suspend(|| eprintln!("meantime: {id}: {failure}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Experiments that name a model are refused if there is no such model.
+    #[test]
+    fn experiments_know_the_models_of_the_software_ssd() {
+        let known: BTreeSet<&str> = meantime_reproduce::MODELS.into();
+        assert_eq!(known, meantime_ssd::Model::names().iter().copied().collect());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{RunError, Runner};
-use crate::guest::{Booted, Guest};
+use crate::guest::{Boot, Guest};
 
 /// No command of an experiment takes so long: it hangs.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -29,16 +29,10 @@ pub struct Commands<'a> {
 }
 
 impl<'a> Commands<'a> {
-    /// Creates one that starts `program`, the `meantime` command, until `stop` is set.
-    pub fn new(program: PathBuf, stop: &'a AtomicBool) -> Self {
-        Self { program, stop, lines: Vec::new(), guest: None }
-    }
-
-    /// Adds what was measured in a virtual machine.
-    #[must_use]
-    pub fn with_guest(mut self, guest: Option<Guest>) -> Self {
-        self.guest = guest;
-        self
+    /// Creates one that starts `program`, the `meantime` command, until `stop` is set; `guest` is
+    /// what was measured in a virtual machine.
+    pub fn new(program: PathBuf, stop: &'a AtomicBool, guest: Option<Guest>) -> Self {
+        Self { program, stop, lines: Vec::new(), guest }
     }
 
     /// Returns how many boots of the virtual machine there are.
@@ -130,30 +124,25 @@ impl Runner for Commands<'_> {
         })
     }
 
-    fn text(&mut self, args: &[String]) -> Result<String, RunError> {
-        let line = format!("meantime {}", args.join(" "));
-        let mut command = Command::new(&self.program);
+    fn text(&mut self, program: &str, args: &[String]) -> Result<String, RunError> {
+        let mut command = match program {
+            "meantime" => Command::new(&self.program),
+            other => Command::new(other),
+        };
         command.args(args);
-        self.output(command, line)
+        self.output(command, format!("{program} {}", args.join(" ")))
     }
 
-    fn program(&mut self, name: &str, args: &[String]) -> Result<String, RunError> {
-        let line = format!("{name} {}", args.join(" "));
-        let mut command = Command::new(name);
-        command.args(args);
-        self.output(command, line)
-    }
-
-    fn guest(&mut self, kernel: &str, at: usize) -> Result<Booted, RunError> {
+    fn guest(&mut self, kernel: &str, at: usize) -> Result<Boot, RunError> {
         let guest = self.guest.as_ref().ok_or_else(|| {
             RunError::Missing("no figures of a virtual machine: `make reproduce` has them".into())
         })?;
-        let booted = guest.boot(kernel, at).ok_or_else(|| {
+        let boot = guest.boot(kernel, at).ok_or_else(|| {
             RunError::Missing(format!("the virtual machine had no boot of Linux {kernel}"))
         })?;
         if !self.lines.contains(&guest.command) {
             self.lines.push(guest.command.clone());
         }
-        Ok(booted)
+        Ok(boot)
     }
 }

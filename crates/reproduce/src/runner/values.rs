@@ -1,32 +1,54 @@
-//! Figures of the command's JSON, by name.
+//! Figures of commands' output, by name. A name begins with the step's.
+//!
+//! - `bench`: `WAY/…`, with the job's name before it if there are several, and behind it the
+//!   scheduling class, the program beside it, and the PM QoS limit, if they were given: `mean_ns`,
+//!   `sd_ns`, `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `tail_ns` (the slowest 1 in 6,000), `max_ns`,
+//!   `typical_ns` (the mean without the slowest tenth), `submit_mean_ns`, `sync_mean_ns`,
+//!   `durable_ns` (a write and its flush, as `typical_ns`), `rate_iops`, `cpu_percent`,
+//!   `usr_percent`, `sys_percent`, `rival_percent`, `switches_count`, `ios_count`, and the counters
+//!   of the driver and the file system; the curve `WAY`. Of mixed jobs latencies are
+//!   `WAY/read/…` and `WAY/write/…`. `dma_bytes` is the memory that the device may reach.
+//! - `anatomy`: `WAY/BYTES/…`: `total_`, `device_` and `host_` with `mean_ns`, `sd_ns`, `p50_ns`,
+//!   `p99_ns` and `max_ns`; each part as `typical_PART_ns`; beside a second program `rival_…`.
+//! - `waits`: `CELL/WAY/…`: `mean_ns`, `p50_ns`, `p99_ns`, `tail_ns`, `rate_iops`, `cpu_percent`.
+//! - `calibrate`: `free/US/…`, `held/US/…` (with PM QoS at 0) and `futex/US/…`, after so many
+//!   microseconds of idleness: `mean_ns`, `p50_ns`.
+//! - `run` with `db_bench`: `NAME_per_second`, of the last benchmark.
+//! - The virtual machine: those of `bench`, and `interrupts_ratio` for each read.
 
 use serde_json::Value;
 
 use crate::measured::Measured;
 
+/// Adds those of `figures` that are numbers: the end of the name, and the place in the JSON.
+fn add(measured: &mut Measured, name: &str, value: &Value, figures: &[(&str, &str)]) {
+    for (figure, place) in figures {
+        measured.add(format!("{name}/{figure}"), value.pointer(place).and_then(number));
+    }
+}
+
+/// Returns the elements of an array; none if it is none.
+fn each(array: &Value) -> &[Value] {
+    array.as_array().map_or(&[], Vec::as_slice)
+}
+
 /// Adds the figures of `meantime bench`.
 pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
-    let jobs = report["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-    let distinct = |of: &dyn Fn(&Value) -> String| {
-        let first = jobs.first().map(of);
-        jobs.iter().any(|job| Some(of(job)) != first)
-    };
-    if let Some(bytes) = number(&report["meantime"]["dma_bytes"]) {
-        measured.add(format!("{label}/dma_bytes"), bytes);
-    }
-    let named = distinct(&|job| job["jobname"].to_string());
-    let limited = distinct(&|job| job["job options"]["pm_qos"].to_string());
+    let jobs = each(&report["jobs"]);
+    let distinct =
+        |place: &str| jobs.iter().any(|job| job.pointer(place) != jobs[0].pointer(place));
+    add(measured, label, report, &[("dma_bytes", "/meantime/dma_bytes")]);
     for job in jobs {
-        let options = &job["job options"];
         let mut name = label.to_owned();
-        for (wanted, part) in [
-            (named, &job["jobname"]),
-            (true, &options["completion"]),
-            (true, &options["sched"]),
-            (true, &options["hog"]),
-            (limited, &options["pm_qos"]),
+        for (always, place) in [
+            (false, "/jobname"),
+            (true, "/job options/completion"),
+            (true, "/job options/sched"),
+            (true, "/job options/hog"),
+            (false, "/job options/pm_qos"),
         ] {
-            if let Some(part) = part.as_str().filter(|_| wanted) {
+            let part = job.pointer(place).and_then(Value::as_str);
+            if let Some(part) = part.filter(|_| always || distinct(place)) {
                 name = format!("{name}/{part}");
             }
         }
@@ -45,104 +67,73 @@ pub(super) fn guest(measured: &mut Measured, kernel: &str, cell: &Value) {
     job(measured, &name, &cell["job"]);
     // Our own driver's reads are not the kernel's.
     let reads = number(&cell["reads"]).filter(|reads| *reads > 0.0);
-    if let Some((interrupts, reads)) = number(&cell["interrupts"]).zip(reads) {
-        measured.add(format!("{name}/interrupts_ratio"), interrupts / reads);
-    }
+    let interrupts = number(&cell["interrupts"]).zip(reads).map(|(all, reads)| all / reads);
+    measured.add(format!("{name}/interrupts_ratio"), interrupts);
 }
 
 /// Adds the figures of one job.
 fn job(measured: &mut Measured, name: &str, job: &Value) {
-    let mut total = Sums::default();
-    for direction in ["read", "write"] {
-        let stats = &job[direction];
-        if stats["total_ios"].as_u64().unwrap_or(0) > 0 {
-            total.add(stats);
-        }
-    }
-    let both = total.directions > 1;
-    let typical = |stats: &Value| typical_ns(&bins(&stats["lat_ns"]));
-    let synced = typical(&job["sync"]);
-    let durable = typical(&job["write"]).zip(synced).map(|(write, sync)| write + sync);
-    for direction in ["read", "write"].into_iter().filter(|_| both) {
-        latency(measured, &format!("{name}/{direction}"), &job[direction]);
-    }
-    if let Some(stats) = total.only.filter(|_| !both) {
+    let ios = |stats: &Value| number(&stats["total_ios"]).unwrap_or(0.0);
+    let directions = ["read", "write"].map(|direction| (direction, &job[direction]));
+    let used: Vec<_> = directions.into_iter().filter(|(_, stats)| ios(stats) > 0.0).collect();
+    let sum = |of: &dyn Fn(&Value) -> f64| used.iter().map(|(_, stats)| of(stats)).sum::<f64>();
+    let all_ios = sum(&ios);
+    if let [(_, stats)] = used[..] {
         latency(measured, name, stats);
-    } else if both {
-        measured.add(format!("{name}/mean_ns"), total.sum_ns / total.ios);
+    } else if !used.is_empty() {
+        for (direction, stats) in &used {
+            latency(measured, &format!("{name}/{direction}"), stats);
+        }
+        let whole_ns = sum(&|stats| ios(stats) * number(&stats["lat_ns"]["mean"]).unwrap_or(0.0));
+        measured.add(format!("{name}/mean_ns"), whole_ns / all_ios);
     }
-    let cpu = number(&job["usr_cpu"]).zip(number(&job["sys_cpu"])).map(|(one, two)| one + two);
+    let synced = &job["sync"]["lat_ns"];
+    let typical = |times| typical_ns(&bins(times));
     for (figure, value) in [
-        ("rate_iops", Some(total.iops)),
-        ("cpu_percent", cpu),
-        ("usr_percent", number(&job["usr_cpu"])),
-        ("sys_percent", number(&job["sys_cpu"])),
-        ("rival_percent", number(&job["competitor_percent"])),
-        ("switches_count", number(&job["ctx"])),
-        ("ios_count", Some(total.ios)),
-        ("durable_ns", durable),
-        ("sync_mean_ns", number(&job["sync"]["lat_ns"]["mean"]).filter(|ns| *ns > 0.0)),
+        ("ios_count", Some(all_ios)),
+        ("rate_iops", Some(sum(&|stats| number(&stats["iops"]).unwrap_or(0.0)))),
+        ("cpu_percent", number(&job["usr_cpu"]).zip(number(&job["sys_cpu"])).map(|(u, s)| u + s)),
+        ("durable_ns", typical(&job["write"]["lat_ns"]).zip(typical(synced)).map(|(w, s)| w + s)),
+        ("sync_mean_ns", number(&synced["mean"]).filter(|ns| *ns > 0.0)),
     ] {
-        if let Some(value) = value {
-            measured.add(format!("{name}/{figure}"), value);
-        }
+        measured.add(format!("{name}/{figure}"), value);
     }
+    let figures = [
+        ("usr_percent", "/usr_cpu"),
+        ("sys_percent", "/sys_cpu"),
+        ("rival_percent", "/competitor_percent"),
+        ("switches_count", "/ctx"),
+    ];
+    add(measured, name, job, &figures);
     for (figure, value) in job["extra"].as_object().into_iter().flatten() {
-        if let Some(value) = number(value) {
-            let has_unit = ["_ns", "_percent", "_bytes"].iter().any(|unit| figure.ends_with(unit));
-            let unit = if has_unit { "" } else { "_count" };
-            measured.add(format!("{name}/{figure}{unit}"), value);
-        }
-    }
-}
-
-#[derive(Default)]
-struct Sums<'a> {
-    directions: usize,
-    only: Option<&'a Value>,
-    ios: f64,
-    iops: f64,
-    sum_ns: f64,
-}
-
-impl<'a> Sums<'a> {
-    fn add(&mut self, stats: &'a Value) {
-        let ios = number(&stats["total_ios"]).unwrap_or(0.0);
-        self.directions += 1;
-        self.only = Some(stats);
-        self.ios += ios;
-        self.iops += number(&stats["iops"]).unwrap_or(0.0);
-        self.sum_ns += ios * number(&stats["lat_ns"]["mean"]).unwrap_or(0.0);
+        let has_unit = ["_ns", "_percent", "_bytes"].iter().any(|unit| figure.ends_with(unit));
+        let unit = if has_unit { "" } else { "_count" };
+        measured.add(format!("{name}/{figure}{unit}"), number(value));
     }
 }
 
 fn latency(measured: &mut Measured, name: &str, stats: &Value) {
-    let times = &stats["lat_ns"];
-    for (figure, value) in [
-        ("mean_ns", &times["mean"]),
-        ("sd_ns", &times["stddev"]),
-        ("min_ns", &times["min"]),
-        ("max_ns", &times["max"]),
-        ("tail_ns", &stats["slowest_1_in_6000_ns"]),
-        ("submit_mean_ns", &stats["slat_ns"]["mean"]),
+    let figures = [
+        ("mean_ns", "/lat_ns/mean"),
+        ("sd_ns", "/lat_ns/stddev"),
+        ("min_ns", "/lat_ns/min"),
+        ("max_ns", "/lat_ns/max"),
+        ("tail_ns", "/slowest_1_in_6000_ns"),
+        ("submit_mean_ns", "/slat_ns/mean"),
+    ];
+    add(measured, name, stats, &figures);
+    let bins = bins(&stats["lat_ns"]);
+    for (figure, ns) in [
+        ("typical_ns", typical_ns(&bins)),
+        ("p50_ns", percentile_of(&bins, 50.0)),
+        ("p99_ns", percentile_of(&bins, 99.0)),
+        ("p999_ns", percentile_of(&bins, 99.9)),
     ] {
-        if let Some(value) = number(value) {
-            measured.add(format!("{name}/{figure}"), value);
-        }
+        measured.add(format!("{name}/{figure}"), ns);
     }
-    let bins = bins(times);
-    if bins.is_empty() {
-        return;
+    if !bins.is_empty() {
+        measured.curves.insert(name.to_owned(), exceedance(&bins));
     }
-    if let Some(ns) = typical_ns(&bins) {
-        measured.add(format!("{name}/typical_ns"), ns);
-    }
-    for (figure, percentile) in [("p50_ns", 50.0), ("p99_ns", 99.0), ("p999_ns", 99.9)] {
-        if let Some(ns) = percentile_of(&bins, percentile) {
-            measured.add(format!("{name}/{figure}"), ns);
-        }
-    }
-    measured.curves.insert(name.to_owned(), exceedance(&bins));
 }
 
 /// Returns the histogram of times, in order.
@@ -197,78 +188,89 @@ fn exceedance(bins: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// Adds the figures of `meantime anatomy`.
 pub(super) fn anatomy(measured: &mut Measured, label: &str, report: &Value) {
-    for bar in report["bars"].as_array().map_or(&[][..], Vec::as_slice) {
-        let (Some(completion), Some(bytes)) =
-            (bar["completion"].as_str(), bar["bs_bytes"].as_u64())
-        else {
-            continue;
-        };
+    for bar in each(&report["bars"]) {
+        let cell = bar["completion"].as_str().zip(bar["bs_bytes"].as_u64());
+        let Some((completion, bytes)) = cell else { continue };
         let name = format!("{label}/{completion}/{bytes}");
         let alone = &bar["alone"];
-        for (figure, times) in
-            [("total", &alone["total"]), ("host", &alone["host"]), ("device", &alone["device"])]
-        {
-            for (suffix, key) in
-                [("mean_ns", "mean_ns"), ("sd_ns", "stddev_ns"), ("p50_ns", "p50_ns")]
-                    .into_iter()
-                    .chain([("p99_ns", "p99_ns"), ("max_ns", "max_ns")])
-            {
-                if let Some(ns) = number(&times[key]) {
-                    measured.add(format!("{name}/{figure}_{suffix}"), ns);
-                }
+        for part in ["total", "host", "device"] {
+            for (figure, key) in [
+                ("mean_ns", "mean_ns"),
+                ("sd_ns", "stddev_ns"),
+                ("p50_ns", "p50_ns"),
+                ("p99_ns", "p99_ns"),
+                ("max_ns", "max_ns"),
+            ] {
+                let (figure, place) = (format!("{part}_{figure}"), format!("/{part}/{key}"));
+                add(measured, &name, alone, &[(&figure, &place)]);
             }
         }
-        for (figure, ns) in alone["typical"].as_object().into_iter().flatten() {
-            if let Some(ns) = number(ns) {
-                measured.add(format!("{name}/typical_{figure}"), ns);
+        for (group, figures) in [("typical", &alone["typical"]), ("rival", &bar["fast12"])] {
+            for (figure, value) in figures.as_object().into_iter().flatten() {
+                measured.add(format!("{name}/{group}_{figure}"), number(value));
             }
         }
-        for (figure, value) in bar["fast12"].as_object().into_iter().flatten() {
-            if let Some(value) = number(value) {
-                measured.add(format!("{name}/rival_{figure}"), value);
-            }
-        }
-        if let Some(percent) = number(&alone["slowest"]["host_excess_percent"]) {
-            measured.add(format!("{name}/slowest_host_percent"), percent);
-        }
-        for (curve, key) in [
-            ("submit", "submit_percentile_ns"),
-            ("host", "host_percentile_ns"),
-            ("device", "device_percentile_ns"),
-        ] {
-            let cdf = alone[key].as_object().into_iter().flatten();
-            let points = cdf
+        let slowest = ("slowest_host_percent", "/slowest/host_excess_percent");
+        add(measured, &name, alone, &[slowest]);
+        for curve in ["submit", "host", "device"] {
+            let points = alone[format!("{curve}_percentile_ns")].as_object().into_iter().flatten();
+            let points = points
                 .filter_map(|(at, ns)| Some((number(ns)?, 1.0 - at.parse::<f64>().ok()? / 100.0)));
             measured.curves.insert(format!("{name}/{curve}"), points.collect());
         }
     }
     let rival = &report["competitor"]["alone"];
-    if let Some((ran, wall)) = number(&rival["ran_ns"]).zip(number(&rival["wall_ns"])) {
-        measured.add(format!("{label}/rival_alone_percent"), ran / wall * 100.0);
-    }
+    let ran = number(&rival["ran_ns"]).zip(number(&rival["wall_ns"]));
+    measured.add(format!("{label}/rival_alone_percent"), ran.map(|(ran, wall)| ran / wall * 100.0));
 }
 
 /// Adds the figures of `meantime waits`.
 pub(super) fn waits(measured: &mut Measured, label: &str, report: &Value) {
-    for cell in report["cells"].as_array().map_or(&[][..], Vec::as_slice) {
-        let Some(cell_name) = cell["name"].as_str() else { continue };
-        for way in cell["ways"].as_array().map_or(&[][..], Vec::as_slice) {
-            let Some(completion) = way["completion"].as_str() else { continue };
-            let name = format!("{label}/{cell_name}/{completion}");
-            for (figure, key) in [
-                ("mean_ns", "mean_ns"),
-                ("p50_ns", "p50_ns"),
-                ("p99_ns", "p99_ns"),
-                ("tail_ns", "slowest_1_in_6000_ns"),
-                ("rate_iops", "iops"),
-                ("cpu_percent", "cpu_percent"),
-            ] {
-                if let Some(value) = number(&way[key]) {
-                    measured.add(format!("{name}/{figure}"), value);
-                }
+    let figures = [
+        ("mean_ns", "/mean_ns"),
+        ("p50_ns", "/p50_ns"),
+        ("p99_ns", "/p99_ns"),
+        ("tail_ns", "/slowest_1_in_6000_ns"),
+        ("rate_iops", "/iops"),
+        ("cpu_percent", "/cpu_percent"),
+    ];
+    for cell in each(&report["cells"]) {
+        for way in each(&cell["ways"]) {
+            if let Some((cell, way_name)) = cell["name"].as_str().zip(way["completion"].as_str()) {
+                add(measured, &format!("{label}/{cell}/{way_name}"), way, &figures);
             }
         }
     }
+}
+
+/// Adds wake-ups of `meantime calibrate`.
+pub(super) fn calibrate(measured: &mut Measured, label: &str, report: &Value) {
+    for (group, rows) in [
+        ("free", &report["eventfd_wake"]),
+        ("held", &report["pm_qos"]["eventfd_wake"]),
+        ("futex", &report["futex_wake"]),
+    ] {
+        for row in each(rows) {
+            let name = format!("{label}/{group}/{}", row["idle_us"]);
+            add(measured, &name, row, &[("mean_ns", "/mean_ns"), ("p50_ns", "/median_ns")]);
+        }
+    }
+}
+
+/// Returns why `meantime calibrate` could not keep CPUs out of idle states.
+pub(super) fn not_held(report: &Value) -> Option<&str> {
+    let held = report.get("pm_qos")?;
+    let refused = held["refused"].as_str().unwrap_or("it cannot be held");
+    (held["held"].as_bool() != Some(true)).then_some(refused)
+}
+
+/// Adds the rate of the last benchmark of `RocksDB`.
+pub(super) fn db_bench(measured: &mut Measured, label: &str, text: &str) {
+    // readrandom : 12.345 micros/op 81000 ops/sec 0.123 seconds …
+    let mut lines = text.lines().filter(|line| line.contains(" micros/op "));
+    let rate =
+        |line: &str| line.split(" ops/sec").next()?.split_whitespace().last()?.parse::<f64>().ok();
+    measured.add(format!("{label}_per_second"), lines.next_back().and_then(rate));
 }
 
 fn number(value: &Value) -> Option<f64> {
