@@ -34,7 +34,6 @@ pub fn reproduction(
             .into_iter()
             .filter(|part| !part.entries.is_empty())
             .collect(),
-        not_measurable: Vec::new(),
     }
 }
 

@@ -35,12 +35,6 @@ pub fn markdown(reproduction: &Reproduction) -> String {
             rows(&mut out, entry);
         }
     }
-    if !reproduction.not_measurable.is_empty() {
-        out.push_str("\n## Not measurable here\n\n");
-        for (what, needs) in &reproduction.not_measurable {
-            let _ = writeln!(out, "- {}: {}", cell(what), cell(needs));
-        }
-    }
     out
 }
 

@@ -18,8 +18,6 @@ pub struct Reproduction {
     pub about: Vec<String>,
     /// The documents.
     pub documents: Vec<Part>,
-    /// What cannot be measured here, and what it would need.
-    pub not_measurable: Vec<(String, String)>,
 }
 
 /// A document.

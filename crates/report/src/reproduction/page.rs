@@ -15,7 +15,6 @@ struct Page<'a> {
     counts: [usize; 4],
     ours: [usize; 4],
     documents: Vec<Shown<'a>>,
-    not_measurable: &'a [(String, String)],
 }
 
 struct Shown<'a> {
@@ -43,7 +42,6 @@ pub fn page(reproduction: &Reproduction) -> String {
         counts: reproduction.counts(false),
         ours: reproduction.counts(true),
         documents: documents.collect(),
-        not_measurable: &reproduction.not_measurable,
     })
 }
 
