@@ -44,6 +44,8 @@ const FILES: [(&str, &str); 74] = files! {
 
 /// Models of the software SSD.
 pub const MODELS: [&str; 7] = ["null", "fast12", "dram-nvme", "nvram", "optane", "zssd", "nand"];
+/// Commands of steps.
+const COMMANDS: [&str; 6] = ["bench", "anatomy", "waits", "calibrate", "run", "fs"];
 /// What stands in braces, beside models and files.
 const PLACES: [&str; 4] = ["scratch", "tenth", "message", "simulated"];
 
@@ -206,8 +208,16 @@ fn check_places(experiment: &Experiment, value: &Value) -> Result<(), String> {
     wrong
 }
 
-/// Checks that figures are some step's or derived, and numbers the document's.
+/// Checks that steps are known commands, figures some step's or derived, and numbers the
+/// document's.
 fn check_names(experiment: &Experiment) -> Result<(), String> {
+    for step in &experiment.steps {
+        for line in step.run.iter().chain(&step.instead) {
+            if !line.split(' ').next().is_some_and(|command| COMMANDS.contains(&command)) {
+                return Err(format!("steps.{:?}: no command of meantime: {line:?}", step.name));
+            }
+        }
+    }
     let made = |name: &str| {
         let below = |step: &str| {
             let rest = name.strip_prefix(step);

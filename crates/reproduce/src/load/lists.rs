@@ -25,11 +25,9 @@ impl Lists {
                 Value::Table(titled) => titled.iter().map(titled_row).collect(),
                 _ => None,
             };
-            let rows = rows.ok_or_else(|| {
-                format!(
-                    "lists.{name}: a list has strings, tables of strings, or title = \"string\""
-                )
-            })?;
+            let wrong =
+                || format!("lists.{name}: no strings, tables of strings, or titled strings");
+            let rows = rows.ok_or_else(wrong)?;
             self.0.push((name.clone(), rows));
         }
         Ok(())
@@ -62,8 +60,7 @@ impl Lists {
         let mut wrong = None;
         strings(&expanded, &mut |text| {
             if self.0.iter().any(|(list, _)| names(text, list)) {
-                wrong =
-                    Some(format!("{text:?} names a list, but is in no array and behind no key"));
+                wrong = Some(format!("{text:?} names a list, but no key or array repeats it"));
             }
         });
         wrong.map_or(Ok(expanded), Err)

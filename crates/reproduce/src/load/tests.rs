@@ -63,6 +63,7 @@ fn a_wrong_file_is_refused_with_its_name_and_the_key() {
         ("{ssd:fast12}", "mem:64M?model=fast13&vwc=0", "{ssd:fast13}"),
         ("{ssd:fast12}", "{file:fast12.toml}", "{file:fast12.toml}"),
         ("{ssd:fast12}", "{sdd:fast12}", "{sdd:fast12}"),
+        ("\"bench --device", "\"bunch --device", "steps.\"512\""),
         ("at_most = ", "at_moost = ", "at_moost"),
         ("here = { ratio", "here = { rato", "rato"),
         ("[\"512/poll/mean_ns\", \"512/interrupt/mean_ns\"]", "[\"512/poll/mean_ns\"]", "Ratio"),

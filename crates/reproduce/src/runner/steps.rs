@@ -76,7 +76,7 @@ impl Bench<'_> {
             line.split_whitespace().map(|word| self.resolved(word)).collect();
         match args[0].as_str() {
             "bench" => {
-                let has_job_file = !args[1].starts_with("--");
+                let has_job_file = args.get(1).is_some_and(|arg| !arg.starts_with("--"));
                 args.insert(if has_job_file { 2 } else { 1 }, "--no-control".to_owned());
             }
             "waits" => args.insert(1, "--simulate=bare-metal".to_owned()),

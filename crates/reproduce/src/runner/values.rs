@@ -58,12 +58,8 @@ pub(super) fn bench(measured: &mut Measured, label: &str, report: &Value) {
 
 /// Adds the figures of a row of the virtual machine.
 pub(super) fn guest(measured: &mut Measured, kernel: &str, cell: &Value) {
-    let (Some(controller), Some(bytes), Some(way)) =
-        (cell["controller"].as_str(), cell["bytes"].as_u64(), cell["way"].as_str())
-    else {
-        return;
-    };
-    let name = format!("{kernel}/{controller}/{bytes}/{way}");
+    let part = |key: &str| cell[key].to_string().replace('"', "");
+    let name = format!("{kernel}/{}/{}/{}", part("controller"), part("bytes"), part("way"));
     job(measured, &name, &cell["job"]);
     // Our own driver's reads are not the kernel's.
     let reads = number(&cell["reads"]).filter(|reads| *reads > 0.0);
