@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# `auto` where the CPU is short: in a control group with a quota, and beside programs that always
+# `adaptive` where the CPU is short: in a control group with a quota, and beside programs that always
 # want the same CPU, against the fixed ways to wait. The program has CPU 0; the software SSD is
 # another process, on CPU 1. A table of I/Os per second, the medians of the rounds. Needs root
 # (control groups), 2 CPUs. --quick: one short round. MEANTIME=COMMAND: another build of it.
+# FORMER=COMMAND: its `auto` and `adaptive` too, in turns with the others.
 # ROUNDS, SECONDS_EACH; DEVICES_US: the devices' times; ONLY: a part of the cells' names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -68,7 +69,7 @@ while True:
 
 # measure NAME PERCENT COUNT [ON OFF]: appends a line for each device and policy to $work/iops.
 measure() {
-    local name=$1 percent=$2 count=$3 policy n
+    local name=$1 percent=$2 count=$3 policy command n
     shift 3
     [[ $name == *"${ONLY:-}"* ]] || return 0
     quota "$percent"
@@ -77,9 +78,11 @@ measure() {
             spin "$@" &
             others+=($!)
         done
+        command=$meantime
+        [[ $policy != former-* ]] || command=$FORMER
         sh -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' sh "$group" \
-            taskset -c 0 "$meantime" bench --device "vfio-user:$work/ssd.sock" --rw randread --bs 4k \
-            --cpus-allowed 0 --completion "$policy" --runtime "$seconds" --json "$work/out.json" \
+            taskset -c 0 "$command" bench --device "vfio-user:$work/ssd.sock" --rw randread --bs 4k \
+            --cpus-allowed 0 --completion "${policy#former-}" --runtime "$seconds" --json "$work/out.json" \
             >/dev/null 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
         stop_others
         python3 - "$work/out.json" "$name" "$us" "$policy" >>"$work/iops" <<'EOF'
@@ -93,11 +96,19 @@ EOF
 }
 
 policies=(
-    "interrupt poll adaptive auto"
-    "auto adaptive poll interrupt"
-    "poll auto interrupt adaptive"
-    "adaptive interrupt auto poll"
+    "interrupt poll adaptive"
+    "adaptive poll interrupt"
+    "poll interrupt adaptive"
+    "adaptive interrupt poll"
 )
+if [ -n "${FORMER:-}" ]; then
+    policies=(
+        "interrupt former-auto adaptive former-adaptive poll"
+        "poll former-adaptive adaptive former-auto interrupt"
+        "adaptive interrupt former-auto poll former-adaptive"
+        "former-adaptive poll former-auto interrupt adaptive"
+    )
+fi
 for ((round = 0; round < rounds; round++)); do
     for us in ${DEVICES_US:-5 20 100}; do
         cat >"$work/model.toml" <<EOF
@@ -132,19 +143,21 @@ for line in open(sys.argv[1]):
     if key not in order:
         order.append(key)
     cells.setdefault(key, {}).setdefault(policy, []).append((float(iops), float(cpu)))
-print("| CPU | device | interrupt | poll | adaptive | auto | auto over the best | auto's CPU |")
-print("|---|---|---|---|---|---|---|---|")
-FIXED = ("interrupt", "poll", "adaptive")
+FIXED = ("interrupt", "poll")
+FORMER = [way for way in ("former-auto", "former-adaptive") if any(way in runs for runs in cells.values())]
+head = ("CPU", "device", *FIXED, *FORMER, "adaptive", "over the best", "its CPU")
+print("| " + " | ".join(head) + " |")
+print("|" + "---|" * len(head))
 median = statistics.median
 kinds = {}
 for key in order:
     runs = cells[key]
     rates = {policy: median(iops for iops, _ in of) for policy, of in runs.items()}
-    ratio = rates["auto"] / max(rates[policy] for policy in FIXED)
+    ratio = rates["adaptive"] / max(rates[policy] for policy in (*FIXED, *FORMER))
     kind = "on and off" if "off" in key[0] else key[0].split()[0]
     kinds.setdefault(kind, []).append(ratio)
-    cpu = median(cpu for _, cpu in runs["auto"])
-    shown = " | ".join(f"{rates[p] / 1000:.1f} k" for p in (*FIXED, "auto"))
+    cpu = median(cpu for _, cpu in runs["adaptive"])
+    shown = " | ".join(f"{rates[p] / 1000:.1f} k" for p in (*FIXED, *FORMER, "adaptive"))
     print(f"| {key[0]} | {key[1]} µs | {shown} | {ratio:.2f} | {cpu:.0f} % |")
 for kind, of in kinds.items():
     print(f"\n{kind}: median {median(of):.2f}, least {min(of):.2f}")

@@ -9,7 +9,7 @@ use meantime_hw::SchedClass;
 use super::pattern::PatternSpec;
 use crate::job::{Job, JobError, Verify, ZoneMode};
 
-const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
+const DEFAULT_POLICIES: &str = "interrupt,poll,adaptive";
 
 /// A job with the devices and policies it runs on.
 #[derive(Debug, Clone)]

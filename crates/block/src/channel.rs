@@ -81,7 +81,7 @@ impl NvmeChannel {
         polled: IoQueue,
         interrupt: Option<IoQueue>,
         depth: u16,
-        policy: Policy,
+        said: Option<Policy>,
     ) -> Self {
         let controller = polled.controller();
         let oncs = controller.info().oncs;
@@ -94,7 +94,11 @@ impl NvmeChannel {
         if interrupt.is_some() {
             waiter.allow_interrupts();
         }
-        waiter.prepare(policy);
+        let policy = said.unwrap_or_default();
+        // A program that did not ask for the default, and does little, measures nothing for it.
+        if said.is_some() {
+            waiter.prepare(policy);
+        }
         let telemetry = Telemetry::new(&info.uri, policy, polled.clock().now_ns());
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,

@@ -42,8 +42,8 @@ impl BlockInfo {
 pub struct ChannelOptions {
     /// The most requests in flight: from 1 to [`NvmeDevice::max_depth`].
     pub depth: u16,
-    /// The policy of requests that name none. `None`: `poll` if the device can be polled, else
-    /// `interrupt` ([`BlockDevice::usual_policy`]).
+    /// The policy of requests that name none. `None`: `adaptive`, which then costs nothing before
+    /// the channel has done I/O for a while.
     pub policy: Option<Policy>,
     /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
     /// needs it, or can use it and more than half of the controller's are free.
@@ -113,19 +113,6 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// [`ChannelError::Policy`], with the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
-
-    /// The default policy: `poll` if the device supports it, else `interrupt`.
-    fn usual_policy(&self) -> Policy {
-        let polls = self.can_wait(Policy::Poll).is_ok();
-        if polls { Policy::Poll } else { Policy::Interrupt }
-    }
-
-    /// The policy of a program that does not say, and may share its CPUs with others: `auto` if the
-    /// device supports it, else the usual one.
-    fn unsaid_policy(&self) -> Policy {
-        let chooses = self.can_wait(Policy::Auto).is_ok();
-        if chooses { Policy::Auto } else { self.usual_policy() }
-    }
 
     /// Makes a channel for the calling thread.
     ///
@@ -243,10 +230,10 @@ impl BlockDevice for NvmeDevice {
         let slots = (assigned + PART_SLOTS).min(self.controller.max_queue_entries() - 1);
         let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
         let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
-        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        let policy = options.policy.unwrap_or_default();
         let needed = options.interrupt == Some(true) || policy.wants_interrupt();
         let wanted = options.interrupt.unwrap_or_else(|| {
-            // `adaptive` and `auto`, which can do without, leave queues for other channels.
+            // `adaptive`, which can do without, leaves queues for other channels.
             policy.may_interrupt()
                 && (policy.polls_instead() || self.controller.has_queues_to_spare())
         });
@@ -268,7 +255,8 @@ impl BlockDevice for NvmeDevice {
         if policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
-        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, policy))
+        let (depth, said) = (options.depth, options.policy);
+        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, depth, said))
     }
 
     fn stamps(&self) -> Option<Arc<dyn StampSource>> {

@@ -174,11 +174,10 @@ int mt_buf_set_len(mt_buf *buf, size_t bytes);
 
 /* ---- Ways to wait ----
  *
- * "poll" looks until the completion is there. "interrupt" sleeps until the device's interrupt.
- * "hybrid=2us" sleeps so long, then polls. "adaptive" sleeps as long as it can afford, then polls;
- * with a goal: "adaptive:latency=5" (per cent over polling), "adaptive:cpu=30" (per cent of a CPU),
- * "adaptive:p99=25us", "adaptive:p99.9=1ms". "auto" chooses among interrupt, adaptive and poll
- * while running. Published rules, to compare with: "hybrid" (half the mean device time),
+ * "adaptive", the default, chooses among the others what holds its goal with the least CPU, while
+ * running: "adaptive:latency=5" (per cent over polling), "adaptive:cpu=30" (per cent of a CPU),
+ * "adaptive:p99=25us", "adaptive:p99.9=1ms". "poll" looks until the completion is there.
+ * "interrupt" sleeps until the device's interrupt. "hybrid=2us" sleeps so long, then polls. Published rules, to compare with: "hybrid" (half the mean device time),
  * "hybrid-bucket", "hybrid-min", "ehp", "pas", "dpas". */
 
 /* A policy of one request; 0 is the channel's. */

@@ -18,6 +18,7 @@ const HYBRID_BUCKET: u64 = 6;
 const EHP: u64 = 7;
 const PAS: u64 = 8;
 const DPAS: u64 = 9;
+/// Of programs built when `auto` and `adaptive` were two.
 const AUTO: u64 = 10;
 // Goals of `adaptive`, with their figure.
 const ADAPTIVE_LATENCY: u64 = 16;
@@ -44,7 +45,6 @@ fn encode(policy: Policy) -> Option<u64> {
             "dpas" => DPAS,
             _ => return None,
         },
-        Policy::Auto => AUTO,
         Policy::Adaptive(Goal::Latency(permille)) => ADAPTIVE_LATENCY | u64::from(permille) << 8,
         Policy::Adaptive(Goal::Cpu(percent)) => ADAPTIVE_CPU | u64::from(percent) << 8,
         Policy::Adaptive(Goal::P99(ns)) => ADAPTIVE_P99 | u64::from(ns) << 8,
@@ -69,7 +69,7 @@ pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> 
         (EHP, 0) => published()?.ehp,
         (PAS, 0) => published()?.pas,
         (DPAS, 0) => published()?.dpas,
-        (AUTO, 0) => Policy::Auto,
+        (AUTO, 0) => Policy::ADAPTIVE,
         (ADAPTIVE_LATENCY, permille @ 1..=0xffff) => {
             Policy::Adaptive(Goal::Latency(permille as u16))
         }
@@ -131,7 +131,6 @@ mod tests {
             "ehp",
             "pas",
             "dpas",
-            "auto",
             "adaptive",
             "adaptive:latency=2.5",
             "adaptive:cpu=30",

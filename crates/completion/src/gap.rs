@@ -222,6 +222,11 @@ impl Waited {
         Self { exact_until_ns: u64::MAX, ..Self::default() }
     }
 
+    /// A wait that the kernel blocked for, until the interrupt.
+    pub(crate) fn blocked() -> Self {
+        Self { blocked: true, ..Self::default() }
+    }
+
     /// Whether the completion came just before it was found, at `now_ns`: the look before was in
     /// vain, and the thread has run since.
     #[inline]

@@ -1,7 +1,7 @@
 //! What a queue has learned, and how each policy chooses its wait plan from it.
 
-use super::adaptive::{Adaptive, Estimate, SleepCosts};
-use super::auto::{Auto, Mode};
+use super::adaptive::choice::{Choice as WayChoice, Mode};
+use super::adaptive::{Adaptive, Estimate, Outlook, SleepCosts};
 use super::class::Class;
 use super::earliest::{EarliestCompletion, Observation};
 use super::gap::{WaitPlan, Waited};
@@ -30,9 +30,12 @@ pub(crate) struct Learning {
     mean: HalfMean,
     rules: [Option<Box<dyn Rule>>; RULES_MAX],
     costs: Option<SleepCosts>,
-    auto: Auto,
-    /// Whether there is a queue with an interrupt.
+    /// Whether there is a queue with an interrupt, and whether all other waits only spin.
     can_interrupt: bool,
+    only_spins: bool,
+    /// Of `adaptive`: how to wait now, for a goal of latency; and what was learned, once it was
+    /// needed. Before that such a goal polls.
+    choice: WayChoice,
     adaptive: Option<Box<Adaptive>>,
     earliest: EarliestCompletion,
 }
@@ -49,9 +52,9 @@ impl Learning {
         self.rules[id.index()] = Some(rule);
     }
 
-    /// Allocates and measures what `policy` needs, so that its first I/O does not have to.
+    /// Allocates and measures what `policy` needs, so that no I/O has to.
     pub(crate) fn prepare(&mut self, policy: Policy) {
-        if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
+        if matches!(policy, Policy::Adaptive(_)) {
             self.adaptive();
         }
         self.rule(policy);
@@ -66,43 +69,44 @@ impl Learning {
         })
     }
 
+    /// How I/O with this goal is waited for now.
+    #[inline]
+    fn mode(&self, goal: Goal) -> Mode {
+        match goal {
+            Goal::Latency(_) if self.adaptive.is_none() => Mode::Poll,
+            Goal::Latency(_) => self.choice.mode(),
+            // A plan alone holds it, and may end its sleeps by interrupt.
+            Goal::Cpu(_) | Goal::P99(_) | Goal::P999(_) => Mode::Planned,
+        }
+    }
+
     /// Whether an I/O of `class` need not be timed, and is polled for: sleeping would gain nothing.
     #[inline]
     pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
-        match policy {
-            Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
-            Policy::Auto => match self.auto.mode_of_polled() {
-                Mode::Poll => self.adaptive().samples(class),
-                Mode::Adaptive => self.adaptive().skips(Goal::default(), class),
-                Mode::Interrupt => false,
-            },
-            _ => false,
+        let Policy::Adaptive(goal) = policy else { return false };
+        self.choice.count();
+        match self.mode(goal) {
+            Mode::Poll => self.adaptive.as_mut().is_some_and(|adaptive| adaptive.samples(class)),
+            Mode::Planned => self.adaptive().skips(goal, class),
+            Mode::Interrupt => false,
         }
     }
 
     /// Whether all I/O of `policy` goes to the polled queue, timed.
     #[inline]
     pub(crate) fn polls(&self, policy: Policy) -> bool {
-        let ends_sleeps = || self.adaptive.as_ref().is_some_and(|adaptive| adaptive.ends_sleeps());
-        match policy {
-            Policy::Adaptive(_) => !ends_sleeps(),
-            Policy::Auto => match self.auto.mode() {
-                Mode::Poll => true,
-                Mode::Adaptive => !ends_sleeps(),
-                Mode::Interrupt => false,
-            },
-            _ => false,
+        let Policy::Adaptive(goal) = policy else { return false };
+        match self.mode(goal) {
+            Mode::Poll => true,
+            Mode::Planned => !self.adaptive.as_ref().is_some_and(|adaptive| adaptive.ends_sleeps()),
+            Mode::Interrupt => false,
         }
     }
 
     /// Whether I/O of `policy` may be slept for by plan on the queue with an interrupt.
     #[inline]
     pub(crate) fn plans(&self, policy: Policy) -> bool {
-        match policy {
-            Policy::Adaptive(_) => true,
-            Policy::Auto => self.auto.mode() == Mode::Adaptive,
-            _ => false,
-        }
+        matches!(policy, Policy::Adaptive(goal) if self.mode(goal) == Mode::Planned)
     }
 
     /// A time in ns since submission before which an I/O of `class` is unlikely to end; 0 if
@@ -114,11 +118,7 @@ impl Learning {
 
     /// The current estimate of `policy`; `None` if it does not estimate.
     pub(crate) fn estimate(&self, policy: Policy) -> Option<Estimate> {
-        let goal = match policy {
-            Policy::Adaptive(goal) => goal,
-            Policy::Auto => Goal::default(),
-            _ => return None,
-        };
+        let Policy::Adaptive(goal) = policy else { return None };
         self.adaptive.as_ref().map(|adaptive| adaptive.estimate(goal))
     }
 
@@ -141,10 +141,10 @@ impl Learning {
         }
     }
 
-    /// Shows what `auto` has chosen, and why, if it is the policy.
+    /// Shows how I/O of `policy` is waited for, and why, if that is a choice.
     pub(crate) fn show(&self, policy: Policy, figures: &mut QueueFigures) {
-        if policy == Policy::Auto {
-            self.auto.show(figures);
+        if let Policy::Adaptive(goal) = policy {
+            self.choice.show(self.mode(goal), figures);
         }
     }
 
@@ -153,16 +153,23 @@ impl Learning {
         self.can_interrupt = true;
     }
 
+    /// Notes that waits can only spin, or block for the interrupt. Before [`Self::prepare`].
+    pub(crate) fn forbid_sleeps(&mut self) {
+        self.only_spins = true;
+    }
+
     /// Whether an I/O of `class` goes to the queue with an interrupt. Called at its submission, if
     /// there is such a queue and [`Policy::may_interrupt`].
     pub(crate) fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
-            Policy::Adaptive(goal) => self.adaptive().interrupts(goal, class),
-            Policy::Auto => {
-                self.auto.interrupts(class.depth() == 0)
-                    || self.auto.mode() == Mode::Adaptive
-                        && self.adaptive().interrupts(Goal::default(), class)
+            Policy::Adaptive(goal) => {
+                let probes = self.choice.probes(class.depth() == 0);
+                match self.mode(goal) {
+                    Mode::Poll => false,
+                    Mode::Planned => self.adaptive().interrupts(goal, class),
+                    Mode::Interrupt => !probes,
+                }
             }
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
         }
@@ -176,15 +183,16 @@ impl Learning {
         flight: &Flight,
         queues: &Q,
     ) -> WaitPlan {
-        if policy == Policy::Auto && self.auto.is_due(flight.submitted_ns) {
-            self.look(queues);
+        if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
+            && self.choice.is_due(flight.submitted_ns)
+        {
+            self.look(goal, queues);
         }
         match policy {
             _ if flight.interrupted && !self.plans(policy) => WaitPlan::Interrupt,
             Policy::Poll => WaitPlan::Poll,
+            Policy::Adaptive(goal) if self.mode(goal) == Mode::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),
-            Policy::Auto if self.auto.mode() == Mode::Poll => WaitPlan::Poll,
-            Policy::Auto => self.planned(Goal::default(), flight),
             _ if flight.waited => WaitPlan::Poll,
             Policy::HybridFixed(ns) => WaitPlan::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
@@ -205,25 +213,19 @@ impl Learning {
         waited: Option<&Waited>,
         cpu_ns: impl FnOnce() -> u64,
     ) {
-        let goal = match policy {
-            Policy::Adaptive(goal) => Some(goal),
-            Policy::Auto => Some(Goal::default()),
-            _ => None,
-        };
-        if let Some(goal) = goal {
+        if let Policy::Adaptive(goal) = policy {
+            let mode = self.mode(goal);
+            let Some(adaptive) = &mut self.adaptive else { return };
             let blocked = sample.interrupted && waited.is_some_and(|waited| waited.blocked);
-            // While `auto` uses the interrupt, it waits by plan for what it sends to the polled queue.
-            let by_plan = match self.auto.mode() {
-                _ if policy != Policy::Auto => true,
-                Mode::Adaptive => true,
+            // Beside the interrupt, what goes to the polled queue is waited for by plan.
+            let by_plan = match mode {
+                Mode::Planned => true,
                 Mode::Interrupt => !sample.interrupted,
                 Mode::Poll => false,
             };
-            let adaptive = self.adaptive();
             adaptive.record(goal, sample, by_plan, waited, cpu_ns);
-            let Sample { class, device_ns, .. } = *sample;
             if blocked && !by_plan {
-                adaptive.interrupted(class, device_ns);
+                adaptive.interrupted(sample.class, sample.device_ns);
             }
             return;
         }
@@ -232,22 +234,24 @@ impl Learning {
         }
     }
 
-    /// For `auto`, when an I/O of it has ended: looks if no gap was used for that.
+    /// When an I/O of `policy` has ended: looks at the thread's CPU if no gap was used for that.
     #[inline]
-    pub(crate) fn look_after<Q: Queues>(&mut self, now_ns: u64, queues: &Q) {
-        if self.auto.is_overdue(now_ns) {
-            self.look(queues);
+    pub(crate) fn look_after<Q: Queues>(&mut self, policy: Policy, now_ns: u64, queues: &Q) {
+        if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
+            && self.choice.is_overdue(now_ns)
+        {
+            self.look(goal, queues);
         }
     }
 
-    /// For `auto`: looks at the thread's CPU, and decides again if that is due.
+    /// Looks at the thread's CPU, and decides again if that is due.
     #[cold]
-    fn look<Q: Queues>(&mut self, queues: &Q) {
+    fn look<Q: Queues>(&mut self, goal: Goal, queues: &Q) {
         let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());
-        let device_changes = self.adaptive().device_changes();
-        if self.auto.look(now_ns, ran_ns, device_changes, || queues.thread_waited_ns()) {
-            let outlook = self.adaptive().outlook(Goal::default());
-            self.auto.decide(now_ns, &outlook, self.can_interrupt);
+        let device_changes = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.device_changes());
+        if self.choice.look(now_ns, ran_ns, device_changes, || queues.thread_waited_ns()) {
+            let outlook = self.adaptive().outlook(goal);
+            self.choice.decide(now_ns, &Outlook { can_plan: !self.only_spins, ..outlook });
         }
     }
 

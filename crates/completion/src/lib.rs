@@ -27,9 +27,9 @@
 //!   alert         waking a thread that is about to sleep
 //!   class         what predicts a device time: direction, size, depth
 //!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
-//!   adaptive/     times (distributions seen), wake (what a sleep costs), planner (the sleeps of
-//!                   least cost), control (holds the goal)
-//!   share, auto   the CPU that the thread gets; the choice between interrupt, adaptive and poll
+//!   adaptive/     observes (times, wake, share, feedback), estimates and decides: planner (the
+//!                   sleeps of least cost), control (holds the goal), choice (among these sleeps,
+//!                   polling and the interrupt)
 //!   rule          the trait Rule: rules for how long to sleep, registered by name
 //!   work, backlog, earliest   deferred work: pieces, their order, how long a gap is
 //!   telemetry/    what a channel shows of itself, and a change of its policy from outside
@@ -40,7 +40,6 @@
 
 pub mod adaptive;
 pub mod alert;
-mod auto;
 mod backlog;
 pub mod calibrate;
 mod class;
@@ -52,7 +51,6 @@ mod plan;
 mod policy;
 mod pulse;
 pub mod rule;
-mod share;
 pub mod telemetry;
 pub mod waiter;
 mod work;

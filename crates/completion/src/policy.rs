@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Once;
 
 use super::rule::{self, RuleId};
 use meantime_hw::clock::{Nanos, parse_time_ns};
 
 /// A policy: a way to wait for a completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
     /// Sleep until the device's interrupt.
     Interrupt,
     /// Classic polling: look until the completion is there.
-    #[default]
     Poll,
     /// Hybrid polling with a fixed sleep: sleep this many ns, then poll.
     HybridFixed(u32),
@@ -21,11 +21,9 @@ pub enum Policy {
     HybridHalfMean,
     /// A registered rule.
     Rule(RuleId),
-    /// Meantime's own policy: sleeps as long as the goal allows, by the distributions of device
-    /// time and wake cost seen here.
+    /// Meantime's own policy: chooses among polling, sleeps and the interrupt what holds the goal
+    /// with the least CPU, by the times and costs seen here.
     Adaptive(Goal),
-    /// Chooses between interrupt, adaptive and poll while running.
-    Auto,
 }
 
 /// The goal of [`Policy::Adaptive`].
@@ -50,6 +48,24 @@ impl Default for Goal {
 
 /// 3 % over classic polling.
 const DEFAULT_LATENCY_PERMILLE: u16 = 30;
+
+impl Goal {
+    /// By what part of it an I/O may exceed the shortest time. `None`: the goal bounds something
+    /// else.
+    pub(crate) fn late_part(self) -> Option<f32> {
+        match self {
+            Self::Latency(permille) => Some(f32::from(permille) / 1_000.0),
+            Self::Cpu(_) | Self::P99(_) | Self::P999(_) => None,
+        }
+    }
+}
+
+impl Default for Policy {
+    /// [`Policy::ADAPTIVE`].
+    fn default() -> Self {
+        Self::ADAPTIVE
+    }
+}
 
 impl Policy {
     /// Whether it is [`Poll`](Self::Poll). One comparison, where the derived `==` may look at
@@ -82,16 +98,16 @@ impl Policy {
     #[inline(always)]
     pub fn may_interrupt(self) -> bool {
         match self {
-            Self::Interrupt | Self::Adaptive(_) | Self::Auto => true,
+            Self::Interrupt | Self::Adaptive(_) => true,
             Self::Rule(rule) => rule.may_interrupt(),
             _ => false,
         }
     }
 
     /// Whether it blocks for some I/O, and polls for it where no queue has an interrupt vector.
-    /// (`adaptive` and `auto` choose among what there is.)
+    /// (`adaptive` chooses among what there is.)
     pub fn polls_instead(self) -> bool {
-        self.may_interrupt() && !matches!(self, Self::Adaptive(_) | Self::Auto)
+        self.may_interrupt() && !matches!(self, Self::Adaptive(_))
     }
 
     /// Whether the device time of every I/O is needed.
@@ -116,7 +132,6 @@ impl fmt::Display for Policy {
             Self::HybridFixed(ns) => write!(f, "hybrid={}", Nanos(u64::from(*ns))),
             Self::Adaptive(goal) if *goal == Goal::default() => f.write_str("adaptive"),
             Self::Adaptive(goal) => write!(f, "adaptive:{goal}"),
-            Self::Auto => f.write_str("auto"),
         }
     }
 }
@@ -185,7 +200,7 @@ impl FromStr for Goal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> \
-     (latency=<percent>, cpu=<percent>, p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. \
+     (latency=<percent>, cpu=<percent>, p99=<time>, p99.9=<time>), hybrid=<time> (e.g. \
      hybrid=2us), or for comparison hybrid{rules}"
 )]
 pub struct ParsePolicyError {
@@ -216,7 +231,11 @@ impl FromStr for Policy {
             "poll" => Ok(Self::Poll),
             "hybrid" => Ok(Self::HybridHalfMean),
             "adaptive" => Ok(Self::ADAPTIVE),
-            "auto" => Ok(Self::Auto),
+            "auto" => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| tracing::warn!("the policy auto is called adaptive now"));
+                Ok(Self::ADAPTIVE)
+            }
             _ if text.starts_with("adaptive:") => {
                 let goal = text["adaptive:".len()..].parse();
                 goal.map(Self::Adaptive).map_err(|reason| error(format!(" ({reason})")))
@@ -255,13 +274,13 @@ mod tests {
             "adaptive:cpu=30",
             "adaptive:p99=25us",
             "adaptive:p99.9=1500ns",
-            "auto",
         ];
         for text in texts {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         assert_eq!("hybrid=0.5ms".parse::<Policy>().unwrap(), Policy::HybridFixed(500_000));
         assert_eq!("adaptive:latency".parse::<Policy>().unwrap(), Policy::ADAPTIVE);
+        assert_eq!("auto".parse::<Policy>().unwrap(), Policy::ADAPTIVE);
         assert_eq!("adaptive:cpu=30%".parse::<Policy>().unwrap(), Policy::Adaptive(Goal::Cpu(30)));
         assert_eq!("hybrid=4".parse::<Policy>().unwrap(), Policy::HybridFixed(4_000));
     }

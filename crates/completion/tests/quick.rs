@@ -1,4 +1,4 @@
-//! How soon `adaptive` and `auto` use as little CPU as in the long run: after a start, and after
+//! How soon `adaptive` uses as little CPU as in the long run: after a start, and after
 //! the device has become faster or slower; in the simulator.
 
 use itertools::iproduct;
@@ -42,7 +42,7 @@ struct Cells(Vec<(String, f64, f64)>);
 
 impl Cells {
     /// Nearly all are within a tenth of the long run's share, or 3 % of a CPU, and none is far from
-    /// it. (An interrupt may be just within the latency that `auto` allows, or just beyond it. Where
+    /// it. (An interrupt may be just within the latency that the goal allows, or just beyond it. Where
     /// a sleep is as long as the device's time varies, most I/Os end unseen, and the distribution
     /// is learned slowly.)
     fn check(&self) {
@@ -58,29 +58,28 @@ impl Cells {
     }
 }
 
-/// A machine with its name, a shape and a policy: half of them, or all
-/// (`MEANTIME_SIMULATED_ALL=1`).
-fn cells() -> impl Iterator<Item = (Machine, &'static str, &'static str, &'static str)> {
+/// A machine with its name, and a shape: half of them, or all (`MEANTIME_SIMULATED_ALL=1`).
+fn cells() -> impl Iterator<Item = (Machine, &'static str, &'static str)> {
     let all = std::env::var("MEANTIME_SIMULATED_ALL").is_ok();
-    iproduct!(0..2, 0..SHAPES.len(), 0..2)
-        .filter(move |(machine, shape, policy)| all || (machine + shape + policy) % 2 == 0)
-        .map(|(machine, shape, policy)| {
+    iproduct!(0..2, 0..SHAPES.len())
+        .filter(move |(machine, shape)| all || (machine + shape) % 2 == 0)
+        .map(|(machine, shape)| {
             let (name, machine) =
                 [("bare metal", Machine::bare_metal()), ("vm", Machine::vm())][machine].clone();
-            (machine, name, SHAPES[shape], ["adaptive", "auto"][policy])
+            (machine, name, SHAPES[shape])
         })
 }
 
 #[test]
 fn after_a_start() {
     let mut cells_seen = Cells::default();
-    for (machine, name, shape, policy) in cells() {
+    for (machine, name, shape) in cells() {
         for device_ns in DEVICES_NS {
             let trace = trace(shape, device_ns, LONG, 7);
             let learned = learned(device_ns);
-            let early = share(&machine, policy, &trace, learned, learned + WINDOW);
-            let late = share(&machine, policy, &trace, LONG - WINDOW, LONG);
-            cells_seen.0.push((format!("{name}, {shape} {device_ns}, {policy}"), early, late));
+            let early = share(&machine, "adaptive", &trace, learned, learned + WINDOW);
+            let late = share(&machine, "adaptive", &trace, LONG - WINDOW, LONG);
+            cells_seen.0.push((format!("{name}, {shape} {device_ns}"), early, late));
         }
     }
     cells_seen.check();
@@ -89,15 +88,15 @@ fn after_a_start() {
 #[test]
 fn after_the_device_has_changed() {
     let mut cells_seen = Cells::default();
-    for (machine, name, shape, policy) in cells() {
+    for (machine, name, shape) in cells() {
         for (before_ns, after_ns) in [(20_000, 100_000), (100_000, 20_000), (100_000, 120_000)] {
             let first = trace(shape, before_ns, LONG / 4, 7);
             let trace = joined(&first, &trace(shape, after_ns, LONG, 8));
             let at = first.ios.len();
             let learned = at + learned(after_ns);
-            let early = share(&machine, policy, &trace, learned, learned + WINDOW);
-            let late = share(&machine, policy, &trace, at + LONG - WINDOW, at + LONG);
-            let name = format!("{name}, {shape} {before_ns} → {after_ns}, {policy}");
+            let early = share(&machine, "adaptive", &trace, learned, learned + WINDOW);
+            let late = share(&machine, "adaptive", &trace, at + LONG - WINDOW, at + LONG);
+            let name = format!("{name}, {shape} {before_ns} → {after_ns}");
             cells_seen.0.push((name, early, late));
         }
     }

@@ -1,4 +1,4 @@
-//! `auto` in the simulator where the CPU is short: in a control group with a quota, and beside
+//! `adaptive` in the simulator where the CPU is short: in a control group with a quota, and beside
 //! threads that always want the same CPU.
 //!
 //! A third of the cells, in which each machine, competition and device occurs;
@@ -9,7 +9,7 @@ use meantime_lab::sim::{Competition, Machine, Outcome, Shape, simulate};
 
 /// Device times, in ns, and the number of I/Os.
 const DEVICES: [(u64, usize); 3] = [(5_000, 100_000), (20_000, 60_000), (100_000, 30_000)];
-const FIXED: [&str; 3] = ["interrupt", "poll", "adaptive"];
+const FIXED: [&str; 3] = ["interrupt", "poll", "hybrid"];
 
 fn quota(percent: u64) -> Competition {
     Competition::Quota { quota_ns: percent * 1_000_000, period_ns: 100_000_000 }
@@ -38,10 +38,10 @@ fn run(machine: &Machine, (device_ns, ios): (u64, usize), policy: &str) -> Outco
     simulate(&trace, machine, policy.parse().expect("a policy"), 1, 1)
 }
 
-/// The I/Os per second of `auto` over those of the best fixed way.
+/// The I/Os per second of `adaptive` over those of the best fixed way.
 fn over_best(machine: &Machine, device: (u64, usize)) -> f64 {
     let iops = |policy| run(machine, device, policy).iops();
-    iops("auto") / FIXED.map(iops).into_iter().fold(0.0, f64::max)
+    iops("adaptive") / FIXED.map(iops).into_iter().fold(0.0, f64::max)
 }
 
 #[test]

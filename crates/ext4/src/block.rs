@@ -131,7 +131,7 @@ impl BlockDevice for FileDevice {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(ChannelError::Depth { depth, limit: DEPTH_MAX });
         }
-        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        let policy = options.policy.unwrap_or_default();
         self.can_wait(policy)?;
         Ok(FileChannel {
             file: Arc::clone(&self.file),

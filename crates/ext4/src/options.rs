@@ -72,11 +72,11 @@ pub struct MountOptions {
     /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each). On a mount for
     /// writing each of them also keeps the file's extents, once they were needed.
     pub cache_bytes: usize,
-    /// The wait policy of reads that name none; `None`: `poll`, or `interrupt` if the device cannot
-    /// be polled.
+    /// The wait policy of reads that name none; `None`: `adaptive`, by as many threads as `pollers`
+    /// says.
     pub policy: Option<Policy>,
-    /// The most threads that poll at once, if `policy` is `None`; others wait by interrupt, and so
-    /// do all while more [callers](super::FileSystem::begin_call) wait. A thread that polls keeps
+    /// The most threads that may spin at once, if `policy` is `None`; others wait by interrupt, and
+    /// so do all while more [callers](super::FileSystem::begin_call) wait. A thread that spins keeps
     /// its CPU from those that would use the result. 0: as many as there are CPUs.
     pub pollers: usize,
     /// The steps of reads that overlap.

@@ -239,7 +239,7 @@ impl Asked {
                 Ok(()) => Ok(policy),
                 Err(error) => Err(error.to_string()),
             },
-            None => Ok(device.unsaid_policy()),
+            None => Ok(Policy::default()),
         }
     }
 }

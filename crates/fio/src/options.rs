@@ -24,7 +24,7 @@ const OPTIONS: [(&CStr, usize, &CStr); 2] = [
     (
         c"completion",
         offset_of!(Options, completion),
-        c"How to wait: poll, interrupt, auto, hybrid=2us or another policy (default: auto)",
+        c"How to wait: poll, interrupt, adaptive, hybrid=2us or another policy (default: adaptive)",
     ),
 ];
 

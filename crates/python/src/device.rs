@@ -144,7 +144,7 @@ impl Device {
                     device.can_wait(policy).map_err(|error| failed(&error))?;
                     policy
                 }
-                None => device.unsaid_policy(),
+                None => Policy::default(),
             };
             let read_only = match read_only {
                 true => Some("it was opened with read_only=True".to_owned()),

@@ -139,7 +139,7 @@ def test_closing_ends_channels(device):
             call()
 
 
-@pytest.mark.parametrize("policy", ["poll", "interrupt", "adaptive", "auto", "hybrid=2us"])
+@pytest.mark.parametrize("policy", ["poll", "interrupt", "adaptive", "hybrid=2us"])
 def test_policies(policy):
     with meantime.open("mem:1M?model=optane", policy=policy) as device:
         assert device.policy == policy
@@ -149,10 +149,10 @@ def test_policies(policy):
         assert channel.wait(channel.submit_read(0, 4096)) == b"y" * 4096
 
 
-def test_auto_where_nothing_is_said():
+def test_adaptive_where_nothing_is_said():
     with meantime.open("mem:1M") as device:
-        assert device.policy == "auto"
-        assert device.channel().policy == "auto"
+        assert device.policy == "adaptive"
+        assert device.channel().policy == "adaptive"
 
 
 def test_tickets(device):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The kernel's own stack as a device, `kernel:`: verified I/O by interrupt and polled, on both
-# formats; polled I/O interrupts nobody.
+# The kernel's own stack as a device, `kernel:`: verified I/O by interrupt, polled and as either
+# suits, on both formats; polled I/O interrupts nobody.
 #
 # machine: seconds=180 kernel="nvme.poll_queues=1"
 # nvme: a ns=16M/512+16M/4096
@@ -9,6 +9,7 @@ modprobe nvme
 until_true 10 disk a 2
 for nsid in 1 2; do
     dev=$(disk a $nsid)
+    verified "kernel:$dev" adaptive --rw randrw --bs 4k --size 4m --iodepth 1
     for how in interrupt poll; do
         before=$(interrupts nvme)
         verified "kernel:$dev" $how --rw randrw --bs 4k --size 4m --iodepth 4

@@ -15,7 +15,7 @@ use super::io::{Engine, KernelIo};
 use meantime_completion::Source as _;
 use meantime_completion::telemetry::{QueueFigures, Telemetry};
 use meantime_completion::waiter::{Found, Rest, Waiter};
-use meantime_completion::{Away, DeferError, Deferred, Policy, WorkCounters};
+use meantime_completion::{Away, DeferError, Deferred, Goal, Policy, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_hw::{DmaBuf, HwError};
@@ -59,7 +59,9 @@ impl KernelChannel {
         }
         let io = KernelIo::new(shared, depth, policy)?;
         let telemetry = Telemetry::new(&info.uri, policy, io.clock.now_ns());
-        let waiter = Waiter::new(None);
+        let mut waiter = Waiter::new(None);
+        waiter.allow_interrupts();
+        waiter.forbid_sleeps();
         Ok(Self { info, io, waiter, policy, plugged: false, started: 0, telemetry })
     }
 
@@ -70,7 +72,8 @@ impl KernelChannel {
 
     /// Checks a request for caller errors. Returns the I/O for the kernel.
     fn check(&self, request: &Request, policy: Policy) -> Result<UringIo, SubmitError> {
-        if policy != Policy::Interrupt && self.io.polls_by() != Some(policy) {
+        let either = matches!(policy, Policy::Interrupt | Policy::Adaptive(Goal::Latency(_)));
+        if !either && self.io.polls_by() != Some(policy) {
             let why = match self.io.shared.can_wait(policy) {
                 Err(why) => why,
                 Ok(()) => "it was opened for another policy; use set_policy".to_owned(),
@@ -189,10 +192,26 @@ impl KernelChannel {
         }
         // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
-        let polled = has_data && policy != Policy::Interrupt;
+        let can_poll = has_data && self.io.polls_by().is_some();
+        let polled = match policy {
+            Policy::Interrupt => false,
+            Policy::Adaptive(_) => can_poll && self.is_to_be_polled(slot, policy, op, io.bytes),
+            _ => has_data,
+        };
         let io = self.io.state.begin(slot, io, polled, flushes);
         self.io.send(slot, &io, polled, self.plugged);
         Ok(slot)
+    }
+
+    /// Whether the transfer in `slot`, of `adaptive`, is to be polled for. It is timed, for the next
+    /// choice.
+    fn is_to_be_polled(&mut self, slot: u16, policy: Policy, op: Op, bytes: u64) -> bool {
+        let table = &mut self.io.state.table;
+        let class = table.class(op, bytes, table.active());
+        let interrupted = self.waiter.interrupts(policy, class);
+        table.get_mut(slot).interrupt = interrupted;
+        table.take_time(slot, class, self.io.clock.now_ns());
+        !interrupted
     }
 
     /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.
@@ -364,8 +383,8 @@ impl BlockChannel for KernelChannel {
         let refuse = |why: String| SubmitError::CannotWait { policy, why };
         self.io.shared.can_wait(policy).map_err(refuse)?;
         if let Engine::Rings(rings) = &self.io.engine
-            && policy != Policy::Interrupt
-            && rings.polls_by() != Some(policy)
+            && let Some(polled) = self.io.shared.polled(policy)
+            && rings.polls_by() != Some(polled)
             && rings.polled_in_flight() > 0
         {
             return Err(refuse("I/O is under way by another kind of polling".to_owned()));

@@ -65,17 +65,15 @@ impl KernelIo {
     /// Makes the ring that `policy` needs, if necessary. A ring for another policy is removed.
     pub(super) fn prepare(&mut self, policy: Policy) -> Result<(), ChannelError> {
         let depth = self.state.table.depth();
-        match &mut self.engine {
-            Engine::Rings(rings)
-                if policy != Policy::Interrupt && rings.polls_by() != Some(policy) =>
-            {
-                rings.add_polled(&self.shared, depth, policy)
+        match (&mut self.engine, self.shared.polled(policy)) {
+            (Engine::Rings(rings), Some(polled)) if rings.polls_by() != Some(polled) => {
+                rings.add_polled(&self.shared, depth, polled)
             }
             _ => Ok(()),
         }
     }
 
-    /// The policy other than `interrupt` that requests may use.
+    /// The policy of the polled ring, if there is one.
     pub(super) fn polls_by(&self) -> Option<Policy> {
         match &self.engine {
             Engine::Rings(rings) => rings.polls_by(),

@@ -3,8 +3,9 @@
 //!
 //! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`; `kernel:/dev/ng0n1`, its
 //! NVMe driver without the block layer, by io_uring. A policy maps to what the kernel offers:
-//! `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL. Any other is an
-//! error with the reason.
+//! `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL. `adaptive` chooses
+//! between the first two for each transfer, where both are to be had. Any other is an error with the
+//! reason.
 
 mod channel;
 mod file;
@@ -21,7 +22,7 @@ use self::rings::Rings;
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions};
 use super::open::{OpenError, OpenOptions};
 use super::uri::{KernelEngine, KernelUri};
-use meantime_completion::Policy;
+use meantime_completion::{Goal, Policy};
 use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
 
@@ -112,7 +113,7 @@ impl Shared {
     fn can_wait(&self, policy: Policy) -> Result<(), String> {
         let polls = policy.is_poll() || is_hybrid_min(policy);
         match policy {
-            Policy::Interrupt => Ok(()),
+            Policy::Interrupt | Policy::Adaptive(Goal::Latency(_)) => Ok(()),
             _ if polls && self.options.engine == KernelEngine::Preadv2 => {
                 let why = "Linux ignores RWF_HIPRI for synchronous I/O since 5.19";
                 Err(format!("{why}; use engine=io_uring"))
@@ -131,8 +132,17 @@ impl Shared {
             ),
             _ => Err(format!(
                 "the kernel decides how its own I/O is waited for, and has no {policy}: use \
-                 interrupt, poll or hybrid-min, or drive the device by a URI of our own driver"
+                 adaptive, interrupt, poll or hybrid-min, or drive the device by a URI of our own driver"
             )),
+        }
+    }
+
+    /// The policy of the ring beside the plain one that `policy` needs.
+    fn polled(&self, policy: Policy) -> Option<Policy> {
+        match policy {
+            Policy::Interrupt => None,
+            Policy::Adaptive(_) => Some(Policy::Poll).filter(|poll| self.can_wait(*poll).is_ok()),
+            polled => Some(polled),
         }
     }
 
@@ -157,7 +167,7 @@ impl BlockDevice for KernelDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<KernelChannel, ChannelError> {
-        let policy = options.policy.unwrap_or_else(|| self.usual_policy());
+        let policy = options.policy.unwrap_or_default();
         self.can_wait(policy)?;
         KernelChannel::new(self.info.clone(), Arc::clone(&self.shared), options.depth, policy)
     }

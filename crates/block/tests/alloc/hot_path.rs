@@ -59,7 +59,7 @@ fn nothing_is_allocated_or_freed() {
     depth_32(&mut channel, &mut bufs, 10_000);
     assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     let mut large = large;
-    let ours = [Policy::ADAPTIVE, Policy::Adaptive(Goal::P99(50_000)), Policy::Auto];
+    let ours = [Policy::ADAPTIVE, Policy::Adaptive(Goal::P99(50_000))];
     let Published { hybrid_bucket, ehp, pas, dpas, .. } = register().expect("no other rules");
     for policy in [hybrid_bucket, ehp, pas, dpas].into_iter().chain(ours) {
         channel.set_policy(policy).expect("a polled policy");

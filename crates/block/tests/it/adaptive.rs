@@ -85,7 +85,9 @@ fn a_device_that_becomes_faster_or_slower_is_followed() {
 #[test]
 fn a_completion_ends_a_sleep() {
     let rig = Rig::new(constant(10 * US));
-    let options = ChannelOptions { policy: Some(Policy::ADAPTIVE), ..ChannelOptions::default() };
+    // A goal that is held by sleeps alone.
+    let policy = Some(Policy::Adaptive(Goal::P99(100_000)));
+    let options = ChannelOptions { policy, ..ChannelOptions::default() };
     let mut channel = rig.device.channel(&options).expect("a channel");
     rig.ssd.set_faults(late(50 * US));
     reads(&rig, &mut channel, 1_000);
@@ -106,7 +108,7 @@ fn a_completion_ends_a_sleep() {
 /// It does without where the device has few queues.
 #[test]
 fn an_interrupt_takes_no_queue_that_another_channel_needs() {
-    for policy in [Policy::ADAPTIVE, Policy::Auto] {
+    for policy in [Policy::ADAPTIVE, Policy::Adaptive(Goal::Cpu(30))] {
         let rig = Rig::new(SsdConfig { max_io_queues: 4, ..ssd("nvram") });
         let options = ChannelOptions { policy: Some(policy), ..ChannelOptions::default() };
         let channels: Vec<_> =
@@ -168,7 +170,7 @@ fn each_request_has_its_goal() {
 /// Several in flight, whichever ends first: nothing is lost, and sleeping costs little.
 #[test]
 fn several_in_flight() {
-    for policy in [Policy::ADAPTIVE, Policy::Auto] {
+    for policy in [Policy::ADAPTIVE, Policy::Adaptive(Goal::Latency(40))] {
         let rig = Rig::new(ssd("zssd"));
         let mut ways = [Policy::Poll, policy].map(|policy| channel(&rig, 8, policy));
         let took_ns = ways.each_mut().map(|channel| {
@@ -207,12 +209,12 @@ fn what_is_far_beyond_is_not_burnt_for() {
 }
 
 #[test]
-fn auto_goes_by_what_there_is() {
+fn it_goes_by_what_there_is() {
     let rig = Rig::new(ssd("nvram"));
     for interrupt in [None, Some(true), Some(false)] {
         let options = ChannelOptions {
             depth: 2,
-            policy: Some(Policy::Auto),
+            policy: Some(Policy::ADAPTIVE),
             interrupt,
             ..ChannelOptions::default()
         };
@@ -229,15 +231,8 @@ fn the_policy_changes_while_running() {
     let mut channel = channel(&rig, 4, Policy::Poll);
     meantime_lab::register().expect("no other rules");
     for n in 0..3_000u64 {
-        let policies = [
-            "poll",
-            "adaptive",
-            "auto",
-            "pas",
-            "adaptive:cpu=30",
-            "hybrid=3us",
-            "adaptive:p99=50us",
-        ];
+        let policies =
+            ["poll", "adaptive", "pas", "adaptive:cpu=30", "hybrid=3us", "adaptive:p99=50us"];
         if n % 100 == 0 {
             let policy = policies[(n / 100) as usize % policies.len()].parse().expect("a policy");
             channel.set_policy(policy).expect("it can be waited for so");

@@ -17,8 +17,8 @@ use meantime_hw::EventFd;
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_testkit::rig::{LOST, Rig, read_of, ssd};
 
-const POLICIES: [&str; 8] =
-    ["poll", "interrupt", "adaptive", "hybrid=5us", "hybrid", "auto", "adaptive:cpu=30", "pas"];
+const POLICIES: [&str; 7] =
+    ["poll", "interrupt", "adaptive", "hybrid=5us", "hybrid", "adaptive:cpu=30", "pas"];
 
 fn channel(uri: &str, policy: &str, depth: u16) -> Channel {
     meantime_lab::register().expect("no other rules");

@@ -27,7 +27,6 @@ fn nothing_in_flight_costs_nothing() {
         "adaptive",
         "adaptive:cpu=30",
         "adaptive:p99=50us",
-        "auto",
     ];
     meantime_lab::register().expect("no other rules");
     for name in names {

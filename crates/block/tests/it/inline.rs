@@ -10,8 +10,8 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_hw::clock::thread_cpu_ns;
 
-const POLICIES: [&str; 7] =
-    ["poll", "interrupt", "adaptive", "auto", "hybrid=3us", "hybrid", "adaptive:cpu=20"];
+const POLICIES: [&str; 6] =
+    ["poll", "interrupt", "adaptive", "hybrid=3us", "hybrid", "adaptive:cpu=20"];
 
 fn options(policy: &str) -> ChannelOptions {
     let policy: Policy = policy.parse().expect("a policy");

@@ -35,8 +35,8 @@ fn open_error(uri: &str) -> String {
     }
 }
 
-/// The page cache is never polled: a channel whose user says nothing waits by interrupts, one that
-/// shall poll is refused.
+/// The page cache is never polled: a channel whose user says nothing does without, one that shall
+/// poll is refused.
 #[test]
 fn what_cannot_be_polled_is_not_polled_unless_somebody_says_so() {
     let dir = directory();
@@ -44,7 +44,7 @@ fn what_cannot_be_polled_is_not_polled_unless_somebody_says_so() {
         let path = dir.path().join(engine);
         let device = device(&path, &format!("engine={engine}&direct=0&create=1M"));
         let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
-        assert_eq!(channel.policy(), Policy::Interrupt);
+        assert_eq!(channel.policy(), Policy::ADAPTIVE);
         let buf = channel.alloc(4096).expect("memory");
         channel.write(0, buf).expect("written");
         let poll = ChannelOptions { policy: Some(Policy::Poll), ..ChannelOptions::default() };
@@ -268,7 +268,7 @@ fn ways_to_wait_that_the_kernel_lacks_say_why() {
         channel.set_policy(Policy::HybridHalfMean),
         Err(SubmitError::CannotWait { .. })
     ));
-    assert_eq!(channel.policy(), Policy::Interrupt);
+    assert_eq!(channel.policy(), Policy::ADAPTIVE);
 }
 
 #[test]

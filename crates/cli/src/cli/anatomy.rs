@@ -12,8 +12,8 @@ pub(crate) struct AnatomyArgs {
     #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',')]
     #[arg(default_value = "mem:64M?model=optane", long_help = super::help::devices())]
     pub device: Vec<String>,
-    /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
-    #[arg(long, value_name = "LIST", default_value = "interrupt,poll,hybrid,adaptive")]
+    /// Ways to wait to compare: interrupt, poll, adaptive, hybrid=2us
+    #[arg(long, value_name = "LIST", default_value = "interrupt,poll,adaptive")]
     #[arg(long_help = help!("anatomy", "--completion"))]
     pub completion: String,
     /// Direction and order: read, write, randread, randwrite

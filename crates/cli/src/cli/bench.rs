@@ -20,7 +20,7 @@ pub(crate) struct BenchArgs {
     #[arg(long_help = super::help::devices())]
     pub device: Vec<String>,
 
-    /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
+    /// Ways to wait to compare: interrupt, poll, adaptive, hybrid=2us
     #[arg(long, value_name = "LIST", long_help = help!("bench", "--completion"))]
     pub completion: Option<String>,
 

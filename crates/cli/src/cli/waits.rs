@@ -11,7 +11,7 @@ use super::{HtmlPath, JsonPath};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitsArgs {
     /// Ways to wait to compare [default:
-    /// interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto]
+    /// interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive]
     #[arg(long, value_name = "LIST", long_help = help!("waits", "--policies"))]
     pub policies: Option<String>,
     /// Device times, in µs or e.g. 500ns [default: 2,4.1,7.3,10,20,50,100]

@@ -144,7 +144,7 @@ pub(super) fn policies(value: &OsStr) -> Vec<Candidate> {
     last_of(text(value), ',', |last| match last.strip_prefix("adaptive:") {
         Some(goal) => prefixed("adaptive:", beginning(goal, goals)),
         None => {
-            let own = ["interrupt", "poll", "adaptive", "auto", "hybrid", "hybrid="];
+            let own = ["interrupt", "poll", "adaptive", "hybrid", "hybrid="];
             beginning(last, own.into_iter().chain(meantime_completion::rule::names()))
         }
     })

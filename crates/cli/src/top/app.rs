@@ -15,7 +15,7 @@ const HISTORY_LEN: usize = 400;
 const TYPED_MAX: usize = 64;
 
 /// The policies to choose from. The process decides whether a queue can wait with one.
-pub(super) const POLICIES: [(&str, &str); 13] = [
+pub(super) const POLICIES: [(&str, &str); 12] = [
     ("poll", "look until the completion is there"),
     ("interrupt", "sleep until the device's interrupt"),
     (
@@ -24,7 +24,6 @@ pub(super) const POLICIES: [(&str, &str); 13] = [
     ),
     ("adaptive:cpu=30", "the best latency for 30 % of a CPU"),
     ("adaptive:p99=25us", "the least CPU that keeps 99 % of I/Os within 25 µs"),
-    ("auto", "interrupt, adaptive or poll, whichever suits at the time"),
     ("hybrid=2us", "sleep for 2 µs, then poll"),
     ("hybrid", "sleep half the mean device time, then poll (Linux 4.10)"),
     ("hybrid-bucket", "the same by size and direction (Linux 4.12)"),

@@ -1,8 +1,8 @@
 //! `meantime top`: looks at a running process, and changes the policies of its queues.
 
 mod app;
-mod auto;
 mod change;
+mod choice;
 mod choose;
 mod live;
 mod once;

@@ -4,7 +4,7 @@ use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
 use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
-use super::auto::Auto;
+use super::choice::Choice;
 use super::process::plain;
 
 /// The activity of a queue between two looks.
@@ -84,9 +84,9 @@ impl Row {
         Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
     }
 
-    /// Returns what the policy `auto` has chosen, if it is that.
-    pub(super) fn auto(&self) -> Option<Auto> {
-        Auto::of(&self.state.figures)
+    /// Returns how the policy `adaptive` waits, if it is that.
+    pub(super) fn choice(&self) -> Option<Choice> {
+        Choice::of(&self.state.figures)
     }
 
     /// Returns the time that the policy expects, in ns.
@@ -109,7 +109,7 @@ impl Row {
             "mean_ns": rates.mean_ns,
             "expected_ns": known(figures.expected_ns),
             "expected_low_ns": known(figures.expected_low_ns),
-            "auto": self.auto().map(|auto| auto.json()),
+            "choice": self.choice().map(|choice| choice.json()),
             "cpu_percent": rates.cpu_percent,
             "cpu_per_io_ns": rates.cpu_per_io_ns,
             "sleep_percent": rates.sleep_percent,

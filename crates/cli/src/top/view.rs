@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
     let area = frame.area();
     let count = app.rows.as_ref().map_or(0, Vec::len) as u16;
     // The table has the height it needs; the sparkline gets the rest, if there is enough.
-    let detail_lines = app.chosen_row().map_or(2, |row| 2 + u16::from(row.auto().is_some()));
+    let detail_lines = app.chosen_row().map_or(2, |row| 2 + u16::from(row.choice().is_some()));
     let table = (count + 2).min(area.height.saturating_sub(9 + detail_lines).max(4));
     let below = area.height.saturating_sub(table + 4 + detail_lines);
     let chart = if below >= 3 { below.min(12) } else { 0 };
@@ -169,8 +169,8 @@ fn draw_detail(frame: &mut Frame, area: Rect, row: &Row) {
         figures.blocks
     );
     let mut lines = vec![Line::from(first), Line::from(second).dim()];
-    if let Some(auto) = row.auto() {
-        lines.insert(1, Line::from(auto.to_string()));
+    if let Some(choice) = row.choice() {
+        lines.insert(1, Line::from(choice.to_string()));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }

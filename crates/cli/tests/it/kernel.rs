@@ -13,8 +13,18 @@ fn directory() -> tempfile::TempDir {
 fn kernel_and_meantime_are_in_one_table() {
     let dir = directory();
     let devices = "mem:4M,kernel:k.img?create=1M,kernel:k2.img?engine=preadv2&direct=0&create=1M";
-    let args =
-        ["bench", "--device", devices, "--json", "out.json", "--html", "out.html", "--time-based"];
+    let args = [
+        "bench",
+        "--device",
+        devices,
+        "--completion",
+        "interrupt,poll,hybrid,adaptive",
+        "--json",
+        "out.json",
+        "--html",
+        "out.html",
+        "--time-based",
+    ];
     let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
     assert!(
         ran.stdout.contains("create=1M ¹")

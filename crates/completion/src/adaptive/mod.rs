@@ -1,9 +1,18 @@
-//! The policy `adaptive`: for each I/O, sleeps that pay off by the distributions of device time and
-//! wake cost seen here, at a price of lateness that holds the goal.
+//! The policy `adaptive`: observes, estimates, decides.
+//!
+//! - Observed are the device time of each class of I/O (`times`), what a sleep and an interrupt
+//!   cost (`wake`), the part of its CPU that the thread gets (`share`), and whether sleeps slow the
+//!   device down (`feedback`).
+//! - From these [`plan`] derives, for each I/O, the sleeps that pay off at a price of lateness, and
+//!   `control` moves the price until the goal is held.
+//! - For a goal of latency, `choice` decides among these sleeps, polling and the interrupt, by the
+//!   time and the CPU that each is expected to take.
 
+pub(crate) mod choice;
 mod control;
 mod feedback;
 mod planner;
+mod share;
 mod times;
 mod wake;
 
@@ -324,6 +333,12 @@ pub struct Outlook {
     pub interrupt_seen_ns: f32,
     /// Number of I/Os in flight, at least 1: they share a wait.
     pub in_flight: f32,
+    /// By what part of it an I/O may exceed the shortest time.
+    pub late_part: f32,
+    /// Whether the thread can sleep by plan, and wait for an interrupt.
+    pub can_plan: bool,
+    /// See `can_plan`.
+    pub can_interrupt: bool,
 }
 
 /// The learned state of `adaptive` on one channel.
@@ -641,7 +656,13 @@ impl Adaptive {
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
         self.wake.forget_interrupts();
-        let mut outlook = Outlook { sleep_cpu_ns: self.wake.cpu_ns(), ..Outlook::default() };
+        let mut outlook = Outlook {
+            sleep_cpu_ns: self.wake.cpu_ns(),
+            late_part: goal.late_part().unwrap_or_default(),
+            can_plan: true,
+            can_interrupt: self.can_interrupt,
+            ..Outlook::default()
+        };
         let mut weight = 0.0;
         for at in 0..self.models.len() {
             let recent = std::mem::take(&mut self.models[at].recent) as f32;

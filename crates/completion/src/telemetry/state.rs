@@ -68,25 +68,25 @@ figures! {
     /// Time of publication, in ns of the device's clock; for a real device that of
     /// [`Clock::real`](meantime_hw::Clock::real).
     published_ns,
-    /// How `auto` waits: 1 polls, 2 sleeps by plan, 3 waits for the interrupt. 0: another policy.
-    auto_way,
+    /// How `adaptive` waits: 1 polls, 2 sleeps by plan, 3 waits for the interrupt. 0: another
+    /// policy.
+    way,
     /// Since when it waits so, in ns of the clock of `published_ns`; 0: since the beginning.
-    auto_since_ns,
-    /// The part of a CPU that `auto` takes the thread to get, in thousandths.
-    auto_share_permille,
-    /// The time that `auto` expected an I/O to take by each way when it last decided, in ns; 0:
-    /// unknown, or it has no such way.
-    auto_poll_ns,
+    way_since_ns,
+    /// The part of a CPU that the thread is taken to get, in thousandths.
+    cpu_share_permille,
+    /// The time that an I/O was expected to take by polling at the last decision, in ns; 0: unknown.
+    poll_ns,
     /// The same, with sleeps by plan.
-    auto_adaptive_ns,
+    planned_ns,
     /// The same, with the interrupt.
-    auto_interrupt_ns,
+    interrupt_ns,
     /// The CPU that it expected an I/O's wait to take by each way, in ns.
-    auto_poll_cpu_ns,
+    poll_cpu_ns,
     /// The same, with sleeps by plan.
-    auto_adaptive_cpu_ns,
+    planned_cpu_ns,
     /// The same, with the interrupt.
-    auto_interrupt_cpu_ns,
+    interrupt_cpu_ns,
     /// Commands that were not complete at their deadline, and those found complete only then.
     timeouts,
     /// Abort commands sent.

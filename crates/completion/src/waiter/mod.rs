@@ -66,7 +66,7 @@ pub enum Found {
     },
     /// By a look outside a wait: they may have been complete for long.
     Looking,
-    /// The kernel blocked the thread until they were complete.
+    /// The kernel polled, or blocked the thread, until they were complete.
     Blocked,
 }
 
@@ -121,7 +121,12 @@ impl Waiter {
         self.learning.allow_interrupts();
     }
 
-    /// Allocates and measures what `policy` needs, so that its first I/O does not have to.
+    /// Notes that the channel's waits can only spin, or block for the interrupt.
+    pub fn forbid_sleeps(&mut self) {
+        self.learning.forbid_sleeps();
+    }
+
+    /// Allocates and measures what `policy` needs, so that no I/O has to.
     pub fn prepare(&mut self, policy: Policy) {
         self.learning.prepare(policy);
     }
@@ -284,7 +289,7 @@ impl Waiter {
     /// first few are compared.
     fn next_to_end<Q: Queues>(&self, queues: &Q, may: impl Fn(&Q::Id) -> bool) -> Option<Q::Id> {
         let first = queues.unclaimed().find(&may)?;
-        if !matches!(queues.request(first).policy, Policy::Adaptive(_) | Policy::Auto) {
+        if !matches!(queues.request(first).policy, Policy::Adaptive(_)) {
             return Some(first);
         }
         let end_ns = |id: &Q::Id| {
@@ -363,11 +368,14 @@ impl Waiter {
             times.add(sample.class.kind(), sample.device_ns);
             // A completion found just after a piece may have come during the piece.
             let after_piece = work.observation_after_piece(&flight);
+            let by_kernel = match flight.interrupted {
+                true => Waited::blocked(),
+                false => Waited::exactly(),
+            };
+            let waited = waited.or((found == Found::Blocked).then_some(&by_kernel));
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
-            if policy == Policy::Auto {
-                learning.look_after(now_ns, queues);
-            }
+            learning.look_after(policy, now_ns, queues);
             if has_work {
                 let seen =
                     waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;

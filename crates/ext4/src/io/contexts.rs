@@ -32,7 +32,7 @@ pub(crate) struct IoContexts {
     /// The most contexts: fewer than configured after the device has run out of queues.
     limit: AtomicUsize,
     options: ChannelOptions,
-    /// The most contexts whose threads poll, if that is fewer than there are contexts.
+    /// The most contexts whose threads may spin, if that is fewer than there are contexts.
     pollers: Option<usize>,
     calls: Calls,
     info: BlockInfo,
@@ -138,8 +138,7 @@ impl IoContexts {
     /// Fails if there is no queue or memory, or the device cannot wait by `policy`.
     pub(crate) fn new(device: Device, options: &MountOptions) -> Result<Self, ChannelError> {
         let MountOptions { channels, cache_bytes, overlap, .. } = *options;
-        let policy = options.policy.unwrap_or_else(|| device.usual_policy());
-        device.can_wait(policy)?;
+        device.can_wait(options.policy.unwrap_or_default())?;
         let info = device.info().clone();
         let slots =
             (0..channels.clamp(1, CONTEXTS_MAX)).map(|_| Slot::default()).collect::<Box<[_]>>();
@@ -147,10 +146,10 @@ impl IoContexts {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             pollers => pollers,
         };
-        let is_ours_to_choose = options.policy.is_none() && policy.is_poll();
+        let is_ours_to_choose = options.policy.is_none();
         let pollers = (is_ours_to_choose && pollers < slots.len()).then_some(pollers);
         let options =
-            ChannelOptions { depth: DEPTH, policy: Some(policy), ..ChannelOptions::default() };
+            ChannelOptions { depth: DEPTH, policy: options.policy, ..ChannelOptions::default() };
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
         // The stocks of all contexts are at most a quarter of a small cache.
@@ -255,13 +254,14 @@ impl IoContexts {
         self.take_other()
     }
 
-    /// Has the thread that takes `io` poll, unless enough others do.
+    /// Has the thread that takes `io` choose how to wait, unless enough others do: those wait by
+    /// interrupt.
     #[inline]
     fn choose_policy(&self, io: &mut IoContext, pollers: usize) {
         // The others' words are in caches of their own, and change only with their I/O.
         let taken = self.slots.iter().filter(|slot| slot.is_taken.load(Ordering::Relaxed)).count();
         let has_room = taken < pollers && self.calls.0.load(Ordering::Relaxed) <= pollers;
-        io.wait_by(if has_room { Policy::Poll } else { Policy::Interrupt });
+        io.wait_by(if has_room { Policy::ADAPTIVE } else { Policy::Interrupt });
     }
 
     #[cold]
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_threads_poll() {
+    fn only_so_many_threads_spin() {
         let policies = |policy, pollers, callers| {
             let device = meantime_block::open("mem:16M?model=null", &Default::default()).unwrap();
             let options = MountOptions { policy, pollers, channels: 3, ..MountOptions::default() };
@@ -391,14 +391,15 @@ mod tests {
             (policies, again)
         };
         use Policy::{Interrupt, Poll};
-        assert_eq!(policies(None, 2, 0), (vec![Poll, Poll, Interrupt], Poll));
-        assert_eq!(policies(None, 2, 2), (vec![Poll, Poll, Interrupt], Poll));
+        const OURS: Policy = Policy::ADAPTIVE;
+        assert_eq!(policies(None, 2, 0), (vec![OURS, OURS, Interrupt], OURS));
+        assert_eq!(policies(None, 2, 2), (vec![OURS, OURS, Interrupt], OURS));
         assert_eq!(
             policies(None, 2, 3),
-            (vec![Interrupt; 3], Poll),
+            (vec![Interrupt; 3], OURS),
             "until they have what they want"
         );
-        assert_eq!(policies(None, 3, 9), (vec![Poll; 3], Poll), "one each");
+        assert_eq!(policies(None, 3, 9), (vec![OURS; 3], OURS), "one each");
         assert_eq!(policies(Some(Poll), 1, 9), (vec![Poll; 3], Poll), "it was asked for");
     }
 }

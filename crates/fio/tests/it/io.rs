@@ -11,7 +11,7 @@ fn what_was_written_is_read_back() {
         // fio lays out these without regard to pages.
         "--bs=512\n--iodepth=4\n--completion=interrupt",
         "--bsrange=512-17k\n--iodepth=4\n--completion=hybrid=2us",
-        "--bs=64k\n--iodepth=16\n--iodepth_batch=8\n--completion=auto",
+        "--bs=64k\n--iodepth=16\n--iodepth_batch=8\n--completion=adaptive",
         "--bs=4k\n--iodepth=4\n--iomem_align=512",
         // More than a channel takes.
         "--bs=4k\n--iodepth=1500",

@@ -351,7 +351,6 @@ mod tests {
             "adaptive",
             "adaptive:cpu=30",
             "adaptive:p99=25us",
-            "auto",
         ];
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }

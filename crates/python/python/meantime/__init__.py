@@ -42,8 +42,8 @@ _devices: _weakref.WeakSet[_Closable] = _weakref.WeakSet()
 def open(uri: str, *, policy: str | None = None, read_only: bool = False) -> Device:
     """Open the block device `uri`, e.g. ``mem:64M``, ``file:disk.img``, ``vfio:0000:01:00.0``.
 
-    `policy` is how to wait for completions: ``interrupt``, ``poll``, ``adaptive``, ``auto`` (the
-    default, where the device can) and others. With `read_only` nothing is opened for writing, and
+    `policy` is how to wait for completions: ``interrupt``, ``poll``, ``adaptive`` (the
+    default) and others. With `read_only` nothing is opened for writing, and
     other readers share a file. Close the device at the end, or use it in a ``with`` statement.
     """
     device = Device(uri, policy=policy, read_only=read_only)

@@ -4,9 +4,8 @@ use super::element::{Element, at, polyline};
 use super::frame::view;
 
 /// Policies with a look of their own. Related policies share a colour.
-const KNOWN: [(&str, usize); 10] = [
+const KNOWN: [(&str, usize); 9] = [
     ("adaptive", 0),
-    ("auto", 8),
     ("poll", 1),
     ("interrupt", 5),
     ("pas", 2),

@@ -10,7 +10,7 @@ use super::workload::Workload;
 use crate::plot::{Style, looks};
 
 /// Policies in the order in which they are shown.
-const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
+const KNOWN_WAYS: [&str; 4] = ["interrupt", "poll", "hybrid", "adaptive"];
 
 impl Report {
     /// Builds a report of `files`: each a path, if the JSON comes from a file, and its JSON. The

@@ -11,7 +11,7 @@ pub(super) const WAITING: &[Key] = &[
         field!(completion, Opt(By("a list such as interrupt,poll,hybrid", value::policies))),
         "Ways to wait to compare",
     )
-    .means("`interrupt,poll,hybrid,adaptive`"),
+    .means("`interrupt,poll,adaptive`"),
     flag("hipri", field!(hipri, FLAG), "The same as completion=poll"),
     key(
         "competitor",

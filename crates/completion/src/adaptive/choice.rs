@@ -1,9 +1,10 @@
-//! Choosing between interrupt, adaptive and poll while running.
+//! The decision between polling, planned sleeps and the interrupt, for a goal of latency.
 //!
 //! Each way to wait has a time that an I/O takes with it and a CPU time that it costs. If the
 //! thread gets only a [share](super::share) of its CPU, an I/O takes at least its CPU time divided
-//! by that share: then waiting without the CPU is often the fastest. Among the ways whose time is
-//! within 3 % of the shortest, `auto` takes the one that costs the least CPU. It reconsiders once a
+//! by that share: then waiting without the CPU is often the fastest. Among the ways whose time
+//! exceeds the shortest by no more than the goal allows, the one that costs the least CPU is
+//! chosen. The channel reconsiders once a
 //! second, more often at first and when the device has changed, and as soon as the CPU becomes
 //! short or is not any more; it changes only for a tenth of the CPU, or to keep the time.
 //!
@@ -14,9 +15,9 @@
 //! was expected. Each may have been by chance, or may change: it is forgotten after a while, longer
 //! each time.
 
-use super::adaptive::Outlook;
+use super::super::telemetry::QueueFigures;
+use super::Outlook;
 use super::share::{Change, Share};
-use super::telemetry::QueueFigures;
 
 /// Time between two looks at the CPU that the thread had, in ns.
 const LOOK_NS: u64 = 4_000_000;
@@ -25,8 +26,6 @@ const LOOK_NS: u64 = 4_000_000;
 const DECISION_NS: u64 = 1_000_000_000;
 const FIRST_DECISION_NS: u64 = 20_000_000;
 const SHORT_DECISION_NS: u64 = 50_000_000;
-/// The time of an I/O may exceed the shortest by this share.
-const LATENCY: f32 = 0.03;
 /// A change has to reduce the CPU to this factor.
 const SAVING: f32 = 0.9;
 /// An interrupt does not show when the I/O ended, so one I/O in this many is waited for otherwise.
@@ -57,7 +56,7 @@ pub(crate) enum Mode {
     Poll,
     /// Planned sleeps.
     #[default]
-    Adaptive,
+    Planned,
     /// The interrupt.
     Interrupt,
 }
@@ -91,7 +90,7 @@ impl Left {
 
 /// The choice of one channel, and its inputs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Auto {
+pub(crate) struct Choice {
     mode: Mode,
     share: Share,
     looked_ns: u64,
@@ -121,7 +120,7 @@ pub(crate) struct Auto {
     changes: u64,
 }
 
-impl Auto {
+impl Choice {
     /// The current choice.
     #[inline]
     pub(crate) fn mode(&self) -> Mode {
@@ -134,24 +133,24 @@ impl Auto {
         self.changes
     }
 
-    /// As [`mode`](Self::mode), for an I/O that goes to the polled queue.
+    /// Counts an I/O that goes to the polled queue.
     #[inline]
-    pub(crate) fn mode_of_polled(&mut self) -> Mode {
+    pub(crate) fn count(&mut self) {
         self.ios = self.ios.wrapping_add(1);
-        self.mode
     }
 
-    /// Whether the next I/O uses the interrupt; `alone`: no other is in flight.
+    /// Counts another I/O. Whether it goes to the polled queue even if the interrupt is used, to
+    /// show when it ends; `alone`: no other is in flight.
     #[inline]
-    pub(crate) fn interrupts(&mut self, alone: bool) -> bool {
+    pub(crate) fn probes(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
         let probe = match (alone, self.is_short) {
             (true, false) => PROBE,
             (true, true) => PROBE_SHORT,
             (false, _) => PROBE_DEEP,
         };
-        self.ios = self.ios.wrapping_add(1);
-        self.mode == Mode::Interrupt && !self.sent.is_multiple_of(probe)
+        self.count();
+        self.sent.is_multiple_of(probe)
     }
 
     /// Whether a look is due.
@@ -198,18 +197,17 @@ impl Auto {
         change != Change::Nothing || now_ns.saturating_sub(decided_ns) >= interval_ns
     }
 
-    /// Decides. `outlook` is the expectation; `can_interrupt`: whether there is a queue with an
-    /// interrupt.
+    /// Decides by what is expected.
     #[cold]
-    pub(crate) fn decide(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
+    pub(crate) fn decide(&mut self, now_ns: u64, outlook: &Outlook) {
         self.decided_ns = Some(now_ns);
         if outlook.device_ns <= 0.0 {
             return;
         }
         self.note_cpu(outlook);
         self.note_interrupt(outlook);
-        self.ways = self.ways(now_ns, outlook, can_interrupt);
-        let mode = self.choose(&self.ways, can_interrupt);
+        self.ways = self.ways(now_ns, outlook);
+        let mode = self.choose(&self.ways, outlook);
         if mode != self.mode {
             if self.is_short {
                 self.leave(now_ns, mode);
@@ -224,24 +222,20 @@ impl Auto {
         }
     }
 
-    /// Shows the choice, and why it was made.
-    pub(crate) fn show(&self, figures: &mut QueueFigures) {
-        figures.auto_way = match self.mode {
+    /// Shows that I/O is waited for by `mode`, and why.
+    pub(crate) fn show(&self, mode: Mode, figures: &mut QueueFigures) {
+        figures.way = match mode {
             Mode::Poll => 1,
-            Mode::Adaptive => 2,
+            Mode::Planned => 2,
             Mode::Interrupt => 3,
         };
-        figures.auto_since_ns = self.since_ns;
-        figures.auto_share_permille = (1_000.0 * self.share.share()) as u64;
+        figures.way_since_ns = self.since_ns;
+        figures.cpu_share_permille = (1_000.0 * self.share.share()) as u64;
         for way in &self.ways {
             let (time_ns, cpu_ns) = match way.mode {
-                Mode::Poll => (&mut figures.auto_poll_ns, &mut figures.auto_poll_cpu_ns),
-                Mode::Adaptive => {
-                    (&mut figures.auto_adaptive_ns, &mut figures.auto_adaptive_cpu_ns)
-                }
-                Mode::Interrupt => {
-                    (&mut figures.auto_interrupt_ns, &mut figures.auto_interrupt_cpu_ns)
-                }
+                Mode::Poll => (&mut figures.poll_ns, &mut figures.poll_cpu_ns),
+                Mode::Planned => (&mut figures.planned_ns, &mut figures.planned_cpu_ns),
+                Mode::Interrupt => (&mut figures.interrupt_ns, &mut figures.interrupt_cpu_ns),
             };
             if way.time_ns.is_finite() {
                 (*time_ns, *cpu_ns) = (way.time_ns as u64, way.cpu_ns as u64);
@@ -261,7 +255,7 @@ impl Auto {
         let idle_ns = |wait_ns: f32| (slept_ns - wait_ns / outlook.in_flight).max(0.0);
         match self.mode {
             Mode::Poll => (self.base_ns, self.idle_ns) = (base_ns(outlook.device_ns), idle_ns(0.0)),
-            Mode::Adaptive => {
+            Mode::Planned => {
                 let planned_ns = outlook.planned_cpu_ns;
                 self.base_ns = base_ns(planned_ns);
                 self.idle_ns = idle_ns(outlook.device_ns - planned_ns);
@@ -277,7 +271,7 @@ impl Auto {
 
     /// What an I/O takes by each way to wait: of the time and CPU that it shares with others in
     /// flight, its part.
-    fn ways(&self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) -> [Way; 3] {
+    fn ways(&self, now_ns: u64, outlook: &Outlook) -> [Way; 3] {
         let Outlook { device_ns, planned_cpu_ns, in_flight, .. } = *outlook;
         let base_ns = self.base_ns;
         let share = self.spinning_share(now_ns);
@@ -287,8 +281,11 @@ impl Auto {
             Way { mode, time_ns: (at_least_ns / in_flight).max(by_share_ns), cpu_ns }
         };
         // The goal holds it; and it has to remain within the limit.
-        let planned_late_ns = outlook.planned_late_ns.min(0.9 * LATENCY * device_ns);
-        let interrupt_late_ns = match (can_interrupt, self.is_short) {
+        let planned_late_ns = match outlook.can_plan {
+            true => outlook.planned_late_ns.min(0.9 * outlook.late_part * device_ns),
+            false => f32::INFINITY,
+        };
+        let interrupt_late_ns = match (outlook.can_interrupt, self.is_short) {
             (false, _) => f32::INFINITY,
             // What was seen contains errors of the expected device time. With the whole CPU the
             // ways differ by less than these.
@@ -309,7 +306,7 @@ impl Auto {
         }
         [
             way(Mode::Poll, device_ns / in_flight, device_ns),
-            way(Mode::Adaptive, planned_cpu_ns / in_flight, planned_ns + planned_late_ns),
+            way(Mode::Planned, planned_cpu_ns / in_flight, planned_ns + planned_late_ns),
             interrupt,
         ]
     }
@@ -353,8 +350,8 @@ impl Auto {
         }
     }
 
-    fn choose(&self, ways: &[Way], can_interrupt: bool) -> Mode {
-        if self.is_short && can_interrupt && self.interrupt_cpu_ns == 0.0 {
+    fn choose(&self, ways: &[Way], outlook: &Outlook) -> Mode {
+        if self.is_short && outlook.can_interrupt && self.interrupt_cpu_ns == 0.0 {
             // What an interrupt costs is not known before it was tried; now it matters.
             return Mode::Interrupt;
         }
@@ -365,9 +362,9 @@ impl Auto {
         // The current choice may exceed the limit slightly, to avoid oscillation.
         let is_fast = |way: &&Way| {
             let slack = match (way.mode == self.mode, self.is_short) {
-                (true, true) => 2.0 * LATENCY,
-                (true, false) => 1.2 * LATENCY,
-                (false, _) => LATENCY,
+                (true, true) => 2.0 * outlook.late_part,
+                (true, false) => 1.2 * outlook.late_part,
+                (false, _) => outlook.late_part,
             };
             time_ns(way) <= (1.0 + slack) * shortest_ns
         };
@@ -399,53 +396,57 @@ mod tests {
             interrupt_late_ns: late_ns,
             interrupt_seen_ns: late_ns,
             in_flight: 1.0,
+            late_part: 0.03,
+            can_plan: true,
+            can_interrupt: true,
         }
     }
 
-    impl Auto {
+    impl Choice {
         fn chooses(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
-            self.choose(&self.ways(0, outlook, can_interrupt), can_interrupt)
+            let outlook = Outlook { can_interrupt, ..*outlook };
+            self.choose(&self.ways(0, &outlook), &outlook)
         }
     }
 
     #[test]
     fn the_cheapest_within_the_latency() {
-        let auto = Auto::default();
+        let choice = Choice::default();
         // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than the spinning
         // after a sleep.
-        assert_eq!(auto.chooses(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
-        assert_eq!(auto.chooses(&outlook(100_000.0, 2_000.0, 10_000.0), false), Mode::Adaptive);
-        assert_eq!(auto.chooses(&outlook(100_000.0, 4_000.0, 10_000.0), true), Mode::Adaptive);
+        assert_eq!(choice.chooses(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
+        assert_eq!(choice.chooses(&outlook(100_000.0, 2_000.0, 10_000.0), false), Mode::Planned);
+        assert_eq!(choice.chooses(&outlook(100_000.0, 4_000.0, 10_000.0), true), Mode::Planned);
         // Many in flight share the spinning: that is cheaper than an interrupt for each.
         let deep = Outlook { in_flight: 32.0, ..outlook(100_000.0, 2_000.0, 10_000.0) };
-        assert_eq!(auto.chooses(&deep, true), Mode::Adaptive);
+        assert_eq!(choice.chooses(&deep, true), Mode::Planned);
     }
 
     #[test]
     fn a_small_saving_changes_nothing() {
-        let auto = Auto { mode: Mode::Poll, ..Auto::default() };
-        assert_eq!(auto.chooses(&outlook(10_000.0, 5_000.0, 9_100.0), true), Mode::Poll);
-        assert_eq!(auto.chooses(&outlook(10_000.0, 5_000.0, 8_900.0), true), Mode::Adaptive);
-        let auto = Auto { mode: Mode::Interrupt, ..Auto::default() };
+        let choice = Choice { mode: Mode::Poll, ..Choice::default() };
+        assert_eq!(choice.chooses(&outlook(10_000.0, 5_000.0, 9_100.0), true), Mode::Poll);
+        assert_eq!(choice.chooses(&outlook(10_000.0, 5_000.0, 8_900.0), true), Mode::Planned);
+        let choice = Choice { mode: Mode::Interrupt, ..Choice::default() };
         // A slight excess is kept, more is not.
-        assert_eq!(auto.chooses(&outlook(100_000.0, 3_500.0, 10_000.0), true), Mode::Interrupt);
-        assert_eq!(auto.chooses(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Adaptive);
+        assert_eq!(choice.chooses(&outlook(100_000.0, 3_500.0, 10_000.0), true), Mode::Interrupt);
+        assert_eq!(choice.chooses(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Planned);
     }
 
     /// A thread that gets a part of its CPU, and always wants to run.
-    fn with_share(share: f32) -> Auto {
-        let mut auto = Auto { mode: Mode::Poll, ..Auto::default() };
+    fn with_share(share: f32) -> Choice {
+        let mut choice = Choice { mode: Mode::Poll, ..Choice::default() };
         let (mut now_ns, mut ran_ns, mut waited_ns) = (5_000 * MS, 0, 0);
         for _ in 0..200 {
-            auto.look(now_ns, ran_ns, 0, || Some(waited_ns));
+            choice.look(now_ns, ran_ns, 0, || Some(waited_ns));
             now_ns += 10 * MS;
             ran_ns += (share * 1e7) as u64;
             waited_ns += ((1.0 - share) * 1e7) as u64;
         }
         // The interrupt was tried.
-        auto.interrupt_cpu_ns = 2_000.0;
-        assert!(share == 1.0 || (auto.share.share() - share).abs() < 0.01);
-        auto
+        choice.interrupt_cpu_ns = 2_000.0;
+        assert!(share == 1.0 || (choice.share.share() - share).abs() < 0.01);
+        choice
     }
 
     #[test]
@@ -459,13 +460,13 @@ mod tests {
         assert_eq!(with_share(0.7).chooses(&fast, true), Mode::Poll);
         // A sleep that leaves little to spin is as good as with the whole CPU.
         let slow = outlook(100_000.0, 15_000.0, 18_000.0);
-        assert_eq!(with_share(0.2).chooses(&slow, true), Mode::Adaptive);
+        assert_eq!(with_share(0.2).chooses(&slow, true), Mode::Planned);
         assert_eq!(with_share(0.1).chooses(&slow, true), Mode::Interrupt);
         // A wake-up costs more CPU than the whole wait.
         let fastest = outlook(1_500.0, 15_000.0, 1_500.0);
         assert_eq!(with_share(0.2).chooses(&fastest, true), Mode::Poll);
         // Not tried before.
-        let untried = Auto { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
+        let untried = Choice { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
         assert_eq!(untried.chooses(&fastest, true), Mode::Interrupt);
         assert_eq!(untried.chooses(&fastest, false), Mode::Poll);
     }
@@ -476,18 +477,18 @@ mod tests {
 
     /// Simulates a thread for `ms`. Its I/Os take `took` by each [`Mode`]. Returns the part of the
     /// time for which each mode was chosen.
-    fn lives(auto: &mut Auto, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
+    fn lives(choice: &mut Choice, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
         let mut parts = [0.0; 3];
         let (mut ran_ns, mut waited_ns) = (from_ms * MS, from_ms * MS);
         for look in from_ms / 4..(from_ms + ms) / 4 {
-            let Took(io_ns, cpu_ns, wait_ns) = took[auto.mode as usize];
+            let Took(io_ns, cpu_ns, wait_ns) = took[choice.mode as usize];
             let ios = 4 * MS / io_ns;
             (ran_ns, waited_ns) = (ran_ns + ios * cpu_ns, waited_ns + ios * wait_ns);
-            auto.ios = ios as u32;
-            parts[auto.mode as usize] += 4.0 / ms as f32;
-            if auto.look(look * 4 * MS, ran_ns, 0, || Some(waited_ns)) {
+            choice.ios = ios as u32;
+            parts[choice.mode as usize] += 4.0 / ms as f32;
+            if choice.look(look * 4 * MS, ran_ns, 0, || Some(waited_ns)) {
                 let late_ns = 8_000.0;
-                auto.decide(look * 4 * MS, &outlook(10_000.0, late_ns, 10_000.0), true);
+                choice.decide(look * 4 * MS, &outlook(10_000.0, late_ns, 10_000.0));
             }
         }
         parts
@@ -498,58 +499,59 @@ mod tests {
         // The SSD's thread shares the CPU. With half of it, spinning should be the worst.
         let spun = Took(30_000, 15_000, 15_000);
         let ssds = [spun, spun, Took(45_000, 15_000, 10_000)];
-        let mut auto = Auto::default();
-        let [poll, adaptive, interrupt] = lives(&mut auto, 8, 10_000, ssds);
+        let mut choice = Choice::default();
+        let [poll, adaptive, interrupt] = lives(&mut choice, 8, 10_000, ssds);
         assert!(interrupt < 0.06 && poll + adaptive > 0.94, "{poll} {adaptive} {interrupt}");
         // All takes twice as long, since the program does more: nothing is tried for that alone.
         let slower = ssds.map(|Took(io, cpu, wait)| Took(2 * io, 2 * cpu, 2 * wait));
-        let before = auto.changes();
-        let [.., interrupt] = lives(&mut auto, 10_008, 3_000, slower);
-        assert!(interrupt < 0.06 && auto.changes() - before <= 4, "{interrupt}");
+        let before = choice.changes();
+        let [.., interrupt] = lives(&mut choice, 10_008, 3_000, slower);
+        assert!(interrupt < 0.06 && choice.changes() - before <= 4, "{interrupt}");
         // Others want the CPU, and have it.
         let spun = Took(200_000, 20_000, 180_000);
         let others = [spun, spun, Took(40_000, 15_000, 10_000)];
-        let [.., interrupt] = lives(&mut auto, 13_008, 5_000, others);
+        let [.., interrupt] = lives(&mut choice, 13_008, 5_000, others);
         assert!(interrupt > 0.85, "{interrupt}");
         // They are gone: spinning is tried again.
-        let [.., interrupt] = lives(&mut auto, 18_008, 100_000, ssds);
+        let [.., interrupt] = lives(&mut choice, 18_008, 100_000, ssds);
         assert!(interrupt < 0.6, "{interrupt}");
     }
 
     #[test]
     fn shows_why() {
-        let mut auto = with_share(0.2);
-        auto.decide(9_000 * MS, &outlook(20_000.0, 15_000.0, 20_000.0), true);
+        let mut choice = with_share(0.2);
+        let fast = outlook(20_000.0, 15_000.0, 20_000.0);
+        choice.decide(9_000 * MS, &fast);
         let mut figures = QueueFigures::default();
-        auto.show(&mut figures);
-        assert_eq!((figures.auto_way, figures.auto_since_ns), (3, 9_000 * MS));
-        assert!((198..=202).contains(&figures.auto_share_permille));
+        choice.show(choice.mode, &mut figures);
+        assert_eq!((figures.way, figures.way_since_ns), (3, 9_000 * MS));
+        assert!((198..=202).contains(&figures.cpu_share_permille));
         // Spinning for 20 µs takes 100, an interrupt 35.
-        assert!((98_000..102_000).contains(&figures.auto_poll_ns), "{figures:?}");
-        assert_eq!((figures.auto_interrupt_ns, figures.auto_interrupt_cpu_ns), (35_000, 2_000));
+        assert!((98_000..102_000).contains(&figures.poll_ns), "{figures:?}");
+        assert_eq!((figures.interrupt_ns, figures.interrupt_cpu_ns), (35_000, 2_000));
         let mut none = QueueFigures::default();
-        auto.decide(9_100 * MS, &outlook(20_000.0, 15_000.0, 20_000.0), false);
-        auto.show(&mut none);
-        assert_eq!((none.auto_interrupt_ns, none.auto_interrupt_cpu_ns), (0, 0));
+        choice.decide(9_100 * MS, &Outlook { can_interrupt: false, can_plan: false, ..fast });
+        choice.show(choice.mode, &mut none);
+        assert_eq!((none.interrupt_ns, none.planned_ns, none.interrupt_cpu_ns), (0, 0, 0));
     }
 
     #[test]
     fn looks_every_few_ms_and_decides_less_often() {
-        let mut auto = Auto::default();
+        let mut choice = Choice::default();
         let (mut looks, mut decisions) = (0, 0);
         for us in 1..5_000_000u64 {
             let now_ns = 7_000_000_000 + us * 1_000;
-            if auto.is_due(now_ns) {
+            if choice.is_due(now_ns) {
                 looks += 1;
-                if auto.look(now_ns, us * 900, 0, || Some(us)) {
+                if choice.look(now_ns, us * 900, 0, || Some(us)) {
                     decisions += 1;
-                    let can_interrupt = decisions % 2 == 0;
-                    auto.decide(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), can_interrupt);
+                    let usual = outlook(100_000.0, 2_000.0, 10_000.0);
+                    choice.decide(now_ns, &Outlook { can_interrupt: decisions % 2 == 0, ..usual });
                 }
             }
         }
         assert!((1_240..=1_250).contains(&looks), "{looks}");
         // Often at first.
-        assert!((8..=16).contains(&decisions) && auto.changes() >= 3, "{decisions}");
+        assert!((8..=16).contains(&decisions) && choice.changes() >= 3, "{decisions}");
     }
 }

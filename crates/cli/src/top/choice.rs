@@ -1,4 +1,4 @@
-//! What `auto` has chosen for a queue, and why.
+//! How `adaptive` waits on a queue, and why.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::row::micros;
 
 /// The names of the ways to wait, in the order of their numbers.
-const WAYS: [&str; 3] = ["poll", "adaptive", "interrupt"];
+const WAYS: [&str; 3] = ["poll", "planned", "interrupt"];
 
-/// The choice of a queue's policy `auto`.
-pub(super) struct Auto {
+/// The choice of a queue's policy `adaptive`.
+pub(super) struct Choice {
     way: &'static str,
     since_s: f64,
     cpu_share: f64,
@@ -19,18 +19,18 @@ pub(super) struct Auto {
     expected: [(u64, u64); 3],
 }
 
-impl Auto {
+impl Choice {
     /// The choice in `figures`; `None`: the policy is another one.
     pub(super) fn of(figures: &QueueFigures) -> Option<Self> {
-        let way = WAYS.get(usize::try_from(figures.auto_way.checked_sub(1)?).ok()?)?;
+        let way = WAYS.get(usize::try_from(figures.way.checked_sub(1)?).ok()?)?;
         Some(Self {
             way,
-            since_s: figures.published_ns.saturating_sub(figures.auto_since_ns) as f64 / 1e9,
-            cpu_share: figures.auto_share_permille as f64 / 1e3,
+            since_s: figures.published_ns.saturating_sub(figures.way_since_ns) as f64 / 1e9,
+            cpu_share: figures.cpu_share_permille as f64 / 1e3,
             expected: [
-                (figures.auto_poll_ns, figures.auto_poll_cpu_ns),
-                (figures.auto_adaptive_ns, figures.auto_adaptive_cpu_ns),
-                (figures.auto_interrupt_ns, figures.auto_interrupt_cpu_ns),
+                (figures.poll_ns, figures.poll_cpu_ns),
+                (figures.planned_ns, figures.planned_cpu_ns),
+                (figures.interrupt_ns, figures.interrupt_cpu_ns),
             ],
         })
     }
@@ -55,9 +55,9 @@ impl Auto {
     }
 }
 
-impl fmt::Display for Auto {
+impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "auto: {} for {:.0} s", self.way, self.since_s)?;
+        write!(f, "adaptive: {} for {:.0} s", self.way, self.since_s)?;
         if self.cpu_share < 0.995 {
             write!(f, ", with {:.0} % of a CPU", 100.0 * self.cpu_share)?;
         }
@@ -77,27 +77,27 @@ mod tests {
     #[test]
     fn a_choice_in_words() {
         let mut figures = QueueFigures {
-            auto_way: 3,
-            auto_since_ns: 2_000_000_000,
+            way: 3,
+            way_since_ns: 2_000_000_000,
             published_ns: 14_000_000_000,
-            auto_share_permille: 200,
-            auto_poll_ns: 100_000,
-            auto_poll_cpu_ns: 20_000,
-            auto_interrupt_ns: 35_000,
-            auto_interrupt_cpu_ns: 6_000,
+            cpu_share_permille: 200,
+            poll_ns: 100_000,
+            poll_cpu_ns: 20_000,
+            interrupt_ns: 35_000,
+            interrupt_cpu_ns: 6_000,
             ..QueueFigures::default()
         };
-        let auto = Auto::of(&figures).unwrap();
+        let choice = Choice::of(&figures).unwrap();
         assert_eq!(
-            auto.to_string(),
-            "auto: interrupt for 12 s, with 20 % of a CPU; µs and CPU µs expected: poll 100 20.0, \
+            choice.to_string(),
+            "adaptive: interrupt for 12 s, with 20 % of a CPU; µs and CPU µs expected: poll 100 20.0, \
              interrupt 35.0 6.00"
         );
-        assert_eq!(auto.json()["ways"]["interrupt"]["expected_cpu_ns"], json!(6_000));
-        assert!(auto.json()["ways"]["adaptive"].is_null());
+        assert_eq!(choice.json()["ways"]["interrupt"]["expected_cpu_ns"], json!(6_000));
+        assert!(choice.json()["ways"]["planned"].is_null());
         for way in [0, 4, u64::MAX] {
-            figures.auto_way = way;
-            assert!(Auto::of(&figures).is_none());
+            figures.way = way;
+            assert!(Choice::of(&figures).is_none());
         }
     }
 }
