@@ -599,7 +599,6 @@ impl BlockChannel for NvmeChannel {
             );
         }
         self.waiter.prepare(policy);
-        self.telemetry.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

@@ -390,7 +390,6 @@ impl BlockChannel for KernelChannel {
             return Err(refuse("I/O is under way by another kind of polling".to_owned()));
         }
         self.io.prepare(policy).map_err(|error| refuse(error.to_string()))?;
-        self.telemetry.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

@@ -9,8 +9,6 @@ const FIRST_BITS: usize = 10;
 /// The operations of [`Kind`].
 const KINDS: usize = 3;
 
-pub(super) const LATENCY_WORDS: usize = KINDS * (BUCKETS + 1);
-
 /// Timed I/Os by operation and time, from submission until found complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latencies {
@@ -61,18 +59,6 @@ impl Latencies {
     pub(crate) fn total(&self) -> (u64, u64) {
         let sum_ns = self.sums_ns.iter().fold(0u64, |sum_ns, ns| sum_ns.wrapping_add(*ns));
         (self.counts.iter().flatten().sum(), sum_ns)
-    }
-
-    pub(super) fn store(&self, words: &mut [u64]) {
-        let values = self.counts.iter().flatten().chain(&self.sums_ns);
-        words.iter_mut().zip(values).for_each(|(word, value)| *word = *value);
-    }
-
-    pub(super) fn load(words: &[u64]) -> Self {
-        let mut loaded = Self::default();
-        let to = loaded.counts.iter_mut().flatten().chain(&mut loaded.sums_ns);
-        to.zip(words).for_each(|(value, word)| *value = *word);
-        loaded
     }
 }
 

@@ -2,10 +2,10 @@
 //! accepts policy changes from outside.
 //!
 //! The channel's thread owns the [`Telemetry`]; every other thread of the process uses the
-//! channel's [`ChannelControl`], from [`channels`]. They share only atomics: the channel never
-//! waits for a reader. It publishes at places off the fast path where it has read a clock anyway,
-//! at most once per [`PUBLISH_INTERVAL_NS`]. So an idle channel shows its last state, and takes a
-//! request when it is next used.
+//! channel's [`ChannelControl`], from [`channels`]. The channel never waits for a reader: it
+//! publishes at places off the fast path where it has read a clock anyway, at most once per
+//! [`PUBLISH_INTERVAL_NS`], and a little later if somebody just reads. So an idle channel shows its
+//! last state, and takes a request when it is next used.
 //!
 //! ```
 //! use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
@@ -26,13 +26,11 @@
 mod latencies;
 mod rates;
 mod registry;
-mod request;
 mod state;
-mod words;
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use meantime_process::cpu::Times;
@@ -43,9 +41,6 @@ pub use registry::{DeviceFigures, channel, channels, devices};
 pub use state::{QueueFigures, QueueState};
 
 use super::policy::Policy;
-use request::{Progress, REQUEST_BYTES_MAX, RequestCell};
-use state::PolicyWords;
-use words::SeqWords;
 
 /// A channel in use publishes this often, in ns, unless it waits longer for a single I/O.
 pub const PUBLISH_INTERVAL_NS: u64 = 50_000_000;
@@ -58,9 +53,27 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 pub struct ChannelControl {
     id: u64,
     device: String,
-    words: SeqWords<{ state::WORDS }>,
-    request: RequestCell,
+    published: Mutex<(Policy, QueueFigures)>,
+    /// Whether `request` waits to be taken, so that the channel only locks it then.
+    asked: AtomicBool,
+    request: Mutex<Request>,
     closed: AtomicBool,
+}
+
+/// A change requested from outside: one at a time.
+#[derive(Debug)]
+enum Request {
+    None,
+    /// The channel has not taken it.
+    Asked(Policy),
+    /// The channel has taken it, and not answered; `left`: the asker has left.
+    Taken { left: bool },
+    /// Made, or the reason why not.
+    Answered(Result<(), String>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a policy change was not made.
@@ -99,9 +112,6 @@ pub enum AskError {
         /// The channel.
         id: u64,
     },
-    /// The request does not fit.
-    #[error("{0:?} is too long for a request (at most 64 bytes)")]
-    TooLong(String),
 }
 
 impl ChannelControl {
@@ -122,7 +132,8 @@ impl ChannelControl {
 
     /// The last published state, consistent as of one moment.
     pub fn state(&self) -> QueueState {
-        let (policy, mut figures) = state::from_words(&self.words.read());
+        let (policy, mut figures) = *lock(&self.published);
+        let policy = policy.to_string();
         // Read here, so that the channel makes no system call for it.
         figures.thread_cpu_ns = cpu_ns_of(figures.thread_id);
         let thread = thread_name(figures.thread_id);
@@ -131,25 +142,36 @@ impl ChannelControl {
 
     /// The figures last published, without the thread's CPU time.
     fn figures(&self) -> QueueFigures {
-        state::from_words(&self.words.read()).1
+        lock(&self.published).1
+    }
+
+    /// The asker leaves its request. True if the channel has not taken it, and never will.
+    fn leave(&self) -> bool {
+        let mut request = lock(&self.request);
+        let withdrawn = matches!(*request, Request::Asked(_));
+        *request = match *request {
+            Request::Taken { .. } => Request::Taken { left: true },
+            _ => Request::None,
+        };
+        withdrawn
     }
 
     /// Asks the channel to wait by `policy` from now on. Returns at once, with a handle for the
     /// answer.
     ///
     /// # Errors
-    /// [`AskError::Busy`], [`AskError::Closed`], [`AskError::TooLong`].
+    /// [`AskError::Busy`], [`AskError::Closed`].
     pub fn ask(self: &Arc<Self>, policy: Policy) -> Result<Asked, AskError> {
-        let text = policy.to_string();
-        if text.len() > REQUEST_BYTES_MAX {
-            return Err(AskError::TooLong(text));
-        }
         if self.is_closed() {
             return Err(AskError::Closed { id: self.id });
         }
-        if !self.request.ask(&text) {
+        let mut request = lock(&self.request);
+        if !matches!(*request, Request::None) {
             return Err(AskError::Busy { id: self.id });
         }
+        *request = Request::Asked(policy);
+        self.asked.store(true, Ordering::Release);
+        drop(request);
         Ok(Asked { control: Arc::clone(self), over: false })
     }
 }
@@ -170,10 +192,10 @@ impl Asked {
 
     /// The answer, if there is one yet: the change was made, or the reason why not.
     pub fn answer(&self) -> Option<Result<(), AskError>> {
-        match self.control.request.progress() {
-            Progress::Answered(answer) => Some(answer.map_err(AskError::Refused)),
+        match &*lock(&self.control.request) {
+            Request::Answered(answer) => Some(answer.clone().map_err(AskError::Refused)),
             _ if self.control.is_closed() => Some(Err(AskError::Closed { id: self.control.id })),
-            Progress::Waiting | Progress::Taken => None,
+            _ => None,
         }
     }
 
@@ -205,18 +227,17 @@ impl Asked {
             return answer;
         }
         self.over = true;
-        Err(if self.control.request.leave() {
-            AskError::Idle { id }
-        } else {
-            AskError::Unanswered { id }
-        })
+        match self.control.leave() {
+            true => Err(AskError::Idle { id }),
+            false => Err(AskError::Unanswered { id }),
+        }
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
         if !self.over {
-            self.control.request.leave();
+            self.control.leave();
         }
     }
 }
@@ -228,9 +249,8 @@ pub struct Telemetry {
     control: Arc<ChannelControl>,
     /// Next time to publish, in ns.
     due_ns: u64,
-    /// The policy last published, and its text, which is kept because making it allocates.
-    policy: Policy,
-    policy_words: PolicyWords,
+    /// What it published last, or would have, had nobody read.
+    last: (Policy, QueueFigures),
 }
 
 impl Telemetry {
@@ -240,25 +260,17 @@ impl Telemetry {
         // A system call, once a thread: not on the path of an I/O.
         this_thread();
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
-        let policy_words = state::policy_words(&policy.to_string());
+        let last = (policy, figures);
         let control = Arc::new(ChannelControl {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             device: device.to_owned(),
-            words: SeqWords::new(state::to_words(&policy_words, &figures)),
-            request: RequestCell::new(),
+            published: Mutex::new(last),
+            asked: AtomicBool::new(false),
+            request: Mutex::new(Request::None),
             closed: AtomicBool::new(false),
         });
         registry::add(&control);
-        Self { control, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
-    }
-
-    /// Notes that the channel waits by `policy` from now on, for the next publication. Allocates,
-    /// so that publishing does not.
-    pub fn set_policy(&mut self, policy: Policy) {
-        if policy != self.policy {
-            self.policy = policy;
-            self.policy_words = state::policy_words(&policy.to_string());
-        }
+        Self { control, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), last }
     }
 
     /// The handle for other threads.
@@ -272,46 +284,51 @@ impl Telemetry {
         now_ns >= self.due_ns
     }
 
-    /// Publishes `figures` as of `now_ns`, with this thread's number. It takes no lock, makes no
-    /// system call after a thread's first, and allocates only if the policy differs from that of
-    /// [`Telemetry::set_policy`].
+    /// Publishes `figures` as of `now_ns`, with this thread's number; the next time, if somebody
+    /// reads. It waits for nobody, makes no system call after a thread's first, and allocates
+    /// nothing.
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
-        self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
         let figures = QueueFigures { thread_id: this_thread(), published_ns: now_ns, ..*figures };
-        self.set_policy(policy);
-        self.control.words.write(&state::to_words(&self.policy_words, &figures));
+        self.last = (policy, figures);
+        if let Ok(mut published) = self.control.published.try_lock() {
+            *published = self.last;
+            self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
+        }
     }
 
     /// Takes the policy requested from outside, if there is a request; [`Telemetry::answer`] must
     /// follow. One load if there is none.
     #[inline]
     pub fn take_request(&mut self) -> Option<Policy> {
-        let text = self.control.request.take()?;
-        match text.parse() {
-            Ok(policy) => Some(policy),
-            Err(error) => {
-                self.answer(Err(error));
-                None
-            }
+        if !self.control.asked.load(Ordering::Acquire) {
+            return None;
         }
+        let mut request = self.control.request.try_lock().ok()?;
+        self.control.asked.store(false, Ordering::Relaxed);
+        // It may have been withdrawn.
+        let Request::Asked(policy) = *request else { return None };
+        *request = Request::Taken { left: false };
+        Some(policy)
     }
 
     /// Answers the request that was taken.
     pub fn answer(&mut self, outcome: Result<(), impl Display>) {
-        let refusal = match outcome {
-            Ok(()) => String::new(),
-            Err(why) => {
-                let text = why.to_string();
-                if text.is_empty() { "no reason given".to_owned() } else { text }
-            }
+        let outcome = outcome.map_err(|why| match why.to_string() {
+            text if text.is_empty() => "no reason given".to_owned(),
+            text => text,
+        });
+        let mut request = lock(&self.control.request);
+        *request = match *request {
+            Request::Taken { left: true } => Request::None,
+            _ => Request::Answered(outcome),
         };
-        self.control.request.answer(&refusal);
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
+        *lock(&self.control.published) = self.last;
         self.control.closed.store(true, Ordering::Release);
         registry::remove(&self.control);
     }
@@ -342,6 +359,3 @@ fn thread_name(thread_id: u64) -> String {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-#[cfg(all(loom, test))]
-mod model;

@@ -1,10 +1,6 @@
 //! The published state of a channel.
 
-use super::latencies::{LATENCY_WORDS, Latencies};
-use super::words::{pack, unpack};
-
-/// Words of the policy's text: 64 bytes, the size of a request.
-const POLICY_WORDS: usize = super::request::REQUEST_BYTES_MAX / 8;
+use super::latencies::Latencies;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -123,9 +119,6 @@ impl QueueFigures {
     }
 }
 
-const LATENCIES: usize = FIGURES + POLICY_WORDS;
-pub(super) const WORDS: usize = LATENCIES + LATENCY_WORDS;
-
 /// A channel as of its last publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueState {
@@ -139,42 +132,4 @@ pub struct QueueState {
     pub policy: String,
     /// The counts.
     pub figures: QueueFigures,
-}
-
-/// A policy's text.
-pub(super) type PolicyWords = [u64; POLICY_WORDS];
-
-pub(super) fn policy_words(policy: &str) -> PolicyWords {
-    pack(policy)
-}
-
-pub(super) fn to_words(policy: &PolicyWords, figures: &QueueFigures) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
-    words[..FIGURES].copy_from_slice(&figures.values());
-    words[FIGURES..LATENCIES].copy_from_slice(policy);
-    figures.latencies.store(&mut words[LATENCIES..]);
-    words
-}
-
-pub(super) fn from_words(words: &[u64; WORDS]) -> (String, QueueFigures) {
-    let values = std::array::from_fn(|at| words[at]);
-    let mut figures = QueueFigures::from_values(values);
-    figures.latencies = Latencies::load(&words[LATENCIES..]);
-    (unpack(&words[FIGURES..LATENCIES]), figures)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_round_trip() {
-        let mut figures = QueueFigures::from_values(std::array::from_fn(|at| at as u64 + 100));
-        figures.latencies.add(crate::class::Kind::Write, 5_000);
-        figures.latencies.add(crate::class::Kind::Other, u64::MAX / 2);
-        assert_eq!((figures.ended, figures.published_ns), (100, 113));
-        assert_eq!(QueueFigures::NAMES[5], "sleeps");
-        let (policy, read) = from_words(&to_words(&policy_words("hybrid=2us"), &figures));
-        assert_eq!((policy.as_str(), read), ("hybrid=2us", figures));
-    }
 }
