@@ -177,7 +177,8 @@ int mt_buf_set_len(mt_buf *buf, size_t bytes);
  * "adaptive", the default, chooses among the others what holds its goal with the least CPU, while
  * running: "adaptive:latency=5" (per cent over polling), "adaptive:cpu=30" (per cent of a CPU),
  * "adaptive:p99=25us", "adaptive:p99.9=1ms". "poll" looks until the completion is there.
- * "interrupt" sleeps until the device's interrupt. "hybrid=2us" sleeps so long, then polls. Published rules, to compare with: "hybrid" (half the mean device time),
+ * "interrupt" sleeps until the device's interrupt. "hybrid=2us" sleeps so long, then polls.
+ * Published rules, to compare with: "hybrid" (half the mean device time),
  * "hybrid-bucket", "hybrid-min", "ehp", "pas", "dpas". */
 
 /* A policy of one request; 0 is the channel's. */
@@ -191,7 +192,7 @@ int mt_policy_parse(const char *text, mt_policy *policy);
 
 /* All zero: the defaults. */
 typedef struct mt_channel_options {
-    /* how to wait; NULL: "poll" if the device can be polled, else "interrupt" */
+    /* how to wait; NULL: "adaptive" */
     const char *policy;
     uint32_t depth;     /* how many requests can be under way, up to 1,023; 0: 32 */
     /* 1: a queue with an interrupt, even if `policy` needs none, for requests that do */

@@ -30,7 +30,11 @@ fn main() -> Result<()> {
     cpu::bind(&[first])?;
     let device =
         open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
-    let options = ChannelOptions { depth: TASKS as u16, ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth: TASKS as u16,
+        policy: Some(Policy::Poll),
+        ..ChannelOptions::default()
+    };
     let mut channel = device.channel(&options)?;
     fill(&mut channel)?;
     for bytes in [512, 4096] {

@@ -72,8 +72,11 @@ impl Rig {
     fn new(image: &[u8], model: &str, options: &MountOptions) -> Result<Self> {
         let fs = FileSystem::mount(device(image, model, false)?, options)?;
         let file = fs.open("data")?;
-        let raw =
-            fs.device().channel(&ChannelOptions { depth: 32, ..ChannelOptions::default() })?;
+        let raw = fs.device().channel(&ChannelOptions {
+            depth: 32,
+            policy: Some(Policy::Poll),
+            ..ChannelOptions::default()
+        })?;
         let mut lbas = Vec::new();
         for segment in file.segments()? {
             let SegmentKind::Data(place) = segment.kind else {
@@ -443,7 +446,11 @@ fn scaling(image: &[u8], models: &[String]) -> Result<()> {
         median(ratios.collect())
     );
 
-    let channel = AsyncChannel::new(rig.fs.device().channel(&ChannelOptions::default())?);
+    let channel =
+        AsyncChannel::new(rig.fs.device().channel(&ChannelOptions {
+            policy: Some(Policy::Poll),
+            ..ChannelOptions::default()
+        })?);
     let fs = AsyncFileSystem::new(rig.fs.clone(), channel.clone())?;
     let executor = Executor::new(&channel)?;
     let mut ratios = Vec::new();

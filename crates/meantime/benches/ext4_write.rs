@@ -21,6 +21,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 
 use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, Request, Ticket};
+use meantime_completion::Policy;
 use meantime_ext4::{
     self as ext4, CommitOverlap, File, FileSystem, MountOptions, NewNode, SegmentKind,
 };
@@ -122,8 +123,11 @@ impl Rig {
             file.write_at(&vec![1; (FILE_PAGES * PAGE) as usize], 0)?;
         }
         fs.sync()?;
-        let raw =
-            fs.device().channel(&ChannelOptions { depth: 64, ..ChannelOptions::default() })?;
+        let raw = fs.device().channel(&ChannelOptions {
+            depth: 64,
+            policy: Some(Policy::Poll),
+            ..ChannelOptions::default()
+        })?;
         let block_bytes = u64::from(raw.info().block_bytes);
         let mut places = Vec::new();
         for segment in bare.segments()? {

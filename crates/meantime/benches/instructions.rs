@@ -13,6 +13,7 @@ use meantime_block::{
     AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel,
     NvmeDevice, Request,
 };
+use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, ControllerOptions};
@@ -81,7 +82,9 @@ fn body(counted: &str) {
     let controller =
         Controller::enable(Arc::new(transport), ControllerOptions::default()).expect("enabled");
     let device = NvmeDevice::new(controller, 1, "stepped".into()).expect("a namespace");
-    let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
+    let mut channel = device
+        .channel(&ChannelOptions { policy: Some(Policy::Poll), ..ChannelOptions::default() })
+        .expect("a channel");
     let clock = ssd.clock();
     let mut buf = channel.alloc(4096).expect("memory");
     // Only one of them: each toggles the counting.

@@ -10,6 +10,7 @@ use std::error::Error;
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
+use meantime_completion::Policy;
 use meantime_completion::calibrate::cacheline_rtt;
 use meantime_hw::{Clock, DmaBuf, cpu};
 use meantime_lab::floor::Floor;
@@ -23,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     cpu::bind(&[first])?;
     let device =
         open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
-    let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { depth: 32, policy: Some(Policy::Poll), ..ChannelOptions::default() };
     let mut channel = device.channel(&options)?;
     let mut floor = Floor::start(DEVICE_BYTES, Some(last))?;
     fill(&mut channel)?;

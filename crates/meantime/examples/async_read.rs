@@ -8,6 +8,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use meantime::block::{AsyncChannel, BlockDevice, Channel, ChannelOptions, Executor, OpenOptions};
+use meantime::completion::Policy;
 
 const READS: u64 = 1_000;
 
@@ -33,7 +34,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tasks: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
 
     let device = meantime::block::open(&uri, &OpenOptions::default())?;
-    let options = ChannelOptions { depth: tasks.clamp(1, 256) as u16, ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth: tasks.clamp(1, 256) as u16,
+        policy: Some(Policy::Poll),
+        ..ChannelOptions::default()
+    };
     let channel = AsyncChannel::new(device.channel(&options)?);
     let executor = Executor::new(&channel)?;
 

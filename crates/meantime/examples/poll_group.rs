@@ -9,6 +9,7 @@ use meantime::block::{
     BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, PollGroup, Ready, Request,
     open,
 };
+use meantime::completion::Policy;
 use rustix::time::{ClockId, clock_gettime};
 
 const READS: u64 = 20_000;
@@ -80,7 +81,8 @@ fn main() -> Outcome<()> {
         group.add(device.channel(&options)?);
     }
     // Without interrupts, of which a device has fewer.
-    let polled = ChannelOptions { depth: 4, ..ChannelOptions::default() };
+    let polled =
+        ChannelOptions { depth: 4, policy: Some(Policy::Poll), ..ChannelOptions::default() };
     for _ in 0..IDLE {
         groups[1].add(idle.channel(&polled)?);
     }

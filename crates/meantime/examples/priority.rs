@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use meantime::block::{
     BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, QueueClass, Request, open,
 };
+use meantime::completion::Policy;
 
 const SINGLE_BYTES: usize = 4096;
 const BULK_BYTES: usize = 128 << 10;
@@ -136,8 +137,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })?;
         show(name, latencies_ns, ended.load(Ordering::Relaxed));
     }
-    let mut channel =
-        device.channel(&ChannelOptions { depth: BULK_DEPTH + 1, ..ChannelOptions::default() })?;
+    let mut channel = device.channel(&ChannelOptions {
+        depth: BULK_DEPTH + 1,
+        policy: Some(Policy::Poll),
+        ..ChannelOptions::default()
+    })?;
     let mut bulk = Bulk::start(&mut channel)?;
     let mut ended = 0;
     let latencies_ns = singles(&mut channel, |channel| {

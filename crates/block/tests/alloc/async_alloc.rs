@@ -8,6 +8,7 @@ use meantime_block::{
     AsyncChannel, BlockDevice, ChannelOptions, Executor, NvmeChannel, OpenOptions, open_nvme,
 };
 
+use meantime_completion::Policy;
 use meantime_testkit::alloc::allocations;
 
 const TASKS: usize = 64;
@@ -31,7 +32,11 @@ async fn meet(here: &Cell<usize>, count: usize) {
 fn nothing_is_allocated_for_an_io() {
     let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
     // Half of the tasks wait for room at any time.
-    let options = ChannelOptions { depth: TASKS as u16 / 2, ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth: TASKS as u16 / 2,
+        policy: Some(Policy::Poll),
+        ..ChannelOptions::default()
+    };
     let channel: AsyncChannel<NvmeChannel> =
         AsyncChannel::new(device.channel(&options).expect("a channel"));
     let executor = Executor::new(&channel).expect("the first");

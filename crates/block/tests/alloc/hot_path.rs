@@ -15,7 +15,8 @@ use meantime_testkit::alloc::allocations;
 
 fn channel() -> NvmeChannel {
     let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
-    let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
+    let policy = Some(Policy::Poll);
+    let options = ChannelOptions { depth: 32, policy, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
     // On a machine whose CPUs are all busy the SSD's thread may not run for a while; that must not
     // end the polling.

@@ -268,7 +268,7 @@ fn ways_to_wait_that_the_kernel_lacks_say_why() {
         channel.set_policy(Policy::HybridHalfMean),
         Err(SubmitError::CannotWait { .. })
     ));
-    assert_eq!(channel.policy(), Policy::ADAPTIVE);
+    assert_eq!(channel.policy(), Policy::Interrupt);
 }
 
 #[test]

@@ -67,7 +67,9 @@ enum Request {
     /// The channel has not taken it.
     Asked(Policy),
     /// The channel has taken it, and not answered; `left`: the asker has left.
-    Taken { left: bool },
+    Taken {
+        left: bool,
+    },
     /// Made, or the reason why not.
     Answered(Result<(), String>),
 }

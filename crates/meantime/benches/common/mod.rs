@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use meantime_block::{
     self as block, BlockChannel, BlockDevice, ChannelOptions, Device, OpenOptions,
 };
+use meantime_completion::Policy;
 use meantime_hw::cpu;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -66,7 +67,8 @@ pub(crate) fn device(image: &[u8], model: &str, cache: bool) -> Result<Device> {
     let vwc = if cache { "&vwc=1" } else { "" };
     let uri = format!("mem:{}?model={model}&cpu={}{vwc}", image.len(), last_cpu());
     let device = block::open(&uri, &OpenOptions::default())?;
-    let mut channel = device.channel(&ChannelOptions::default())?;
+    let mut channel = device
+        .channel(&ChannelOptions { policy: Some(Policy::Poll), ..ChannelOptions::default() })?;
     let mut buf = channel.alloc(1 << 20)?;
     for (n, part) in image.chunks(1 << 20).enumerate() {
         buf.set_len(part.len());
