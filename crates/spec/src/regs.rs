@@ -152,62 +152,6 @@ bitfields! {
         [6] st with_st: bool,
     }
 
-    /// Controller Memory Buffer Location (1.4 §3.1.11).
-    Cmbloc(u32) {
-        /// Base Indicator Register: the BAR that holds the buffer.
-        [2:0] bir with_bir: u8,
-        /// CMB Queue Mixed Memory Support.
-        [3] cqmms with_cqmms: bool,
-        /// CMB Queue Physically Discontiguous Support.
-        [4] cqpds with_cqpds: bool,
-        /// CMB Data Pointer Mixed Locations Support.
-        [5] cdpmls with_cdpmls: bool,
-        /// CMB Data Pointer and Command Independent Locations Support.
-        [6] cdpcils with_cdpcils: bool,
-        /// CMB Data Metadata Mixed Memory Support.
-        [7] cdmmms with_cdmmms: bool,
-        /// CMB Queue Dword Alignment.
-        [8] cqda with_cqda: bool,
-        /// Offset within the BAR, in units of CMBSZ.SZU.
-        [31:12] ofst with_ofst: u32,
-    }
-
-    /// Controller Memory Buffer Size (1.4 §3.1.12).
-    Cmbsz(u32) {
-        /// Submission Queue Support.
-        [0] sqs with_sqs: bool,
-        /// Completion Queue Support.
-        [1] cqs with_cqs: bool,
-        /// PRP SGL List Support.
-        [2] lists with_lists: bool,
-        /// Read Data Support.
-        [3] rds with_rds: bool,
-        /// Write Data Support.
-        [4] wds with_wds: bool,
-        /// Size Units: 2^(12 + 4 × SZU) bytes; above 6 reserved.
-        [11:8] szu with_szu: u8,
-        /// Size, in units of SZU.
-        [31:12] sz with_sz: u32,
-    }
-
-    /// Controller Memory Buffer Memory Space Control (1.4 §3.1.16).
-    Cmbmsc(u64) {
-        /// Capabilities Registers Enabled: CMBLOC and CMBSZ describe the buffer; while clear they
-        /// read as zero.
-        [0] cre with_cre: bool,
-        /// Controller Memory Space Enable: for the controller, the buffer's addresses begin at
-        /// CBA.
-        [1] cmse with_cmse: bool,
-        /// Controller Base Address, bits 63:12.
-        [63:12] cba_page with_cba_page: u64,
-    }
-
-    /// Controller Memory Buffer Status (1.4 §3.1.17).
-    Cmbsts(u32) {
-        /// Controller Base Address Invalid.
-        [0] cbai with_cbai: bool,
-    }
-
     /// Controller Ready Timeouts (2.0 §3.1.3).
     Crto(u32) {
         /// Controller Ready With Media Timeout, in 500 ms units.
@@ -275,49 +219,6 @@ pub mod ams {
     pub const WEIGHTED_ROUND_ROBIN: u8 = 1;
     /// Vendor specific.
     pub const VENDOR_SPECIFIC: u8 = 7;
-}
-
-impl Cmbmsc {
-    /// Controller Base Address: the address of the buffer's first byte, for the controller.
-    #[inline]
-    #[must_use]
-    pub const fn cba(self) -> u64 {
-        self.0 & !0xfff
-    }
-
-    /// Both bits set, and the base address `cba`; its low 12 bits are dropped.
-    #[must_use]
-    pub const fn enabled(cba: u64) -> Self {
-        Self(cba & !0xfff).with_cre(true).with_cmse(true)
-    }
-}
-
-impl Cmbloc {
-    /// Where the buffer begins within its BAR, in bytes; `None` if CMBSZ's unit is reserved.
-    #[must_use]
-    pub const fn offset_bytes(self, size: Cmbsz) -> Option<u64> {
-        match size.unit_bytes() {
-            Some(unit) => Some(self.ofst() as u64 * unit),
-            None => None,
-        }
-    }
-}
-
-impl Cmbsz {
-    /// The unit of SZ and of CMBLOC.OFST, in bytes; `None` if it is reserved.
-    #[must_use]
-    pub const fn unit_bytes(self) -> Option<u64> {
-        if self.szu() > 6 { None } else { Some(4096 << (4 * self.szu() as u32)) }
-    }
-
-    /// The buffer's size in bytes, 0 if there is none; `None` if the unit is reserved.
-    #[must_use]
-    pub const fn bytes(self) -> Option<u64> {
-        match self.unit_bytes() {
-            Some(unit) => Some(self.sz() as u64 * unit),
-            None => None,
-        }
-    }
 }
 
 impl Cc {

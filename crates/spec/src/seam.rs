@@ -234,28 +234,6 @@ impl fmt::Debug for DmaRegion {
     }
 }
 
-/// The controller's own memory (1.4 §4.7, CMB) as the host sees it: on PCIe a part of a BAR, here
-/// memory of this process.
-///
-/// The host may place submission queues in it; only as atomics, since the controller reads there at
-/// any time. For the controller its address is the one that was written to CMBMSC, which the host
-/// chooses so that it collides with no IOVA.
-#[derive(Clone)]
-pub struct ControllerMemory {
-    /// Where its first byte is in this process, aligned to a page.
-    pub host_addr: usize,
-    /// Length in bytes, a multiple of a page.
-    pub len: usize,
-    /// Keeps it mapped in this process.
-    pub keepalive: Arc<dyn Any + Send + Sync>,
-}
-
-impl fmt::Debug for ControllerMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ControllerMemory {{ len: {:#x} }}", self.len)
-    }
-}
-
 /// Why a call over the seam was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -313,8 +291,6 @@ impl From<Arc<OwnedFd>> for Interrupt {
 /// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`SeamError::Gone`], it touches the
 ///   region no more and has dropped its `keepalive`. After any other error it holds the `keepalive`
 ///   for as long as it may still do so.
-/// - What [`controller_memory`](Self::controller_memory) names stays mapped, for reading and
-///   writing, while its `keepalive` is held.
 #[expect(unsafe_code, reason = "what memory is freed by is a promise of the implementation's")]
 pub unsafe trait SoftPort: Send + Sync + 'static {
     /// Reads a 32-bit controller register. A device that is gone reads all ones.
@@ -351,10 +327,6 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     /// The driver's thread has seen the SSD's stand still, on the same CPU. For a while the
     /// SSD's yields it whenever it has nothing to do, instead of spinning.
     fn share_cpu(&self) {}
-    /// The controller's own memory, if it has some; CAP.CMBS, CMBLOC and CMBSZ define its uses.
-    fn controller_memory(&self) -> Option<ControllerMemory> {
-        None
-    }
 }
 
 /// The state of an SSD's thread.

@@ -92,12 +92,6 @@ impl SglDescriptor {
         Self::new(SglKind::DataBlock, address, length)
     }
 
-    /// `length` bytes that a read shall not transfer.
-    #[must_use]
-    pub fn bit_bucket(length: u32) -> Self {
-        Self::new(SglKind::BitBucket, 0, length)
-    }
-
     /// A segment of `descriptors` descriptors at `address`, whose last one points to a further
     /// segment.
     #[must_use]

@@ -163,22 +163,6 @@ impl Sqe {
         Self::new(admin::KEEP_ALIVE, cid, 0)
     }
 
-    /// Format NVM (1.4 §5.23) to LBA format `lbaf` (0 to 15), no metadata settings; `ses`: 0 no
-    /// secure erase, 1 user data, 2 cryptographic.
-    #[must_use]
-    pub const fn format(cid: u16, nsid: u32, lbaf: u8, ses: u8) -> Self {
-        assert!(lbaf <= 15 && ses <= 7, "format field out of range");
-        Self::admin(admin::FORMAT_NVM, cid, nsid, (ses as u32) << 9 | lbaf as u32, 0)
-    }
-
-    /// Sanitize (1.4 §5.24) by `sanact`: 1 exit failure mode, 2 block erase, 3 overwrite, 4 crypto
-    /// erase; no further options.
-    #[must_use]
-    pub const fn sanitize(cid: u16, sanact: u8) -> Self {
-        assert!(sanact <= 7, "sanitize action out of range");
-        Self::admin(admin::SANITIZE, cid, 0, sanact as u32, 0)
-    }
-
     /// Queue Size of a command that creates a queue (CDW10 31:16), in entries, counted from 1.
     #[must_use]
     pub const fn queue_entries(&self) -> u32 {
@@ -195,12 +179,6 @@ impl Sqe {
     #[must_use]
     pub const fn log_page_offset(&self) -> u64 {
         self.cdw12.get() as u64 | (self.cdw13.get() as u64) << 32
-    }
-
-    /// LBA Format of Format NVM (CDW10 3:0; 2.0 adds 13:12 above them).
-    #[must_use]
-    pub const fn lbaf(&self) -> u8 {
-        (self.cdw10.get() & 0xf | self.cdw10.get() >> 8 & 0x30) as u8
     }
 }
 
@@ -239,10 +217,4 @@ command_fields! {
     cdw10 [15:0] abort_sqid: u16,
     /// Command Identifier of the command to abort, of Abort.
     cdw10 [31:16] abort_cid: u16,
-    /// Metadata Settings of Format NVM: metadata at the block's end.
-    cdw10 [4] mset: bool,
-    /// Protection Information of Format NVM: 0 off, 1 to 3 that type.
-    cdw10 [7:5] pi: u8,
-    /// Secure Erase Settings of Format NVM.
-    cdw10 [11:9] ses: u8,
 }

@@ -9,7 +9,6 @@ use crate::model::Model;
 
 /// No latency of a power state may exceed this: an hour.
 const MAX_LATENCY_US: u32 = 3_600_000_000;
-const MAX_CMB_BYTES: u32 = 64 << 20;
 
 /// One namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +82,9 @@ pub struct SsdConfig {
     /// ms without I/O commands. `None` if it is off until the host turns it on. Requires a
     /// non-operational state.
     pub apst_idle_ms: Option<u32>,
-    /// Command Retry Delay Times 1 to 3, in 100 ms.
-    pub retry_delays_100ms: [u16; 3],
     /// Whether to offer Doorbell Buffer Config. The number of queues is then limited to those whose
     /// shadow doorbells fit in a page.
     pub shadow_doorbells: bool,
-    /// Size of the controller memory buffer for submission queues, in bytes; a multiple of 4096, 0
-    /// for none.
-    pub cmb_bytes: u32,
     /// Interrupt vectors: 1 to 2048.
     pub vectors: u16,
     /// CPU to bind the SSD's thread to (threaded only).
@@ -115,10 +109,6 @@ pub struct SsdConfig {
     pub seed: u64,
     /// Serial number, up to 20 ASCII characters.
     pub serial: String,
-    /// Model number, up to 40 ASCII characters.
-    pub model_number: String,
-    /// Firmware revision, up to 8 ASCII characters.
-    pub firmware: String,
 }
 
 impl Default for SsdConfig {
@@ -141,9 +131,7 @@ impl Default for SsdConfig {
                 non_operational: false,
             }],
             apst_idle_ms: None,
-            retry_delays_100ms: [1, 10, 50],
             shadow_doorbells: false,
-            cmb_bytes: 0,
             vectors: 65,
             cpu: None,
             park_after_ns: 2_000_000,
@@ -154,8 +142,6 @@ impl Default for SsdConfig {
             stamps: false,
             seed: 0,
             serial: "MEANTIME0001".into(),
-            model_number: "Meantime software SSD".into(),
-            firmware: env!("CARGO_PKG_VERSION").into(),
         }
     }
 }
@@ -218,11 +204,6 @@ impl SsdConfig {
             return err("atomic_write_lbas", problem.into());
         }
         self.validate_power()?;
-        let cmb_bytes = self.cmb_bytes;
-        if !cmb_bytes.is_multiple_of(4096) || cmb_bytes > MAX_CMB_BYTES {
-            let problem = format!("{cmb_bytes}; a multiple of 4096, at most {MAX_CMB_BYTES}");
-            return err("cmb_bytes", problem);
-        }
         if self.volatile_write_cache && self.write_cache_bytes < 4096 {
             return err("write_cache_bytes", format!("{}; at least 4096", self.write_cache_bytes));
         }
@@ -230,14 +211,10 @@ impl SsdConfig {
         if self.ready_timeout_ms > 127_500 {
             return err("ready_timeout_ms", format!("{}; at most 127500", self.ready_timeout_ms));
         }
-        for (field, text, max) in [
-            ("serial", &self.serial, 20),
-            ("model_number", &self.model_number, 40),
-            ("firmware", &self.firmware, 8),
-        ] {
-            if text.len() > max || !text.bytes().all(|b| (0x20..0x7f).contains(&b)) {
-                return err(field, format!("{text:?}; at most {max} printable ASCII characters"));
-            }
+        let serial = &self.serial;
+        if serial.len() > 20 || !serial.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+            let problem = format!("{serial:?}; at most 20 printable ASCII characters");
+            return err("serial", problem);
         }
         Ok(())
     }

@@ -43,9 +43,6 @@ pub(crate) struct HostMemory {
     regions: Vec<Region>,
     /// Index of the last region used: nearly every driver has one arena.
     last: Cell<usize>,
-    /// The controller's own memory, and the address that the host has assigned.
-    own: Option<Arc<OwnMemory>>,
-    own_iova: Option<u64>,
 }
 
 /// A range of host memory, by region and offset: plain data that is checked again when it is
@@ -179,57 +176,7 @@ impl HostMemory {
     }
 }
 
-/// The controller's own memory in the address space of commands.
-impl HostMemory {
-    /// Adds the memory, which has no address yet.
-    pub(crate) fn with_own(own: Option<Arc<OwnMemory>>) -> Self {
-        Self { own, ..Self::default() }
-    }
-
-    pub(crate) fn own(&self) -> Option<&Arc<OwnMemory>> {
-        self.own.as_ref()
-    }
-
-    /// Sets the address of its first byte; `None` removes the address.
-    pub(crate) fn place_controller_memory(&mut self, iova: Option<u64>) {
-        self.own_iova = iova;
-    }
-
-    fn own_offset(&self, iova: u64) -> Option<(&Arc<OwnMemory>, u64)> {
-        let own = self.own.as_ref()?;
-        let offset = iova.wrapping_sub(self.own_iova?);
-        (offset < own.len() as u64).then_some((own, offset))
-    }
-
-    /// Whether `iova` lies in it.
-    pub(crate) fn is_controller_memory(&self, iova: u64) -> bool {
-        self.own_offset(iova).is_some()
-    }
-
-    /// As [`ring`](Self::ring), in the controller's memory.
-    pub(crate) fn ring_in_controller_memory(
-        &self,
-        iova: u64,
-        entries: u32,
-        entry_bytes: usize,
-    ) -> Option<Ring> {
-        let (own, offset) = self.own_offset(iova)?;
-        let len = entries as usize * entry_bytes;
-        let fits = len <= own.len() - offset as usize && offset.is_multiple_of(64);
-        // SAFETY: `offset` is within the allocation, and the ring's `len` bytes after it, by the
-        // condition.
-        let base = fits.then(|| unsafe { own.base.add(offset as usize) })?;
-        let keepalive = Arc::clone(own) as Arc<_>;
-        Some(Ring { held: Held { base, iova, len, keepalive }, entries })
-    }
-}
-
 impl Segment {
-    /// A range of `len` bytes without memory: it does not resolve.
-    pub(crate) fn hole(len: u32) -> Self {
-        Self { region: u32::MAX, len, offset: 0 }
-    }
-
     /// Its length in bytes.
     pub(crate) fn len(self) -> usize {
         self.len as usize
@@ -339,11 +286,6 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn entries(&self) -> u32 {
         self.entries
-    }
-
-    /// The address of its first entry.
-    pub(crate) fn iova(&self) -> u64 {
-        self.held.iova
     }
 
     /// Whether it overlaps the `len` bytes at `iova`.
@@ -456,7 +398,7 @@ impl Doorbell {
     }
 }
 
-/// The controller's own memory, initially zero.
+/// Memory that this process gives to a controller, initially zero.
 pub(crate) struct OwnMemory {
     base: NonNull<u8>,
     layout: Layout,

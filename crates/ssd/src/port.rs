@@ -5,8 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::seam::{
-    ControllerMemory, DmaRegion, Doorbells, Heartbeat, Interrupt, SeamError, SoftPort, Stepping,
-    VirtualClock,
+    DmaRegion, Doorbells, Heartbeat, Interrupt, SeamError, SoftPort, Stepping, VirtualClock,
 };
 
 use crate::controller::{Controller, RegisterFile};
@@ -21,7 +20,6 @@ pub(crate) struct Shared {
     doorbells: Mutex<Arc<Doorbells>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stamps: Option<Arc<StampRing>>,
-    memory: Option<ControllerMemory>,
     vectors: u16,
 }
 
@@ -32,7 +30,6 @@ impl Shared {
             doorbells: Mutex::new(Arc::clone(&controller.doorbells)),
             counters: Arc::clone(&controller.counters),
             stamps: controller.stamps.clone(),
-            memory: controller.memory(),
             vectors: controller.config.vectors,
         }
     }
@@ -80,7 +77,6 @@ pub(crate) struct Port<R>(pub(crate) Arc<R>);
 
 // SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma`
 // has it drop, with their `keepalive`, before it answers; one that has ended has dropped the table.
-// Its own memory is allocated as long as it is held.
 unsafe impl<R: Runner> SoftPort for Port<R> {
     fn read32(&self, offset: u32) -> u32 {
         self.0.shared().regs.read32(offset)
@@ -136,10 +132,6 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
 
     fn share_cpu(&self) {
         self.0.share_cpu();
-    }
-
-    fn controller_memory(&self) -> Option<ControllerMemory> {
-        self.0.shared().memory.clone()
     }
 }
 

@@ -188,21 +188,6 @@ impl Store {
         !self.uncorrectable.is_empty()
     }
 
-    /// Formats namespace `nsid` with blocks of 2^`lba_shift` bytes, all zero and on the medium.
-    /// False if the medium failed, or the namespace does not exist.
-    pub(crate) fn format(&mut self, nsid: u32, lba_shift: u8) -> bool {
-        if !self.flush() {
-            return false;
-        }
-        let Some(namespace) = self.namespaces.get_mut((nsid as usize).wrapping_sub(1)) else {
-            return false;
-        };
-        let bytes = namespace.bytes();
-        *namespace = Namespace { offset: namespace.offset, blocks: bytes >> lba_shift, lba_shift };
-        self.uncorrectable.clear(namespace.offset, bytes);
-        self.medium.zero(namespace.offset, bytes) && self.sync()
-    }
-
     /// Writes all completed data to the medium. False if the medium failed.
     pub(crate) fn flush(&mut self) -> bool {
         let synced = self.sync();

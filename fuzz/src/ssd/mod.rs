@@ -69,7 +69,6 @@ fn ssd(input: &mut Input<'_>, flags: u8) -> SteppedSsd {
         strict: true,
         // Of queues that go by shadow doorbells no account is kept.
         shadow_doorbells: flags & 17 == 17,
-        cmb_bytes: if flags & 32 != 0 { 8192 } else { 0 },
         power_states: power_states(flags & 64 != 0),
         apst_idle_ms: (flags & 192 == 192).then_some(1),
         ..plain_config().clone()

@@ -150,7 +150,6 @@ fn other_commands() {
     assert_eq!(words(Sqe::get_features(1, 0, 7, 3, 0)), (0x0a, 0, 0x307, 0, 0));
     assert_eq!(words(Sqe::async_event_request(1)), (0x0c, 0, 0, 0, 0));
     assert_eq!(words(Sqe::keep_alive(1)), (0x18, 0, 0, 0, 0));
-    assert_eq!(words(Sqe::format(1, 1, 2, 1)), (0x80, 1, 0x202, 0, 0));
     let shadow = Sqe::doorbell_buffer_config(1, 0x1000, 0x2000);
     assert_eq!((shadow.opcode(), shadow.prp1.get(), shadow.prp2.get()), (0x7c, 0x1000, 0x2000));
 }

@@ -53,7 +53,7 @@ impl Controller {
             let outcome = match result {
                 Ok(Some(outcome)) => outcome,
                 Ok(None) => continue,
-                Err(failure) => Outcome::from(self.fail(0, &sqe, failure)),
+                Err(failure) => Outcome::from(self.fail(0, cid, failure)),
             };
             if verdict.is_none() {
                 self.post(0, cid, outcome);
@@ -97,10 +97,6 @@ impl Controller {
             // The fetch has restarted the timer, as for every command.
             AdminOpcode::KeepAlive => Outcome::OK,
             AdminOpcode::DoorbellBufferConfig => self.doorbell_buffer_config(sqe)?,
-            AdminOpcode::FormatNvm => self.format_nvm(sqe)?,
-            AdminOpcode::Sanitize => {
-                return Err(not_offered("Sanitize, though SANICAP offers no kind of it"));
-            }
             _ => return Err(not_offered("admin command that Identify Controller does not offer")),
         };
         Ok(Some(outcome))
@@ -138,7 +134,7 @@ impl Controller {
         }
         if !sqe.pc() {
             let rule = "queue not physically contiguous, though CAP.CQR is set";
-            return Err(invalid_field(44, 0, rule));
+            return Err(invalid_field(rule));
         }
         let base = sqe.prp1.get();
         if !base.is_multiple_of(PAGE_BYTES) {
@@ -154,11 +150,6 @@ impl Controller {
         let base = self.check_new_queue(sqe, exists, self.features.queues().cq())?;
         if !self.entry_sizes_set().1 {
             return Err(refused(StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
-        }
-        if self.host.is_controller_memory(base) {
-            let rule =
-                "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
-            return Err(refused(StatusCode::InvalidUseOfControllerMemoryBuffer, rule));
         }
         let vector = sqe.ien().then_some(sqe.iv());
         if vector.is_some_and(|v| v >= self.interrupts.len()) {
@@ -187,7 +178,7 @@ impl Controller {
         if self.cqs[usize::from(cqid)].is_none() {
             return Err(refused(StatusCode::CompletionQueueInvalid, "no such completion queue"));
         }
-        let ring = self.sq_ring(base, sqe.queue_entries());
+        let ring = self.host.ring(base, sqe.queue_entries(), 64);
         let (ring, doorbell) = ring.zip(self.doorbell(index)).ok_or_else(unmapped_queue)?;
         self.take_stray_doorbell(index);
         self.ended.remove(&index);

@@ -47,9 +47,7 @@ impl Controller {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
         let mut status = outcome.status;
-        if status.crd() != 0
-            && (status.dnr() || self.features.current[fid::HOST_BEHAVIOR_SUPPORT] == 0)
-        {
+        if status.crd() != 0 && (status.dnr() || self.features[fid::HOST_BEHAVIOR_SUPPORT] == 0) {
             // 1.4 §4.6.1: only a host that enabled it (Host Behavior Support) and may retry gets a
             // delay.
             status = status.with_crd(0);

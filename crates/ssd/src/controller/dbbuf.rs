@@ -89,11 +89,10 @@ impl Controller {
             aligned.then(|| self.host.cells(iova, PAGE_BYTES as usize)).flatten()
         };
         // 1.4 §5.7.1: Invalid Field in Command if an address is invalid.
-        let invalid =
-            |at| invalid_field(at, 0, "Doorbell Buffer Config: not two pages of mapped memory");
+        let invalid = || invalid_field("Doorbell Buffer Config: not two pages of mapped memory");
         let shadows = Shadows {
-            doorbells: page(doorbells).ok_or_else(|| invalid(24))?,
-            events: page(events).filter(|_| events != doorbells).ok_or_else(|| invalid(32))?,
+            doorbells: page(doorbells).ok_or_else(invalid)?,
+            events: page(events).filter(|_| events != doorbells).ok_or_else(invalid)?,
         };
         // Existing queues continue from their current values.
         let sqs = self.sqs.iter_mut().filter(|sq| sq.qid != 0);

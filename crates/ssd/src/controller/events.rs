@@ -46,11 +46,8 @@ impl Events {
 impl Controller {
     /// Queues an event, if the host has enabled it.
     pub(super) fn event(&mut self, code: AsyncEventCode) {
-        let log_page = match u16::from(code) >> 8 {
-            0 => lid::ERROR_INFORMATION,
-            2 => lid::CHANGED_NAMESPACE_LIST,
-            _ => lid::SMART,
-        };
+        let is_error = u16::from(code) >> 8 == 0;
+        let log_page = if is_error { lid::ERROR_INFORMATION } else { lid::SMART };
         let Ok(event) = AsyncEvent::new(code, log_page) else { return };
         let same = |e: &AsyncEvent| e.kind == event.kind && e.info == event.info;
         if self.events.queued.len() < MAX_QUEUED && !self.events.queued.iter().any(same) {
@@ -117,7 +114,6 @@ impl Controller {
         let kind = match log_page {
             lid::ERROR_INFORMATION => AsyncEventKind::Error,
             lid::SMART => AsyncEventKind::Smart,
-            lid::CHANGED_NAMESPACE_LIST => AsyncEventKind::Notice,
             _ => return,
         };
         self.events.masked &= !(1 << kind as u8);

@@ -256,6 +256,6 @@ impl Controller {
     pub(super) fn cid_conflict(&mut self, qid: u16, cid: u16) -> Status {
         self.counters.cid_conflicts.add(1);
         let rule = "command identifier is in use";
-        self.refuse(qid, cid, refused(StatusCode::CommandIdConflict, rule))
+        self.fail(qid, cid, refused(StatusCode::CommandIdConflict, rule))
     }
 }

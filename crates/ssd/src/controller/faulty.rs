@@ -138,7 +138,6 @@ impl Controller {
         let command = Command {
             qid: 0,
             cid,
-            nsid: 0,
             outcome,
             seen_ns: now_ns,
             begun_ns: now_ns,

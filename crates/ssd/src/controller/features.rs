@@ -1,10 +1,11 @@
-//! Features (1.4 §5.13, §5.21): their values, and Get Features.
+//! Features (1.4 §5.13, §5.21): their values, and Get Features. None can be saved: a reset restores
+//! the defaults.
 
 use std::ops::{Index, IndexMut};
 
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, FeatureCapabilities,
-    HostBehaviorSupport, InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid, sel,
+    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, HostBehaviorSupport,
+    InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid, sel,
 };
 use meantime_spec::log::critical_warning;
 use meantime_spec::sqe::Sqe;
@@ -25,10 +26,8 @@ pub(super) const CRITICAL_KELVIN: u16 = 353;
 /// One more than the greatest feature identifier.
 const FIDS: usize = fid::HOST_BEHAVIOR_SUPPORT as usize + 1;
 
-/// The values of all features except those of interrupt vectors. There is one set each of current,
-/// saved and default values.
-#[derive(Clone)]
-pub(super) struct Values {
+/// The current values of all features except those of interrupt vectors.
+pub(super) struct Features {
     /// By identifier, as in DW0 of Get Features. For Host Behavior Support: ACRE.
     dw0: [u32; FIDS],
     pub(super) over_kelvin: u16,
@@ -36,18 +35,11 @@ pub(super) struct Values {
     /// By namespace.
     pub(super) error_recovery: Vec<ErrorRecovery>,
     pub(super) transitions: Box<ApstTable>,
-}
-
-pub(super) struct Features {
-    pub(super) current: Values,
-    /// The values that a reset restores; the defaults until any are saved.
-    pub(super) saved: Values,
-    default: Values,
     burst: u32,
 }
 
 /// The value of the feature with this identifier.
-impl Index<u8> for Values {
+impl Index<u8> for Features {
     type Output = u32;
 
     fn index(&self, fid: u8) -> &u32 {
@@ -55,14 +47,15 @@ impl Index<u8> for Values {
     }
 }
 
-impl IndexMut<u8> for Values {
+impl IndexMut<u8> for Features {
     fn index_mut(&mut self, fid: u8) -> &mut u32 {
         &mut self.dw0[usize::from(fid)]
     }
 }
 
-impl Values {
-    fn defaults(config: &SsdConfig) -> Self {
+impl Features {
+    /// The defaults.
+    pub(super) fn new(config: &SsdConfig) -> Self {
         let mut transitions = Box::new(ApstTable::default());
         let last = config.power_states.iter().rposition(|state| state.non_operational);
         if let (Some(idle_ms), Some(last)) = (config.apst_idle_ms, last) {
@@ -78,6 +71,7 @@ impl Values {
             under_kelvin: 0,
             error_recovery: vec![ErrorRecovery(0); config.namespaces.len()],
             transitions,
+            burst: RUN as u32,
         };
         let (sqs, cqs) = config.io_queues();
         values[fid::NUMBER_OF_QUEUES] = NumberOfQueues::new(sqs, cqs).0;
@@ -85,21 +79,6 @@ impl Values {
         values[fid::VOLATILE_WRITE_CACHE] = config.volatile_write_cache.into();
         values[fid::AUTONOMOUS_POWER_STATE_TRANSITION] = config.apst_idle_ms.is_some().into();
         values
-    }
-
-    /// Copies the value of feature `fid`.
-    pub(super) fn copy(&mut self, fid: u8, from: &Self) {
-        self[fid] = from[fid];
-        match fid {
-            fid::TEMPERATURE_THRESHOLD => {
-                (self.over_kelvin, self.under_kelvin) = (from.over_kelvin, from.under_kelvin);
-            }
-            fid::ERROR_RECOVERY => self.error_recovery.clone_from(&from.error_recovery),
-            fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
-                self.transitions.clone_from(&from.transitions)
-            }
-            _ => {}
-        }
     }
 
     /// The events that the host has enabled.
@@ -115,27 +94,12 @@ impl Values {
             0
         }
     }
-}
-
-impl Features {
-    pub(super) fn new(config: &SsdConfig) -> Self {
-        let default = Values::defaults(config);
-        let (current, saved) = (default.clone(), default.clone());
-        Self { current, saved, default, burst: RUN as u32 }
-    }
-
-    /// A controller level reset: restores the saved values.
-    pub(super) fn reset(&mut self) {
-        self.current = self.saved.clone();
-        self.apply_arbitration();
-    }
-
     pub(super) fn apply_arbitration(&mut self) {
         self.burst = self.arbitration().burst().unwrap_or(RUN as u32).min(RUN as u32);
     }
 
     pub(super) fn arbitration(&self) -> Arbitration {
-        Arbitration(self.current[fid::ARBITRATION])
+        Arbitration(self[fid::ARBITRATION])
     }
 
     /// The number of commands taken from a submission queue before the next queue's turn.
@@ -146,38 +110,37 @@ impl Features {
 
     /// The number of I/O queues of each kind that the host may create.
     pub(super) fn queues(&self) -> NumberOfQueues {
-        NumberOfQueues(self.current[fid::NUMBER_OF_QUEUES])
+        NumberOfQueues(self[fid::NUMBER_OF_QUEUES])
     }
 }
 
-/// A feature's capabilities; `None` if there is no such feature.
-pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabilities> {
-    let changeable = FeatureCapabilities(0).with_changeable(true);
-    let saveable = changeable.with_saveable(true);
+/// Whether there is feature `fid`.
+pub(super) fn has_feature(fid: u8, config: &SsdConfig) -> bool {
     match fid {
         fid::ARBITRATION
         | fid::POWER_MANAGEMENT
         | fid::TEMPERATURE_THRESHOLD
+        | fid::ERROR_RECOVERY
+        | fid::NUMBER_OF_QUEUES
         | fid::INTERRUPT_COALESCING
-        | fid::WRITE_ATOMICITY
-        | fid::ASYNC_EVENT_CONFIG => Some(saveable),
-        fid::ERROR_RECOVERY => Some(saveable.with_namespace_specific(true)),
-        fid::VOLATILE_WRITE_CACHE => config.volatile_write_cache.then_some(saveable),
-        fid::NUMBER_OF_QUEUES
         | fid::INTERRUPT_VECTOR_CONFIG
-        | fid::HOST_BEHAVIOR_SUPPORT
-        | fid::KEEP_ALIVE_TIMER => Some(changeable),
+        | fid::WRITE_ATOMICITY
+        | fid::ASYNC_EVENT_CONFIG
+        | fid::KEEP_ALIVE_TIMER
+        | fid::HOST_BEHAVIOR_SUPPORT => true,
+        fid::VOLATILE_WRITE_CACHE => config.volatile_write_cache,
         fid::AUTONOMOUS_POWER_STATE_TRANSITION | fid::NON_OPERATIONAL_POWER_STATE_CONFIG => {
-            config.power_states.iter().any(|state| state.non_operational).then_some(saveable)
+            config.power_states.iter().any(|state| state.non_operational)
         }
-        _ => None,
+        _ => false,
     }
 }
 
 impl Controller {
     /// The value of namespace `nsid`. Hosts written before the feature became per-namespace ask
     /// with NSID 0: it returns the common value of all namespaces.
-    fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
+    fn error_recovery(&self, nsid: u32) -> Option<ErrorRecovery> {
+        let values = &self.features.error_recovery;
         if nsid == 0 && !self.config.strict {
             let first = values.first().copied();
             return first.filter(|first| values.iter().all(|value| value.0 == first.0));
@@ -187,61 +150,54 @@ impl Controller {
 
     pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let fid = sqe.fid();
-        let Some(capabilities) = capabilities(fid, &self.config) else {
+        if !has_feature(fid, &self.config) {
             let rule = "Get Features: a feature this controller does not have";
-            return Err(invalid_field(40, 0, rule));
-        };
-        let mut values = match sqe.sel() {
-            sel::CURRENT => self.features.current.clone(),
-            sel::DEFAULT => self.features.default.clone(),
-            sel::SAVED => self.features.saved.clone(),
-            sel::SUPPORTED_CAPABILITIES => return Ok(Outcome::dw0(capabilities.0)),
-            _ => return Err(invalid_field(41, 0, "Get Features: a reserved Select")),
-        };
-        let is_current = sqe.sel() == sel::CURRENT;
-        if is_current {
-            let power = self.power.current(now_ns, !self.pending.is_empty());
-            values[fid::POWER_MANAGEMENT] = power.0;
+            return Err(invalid_field(rule));
+        }
+        if sqe.sel() != sel::CURRENT {
+            let rule = "Get Features: Select, though ONCS does not offer it";
+            return Err(invalid_field(rule));
         }
         let cdw11 = sqe.cdw11.get();
         let value = match fid {
+            fid::POWER_MANAGEMENT => self.power.current(now_ns, !self.pending.is_empty()).0,
             fid::TEMPERATURE_THRESHOLD => {
                 let which = TemperatureThreshold(cdw11);
                 match (which.tmpsel(), which.thsel()) {
-                    (0, 0) => values.over_kelvin.into(),
-                    (0, 1) => values.under_kelvin.into(),
+                    (0, 0) => self.features.over_kelvin.into(),
+                    (0, 1) => self.features.under_kelvin.into(),
                     _ => {
                         let rule = "Temperature Threshold: no such sensor or type";
-                        return Err(invalid_field(44, 0, rule));
+                        return Err(invalid_field(rule));
                     }
                 }
             }
             fid::ERROR_RECOVERY => {
-                let value = self.error_recovery(sqe.nsid.get(), &values.error_recovery);
-                value.ok_or_else(no_such_namespace)?.0
+                self.error_recovery(sqe.nsid.get()).ok_or_else(no_such_namespace)?.0
             }
             fid::INTERRUPT_VECTOR_CONFIG => {
                 let iv = InterruptVectorConfig(cdw11).iv();
-                let disabled = *self.coalescing_disabled(iv)? && is_current;
+                let disabled = *self.coalescing_disabled(iv)?;
                 InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
             }
             fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
-                self.answer(sqe, values.transitions.as_bytes(), size_of::<ApstTable>())?;
-                values[fid]
+                let table = self.features.transitions.clone();
+                self.answer(sqe, table.as_bytes(), size_of::<ApstTable>())?;
+                self.features[fid]
             }
             fid::HOST_BEHAVIOR_SUPPORT => {
-                let data = HostBehaviorSupport::new(values[fid] == 1);
+                let data = HostBehaviorSupport::new(self.features[fid] == 1);
                 self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;
                 0
             }
-            fid => values[fid],
+            fid => self.features[fid],
         };
         Ok(Outcome::dw0(value))
     }
 
     /// Coalescing Disable of interrupt vector `iv`.
     pub(super) fn coalescing_disabled(&mut self, iv: u16) -> Checked<&mut bool> {
-        let none = || invalid_field(44, 0, "Interrupt Vector Configuration: no such vector");
+        let none = || invalid_field("Interrupt Vector Configuration: no such vector");
         self.interrupts.coalescing_disabled(iv).ok_or_else(none)
     }
 }

@@ -54,19 +54,19 @@ impl Controller {
     fn check_pair(&mut self, qid: u16, first: &Sqe, second: &Sqe) -> Result<(), Refused> {
         let blocks = |sqe: &Sqe| (sqe.nsid.get(), sqe.slba(), sqe.nlb());
         let both = if (first.opcode(), second.opcode()) != (io::COMPARE, io::WRITE) {
-            Some((0, "fused operation other than Compare and Write"))
+            Some("fused operation other than Compare and Write")
         } else if blocks(first) != blocks(second) {
-            Some((40, "Compare and Write of different blocks"))
+            Some("Compare and Write of different blocks")
         } else {
             None
         };
-        if let Some((byte, rule)) = both {
-            let mut refuse = |sqe| self.fail(qid, sqe, invalid_field(byte, 0, rule));
+        if let Some(rule) = both {
+            let mut refuse = |sqe: &Sqe| self.fail(qid, sqe.cid(), invalid_field(rule));
             return Err((refuse(first), refuse(second)));
         }
         if first.nlb() > u32::from(self.config.atomic_write_lbas) {
-            let failure = invalid_field(48, 0, "Compare and Write of more blocks than ACWU");
-            return Err((self.fail(qid, first, failure), failed_fused()));
+            let failure = invalid_field("Compare and Write of more blocks than ACWU");
+            return Err((self.fail(qid, first.cid(), failure), failed_fused()));
         }
         Ok(())
     }

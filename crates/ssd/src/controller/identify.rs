@@ -1,6 +1,5 @@
 //! Identify (1.4 §5.15).
 
-use meantime_spec::features::AsyncEventConfig;
 use meantime_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
     NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, controller_type, csi, ctratt, dlfeat,
@@ -16,13 +15,15 @@ use super::complete::Outcome;
 use super::error_log::ERROR_ENTRIES;
 use super::failure::{Checked, invalid_field, no_such_namespace};
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
-use super::format::LBA_FORMATS;
 use super::keep_alive::GRANULARITY_100MS;
 use crate::config::PowerState;
 use crate::event_requests::MAX_REQUESTS;
 use crate::hostmem::PAGE_BYTES;
 use crate::served::VENDOR_ID;
 use crate::store::Namespace;
+
+/// The firmware revision.
+pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
 const _: () = assert!(COMPOSITE_KELVIN < WARNING_KELVIN && WARNING_KELVIN < CRITICAL_KELVIN);
 
@@ -63,7 +64,7 @@ impl Controller {
             cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET
                 if sqe.csi() != csi::NVM =>
             {
-                return Err(invalid_field(47, 0, "Identify: of another command set than NVM"));
+                return Err(invalid_field("Identify: of another command set than NVM"));
             }
             // No protection information, therefore no storage tags.
             cns::NAMESPACE_OF_COMMAND_SET => namespace.map(|_| Vec::new())?,
@@ -78,7 +79,7 @@ impl Controller {
             }
             _ => {
                 let rule = "Identify: a structure that this version does not have";
-                return Err(invalid_field(40, 0, rule));
+                return Err(invalid_field(rule));
             }
         };
         self.answer(sqe, &data, PAGE_BYTES as usize)?;
@@ -92,8 +93,8 @@ impl Controller {
         c.vid.set(VENDOR_ID);
         c.ssvid.set(VENDOR_ID);
         c.set_serial(&config.serial);
-        c.set_model(&config.model_number);
-        c.set_firmware(&config.firmware);
+        c.set_model("Meantime software SSD");
+        c.set_firmware(FIRMWARE);
         c.set_subsystem_nqn(&format!("nqn.2026-01.io.meantime:{}", config.serial));
         // In units of the smallest page, as a power of two; 0 means no limit (1.4 Figure 247).
         c.mdts = match config.mdts_bytes {
@@ -110,14 +111,10 @@ impl Controller {
         // One firmware slot, read only.
         c.frmw = 0b11;
         c.lpa = lpa::EXTENDED_DATA | lpa::COMMANDS_SUPPORTED;
-        c.oaes.set(AsyncEventConfig(0).with_namespace_attribute(true).0);
-        let dbbuf = if config.shadow_doorbells { oacs::DOORBELL_BUFFER_CONFIG } else { 0 };
-        c.oacs.set(oacs::FORMAT | dbbuf);
-        for (field, delay) in
-            [&mut c.crdt1, &mut c.crdt2, &mut c.crdt3].into_iter().zip(config.retry_delays_100ms)
-        {
-            field.set(delay);
-        }
+        c.oacs.set(if config.shadow_doorbells { oacs::DOORBELL_BUFFER_CONFIG } else { 0 });
+        c.crdt1.set(1);
+        c.crdt2.set(10);
+        c.crdt3.set(50);
         c.npss = (config.power_states.len() - 1) as u8;
         for (psd, state) in c.psd.iter_mut().zip(&config.power_states) {
             let PowerState { max_power_10mw, enlat_us, exlat_us, non_operational } = *state;
@@ -138,10 +135,9 @@ impl Controller {
                 | oncs::WRITE_UNCORRECTABLE
                 | oncs::DATASET_MANAGEMENT
                 | oncs::WRITE_ZEROES
-                | oncs::SAVE_SELECT
                 | oncs::VERIFY,
         );
-        c.sgls.set(sgls::SUPPORTED | sgls::BIT_BUCKET);
+        c.sgls.set(sgls::SUPPORTED);
         let present = if self.store.has_cache() { vwc::PRESENT } else { 0 };
         c.vwc = vwc::FLUSH_ALL_SUPPORTED | present;
         c.awun.set(config.atomic_write_lbas - 1);
@@ -156,13 +152,7 @@ impl Controller {
         n.nsze.set(namespace.blocks);
         n.ncap.set(namespace.blocks);
         n.nuse.set(namespace.blocks);
-        n.nlbaf = (LBA_FORMATS.len() - 1) as u8;
-        for (i, (format, lba_shift)) in n.lbaf.iter_mut().zip(LBA_FORMATS).enumerate() {
-            *format = LbaFormat::new(lba_shift);
-            if lba_shift == namespace.lba_shift {
-                n.flbas = i as u8;
-            }
-        }
+        n.lbaf[0] = LbaFormat::new(namespace.lba_shift);
         n.dlfeat = dlfeat::READ_ZEROES | dlfeat::WRITE_ZEROES_DEALLOCATE;
         n.noiob.set(self.config.optimal_io_boundary_lbas);
         n.nvmcap.set(u128::from(namespace.bytes()));

@@ -1,14 +1,14 @@
 //! I/O commands of the NVM command set (1.4 §6): the general path.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{DataTransfer, IoOpcode, io};
+use meantime_spec::opcode::{IoOpcode, io};
 use meantime_spec::sgl::psdt;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 use super::complete::Outcome;
-use super::failure::{Checked, Failure, invalid_field, no_such_namespace, refused};
+use super::failure::{Checked, invalid_field, no_such_namespace, refused};
 use super::faulty::late_data;
 use super::pending::Command;
 use super::{Controller, prp, sgl};
@@ -80,18 +80,18 @@ fn data_pointers(sqe: &Sqe) -> (u64, u64) {
 pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
         let rule = "one command of a fused operation, without the other next to it";
-        return Err(refused(StatusCode::CommandAbortedMissingFused, rule).at(1, 0));
+        return Err(refused(StatusCode::CommandAbortedMissingFused, rule));
     }
-    let (bit, rule) = if sqe.fuse() != fuse::NONE {
-        (0, "fused operation of admin commands, or FUSE with a reserved value")
+    let rule = if sqe.fuse() != fuse::NONE {
+        "fused operation of admin commands, or FUSE with a reserved value"
     } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
         return Ok(());
     } else if qid == 0 {
-        (6, "SGL in an admin command")
+        "SGL in an admin command"
     } else {
-        (6, "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value")
+        "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value"
     };
-    Err(invalid_field(1, bit, rule))
+    Err(invalid_field(rule))
 }
 
 /// A medium failure is a write fault.
@@ -124,7 +124,7 @@ impl Controller {
     /// Executes an I/O command, including its data transfer.
     pub(super) fn execute(&mut self, qid: u16, sqe: &Sqe) -> Executed {
         let executed = self.try_execute(qid, sqe);
-        executed.unwrap_or_else(|failure| Executed::free(self.fail(qid, sqe, failure)))
+        executed.unwrap_or_else(|failure| Executed::free(self.fail(qid, sqe.cid(), failure)))
     }
 
     fn try_execute(&mut self, qid: u16, sqe: &Sqe) -> Checked<Executed> {
@@ -189,14 +189,12 @@ impl Controller {
         if transfers {
             self.gather(sqe, extent.len)?;
         }
-        let lba_of = |at: u64| sqe.slba() + (at >> ns.lba_shift);
         if let Some(at) = self.store.first_uncorrectable(extent) {
             // Caused by the host, but breaks no rule, so it is not counted as a refusal.
-            let (cid, lba) = (sqe.cid(), lba_of(at - extent.offset));
+            let (cid, lba) = (sqe.cid(), sqe.slba() + ((at - extent.offset) >> ns.lba_shift));
             tracing::debug!(cid, lba, "read of a block that Write Uncorrectable has marked");
             self.counters.media_errors.add(1);
-            let status = Status::from_code(StatusCode::UnrecoveredReadError).with_dnr();
-            return Err(Failure::from(status).at_lba(lba));
+            return Err(Status::from_code(StatusCode::UnrecoveredReadError).with_dnr().into());
         }
         // With FUA, data read or compared has to be on the medium (1.4 §6.9).
         check_stored(sqe, !sqe.fua() || self.store.flush_for_read())?;
@@ -207,12 +205,9 @@ impl Controller {
         } else {
             self.counters.other_io.add(1);
         }
-        if opcode == IoOpcode::Compare
-            && let Err(at) = self.compare(extent)
-        {
+        if opcode == IoOpcode::Compare && !self.compares_equal(extent) {
             // Not the host's fault, so it is not counted as a refusal.
-            let status = Status::from_code(StatusCode::CompareFailure).with_dnr();
-            return Err(Failure::from(status).at_lba(lba_of(at)));
+            return Err(Status::from_code(StatusCode::CompareFailure).with_dnr().into());
         }
         Ok(Executed::done(Work::Read, extent, sqe, transfers))
     }
@@ -223,7 +218,7 @@ impl Controller {
         let mdts_bytes = self.config.mdts_bytes;
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
         if transfers && mdts_bytes != 0 && len > u64::from(mdts_bytes) {
-            return Err(invalid_field(48, 0, "transfer beyond MDTS"));
+            return Err(invalid_field("transfer beyond MDTS"));
         }
         let beyond = || refused(StatusCode::LbaOutOfRange, "blocks beyond the namespace's end");
         ns.extent(sqe.slba(), sqe.nlb()).ok_or_else(beyond)
@@ -235,8 +230,7 @@ impl Controller {
         if sqe.psdt() == psdt::PRP {
             return prp::gather(host, sqe.prp1.get(), sqe.prp2.get(), len, to);
         }
-        let is_read = DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
-        sgl::gather(host, sqe.sgl1(), len, is_read, to)
+        sgl::gather(host, sqe.sgl1(), len, to)
     }
 
     /// Copies from the medium at `offset` to `segments`.
@@ -246,14 +240,12 @@ impl Controller {
         });
     }
 
-    /// Compares `segments` with the medium's `extent`. The error is the number of equal bytes
-    /// before.
-    fn compare(&self, extent: Extent) -> Result<(), u64> {
+    /// Compares `segments` with the medium's `extent`.
+    fn compares_equal(&self, extent: Extent) -> bool {
         let (mut host, mut medium) = (vec![0; extent.len as usize], vec![0; extent.len as usize]);
         self.collect(&mut host);
         self.store.span(extent.offset, medium.len()).read(&mut medium);
-        let differs = host.iter().zip(&medium).position(|(a, b)| a != b);
-        differs.map_or(Ok(()), |at| Err(at as u64))
+        host == medium
     }
 
     /// Copies `segments` to `data`, which has the same length.
@@ -338,13 +330,8 @@ impl Controller {
         let mut extents = Vec::new();
         for bytes in data.chunks_exact(RANGE_BYTES) {
             let Ok(range) = DsmRange::read_from_bytes(bytes) else { continue };
-            let slba = range.slba.get();
-            let beyond = || {
-                let beyond = refused(StatusCode::LbaOutOfRange, "range beyond the namespace");
-                // The data is invalid: report the data pointer, not a field of the entry.
-                beyond.at(24, 0).at_lba(slba)
-            };
-            extents.push(ns.extent(slba, range.length.get()).ok_or_else(beyond)?);
+            let beyond = || refused(StatusCode::LbaOutOfRange, "range beyond the namespace");
+            extents.push(ns.extent(range.slba.get(), range.length.get()).ok_or_else(beyond)?);
         }
         // Without the deallocate attribute the command is only advice, at no cost.
         let deallocates = sqe.cdw11.get() & DSM_AD != 0;
@@ -407,7 +394,6 @@ impl Controller {
         let command = Command {
             qid,
             cid,
-            nsid: sqe.nsid.get(),
             outcome: executed.outcome,
             seen_ns,
             begun_ns: slot.begun_ns,

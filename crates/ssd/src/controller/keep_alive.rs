@@ -52,8 +52,7 @@ impl Controller {
 
     /// When the timer expires unless a command comes; `None` if it is off.
     pub(crate) fn keep_alive_until_ns(&self) -> Option<u64> {
-        let kato_ms =
-            u64::from(KeepAliveTimer(self.features.current[fid::KEEP_ALIVE_TIMER]).kato());
+        let kato_ms = u64::from(KeepAliveTimer(self.features[fid::KEEP_ALIVE_TIMER]).kato());
         if kato_ms == 0 || self.sqs.is_empty() || self.regs.is_shut_down() {
             return None;
         }

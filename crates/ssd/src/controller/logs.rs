@@ -1,9 +1,7 @@
 //! Log pages (1.4 §5.14).
 
 use meantime_spec::bytes::set_text;
-use meantime_spec::log::{
-    ChangedNamespaceList, CommandEffects, CommandsSupportedLog, FirmwareSlotLog, SmartLog, cse, lid,
-};
+use meantime_spec::log::{CommandEffects, CommandsSupportedLog, FirmwareSlotLog, SmartLog, lid};
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode;
@@ -13,6 +11,7 @@ use super::Controller;
 use super::complete::Outcome;
 use super::failure::{Checked, invalid_field, refused};
 use super::features::COMPOSITE_KELVIN;
+use super::identify::FIRMWARE;
 
 /// SMART's unit of data: 1000 × 512 bytes, rounded up.
 fn data_units(bytes: u64) -> u128 {
@@ -37,8 +36,7 @@ impl Controller {
         let page = match sqe.lid() {
             lid::ERROR_INFORMATION => self.errors.page(),
             lid::SMART => self.smart().as_bytes().to_vec(),
-            lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
-            lid::CHANGED_NAMESPACE_LIST => self.changed_namespaces().as_bytes().to_vec(),
+            lid::FIRMWARE_SLOT => Self::firmware_slots().as_bytes().to_vec(),
             lid::COMMANDS_SUPPORTED => self.commands_supported().as_bytes().to_vec(),
             _ => {
                 let rule = "a log page this controller does not have";
@@ -47,24 +45,20 @@ impl Controller {
         };
         // LPA bit 0 is clear: no log page is per namespace.
         if sqe.nsid.get() != 0 && sqe.nsid.get() != NSID_BROADCAST {
-            return Err(invalid_field(4, 0, "log page of a namespace, though LPA offers none"));
+            return Err(invalid_field("log page of a namespace, though LPA offers none"));
         }
         let offset = sqe.log_page_offset();
         if offset & 3 != 0 || offset > page.len() as u64 {
-            return Err(invalid_field(48, 0, "log page offset beyond the page, or no dword"));
+            return Err(invalid_field("log page offset beyond the page, or no dword"));
         }
         let len = sqe.numd_dwords() * 4;
         // Without an MDTS the general bound still limits the answer.
         let max =
             if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
         if len > max {
-            return Err(invalid_field(42, 0, "transfer beyond MDTS"));
+            return Err(invalid_field("transfer beyond MDTS"));
         }
         self.answer(sqe, &page[offset as usize..], len as usize)?;
-        if sqe.lid() == lid::CHANGED_NAMESPACE_LIST {
-            // 1.4 §5.14.1.4: changes since the page was last read.
-            self.changed_namespaces.clear();
-        }
         if !sqe.rae() {
             self.clear_events(sqe.lid());
         }
@@ -74,7 +68,7 @@ impl Controller {
     fn smart(&self) -> SmartLog {
         let counters = self.counters.snapshot();
         let mut log = SmartLog::default();
-        log.critical_warning = self.features.current.critical_warning();
+        log.critical_warning = self.features.critical_warning();
         log.composite_temperature.set(COMPOSITE_KELVIN);
         log.available_spare = 100;
         log.available_spare_threshold = 10;
@@ -89,19 +83,10 @@ impl Controller {
         log
     }
 
-    fn firmware_slots(&self) -> FirmwareSlotLog {
+    fn firmware_slots() -> FirmwareSlotLog {
         let mut log = FirmwareSlotLog::default();
         log.afi = 1;
-        set_text(&mut log.frs[0], &self.config.firmware);
-        log
-    }
-
-    fn changed_namespaces(&self) -> ChangedNamespaceList {
-        let mut log = ChangedNamespaceList::default();
-        // There are no more than 1024 namespaces.
-        for (slot, &nsid) in log.nsid.iter_mut().zip(&self.changed_namespaces) {
-            slot.set(nsid);
-        }
+        set_text(&mut log.frs[0], FIRMWARE);
         log
     }
 
@@ -120,9 +105,6 @@ impl Controller {
             | AdminOpcode::GetFeatures
             | AdminOpcode::AsyncEventRequest
             | AdminOpcode::KeepAlive => Some(supported),
-            AdminOpcode::FormatNvm => {
-                Some(supported.with_lbcc(true).with_ncc(true).with_cse(cse::ALONE_IN_NAMESPACE))
-            }
             AdminOpcode::DoorbellBufferConfig => self.config.shadow_doorbells.then_some(supported),
             _ => None,
         }

@@ -13,7 +13,6 @@
 
 mod admin;
 mod arbiter;
-mod cmb;
 mod complete;
 mod dbbuf;
 mod direct;
@@ -24,7 +23,6 @@ mod failure;
 mod fast;
 mod faulty;
 mod features;
-mod format;
 mod fused;
 pub(crate) mod identify;
 mod interrupts;
@@ -43,7 +41,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use meantime_spec::log::AsyncEventCode;
-use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError};
+use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError};
 use meantime_spec::status::Status;
 
 use crate::Rng;
@@ -51,7 +49,7 @@ use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
 use crate::faults::{FaultPlan, FaultRule, Faults, TooManyRules};
-use crate::hostmem::{HostMemory, OwnMemory, Segment};
+use crate::hostmem::{HostMemory, Segment};
 use crate::medium::Medium;
 use crate::record::Recorder;
 use crate::service::Service;
@@ -127,8 +125,6 @@ pub(crate) struct Controller {
     keep_alive: KeepAlive,
     power: Power,
     errors: ErrorLog,
-    /// Namespaces whose format has changed since the host read the list of them.
-    changed_namespaces: BTreeSet<u32>,
     power_cycles: u64,
     unsafe_shutdowns: u64,
     pub(crate) counters: Arc<SharedCounters>,
@@ -162,7 +158,7 @@ impl Controller {
         let mut controller = Self {
             regs: Arc::new(RegisterFile::new(&config)),
             doorbells: Arc::new(Doorbells::new(queues)),
-            host: HostMemory::with_own(OwnMemory::new(config.cmb_bytes as usize)),
+            host: HostMemory::default(),
             store: Store::new(&config, medium),
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
@@ -177,7 +173,6 @@ impl Controller {
             keep_alive: KeepAlive::default(),
             power: Power::new(config.power_states.clone()),
             errors: ErrorLog::default(),
-            changed_namespaces: BTreeSet::new(),
             power_cycles: 1,
             unsafe_shutdowns: 0,
             counters: Arc::default(),
@@ -196,13 +191,6 @@ impl Controller {
         };
         controller.apply_transitions(0);
         controller
-    }
-
-    /// The controller's own memory as the host sees it.
-    pub(crate) fn memory(&self) -> Option<ControllerMemory> {
-        let own = self.host.own()?;
-        let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
-        Some(ControllerMemory { host_addr: own.addr(), len: own.len(), keepalive })
     }
 
     fn choose_path(&mut self) {
@@ -275,7 +263,7 @@ impl Controller {
             self.unsafe_shutdowns += 1;
         }
         self.reset();
-        self.power_on();
+        self.regs.power_on();
         lost
     }
 
@@ -283,14 +271,14 @@ impl Controller {
     /// power-on. No data is lost.
     pub(crate) fn reset_function(&mut self) {
         self.reset();
-        self.power_on();
+        self.regs.power_on();
     }
 
     /// Like `reset_function`, and removes the host with its memory and interrupts. The next host
     /// uses `doorbells`, which the former one cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
-        self.host = HostMemory::with_own(self.host.own().cloned());
+        self.host = HostMemory::default();
         self.interrupts = Interrupts::of_stranger(self.config.vectors);
         self.doorbells = doorbells;
     }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::sqe::NSID_BROADCAST;
 use meantime_spec::status::Status;
 
 use super::complete::Outcome;
@@ -17,7 +16,6 @@ pub(super) const MAX_PENDING: usize = 16384;
 pub(super) struct Command {
     pub(super) qid: u16,
     pub(super) cid: u16,
-    pub(super) nsid: u32,
     pub(super) outcome: Outcome,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
@@ -72,14 +70,6 @@ impl Pending {
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Command> {
         self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
         self.queue.pop_front().map(|(.., command)| command)
-    }
-
-    /// Whether a command of namespace `nsid` is pending, or any command if it is the broadcast
-    /// value. A command for all namespaces counts for each.
-    pub(super) fn has_namespace(&self, nsid: u32) -> bool {
-        let concerns =
-            |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
-        self.queue.iter().any(|(.., command)| concerns(command))
     }
 
     /// Removes command `cid` of queue `qid`.

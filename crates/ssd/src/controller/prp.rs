@@ -9,11 +9,7 @@ const ENTRY_BYTES: u64 = 8;
 
 /// The failure for an address, `iova`, where no host memory is mapped.
 #[cold]
-pub(super) fn unmapped(host: &HostMemory, iova: u64, rule: &'static str) -> Failure {
-    if host.is_controller_memory(iova) {
-        let rule = "data or lists in the controller memory buffer, which is for submission queues";
-        return refused(StatusCode::InvalidUseOfControllerMemoryBuffer, rule);
-    }
+pub(super) fn unmapped(iova: u64, rule: &'static str) -> Failure {
     tracing::debug!(iova, "transfer to memory that is not mapped");
     refused(StatusCode::DataTransferError, rule)
 }
@@ -26,7 +22,7 @@ pub(super) fn add(
     len: u64,
     rule: &'static str,
 ) -> Checked<()> {
-    let segment = host.segment(iova, len as u32).ok_or_else(|| unmapped(host, iova, rule))?;
+    let segment = host.segment(iova, len as u32).ok_or_else(|| unmapped(iova, rule))?;
     if !to.last_mut().is_some_and(|last| last.try_extend(segment)) {
         to.push(segment);
     }
@@ -44,7 +40,7 @@ pub(super) fn gather(
 ) -> Checked<()> {
     const NOT_MAPPED: &str = "PRP entry to memory that is not mapped";
     let offset = || refused(StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset");
-    let missing = || invalid_field(32, 0, "PRP entry zero where one is needed");
+    let missing = || invalid_field("PRP entry zero where one is needed");
     to.clear();
     // 1.4 Figure 109: bits 1:0 of an offset are 00b.
     if prp1 & 3 != 0 {
@@ -80,7 +76,7 @@ pub(super) fn gather(
         let mut bytes = [0; PAGE_BYTES as usize];
         let bytes = &mut bytes[..(entries * ENTRY_BYTES) as usize];
         let listed = host.slice(list, bytes.len());
-        listed.ok_or_else(|| unmapped(host, list, NOT_MAPPED))?.read(bytes);
+        listed.ok_or_else(|| unmapped(list, NOT_MAPPED))?.read(bytes);
         for (i, entry) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let entry = u64::from_le_bytes(*entry);
             if entry == 0 {

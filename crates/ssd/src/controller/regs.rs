@@ -11,6 +11,7 @@ use meantime_spec::seam::SOFT_DSTRD;
 
 use super::Controller;
 use super::dbbuf::QueueDoorbell;
+use super::features::Features;
 use super::queues::{Cq, Sq, cq_doorbell, sq_doorbell};
 use crate::config::SsdConfig;
 use crate::hostmem::PAGE_BYTES;
@@ -28,8 +29,6 @@ pub(crate) struct RegisterFile {
     aqa: AtomicU32,
     asq: AtomicU64,
     acq: AtomicU64,
-    pub(super) cmbmsc: AtomicU64,
-    pub(super) cmb_bytes: u32,
     gone: AtomicBool,
 }
 
@@ -43,7 +42,6 @@ impl RegisterFile {
             .with_dstrd(SOFT_DSTRD)
             .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
             .with_nssrs(true)
-            .with_cmbs(config.cmb_bytes > 0)
             .with_css(CAP_CSS_NVM);
         Self {
             cap: cap.0,
@@ -53,8 +51,6 @@ impl RegisterFile {
             aqa: AtomicU32::new(0),
             asq: AtomicU64::new(0),
             acq: AtomicU64::new(0),
-            cmbmsc: AtomicU64::new(0),
-            cmb_bytes: config.cmb_bytes,
             gone: AtomicBool::new(false),
         }
     }
@@ -80,7 +76,6 @@ impl RegisterFile {
             regs::CAP => Some(self.cap),
             regs::ASQ => Some(self.asq.load(Ordering::Acquire)),
             regs::ACQ => Some(self.acq.load(Ordering::Acquire)),
-            regs::CMBMSC => Some(self.cmbmsc().0),
             _ => None,
         }
     }
@@ -107,9 +102,6 @@ impl RegisterFile {
             // Acquire: a reader that sees RDY also sees the stores before it.
             regs::CSTS => self.csts.load(Ordering::Acquire),
             regs::AQA => self.aqa.load(Ordering::Acquire),
-            regs::CMBLOC => self.cmbloc(),
-            regs::CMBSZ => self.cmbsz(),
-            regs::CMBSTS => self.cmbsts(),
             _ => match half_of_wide(offset) {
                 Some((whole, shift)) => self.wide(whole).map_or(0, |value| (value >> shift) as u32),
                 None => 0,
@@ -153,7 +145,6 @@ impl RegisterFile {
         self.aqa.store(0, Ordering::Release);
         self.asq.store(0, Ordering::Release);
         self.acq.store(0, Ordering::Release);
-        self.cmbmsc.store(0, Ordering::Release);
         self.set_csts(Csts(0));
     }
 }
@@ -209,7 +200,6 @@ impl Controller {
                     register.store(value, Ordering::Release);
                 }
             }
-            regs::CMBMSC => self.write_cmbmsc(value),
             _ => return false,
         }
         true
@@ -251,15 +241,9 @@ impl Controller {
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset();
-            self.power_on();
+            self.regs.power_on();
             self.regs.set_csts(Csts(0).with_nssro(true));
         }
-    }
-
-    /// Sets every register to its value after power-on.
-    pub(super) fn power_on(&mut self) {
-        self.regs.power_on();
-        self.host.place_controller_memory(None);
     }
 
     fn write_doorbell(&mut self, offset: u32, value: u32) {
@@ -360,7 +344,7 @@ impl Controller {
         if !asq.is_multiple_of(PAGE_BYTES) || !acq.is_multiple_of(PAGE_BYTES) {
             return Err("ASQ or ACQ not aligned to a page");
         }
-        let sq_ring = self.sq_ring(asq, aqa.asqs()).ok_or("ASQ is not in mapped memory")?;
+        let sq_ring = self.host.ring(asq, aqa.asqs(), 64).ok_or("ASQ is not in mapped memory")?;
         let cq_ring = self.host.ring(acq, aqa.acqs(), 16).ok_or("ACQ is not in mapped memory")?;
         let doorbell =
             |index| QueueDoorbell::register(&self.doorbells, index).ok_or("no doorbells");
@@ -398,8 +382,8 @@ impl Controller {
         self.drop_queues();
         self.interrupts.reset();
         self.service.clear();
-        self.features.reset();
-        let values = &self.features.current;
+        self.features = Features::new(&self.config);
+        let values = &self.features;
         self.interrupts.coalescing = InterruptCoalescing(values[fid::INTERRUPT_COALESCING]);
         let power = PowerManagement(values[fid::POWER_MANAGEMENT]);
         let cached = values[fid::VOLATILE_WRITE_CACHE] == 1;
@@ -409,7 +393,6 @@ impl Controller {
         self.arbiter.reset(false);
         self.power.set_state(power, 0);
         self.apply_transitions(0);
-        self.errors.forget_commands();
         self.ready_at_ns = None;
         self.timed = false;
         for index in 0..self.doorbells.len() {

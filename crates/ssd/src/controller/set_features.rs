@@ -12,12 +12,12 @@ use zerocopy::IntoBytes as _;
 use super::Controller;
 use super::complete::Outcome;
 use super::failure::{Checked, Failure, invalid_field, no_such_namespace, refused};
-use super::features::capabilities;
+use super::features::has_feature;
 use super::io::check_stored;
 
 /// Refuses the value in CDW11.
 fn invalid_value(rule: &'static str) -> Failure {
-    invalid_field(44, 0, rule)
+    invalid_field(rule)
 }
 
 /// The bits of CDW11 that are the value of feature `fid`.
@@ -33,11 +33,11 @@ fn mask(fid: u8) -> u32 {
 impl Controller {
     pub(super) fn set_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let (fid, nsid) = (sqe.fid(), sqe.nsid.get());
-        let Some(capabilities) = capabilities(fid, &self.config) else {
+        if !has_feature(fid, &self.config) {
             let rule = "Set Features: a feature this controller does not have";
-            return Err(invalid_field(40, 0, rule));
-        };
-        if sqe.sv() && !capabilities.saveable() {
+            return Err(invalid_field(rule));
+        }
+        if sqe.sv() {
             let rule = "Set Features: a feature that cannot be saved";
             return Err(refused(StatusCode::FeatureIdentifierNotSaveable, rule));
         }
@@ -45,19 +45,11 @@ impl Controller {
         if one && self.store.namespace(nsid).is_none() {
             return Err(no_such_namespace());
         }
-        if one && !capabilities.namespace_specific() {
+        if one && fid != fid::ERROR_RECOVERY {
             let rule = "Set Features: of a namespace, though the feature is the controller's";
             return Err(refused(StatusCode::FeatureNotNamespaceSpecific, rule));
         }
-        let outcome = self.set_feature(sqe, now_ns)?;
-        if sqe.sv() {
-            self.features.saved.copy(fid, &self.features.current);
-        }
-        Ok(outcome)
-    }
-
-    fn set_feature(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
-        let (fid, cdw11) = (sqe.fid(), sqe.cdw11.get());
+        let cdw11 = sqe.cdw11.get();
         let mut value = cdw11 & mask(fid);
         match fid {
             fid::POWER_MANAGEMENT if !self.power.has_state(PowerManagement(value).ps()) => {
@@ -84,8 +76,8 @@ impl Controller {
             }
             _ => {}
         }
-        let events = self.features.current.events();
-        self.features.current[fid] = value;
+        let events = self.features.events();
+        self.features[fid] = value;
         match fid {
             fid::ARBITRATION => self.features.apply_arbitration(),
             fid::POWER_MANAGEMENT => {
@@ -110,7 +102,7 @@ impl Controller {
         }
         let value = ErrorRecovery(value.0 & mask(fid::ERROR_RECOVERY));
         let nsid = sqe.nsid.get();
-        let values = &mut self.features.current.error_recovery;
+        let values = &mut self.features.error_recovery;
         match values.get_mut((nsid as usize).wrapping_sub(1)) {
             Some(of_namespace) => *of_namespace = value,
             None if nsid == NSID_BROADCAST => values.fill(value),
@@ -127,13 +119,13 @@ impl Controller {
                 "Autonomous Power State Transition: into a state that is operational, or not there";
             return Err(invalid_value(rule));
         }
-        *self.features.current.transitions = table;
+        *self.features.transitions = table;
         Ok(())
     }
 
     /// Applies the values of the power features.
     pub(super) fn apply_transitions(&mut self, now_ns: u64) {
-        let values = &self.features.current;
+        let values = &self.features;
         let is_on = values[fid::AUTONOMOUS_POWER_STATE_TRANSITION] == 1;
         let table = is_on.then(|| values.transitions.clone());
         self.power.set_transitions(table, now_ns);
@@ -146,7 +138,7 @@ impl Controller {
         if new.tmpsel() != 0 && new.tmpsel() != ALL {
             return Err(invalid_value("Temperature Threshold: no such sensor"));
         }
-        let values = &mut self.features.current;
+        let values = &mut self.features;
         let before = values.critical_warning();
         match new.thsel() {
             0 => values.over_kelvin = new.tmpth(),
@@ -159,7 +151,7 @@ impl Controller {
 
     /// Reports a temperature that crosses a threshold, if the host enabled the event.
     fn warn_of_temperature(&mut self, before: u8) {
-        let values = &self.features.current;
+        let values = &self.features;
         let risen = values.critical_warning() & !before;
         if risen & values.events().smart() & critical_warning::TEMPERATURE != 0 {
             self.event(AsyncEventCode::TemperatureThreshold);

@@ -31,8 +31,6 @@ struct Walk<'a> {
     to: &'a mut Vec<Segment>,
     /// Bytes of data not yet covered by descriptors.
     left: u64,
-    /// Whether the data goes to the host, so that bit buckets may take some of it.
-    is_read: bool,
     descriptors: u32,
 }
 
@@ -44,17 +42,15 @@ struct Next {
 }
 
 /// Collects the memory of `len` bytes of data at `sgl1` into `to`, which is cleared first.
-/// Transfers nothing. The part that a bit bucket takes (data to the host only) is a segment without
-/// memory.
+/// Transfers nothing.
 pub(super) fn gather(
     host: &HostMemory,
     sgl1: SglDescriptor,
     len: u64,
-    is_read: bool,
     to: &mut Vec<Segment>,
 ) -> Checked<()> {
     to.clear();
-    let mut walk = Walk { host, to, left: len, is_read, descriptors: 0 };
+    let mut walk = Walk { host, to, left: len, descriptors: 0 };
     let mut next = walk.take(sgl1, DescriptorPosition::Command, true)?;
     while let Some(segment) = next {
         next = walk.segment(&segment)?;
@@ -67,7 +63,7 @@ pub(super) fn gather(
 
 impl Walk<'_> {
     fn segment(&mut self, segment: &Next) -> Checked<Option<Next>> {
-        let unmapped = || unmapped(self.host, segment.address, NOT_MAPPED);
+        let unmapped = || unmapped(segment.address, NOT_MAPPED);
         let bytes = segment.count * DESCRIPTOR_SIZE as u32;
         let whole = self.host.segment(segment.address, bytes).ok_or_else(unmapped)?;
         for at in 0..segment.count {
@@ -105,14 +101,6 @@ impl Walk<'_> {
         }
         match kind {
             Some(SglKind::DataBlock) => self.data(address, u64::from(len))?,
-            // 1.4 §4.4: ignored in data to the controller.
-            Some(SglKind::BitBucket) if !self.is_read => {}
-            Some(SglKind::BitBucket) => {
-                self.shorten(u64::from(len))?;
-                if len > 0 {
-                    self.to.push(Segment::hole(len));
-                }
-            }
             Some(kind @ (SglKind::Segment | SglKind::LastSegment)) => {
                 if position == DescriptorPosition::LastSegment {
                     let rule = "SGL last segment with a pointer to a further one";

@@ -54,7 +54,7 @@ fn controller(data: &mut [u8], identity: &Identity<'_>) {
     c.cmic |= SEVERAL_CONTROLLERS;
     c.mdts = mdts(c.mdts);
     c.cntlid.set(identity.cntlid);
-    c.oacs.set(c.oacs.get() & !(oacs::DOORBELL_BUFFER_CONFIG | oacs::FORMAT));
+    c.oacs.set(c.oacs.get() & !oacs::DOORBELL_BUFFER_CONFIG);
     // Pairs would have to come one right after the other, over a stream of which each command
     // may wait for its data.
     c.fuses.set(0);

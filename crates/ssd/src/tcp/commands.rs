@@ -156,9 +156,7 @@ impl Engine {
                 let (status, dw0) = self.own_feature(queue.association, &sqe);
                 return self.respond(index, cid, status, dw0.into());
             }
-            // Format NVM would change how long a command's data is while it is on its way.
-            admin::FORMAT_NVM
-            | admin::CREATE_IO_CQ
+            admin::CREATE_IO_CQ
             | admin::CREATE_IO_SQ
             | admin::DELETE_IO_CQ
             | admin::DELETE_IO_SQ
@@ -450,8 +448,7 @@ impl Engine {
                 let Some(association) = &self.associations[queue.association] else { return };
                 let cntlid = association.cntlid;
                 let version = self.version();
-                let firmware = &self.backend.config().firmware;
-                let page = discovery::identify(cntlid, version, self.entries, firmware);
+                let page = discovery::identify(cntlid, version, self.entries);
                 return self.answer_with(index, sqe, &page, 0, IDENTIFY_BYTES.into());
             }
             admin::GET_LOG_PAGE if sqe.lid() == DISCOVERY_LOG => {

@@ -12,6 +12,7 @@ use meantime_spec::sgl::sgls;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::admin::TRANSPORT_SGLS;
+use crate::controller::identify::FIRMWARE;
 use crate::event_requests::MAX_REQUESTS;
 
 /// Admin Max SQ Size that is offered.
@@ -49,11 +50,11 @@ pub(super) fn log_page(nqn: &str, addr: SocketAddr) -> Vec<u8> {
 }
 
 /// Identify Controller of the discovery controller.
-pub(super) fn identify(cntlid: u16, version: u32, entries: u32, firmware: &str) -> Vec<u8> {
+pub(super) fn identify(cntlid: u16, version: u32, entries: u32) -> Vec<u8> {
     let mut c = IdentifyController::new_zeroed();
     c.set_serial("DISCOVERY");
     c.set_model("Meantime discovery");
-    c.set_firmware(firmware);
+    c.set_firmware(FIRMWARE);
     set_zero_ended(&mut c.subnqn, DISCOVERY_NQN);
     c.mdts = 5;
     c.cntlid.set(cntlid);

@@ -1,15 +1,14 @@
-//! Features that are selected and saved, power states, retry delays, and what a reset of the NVM
+//! Features, power states, retry delays, and what a reset of the NVM
 //! subsystem does.
 
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, FeatureCapabilities, HostBehaviorSupport, NumberOfQueues,
-    fid, sel,
+    ApstEntry, ApstTable, Arbitration, HostBehaviorSupport, NumberOfQueues, fid,
 };
-use meantime_spec::identify::{IdentifyController, cns, oncs};
+use meantime_spec::identify::{IdentifyController, cns};
 use meantime_spec::regs::{self, Cap};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
-use meantime_ssd::{FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
+use meantime_ssd::{FaultPlan, Medium, Model, PowerState, SsdConfig, SteppedSsd};
 use meantime_testkit::host::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,90 +16,6 @@ const MS: u64 = 1_000_000;
 
 fn get(host: &mut Host, nsid: u32, fid: u8, sel: u8, cdw11: u32) -> u32 {
     ok(host.admin(Sqe::get_features(0, nsid, fid, sel, cdw11))).dw0.get()
-}
-
-#[test]
-fn every_feature_is_what_its_capabilities_say() {
-    let mut c = config(1 << 20, 512);
-    (c.volatile_write_cache, c.power_states) = (true, states());
-    let (ssd, mut host) = stepped(c);
-    let page = host.alloc(4096);
-    // Feature, namespace, CDW11, and the value that differs from the default.
-    let values = [
-        (fid::ARBITRATION, 0, 0, 0x0102_0303),
-        (fid::POWER_MANAGEMENT, 0, 0, 1),
-        (fid::TEMPERATURE_THRESHOLD, 0, 0, 350),
-        (fid::ERROR_RECOVERY, 1, 0, 9),
-        (fid::VOLATILE_WRITE_CACHE, 0, 0, 0),
-        (fid::INTERRUPT_COALESCING, 0, 0, 0x0203),
-        (fid::WRITE_ATOMICITY, 0, 0, 1),
-        (fid::ASYNC_EVENT_CONFIG, 0, 0, 0x102),
-        (fid::NON_OPERATIONAL_POWER_STATE_CONFIG, 0, 0, 1),
-        (fid::AUTONOMOUS_POWER_STATE_TRANSITION, 0, 0, 1),
-    ];
-    let data = |mut sqe: Sqe| {
-        sqe = sqe.with_prps(page, 0);
-        sqe
-    };
-    for (fid, nsid, cdw11, value) in values {
-        let capabilities =
-            FeatureCapabilities(get(&mut host, nsid, fid, sel::SUPPORTED_CAPABILITIES, cdw11));
-        assert!(capabilities.saveable() && capabilities.changeable(), "{fid:#x}");
-        assert_eq!(capabilities.namespace_specific(), nsid == 1);
-        let read = |host: &mut Host, sel| {
-            ok(host.admin(data(Sqe::get_features(0, nsid, fid, sel, cdw11)))).dw0.get()
-        };
-        let default = read(&mut host, sel::DEFAULT);
-        assert_ne!(default, value, "{fid:#x}");
-        assert_eq!(
-            (read(&mut host, sel::CURRENT), read(&mut host, sel::SAVED)),
-            (default, default)
-        );
-        // In force, and not saved: a reset takes it.
-        ok(host.admin(data(Sqe::set_features(0, nsid, fid, false, value))));
-        assert_eq!((read(&mut host, sel::CURRENT), read(&mut host, sel::SAVED)), (value, default));
-        host.port.write32(regs::CC, 0);
-        host.enable();
-        assert_eq!(read(&mut host, sel::CURRENT), default, "{fid:#x}");
-        // Saved: it survives reset, power cut and all, and is no new default.
-        ok(host.admin(data(Sqe::set_features(0, nsid, fid, true, value))));
-        host.port.write32(regs::CC, 0);
-        host.enable();
-        assert_eq!(read(&mut host, sel::CURRENT), value, "{fid:#x}");
-        ssd.power_cut(&mut Rng::new(1));
-        host.enable();
-        assert_eq!(
-            (read(&mut host, sel::CURRENT), read(&mut host, sel::DEFAULT)),
-            (value, default)
-        );
-    }
-    for fid in [fid::NUMBER_OF_QUEUES, fid::HOST_BEHAVIOR_SUPPORT, fid::INTERRUPT_VECTOR_CONFIG] {
-        let capabilities = get(&mut host, 0, fid, sel::SUPPORTED_CAPABILITIES, 0);
-        assert_eq!(capabilities, FeatureCapabilities(0).with_changeable(true).0);
-        refused(
-            host.admin(data(Sqe::set_features(0, 0, fid, true, 0))),
-            S::FeatureIdentifierNotSaveable,
-        );
-    }
-    ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
-    let id = IdentifyController::read_from_bytes(&host.read(page, 4096)).unwrap();
-    assert!(id.oncs.get() & oncs::SAVE_SELECT != 0);
-}
-
-#[test]
-fn what_is_in_force_is_what_was_saved() {
-    let (ssd, mut host) = stepped(SsdConfig { volatile_write_cache: true, ..config(1 << 20, 512) });
-    ok(host.admin(Sqe::set_features(0, 0, fid::VOLATILE_WRITE_CACHE, true, 0)));
-    host.port.write32(regs::CC, 0);
-    host.enable();
-    host.create_queues(1, 16, None);
-    let area = host.alloc(4096);
-    ok(host.io(1, Sqe::write(0, 1, 0, 8, area, 0, false)));
-    assert_eq!(ssd.unflushed_bytes(), 0, "the cache is off after the reset, too");
-    refused(
-        host.admin(Sqe::set_features(0, 2, fid::ERROR_RECOVERY, false, 0)),
-        S::InvalidNamespaceOrFormat,
-    );
 }
 
 #[test]

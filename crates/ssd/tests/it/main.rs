@@ -3,7 +3,6 @@
 mod admin;
 mod arbitration;
 mod blocks;
-mod cmb;
 mod faults;
 mod features;
 mod fused;

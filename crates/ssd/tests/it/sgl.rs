@@ -35,7 +35,7 @@ fn data_in_pieces_of_any_size_and_place() {
         let page = host.alloc(4096);
         ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
         let id = IdentifyController::read_from_bytes(&host.read(page, 4096)).unwrap();
-        assert_eq!(id.sgls.get(), sgls::SUPPORTED | sgls::BIT_BUCKET);
+        assert_eq!(id.sgls.get(), sgls::SUPPORTED);
 
         let area = host.alloc(65536);
         let data = pattern(8192, 1);
@@ -77,24 +77,6 @@ fn data_in_pieces_of_any_size_and_place() {
         let mut back: Vec<u8> = (0..600).flat_map(|i| host.read(at(i), 8)).collect();
         back.extend(host.read(area, 8192 - 4800));
         assert_eq!(back, data);
-    });
-}
-
-#[test]
-fn a_bit_bucket_takes_what_is_read_and_nothing_of_what_is_written() {
-    each_way(|mut host| {
-        let area = host.alloc(8192);
-        let data = pattern(1024, 2);
-        host.write(area, &data);
-        let ends = [D::data_block(area, 500), D::bit_bucket(77), D::data_block(area + 500, 524)];
-        let ends = list(&mut host, &ends);
-        ok(host.io(1, Sqe::write(0, 1, 0, 2, 0, 0, false).with_sgl(D::last_segment(ends, 3))));
-        let middle = [D::bit_bucket(100), D::data_block(area + 4096, 800), D::bit_bucket(124)];
-        let middle = list(&mut host, &middle);
-        ok(host.io(1, Sqe::read(0, 1, 0, 2, 0, 0).with_sgl(D::last_segment(middle, 3))));
-        assert_eq!(host.read(area + 4096, 800), data[100..900]);
-        assert_eq!(host.read(area + 4896, 8), [0; 8]);
-        ok(host.io(1, Sqe::read(0, 1, 0, 1, 0, 0).with_sgl(D::bit_bucket(512))));
     });
 }
 

@@ -232,7 +232,7 @@ proptest! {
         registers in prop::collection::vec((0..0x60u32, any::<u32>()), 0..4),
     ) {
         let mut c = SsdConfig { max_io_queues: 8, vectors: 4, ..config(1 << 20, 512) };
-        (c.shadow_doorbells, c.cmb_bytes) = (true, 8192);
+        c.shadow_doorbells = true;
         let (ssd, mut host) = stepped(c);
         let clock = ssd.clock();
         let mut held = 0;

@@ -5,7 +5,6 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use meantime_spec::fabrics::FabricsStatus;
-use meantime_spec::identify::{IdentifyController, cns, oacs};
 use meantime_spec::opcode::{admin, io};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_spec::sgl::SglDescriptor;
@@ -14,9 +13,9 @@ use meantime_spec::status::StatusCode;
 use meantime_spec::tcp::{CapsuleCmd, CommonHeader, PduType};
 use meantime_ssd::tcp::{NetFaults, Target};
 use meantime_ssd::{FaultControl as _, FaultRule};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
-use crate::basics::{BLOCK, identify, pattern, target, target_with};
+use crate::basics::{BLOCK, pattern, target, target_with};
 use crate::peer::{Connect, HOST, Host, Peer, icreq};
 
 /// Whether the target closes the connection within a while, whatever it sends before.
@@ -470,17 +469,6 @@ fn discards_describe_a_page_as_those_of_linux_do() {
         let status = host.io.command(&sqe, &data).status;
         assert_eq!(status.is_success(), is_right, "{ranges} {length}: {status}");
     }
-}
-
-#[test]
-fn format_is_not_offered() {
-    let target = target();
-    let mut host = Host::new(target.addr());
-    let data = identify(&mut host.admin, 0, cns::CONTROLLER);
-    let c = IdentifyController::read_from_bytes(&data).unwrap();
-    assert_eq!(c.oacs.get() & oacs::FORMAT, 0);
-    let sqe = Sqe::new(admin::FORMAT_NVM, 9, 1).with_sgl(SglDescriptor::transport(0));
-    assert!(host.admin.command(&sqe, &[]).status.is(StatusCode::InvalidCommandOpcode));
 }
 
 /// A host that leaves gives its event requests up, and goes on with their identifiers.
