@@ -12,5 +12,3 @@ echo "== the software SSD alone"
 cargo bench --locked --quiet -p meantime-ssd --bench ssd_alone
 echo "== what adaptive adds to an I/O"
 cargo bench --locked --quiet -p meantime --bench estimator
-echo "== work in the gap"
-cargo bench --locked --quiet -p meantime --bench deferred

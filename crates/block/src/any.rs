@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
@@ -13,7 +12,7 @@ use super::request::{BlockChannel, Done, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::adaptive::Estimate;
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, DeferError, Deferred, Policy};
+use meantime_completion::{Away, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
@@ -90,13 +89,11 @@ impl BlockDevice for Device {
 }
 
 impl Channel {
-    /// The counters of the driver; for a kernel channel only those of work in the gaps.
+    /// The counters of the driver; all 0 for a kernel channel.
     pub fn counters(&self) -> ChannelCounters {
         match self {
             Self::Nvme(channel) => channel.counters(),
-            Self::Kernel(channel) => {
-                ChannelCounters { work: channel.work_counters(), ..ChannelCounters::default() }
-            }
+            Self::Kernel(_) => ChannelCounters::default(),
         }
     }
 
@@ -144,7 +141,6 @@ impl BlockChannel for Channel {
         fn in_flight() -> usize;
         fn depth() -> u16;
         fn policy() -> Policy;
-        fn deferred() -> usize;
     }
 
     forward! { &mut self:
@@ -162,11 +158,7 @@ impl BlockChannel for Channel {
         fn wait_done() -> Option<Done>;
         fn wait_until(stop: &dyn Fn() -> bool);
         fn set_policy(policy: Policy) -> Result<(), SubmitError>;
-        fn defer(work: Box<dyn Deferred>) -> Result<(), DeferError>;
-        fn run_deferred(budget_ns: u64) -> usize;
-        fn run_piece(left_ns: u64) -> bool;
         fn gap_left_ns() -> Option<u64>;
-        fn wake_for_deferred(waker: Option<Waker>);
     }
 
     #[inline]

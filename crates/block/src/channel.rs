@@ -8,7 +8,6 @@ mod wait;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::task::Waker;
 
 use super::device::BlockInfo;
 use super::error::{Rejected, SubmitError};
@@ -18,9 +17,7 @@ use super::request::{BlockChannel, Done, Request, Ticket};
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::{Rest, Waiter};
-use meantime_completion::{
-    Away, DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters,
-};
+use meantime_completion::{Away, GapCounters, Policy, WaitPlan};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
@@ -39,8 +36,6 @@ pub struct ChannelCounters {
     pub interrupt: Option<QueueCounters>,
     /// Waits on the queue with an interrupt.
     pub interrupt_waits: GapCounters,
-    /// Work done in the gaps.
-    pub work: WorkCounters,
 }
 
 /// Bytes of a page-aligned buffer that PRP1 and PRP2 cover without a list.
@@ -135,7 +130,6 @@ impl NvmeChannel {
             polled_waits: self.waiter.counters(false),
             interrupt: self.interrupt.as_ref().map(|queue| queue.pair.counters()),
             interrupt_waits: self.waiter.counters(true),
-            work: self.waiter.work_counters(),
         }
     }
 
@@ -477,7 +471,7 @@ impl BlockChannel for NvmeChannel {
             queue.reap(table, ns);
         }
         if !self.table.timed.is_empty() {
-            self.learn_polled();
+            self.learn();
         }
         // A queue that was lost stays so, and its event signalled, until it is registered again.
         let is_current = self.polled.pair.is_current()
@@ -555,7 +549,7 @@ impl BlockChannel for NvmeChannel {
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
-        if !self.waiter.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
+        if !self.waiter.is_asked() && self.policy.is_poll() && self.polls_until_any_done() {
             self.learn();
             return;
         }
@@ -603,31 +597,8 @@ impl BlockChannel for NvmeChannel {
         Ok(())
     }
 
-    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        let now_ns = self.clock().now_ns();
-        self.with_waiter(&(), |waiter, _| waiter.defer(work, now_ns))
-    }
-
-    fn run_deferred(&mut self, budget_ns: u64) -> usize {
-        let clock = self.clock().clone();
-        self.waiter.run_deferred(budget_ns, &clock)
-    }
-
-    fn run_piece(&mut self, left_ns: u64) -> bool {
-        let clock = self.clock().clone();
-        self.waiter.run_piece(left_ns, &clock)
-    }
-
-    fn deferred(&self) -> usize {
-        self.waiter.deferred()
-    }
-
     fn gap_left_ns(&mut self) -> Option<u64> {
         self.with_waiter(&(), |waiter, parts| waiter.gap_left_ns(parts))
-    }
-
-    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        self.waiter.set_work_waker(waker);
     }
 }
 
@@ -647,8 +618,7 @@ impl Drop for NvmeChannel {
             queue.pair.drain(&mut Requests { table, ns });
         }
         debug_assert_eq!(table.active(), 0);
-        let clock = self.clock().clone();
-        self.waiter.finish_work(&clock);
-        self.publish_figures(clock.now_ns());
+        let now_ns = self.clock().now_ns();
+        self.publish_figures(now_ns);
     }
 }

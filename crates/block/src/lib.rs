@@ -36,7 +36,6 @@
 //!   uri, open        URIs, and what they open
 //!   group/           PollGroup: one thread waits on many channels
 //!   futures/         AsyncChannel, Driver
-//!   executor/        a small executor that polls the queue between tasks
 //!   pool             mapped pages of one thread
 //!   probe, stamps    watching a wait from within, to measure it
 //!   control/         the socket of `meantime top`
@@ -77,60 +76,37 @@
 //! # }
 //! ```
 //!
-//! While the device works there is time for something else. Here the checksum of each buffer is
-//! computed in the gap of the next read, in pieces of 1 KiB, which take less than a microsecond
-//! each:
+//! While the device works there is time for something else: between `submit` and `wait`, work of
+//! which each piece takes less than [`BlockChannel::gap_left_ns`] says is done without delaying the
+//! completion. Here the checksum of each buffer is computed in the gap of the next read, in pieces
+//! of 1 KiB, which take less than a microsecond each:
 //!
 //! ```
-//! use std::sync::mpsc::{Receiver, channel as results};
-//!
-//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, DmaBuf, OpenOptions};
-//! use meantime::completion::{Pieces, Progress};
-//!
-//! /// The sum of all bytes of `buf`; and `buf`, when it is done with.
-//! fn sum_of(buf: DmaBuf, channel: &mut impl BlockChannel) -> Receiver<(u64, DmaBuf)> {
-//!     let (done, result) = results();
-//!     let (mut buf, mut at, mut sum) = (Some(buf), 0, 0u64);
-//!     let work = Pieces::new(1_000, move || {
-//!         let Some(data) = &buf else { return Progress::Done };
-//!         let end = (at + 1024).min(data.len());
-//!         sum += data[at..end].iter().map(|byte| u64::from(*byte)).sum::<u64>();
-//!         at = end;
-//!         if at < data.len() {
-//!             return Progress::More;
-//!         }
-//!         let _ = done.send((sum, buf.take().expect("it was there")));
-//!         Progress::Done
-//!     });
-//!     // Too much of it already: then it is done here and now.
-//!     if let Err(mut full) = channel.defer(Box::new(work)) {
-//!         while full.work.run() != Progress::Done {}
-//!     }
-//!     result
-//! }
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = meantime::block::open("mem:64M?model=zssd", &OpenOptions::default())?;
 //! let mut channel = device.channel(&ChannelOptions::default())?;
-//! # let mut buf = channel.alloc(4096)?;
-//! # for n in 0..100 { buf.fill(n as u8); buf = channel.write(n * 8, buf)?; }
-//! let mut next = buf; // (of 4 KiB)
-//! let mut spare = vec![channel.alloc(4096)?];
-//! let mut sums = Vec::new();
-//! let mut under_way: Option<Receiver<(u64, DmaBuf)>> = None;
+//! let mut last = channel.alloc(4096)?;
+//! # for n in 0..100 { last.fill(n as u8); last = channel.write(n * 8, last)?; }
+//! # last.fill(0);
+//! let mut spare = channel.alloc(4096)?;
+//! let (mut sums, mut in_gaps) = (Vec::new(), 0);
 //! for n in 0..100 {
-//!     let buf = channel.read(n * 8, next)?; // The sum of the one before is computed in this gap.
-//!     if let Some(result) = under_way.take() {
-//!         channel.run_deferred(u64::MAX); // What did not fit in the gap.
-//!         let (sum, buf) = result.recv()?;
-//!         sums.push(sum);
-//!         spare.push(buf);
+//!     let ticket = channel.submit(Request::read(n * 8, spare))?;
+//!     let mut sum = 0u64;
+//!     for piece in last.chunks(1024) {
+//!         // What does not fit is done in any case, a little late.
+//!         in_gaps += u32::from(channel.gap_left_ns().is_some_and(|left_ns| left_ns > 1_000));
+//!         sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
 //!     }
-//!     next = spare.pop().ok_or("two buffers take turns")?;
-//!     under_way = Some(sum_of(buf, &mut channel));
+//!     sums.push(sum);
+//!     let done = channel.wait(ticket);
+//!     done.result?;
+//!     spare = std::mem::replace(&mut last, done.buf.ok_or("a read's buffer")?);
 //! }
-//! assert!(sums.iter().copied().eq((0..99).map(|n| n * 4096)));
-//! println!("{} of the pieces were done while the device worked", channel.counters().work.pieces);
+//! assert!(sums[1..].iter().copied().eq((0..99).map(|n| n * 4096)));
+//! println!("{in_gaps} of 400 pieces fitted");
 //! # Ok(())
 //! # }
 //! ```
@@ -144,7 +120,6 @@ pub mod control;
 mod device;
 mod errno;
 mod error;
-mod executor;
 pub mod futures;
 mod group;
 mod kernel;
@@ -161,7 +136,6 @@ pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
 pub use errno::Errno;
 pub use error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
-pub use executor::{Executor, JoinHandle, Spawner};
 pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
 };

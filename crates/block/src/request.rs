@@ -1,10 +1,9 @@
 //! Requests, tickets and results.
 
 use std::os::fd::BorrowedFd;
-use std::task::Waker;
 
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, DeferError, DeferRefusal, Deferred, Policy};
+use meantime_completion::{Away, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
 use meantime_nvme::Op;
 
@@ -296,56 +295,11 @@ pub trait BlockChannel {
     /// [`SubmitError::NoInterrupt`] if the channel does not support it.
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
 
-    /// Hands over `work` to run while this channel waits: before a wait sleeps, blocks or spins, it
-    /// runs the pieces that fit into the rest of the gap, with a look at the queue after each. Work
-    /// whose [patience](Deferred::patience_ns) has ended runs in the next wait (or
-    /// [`poll`](Self::poll)) whether it fits or not, a piece at a time.
-    ///
-    /// A panic in a piece ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A
-    /// channel that is dropped runs the remaining work after its I/O, for a second at most; the
-    /// rest is dropped, and logged as an error.
-    ///
-    /// While there is such work, and for some I/Os afterwards, I/O is timed.
-    ///
-    /// # Errors
-    /// [`DeferError`] with the work, if there is too much of it, or if the channel does not support
-    /// it.
-    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        Err(DeferError { why: DeferRefusal::Unsupported, work })
-    }
-
-    /// Runs deferred work outside of a gap: begins pieces until `budget_ns` are used up, so the
-    /// last may exceed them. Returns their number; `u64::MAX` runs all runnable work.
-    ///
-    /// # Panics
-    /// If a piece panicked and the panic was not reported yet, including pieces run in a wait.
-    fn run_deferred(&mut self, budget_ns: u64) -> usize {
-        let _ = budget_ns;
-        0
-    }
-
-    /// Runs a piece of deferred work that takes at most `left_ns`, or one that is overdue. False if
-    /// there is none.
-    fn run_piece(&mut self, left_ns: u64) -> bool {
-        let _ = left_ns;
-        false
-    }
-
-    /// The amount of deferred work.
-    fn deferred(&self) -> usize {
-        0
-    }
-
     /// The time left before a request may be complete, in ns, for a caller with its own work for
     /// the gap; `None` if unknown, [`u64::MAX`] if none is in flight. After a call, I/O is timed
     /// for a while, so that it becomes known.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
-    }
-
-    /// Sets the waker that is called when pending deferred work can continue.
-    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        drop(waker);
     }
 
     /// Reads into `buf` and waits. Returns the buffer.

@@ -98,7 +98,7 @@ impl Entered {
     pub(crate) fn expel(mut self) {
         self.channel.mark_broken();
         if let Some(key) = self.group.key_of(self.channel) {
-            // C has no deferred work, so this does not touch the channel.
+            // This does not touch the channel.
             self.group.members.remove(key);
         }
     }

@@ -97,7 +97,6 @@ macro_rules! forward {
     )*};
 }
 
-// C has no deferred work.
 impl BlockChannel for Member {
     forward! { &self:
         fn info() -> &BlockInfo;

@@ -16,8 +16,6 @@ pub(crate) enum Observation {
     Exact(u64),
     /// There was no look just before: it may have been complete for long.
     AtMost(u64),
-    /// The look at this time was in vain; found after a piece of work.
-    After(u64),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,16 +73,19 @@ impl Default for EarliestCompletion {
 impl EarliestCompletion {
     /// Records an I/O of `class`.
     ///
-    /// An upper limit above the estimate is ignored: otherwise oversleeps would raise the estimate.
-    /// A completion during a piece of work counts with the time before the piece.
+    /// An upper limit that is not clearly below the estimate is ignored: otherwise oversleeps would
+    /// raise the estimate, and a caller who works until just before it would find each completion a
+    /// little sooner, however much faster the device has become.
     #[inline]
     pub(crate) fn record(&mut self, class: Class, observation: Observation) {
         let track = &mut self.0[class.index() % Class::COUNT];
         let short = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
         match observation {
-            Observation::Exact(ns) | Observation::After(ns) => track.insert(short(ns)),
+            Observation::Exact(ns) => track.insert(short(ns)),
             Observation::AtMost(ns) => match track.estimate_ns() {
-                Some(estimate_ns) if short(ns) <= estimate_ns => track.insert(short(ns)),
+                Some(estimate_ns) if short(ns) < estimate_ns - estimate_ns / 8 => {
+                    track.insert(short(ns))
+                }
                 _ => {
                     track.blind += 1;
                     if track.blind >= BLIND {
@@ -160,15 +161,5 @@ mod tests {
             feed(&mut earliest, [Observation::Exact(10_000)]);
             assert_eq!(earliest.estimate_ns(class()), Some(10_000));
         }
-    }
-
-    /// A device that became faster is noticed although every completion is found late, by less than
-    /// a piece.
-    #[test]
-    fn what_came_during_a_piece_counts_as_if_it_came_before() {
-        let mut earliest = EarliestCompletion::default();
-        feed(&mut earliest, [60_000; 32].map(Observation::Exact));
-        feed(&mut earliest, [8_000, 8_000].map(Observation::After));
-        assert_eq!(earliest.estimate_ns(class()), Some(8_000));
     }
 }

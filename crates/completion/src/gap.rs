@@ -170,8 +170,6 @@ pub struct Away {
 /// Why a thread did not look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It worked.
-    Worked,
     /// It slept until it was woken, before the planned end.
     Woken,
     /// It slept to the planned end.
@@ -467,7 +465,7 @@ impl Gap {
             None => self.note_found(before_ns),
             Some(why) => {
                 self.waited.in_vain_at_ns = last_ns;
-                self.waited.overslept = why != Why::Worked;
+                self.waited.overslept = true;
                 self.waited.cut_short = why == Why::Woken;
                 if let Why::Slept(wake) = why {
                     (self.counters.sleeps, self.counters.oversleeps) =

@@ -283,7 +283,7 @@ impl Learning {
     }
 
     /// The earliest likely completion of an I/O of `class`, in ns since its submission: a low
-    /// quantile of all I/O while there is deferred work, whatever its policy. `None`: unknown.
+    /// quantile of all I/O while callers ask for it, whatever its policy. `None`: unknown.
     pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
         self.earliest.estimate_ns(class)
     }

@@ -2,12 +2,12 @@
 //!
 //! # What it is for
 //! A device needs time. This crate decides whether a thread polls, sleeps or blocks until it is
-//! done, and what other work runs meanwhile. It knows neither NVMe nor the kernel's I/O: a queue is
+//! done. It knows neither NVMe nor the kernel's I/O: a queue is
 //! a [`Source`]. docs/policies.md describes the policies, docs/waiting.md derives `adaptive`.
 //!
 //! # What it owns
 //! A channel's [`Waiter`](waiter::Waiter): its gaps, what it has learned of the device, the times
-//! of requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
+//! of requests. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
 //! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks,
@@ -16,12 +16,12 @@
 //! - No figure of a machine is built in: `calibrate` measures them all.
 //! - Time hidden by a sleep is never counted as device time.
 //! - A registered rule is asked once per wait, and never if the policy is `poll`.
-//! - A channel without deferred work pays nothing for it. Telemetry is published off the fast path.
+//! - Telemetry is published off the fast path.
 //!
 //! # Parts, in reading order
 //! ```text
 //!   policy        Policy: the names
-//!   waiter/       Waiter: one channel's waits; owns gaps, what was learned, deferred work
+//!   waiter/       Waiter: one channel's waits; owns gaps and what was learned
 //!   gap, plan     Gap::wait: spin, sleep, block; WaitPlan and Plan say how
 //!   pulse         a device whose thread wants the same CPU
 //!   alert         waking a thread that is about to sleep
@@ -31,7 +31,7 @@
 //!                   sleeps of least cost), control (holds the goal), choice (among these sleeps,
 //!                   polling and the interrupt)
 //!   rule          the trait Rule: rules for how long to sleep, registered by name
-//!   work, backlog, earliest   deferred work: pieces, their order, how long a gap is
+//!   earliest      how long a gap is at least, for callers with work of their own
 //!   telemetry/    what a channel shows of itself, and a change of its policy from outside
 //!   calibrate/    measuring sleeps and wake-ups
 //! ```
@@ -40,7 +40,6 @@
 
 pub mod adaptive;
 pub mod alert;
-mod backlog;
 pub mod calibrate;
 mod class;
 mod earliest;
@@ -53,15 +52,9 @@ mod pulse;
 pub mod rule;
 pub mod telemetry;
 pub mod waiter;
-mod work;
 
-pub use backlog::LIMIT as DEFERRED_LIMIT;
 pub use class::{Class, Kind};
 pub use gap::{Away, Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake, Why};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
-pub use work::{
-    DeferError, DeferRefusal, Deferred, Notifier, PATIENCE_NS, Pieces, PolledPieces, Progress,
-    WorkCounters,
-};

@@ -45,13 +45,12 @@ const TRIES: u32 = 8;
 /// mount's own channels, and stay in the mount's memory.
 ///
 /// ```
-/// # use meantime::block::{self, Executor, OpenOptions};
+/// # use meantime::block::{self, OpenOptions};
 /// # use meantime::ext4::{AsyncFileSystem, MountOptions};
 /// # fn read(uri: &str) -> Result<(), Box<dyn std::error::Error>> {
 /// let device = block::open(uri, &OpenOptions::default())?;
 /// let fs = AsyncFileSystem::mount(device, &MountOptions::default())?;
-/// let executor = Executor::new(fs.channel())?;
-/// executor.block_on(async {
+/// pollster::block_on(async {
 ///     let file = fs.open("/etc/hostname").await?;
 ///     let mut name = vec![0; 64];
 ///     let bytes = file.read_at(&mut name, 0).await?;

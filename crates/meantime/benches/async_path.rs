@@ -11,9 +11,10 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
+use async_executor::LocalExecutor;
 use meantime_block::{
-    AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, Executor,
-    NvmeChannel, OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
+    AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, NvmeChannel,
+    OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
 };
 use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf, HwError, cpu};
@@ -105,9 +106,8 @@ fn depth_1(mut channel: NvmeChannel, bytes: usize) -> Result<NvmeChannel> {
         let sync = middle(&mut times[WARM_UP..]);
 
         let shared = AsyncChannel::new(channel);
-        let executor = Executor::new(&shared)?;
         times.clear();
-        executor.block_on(async {
+        pollster::block_on(async {
             for _ in 0..IOS {
                 let lba = random.below(places) * blocks;
                 let start_ns = clock.now_ns();
@@ -117,7 +117,6 @@ fn depth_1(mut channel: NvmeChannel, bytes: usize) -> Result<NvmeChannel> {
             Result::Ok(())
         })?;
         let futures = middle(&mut times[WARM_UP..]);
-        drop(executor);
         channel = shared.into_channel().map_err(|_| "the channel has another handle")?;
         sync_ns.push(sync);
         async_ns.push(futures);
@@ -221,28 +220,26 @@ fn by_batches(channel: &mut impl BlockChannel) -> Result<()> {
 }
 
 fn by_tasks<C: BlockChannel + 'static>(channel: &AsyncChannel<C>) -> Result<()> {
-    let executor = Executor::new(channel)?;
+    let tasks = LocalExecutor::new();
     let blocks = channel.info().blocks;
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let channel = channel.clone();
-            let buf = channel.alloc(512);
-            executor.spawn(async move {
-                let mut random = Random(11 + task);
-                let mut buf = buf?;
-                for _ in 0..MANY_IOS / TASKS {
-                    buf = channel.read(random.below(blocks), buf).await?;
-                }
-                Result::Ok(())
-            })
-        })
-        .collect();
-    executor.block_on(async {
-        for task in tasks {
-            task.await?;
-        }
-        Ok(())
-    })
+    for task in 0..TASKS {
+        let (reading, mut buf) = (channel.clone(), channel.alloc(512)?);
+        let reads = async move {
+            let mut random = Random(11 + task);
+            for _ in 0..MANY_IOS / TASKS {
+                buf = reading.read(random.below(blocks), buf).await.expect("read");
+            }
+        };
+        tasks.spawn(reads).detach();
+    }
+    let driver = channel.driver()?;
+    while !tasks.is_empty() {
+        driver.plug();
+        while tasks.try_tick() {}
+        driver.unplug();
+        driver.process();
+    }
+    Ok(())
 }
 
 /// Completes requests at once, without a device.

@@ -13,11 +13,7 @@
 //! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory;
 //! ratios are of the same turn.
 
-use std::error::Error;
-
-use meantime_block::{
-    AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Executor, Request,
-};
+use meantime_block::{AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Request};
 use meantime_completion::Policy;
 use meantime_ext4::{
     Advice, AsyncFileSystem, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind,
@@ -452,33 +448,29 @@ fn scaling(image: &[u8], models: &[String]) -> Result<()> {
             ..ChannelOptions::default()
         })?);
     let fs = AsyncFileSystem::new(rig.fs.clone(), channel.clone())?;
-    let executor = Executor::new(&channel)?;
     let mut ratios = Vec::new();
     for _ in 0..turns() {
         let mut rates = Vec::new();
         for tasks in [1, 2] {
             rig.file.advise(0, 0, Advice::DontNeed)?;
             let start_ns = rig.clock.now_ns();
-            let readers: Vec<_> = (0..tasks)
-                .map(|task| {
-                    let fs = fs.clone();
-                    executor.spawn(async move {
-                        let file = fs.open("data").await.ok()?;
-                        file.advise(0, 0, Advice::Random).ok()?;
-                        let (mut random, mut user) = (Random(task + 1), vec![0; 4096]);
-                        for _ in 0..4_000 {
-                            file.read_at(&mut user, random.below(PAGES) * PAGE).await.ok()?;
-                        }
-                        Some(())
-                    })
-                })
-                .collect();
-            executor.block_on(async {
-                for reader in readers {
-                    reader.await.ok_or("a read failed")?;
-                }
-                Ok::<_, Box<dyn Error>>(())
-            })?;
+            let executor = async_executor::LocalExecutor::new();
+            for task in 0..tasks {
+                let fs = fs.clone();
+                let reads = async move {
+                    let file = fs.open("data").await.expect("a file");
+                    file.advise(0, 0, Advice::Random).expect("advice");
+                    let (mut random, mut user) = (Random(task + 1), vec![0; 4096]);
+                    for _ in 0..4_000 {
+                        let offset = random.below(PAGES) * PAGE;
+                        file.read_at(&mut user, offset).await.expect("read");
+                    }
+                };
+                executor.spawn(reads).detach();
+            }
+            while !executor.is_empty() {
+                executor.try_tick();
+            }
             rates.push((tasks * 4_000) as f64 / (rig.clock.now_ns() - start_ns) as f64);
         }
         ratios.push(rates[1] / rates[0]);

@@ -1,6 +1,6 @@
 //! Instructions of one 4 KiB read, submit and reap, polling excluded: counted by callgrind against
 //! the stepped SSD, which runs between the two and is not counted. The same binary and toolchain
-//! give the same number on any machine. Once by a ticket, and once as a future on our executor.
+//! give the same number on any machine. Once by a ticket, and once as a future beside a driver.
 //!
 //! `cargo bench -p meantime --bench instructions` runs itself under valgrind, prints the counts,
 //! and fails above the limits.
@@ -8,10 +8,11 @@
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use meantime_block::{
-    AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel,
-    NvmeDevice, Request,
+    AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Driver, NvmeChannel, NvmeDevice,
+    Request,
 };
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
@@ -41,29 +42,23 @@ fn counted_read(
     channel.wait(ticket)
 }
 
-/// The counted code: all work of a task and its executor for its reads, except waiting.
+/// The counted code: all work of a future and the driver for its reads, except waiting.
 #[inline(never)]
-fn counted_async_reads(
-    executor: &Executor<NvmeChannel>,
-    clock: &dyn VirtualClock,
-    mut buf: DmaBuf,
-) {
-    executor.block_on(async {
-        for n in 0..READS {
-            let mut read = pin!(executor.channel().read(n * 8 % 4096, buf));
-            let read = std::future::poll_fn(|cx| {
-                let poll = read.as_mut().poll(cx);
-                if poll.is_pending() {
+fn counted_async_reads(driver: &Driver<NvmeChannel>, clock: &dyn VirtualClock, mut buf: DmaBuf) {
+    let mut cx = Context::from_waker(Waker::noop());
+    for n in 0..READS {
+        let mut read = pin!(driver.channel().read(n * 8 % 4096, buf));
+        buf = loop {
+            match read.as_mut().poll(&mut cx) {
+                Poll::Ready(Ok(buf)) => break buf,
+                Poll::Ready(Err(error)) => panic!("{error}"),
+                Poll::Pending => {
                     device_works(clock);
+                    driver.process();
                 }
-                poll
-            });
-            buf = match read.await {
-                Ok(buf) => buf,
-                Err(error) => panic!("{error}"),
-            };
-        }
-    });
+            }
+        };
+    }
 }
 
 /// Lets the stepped SSD execute the command. Entering this function turns counting off, leaving it
@@ -97,8 +92,8 @@ fn body(counted: &str) {
         return;
     }
     let channel = AsyncChannel::new(channel);
-    let executor = Executor::new(&channel).expect("nobody else drives it");
-    counted_async_reads(&executor, clock.as_ref(), buf);
+    let driver = channel.driver().expect("nobody else drives it");
+    counted_async_reads(&driver, clock.as_ref(), buf);
 }
 
 /// Instructions per read in the function `counted`.

@@ -1,13 +1,14 @@
 //! Many tasks on one queue:
 //! `cargo run --release -p meantime --example async_read [DEVICE [TASKS]]`.
 //!
-//! Each task reads 4 KiB blocks at random addresses, one after another, on an executor that polls
-//! the queue between them.
+//! Each task reads 4 KiB blocks at random addresses, one after another. A driver looks at the queue
+//! between rounds of tasks, and sends the requests of a round with one doorbell.
 
 use std::error::Error;
 use std::time::Instant;
 
-use meantime::block::{AsyncChannel, BlockDevice, Channel, ChannelOptions, Executor, OpenOptions};
+use async_executor::LocalExecutor;
+use meantime::block::{AsyncChannel, BlockDevice, Channel, ChannelOptions, OpenOptions};
 use meantime::completion::Policy;
 
 const READS: u64 = 1_000;
@@ -40,17 +41,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..ChannelOptions::default()
     };
     let channel = AsyncChannel::new(device.channel(&options)?);
-    let executor = Executor::new(&channel)?;
+    let driver = channel.driver()?;
 
     let start = Instant::now();
+    let executor = LocalExecutor::new();
     let readers: Vec<_> =
         (0..tasks).map(|task| executor.spawn(reader(channel.clone(), task))).collect();
-    executor.block_on(async {
-        for reader in readers {
-            reader.await?;
-        }
-        Ok::<_, Box<dyn Error>>(())
-    })?;
+    while !executor.is_empty() {
+        driver.plug();
+        while executor.try_tick() {}
+        driver.unplug();
+        driver.wait();
+    }
+    for reader in readers {
+        pollster::block_on(reader)?;
+    }
     let seconds = start.elapsed().as_secs_f64();
     println!("{tasks} tasks, {READS} reads each: {:.0} IOPS", (tasks * READS) as f64 / seconds);
     Ok(())

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   block         devices by URI, channels, requests, futures                  <- begin here
-//!   completion    policies: how to wait; deferred work: what to do meanwhile
+//!   completion    policies: how to wait
 //!   ext4          files: page cache, read and write paths, journal
 //! ```
 //!
@@ -32,11 +32,10 @@
 //! # }
 //! ```
 //!
-//! [`BlockChannel::defer`](block::BlockChannel::defer) hands over work to run while the device
-//! works:
+//! [`BlockChannel::gap_left_ns`](block::BlockChannel::gap_left_ns) says how long the device will
+//! work at least, for work that should not delay the completion:
 //!
 //! ```
-//! use meantime::completion::Pieces;
 //! # use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
 //! # fn checksum(data: &[u8]) {}
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,10 +43,12 @@
 //! # let mut channel = device.channel(&ChannelOptions::default())?;
 //! # let previous = vec![0; 4096];
 //! # let buf = channel.alloc(4096)?;
-//! # let ticket = channel.submit(Request::read(8, buf))?;
-//!
-//! channel.defer(Box::new(Pieces::once(2_000, move || checksum(&previous))))?; // at most 2 µs
-//! let done = channel.wait(ticket); // the work is done before, if there was time
+//! let ticket = channel.submit(Request::read(8, buf))?;
+//! let fits = channel.gap_left_ns().is_some_and(|left_ns| left_ns > 2_000);
+//! if fits {
+//!     checksum(&previous); // at most 2 µs, while the device works
+//! }
+//! let done = channel.wait(ticket);
 //! # done.result?;
 //! # Ok(())
 //! # }
@@ -56,14 +57,13 @@
 //! [`AsyncChannel`](block::AsyncChannel) has requests as futures, for any executor:
 //!
 //! ```
-//! use meantime::block::{AsyncChannel, Executor};
+//! use meantime::block::AsyncChannel;
 //! # use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
 //!
 //! let channel = AsyncChannel::new(device.channel(&ChannelOptions::default())?);
-//! let executor = Executor::new(&channel)?; // polls the queue between tasks
-//! executor.block_on(async {
+//! pollster::block_on(async {
 //!     let buf = channel.write(8, channel.alloc(4096)?).await?;
 //!     let buf = channel.read(8, buf).await?;
 //!     // ...
@@ -112,10 +112,9 @@ pub mod block {
     pub use meantime_block::{
         Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
         ChannelError, ChannelKey, ChannelOptions, DescriptorKey, Device, Done, Driver, DriverTaken,
-        Executor, GroupWaker, Io, IoError, JoinHandle, Local, NoWatch, OpenError, OpenOptions,
-        PagePool, Plain, PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel,
-        Sharing, Spawner, SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open,
-        parse_bytes,
+        GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, PagePool, Plain,
+        PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel, Sharing,
+        SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
     };
     #[doc(inline)]
     pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
@@ -123,13 +122,11 @@ pub mod block {
     pub use meantime_nvme::{CommandError, ControllerOptions, Op, QueueClass};
 }
 
-/// Policies: how to wait for a completion; deferred work: what to do meanwhile; control.
+/// Policies: how to wait for a completion; control.
 pub mod completion {
     #[doc(inline)]
     pub use meantime_completion::{
-        Class, DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, Flight, GapCounters, Goal, Kind,
-        Notifier, PATIENCE_NS, ParsePolicyError, Pieces, Policy, PolledPieces, Progress,
-        WorkCounters, rule, telemetry,
+        Class, Flight, GapCounters, Goal, Kind, ParsePolicyError, Policy, rule, telemetry,
     };
 }
 

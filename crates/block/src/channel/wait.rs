@@ -33,7 +33,7 @@ impl NvmeChannel {
     /// there is one.
     #[inline(always)]
     pub(super) fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: just before, an executor has read the clock and swept
+        // Longer than a wait by ticket: just before, the caller has read the clock and swept
         // deadlines.
         self.polled.pair.progress();
         for _ in 0..4 * FIRST_LOOKS {
@@ -63,7 +63,7 @@ impl NvmeChannel {
         }
     }
 
-    /// As `wait_probed`, while requests are collected or there is deferred work.
+    /// As `wait_probed`, while requests are collected or callers ask for the time left.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_slow(&mut self, slot: u16, probe: &impl Probe) -> Done {
@@ -71,7 +71,7 @@ impl NvmeChannel {
             self.ring_all();
         }
         let lbio = self.table.get(slot);
-        let polled = lbio.policy.is_poll() && !self.waiter.has_work();
+        let polled = lbio.policy.is_poll() && !self.waiter.is_asked();
         let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
@@ -87,8 +87,7 @@ impl NvmeChannel {
         waited
     }
 
-    /// Lends queues and requests to the waiter. Its deferred work decides afterwards whether polled
-    /// I/O is timed.
+    /// Lends queues and requests to the waiter, which decides whether polled I/O is timed.
     #[inline(always)]
     pub(super) fn with_waiter<P: Probe, R>(
         &mut self,
@@ -107,14 +106,6 @@ impl NvmeChannel {
         if !self.table.timed.is_empty() {
             self.with_waiter(&(), |waiter, parts| waiter.learn(parts, Found::Looking));
         }
-    }
-
-    /// The same for looks from outside. Also runs overdue work, for callers that only poll.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn learn_polled(&mut self) {
-        self.learn();
-        self.waiter.run_overdue(self.polled.pair.clock());
     }
 
     /// See [`BlockChannel::look`](crate::BlockChannel::look).
@@ -200,8 +191,5 @@ impl NvmeChannel {
             queue.tick(table, ns);
         }
         self.learn();
-        if self.waiter.has_work() {
-            self.waiter.run_overdue(self.polled.pair.clock());
-        }
     }
 }

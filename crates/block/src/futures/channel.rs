@@ -9,7 +9,7 @@ use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};
 use super::slots::ChannelState;
-use meantime_completion::{DeferError, Deferred, Policy};
+use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
 
@@ -162,30 +162,6 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         self.with(|state| state.channel.set_policy(policy))
     }
 
-    /// Hands over work to run while a wait for the queue lasts; see [`BlockChannel::defer`]. It
-    /// must not use this channel. An [`Executor`](super::super::Executor) also runs it when it is
-    /// idle. If futures look at the queue themselves, or a [`SharedChannel`] has a driver, the work
-    /// runs only once its patience has ended.
-    ///
-    /// # Errors
-    /// [`DeferError`] with the work.
-    pub fn defer(&self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        self.with(|state| state.channel.defer(work))
-    }
-
-    /// Runs deferred work outside of a gap; see [`BlockChannel::run_deferred`].
-    ///
-    /// # Panics
-    /// If a piece panicked and the panic was not reported yet.
-    pub fn run_deferred(&self, budget_ns: u64) -> usize {
-        self.with(|state| state.channel.run_deferred(budget_ns))
-    }
-
-    /// The amount of deferred work.
-    pub fn deferred(&self) -> usize {
-        self.with(|state| state.channel.deferred())
-    }
-
     /// Gives access to the channel itself, for instance to its counters.
     ///
     /// # Panics
@@ -205,8 +181,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Turns it back into a synchronous channel.
     ///
     /// # Errors
-    /// This handle, if there are others (a [`Driver`] or an [`Executor`](super::super::Executor)
-    /// has one), or if requests of dropped futures are in flight.
+    /// This handle, if there are others (a [`Driver`] has one), or if requests of dropped futures
+    /// are in flight.
     pub fn into_channel(self) -> Result<C, Self> {
         self.look();
         if self.in_flight() > 0 {
@@ -241,8 +217,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
 
     /// Wakes the futures of ended requests. Returns the number of ended requests.
     ///
-    /// Wakers other than our executor's are woken and dropped outside the cell: they may run any
-    /// code, including futures of this channel.
+    /// Wakers are woken and dropped outside the cell: they may run any code, including futures of
+    /// this channel.
     #[inline]
     pub(super) fn deliver(&self) -> usize {
         let mut ended = 0;

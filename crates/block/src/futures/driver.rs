@@ -1,20 +1,16 @@
 //! The driver of an asynchronous channel, which looks at its queue.
 
-use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::super::request::BlockChannel;
 use super::channel::AsyncChannel;
 use super::sharing::{Local, Sharing};
-use meantime_completion::Away;
-use meantime_completion::waiter::Rest;
 use meantime_hw::EventFd;
 
 /// The channel has a driver already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the channel has a driver already (an executor is one): drop that first, or use it")]
+#[error("the channel has a driver already: drop that first, or use it")]
 pub struct DriverTaken;
 
 /// Looks at an [`AsyncChannel`]'s queue. While it exists, futures do not look:
@@ -55,7 +51,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
     /// the interrupt if the policy is that; otherwise it looks repeatedly for 1 ms, and then
     /// between naps of up to 1 ms.
     pub fn wait(&self) -> usize {
-        if S::WAITS_INSIDE { self.wait_until(&|| false) } else { self.wait_outside() }
+        if S::WAITS_INSIDE { self.wait_inside() } else { self.wait_outside() }
     }
 
     /// Collects requests from now on, for one doorbell.
@@ -78,70 +74,13 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.event())
     }
 
-    /// Marks this driver as our executor's, which calls [`process`](Self::process) after each
-    /// round; `waker` is one of its wakers.
-    pub(in super::super) fn set_executor(&self, waker: &Waker) {
-        self.channel.with(|state| {
-            state.executor = Some(waker.vtable());
-            state.channel.wake_for_deferred(Some(waker.clone()));
-        });
-    }
-
-    /// See [`BlockChannel::gap_left_ns`].
-    pub(in super::super) fn gap_left_ns(&self) -> Option<u64> {
-        self.channel.with(|state| state.channel.gap_left_ns())
-    }
-
-    /// Runs a piece of deferred work, if there is one. A panicking one has been logged, and affects
-    /// no task.
-    pub(in super::super) fn run_piece(&self) -> bool {
-        let run = || self.channel.with(|state| state.channel.run_deferred(1));
-        catch_unwind(AssertUnwindSafe(run)).map_or(true, |pieces| pieces > 0)
-    }
-
-    /// As [`process`](Self::process), for a thread that waits on several channels: see
-    /// [`BlockChannel::look`].
-    #[inline(always)]
-    pub(in super::super) fn look(&self, away: Option<Away>) -> usize {
-        self.channel.with(|state| state.channel.look(away));
-        self.channel.deliver()
-    }
-
-    /// Wakes the futures of ended requests; looks at no queue.
-    #[inline(always)]
-    pub(in super::super) fn deliver(&self) -> usize {
-        self.channel.deliver()
-    }
-
-    /// See [`BlockChannel::rest`].
-    pub(in super::super) fn rest(&self) -> Rest {
-        self.channel.with(|state| state.channel.rest())
-    }
-
-    /// What becomes readable by the channel's interrupt.
-    pub(in super::super) fn descriptor(&self) -> Option<OwnedFd> {
-        self.channel.with(|state| state.channel.descriptor()?.try_clone_to_owned().ok())
-    }
-
-    /// See [`BlockChannel::run_piece`].
-    pub(in super::super) fn run_fitting(&self, left_ns: u64) -> bool {
-        self.channel.with(|state| state.channel.run_piece(left_ns))
-    }
-
-    /// Requests under way.
-    #[inline(always)]
-    pub(in super::super) fn in_flight(&self) -> usize {
-        self.channel.with(|state| state.channel.in_flight())
-    }
-
-    /// Waits while holding the channel. `stop` must not use it.
-    #[inline]
-    pub(in super::super) fn wait_until(&self, stop: &dyn Fn() -> bool) -> usize {
+    /// Waits while holding the channel.
+    fn wait_inside(&self) -> usize {
         let ended = self.channel.deliver();
         if ended > 0 {
             return ended;
         }
-        self.channel.with(|state| state.channel.wait_until(stop));
+        self.channel.with(|state| state.channel.wait_until(&|| false));
         self.channel.deliver()
     }
 
@@ -155,7 +94,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         let mut nap = Duration::from_micros(1);
         loop {
             let ended = self.process();
-            if ended > 0 || self.in_flight() == 0 {
+            if ended > 0 || self.channel.in_flight() == 0 {
                 return ended;
             }
             match &event {
@@ -175,9 +114,6 @@ impl<C: BlockChannel, S: Sharing> Drop for Driver<C, S> {
     fn drop(&mut self) {
         let waiting = self.channel.with(|state| {
             state.has_driver = false;
-            if state.executor.take().is_some() {
-                state.channel.wake_for_deferred(None);
-            }
             state.channel.unplug();
             state.take_wakers()
         });

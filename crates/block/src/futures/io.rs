@@ -7,7 +7,7 @@ use super::super::error::{Rejected, RequestError};
 use super::super::request::{BlockChannel, Done, Request};
 use super::channel::{AsyncChannel, wake};
 use super::sharing::{Local, Sharing};
-use super::slots::{Duty, Started};
+use super::slots::Started;
 use meantime_hw::DmaBuf;
 use meantime_nvme::Op;
 
@@ -74,13 +74,13 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
         make: impl FnOnce() -> Request,
     ) -> Poll<Outcome> {
         let mut make = Some(make);
-        let (started, duty, replaced) = self.channel.with(|state| {
+        let (started, has_driver, replaced) = self.channel.with(|state| {
             let started = state.start(|| make.take().expect("made once")());
             let replaced = match started {
                 Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
                 _ => None,
             };
-            (started, state.duty(), replaced)
+            (started, state.has_driver, replaced)
         });
         drop(replaced);
         match (started, make) {
@@ -88,19 +88,29 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
                 self.stage = RequestStage::Waiting(id);
                 self.poll_waiting(id, cx, make)
             }
-            (started, _) => self.after_start(started, duty, cx),
+            (started, _) => self.after_start(started, has_driver, cx),
         }
     }
 
     #[inline(always)]
-    fn after_start(&mut self, started: Started, duty: Duty, cx: &mut Context<'_>) -> Poll<Outcome> {
+    fn after_start(
+        &mut self,
+        started: Started,
+        has_driver: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Outcome> {
         self.stage = match started {
             Started::InFlight(index) => RequestStage::InFlight(index),
             Started::Waiting(id) => RequestStage::Waiting(id),
             Started::Rejected(_) => RequestStage::Over,
         };
-        if duty != Duty::Executor {
-            self.attend(duty, cx);
+        if has_driver {
+            // Sending may have found completions of other requests, which raise no further
+            // interrupt.
+            self.channel.deliver();
+        } else {
+            // Poll again after other tasks have run.
+            cx.waker().wake_by_ref();
         }
         match started {
             Started::Rejected(rejected) => Poll::Ready(Err(rejected)),
@@ -109,30 +119,18 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
     }
 
     #[inline(never)]
-    fn attend(&mut self, duty: Duty, cx: &mut Context<'_>) {
-        match duty {
-            Duty::Executor => {}
-            // Sending may have found completions of other requests, which raise no further
-            // interrupt.
-            Duty::Driver => drop(self.channel.deliver()),
-            // Poll again after other tasks have run.
-            Duty::Futures => cx.waker().wake_by_ref(),
-        }
-    }
-
-    #[inline(never)]
     fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
         // In one step: a result that is delivered after this check finds the waker.
-        let (taken, duty, replaced) = self.channel.with(|state| {
+        let (taken, has_driver, replaced) = self.channel.with(|state| {
             let taken = state.take(index);
             let asks = taken.is_none() && state.has_driver;
-            (taken, state.duty(), asks.then(|| state.ask(index, cx.waker())))
+            (taken, state.has_driver, asks.then(|| state.ask(index, cx.waker())))
         });
         drop(replaced);
         if let Some(taken) = taken {
             return Poll::Ready(self.over(taken));
         }
-        if duty == Duty::Futures {
+        if !has_driver {
             self.channel.look();
             if let Some(taken) = self.channel.with(|state| state.take(index)) {
                 return Poll::Ready(self.over(taken));
@@ -151,22 +149,22 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
         cx: &mut Context<'_>,
         make: impl FnOnce() -> Request,
     ) -> Poll<Outcome> {
-        let (started, duty, replaced, next) = self.channel.with(|state| {
+        let (started, has_driver, replaced, next) = self.channel.with(|state| {
             let (started, next) = state.start_waiter(id, make);
             let replaced = match started {
                 Started::InFlight(index) if state.has_driver => state.ask(index, cx.waker()),
                 Started::Waiting(id) if state.has_driver => state.ask_for_room(id, cx.waker()),
                 _ => None,
             };
-            (started, state.duty(), replaced, next)
+            (started, state.has_driver, replaced, next)
         });
         drop(replaced);
         wake(next);
-        if duty == Duty::Futures {
+        if !has_driver {
             // Requests of dropped futures may have ended, and no other code looks for them.
             self.channel.look();
         }
-        self.after_start(started, duty, cx)
+        self.after_start(started, has_driver, cx)
     }
 
     #[cold]

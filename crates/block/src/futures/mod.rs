@@ -4,14 +4,13 @@
 //! future owns its buffer and gives it back when it is ready:
 //!
 //! ```
-//! use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, Executor, OpenOptions};
+//! use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, OpenOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
 //! let channel = AsyncChannel::new(device.channel(&ChannelOptions::default())?);
-//! let executor = Executor::new(&channel)?;
 //!
-//! executor.block_on(async {
+//! pollster::block_on(async {
 //!     let mut buf = channel.alloc(4096)?;
 //!     buf.fill(7);
 //!     let buf = channel.write(8, buf).await?;
@@ -51,10 +50,41 @@
 //!   own request is not among them it wakes itself, so that it is polled again after other tasks
 //!   have run. Right for low latency on any executor; the thread never sleeps meanwhile. More such
 //!   threads than CPUs delay each other and the device: give a shared channel a driver.
-//! - **Our [`Executor`](super::Executor)** looks between rounds of tasks and waits by the channel's
-//!   policy. This is the fastest.
-//! - **A [`Driver`]** of your own: while it exists, futures do not look; [`Driver::process`] or
-//!   [`Driver::wait`] wakes them. It runs on its own thread, or in the executor's event loop on the
+//! - **A [`Driver`] beside the tasks of one thread**: while it exists, futures do not look;
+//!   [`Driver::process`] or [`Driver::wait`] wakes them. Between rounds of tasks it looks once, or
+//!   waits by the channel's policy. For many tasks this is the fastest, and the requests of a round
+//!   are sent with one doorbell. Such a wait ends when a request does; a waker that another thread
+//!   calls does not end it.
+//!
+//! ```
+//! use async_executor::LocalExecutor;
+//! # use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, OpenOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! # let channel = AsyncChannel::new(device.channel(&ChannelOptions::default())?);
+//! let tasks = LocalExecutor::new();
+//! for task in 0..100 {
+//!     let channel = channel.clone();
+//!     let reads = async move {
+//!         let mut buf = channel.alloc(4096).expect("memory");
+//!         for n in 0..10 {
+//!             buf = channel.read(8 * (10 * task + n), buf).await.expect("read");
+//!         }
+//!     };
+//!     tasks.spawn(reads).detach();
+//! }
+//! let driver = channel.driver()?;
+//! while !tasks.is_empty() {
+//!     driver.plug();
+//!     while tasks.try_tick() {}
+//!     driver.unplug();
+//!     driver.wait();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **A [`Driver`] elsewhere**: on a thread of its own, or in the executor's event loop on the
 //!   device's interrupt:
 //!
 //! ```

@@ -3,7 +3,7 @@
 //! the caller for that.
 
 use std::collections::VecDeque;
-use std::task::{RawWakerVTable, Waker};
+use std::task::Waker;
 
 use super::super::error::{IoError, Rejected};
 use super::super::request::{BlockChannel, Done, Request};
@@ -65,21 +65,6 @@ pub(super) struct ChannelState<C> {
     next_waiter: u64,
     /// Whether a driver looks at the queue, so that futures need not.
     pub(super) has_driver: bool,
-    /// The vtable of our executor's wakers, if it is the driver. They only set bits, so they may be
-    /// woken while the channel is held, and keep nothing else alive, so a slot may keep one for its
-    /// next request.
-    pub(super) executor: Option<&'static RawWakerVTable>,
-}
-
-/// Which code looks at the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Duty {
-    /// Each future that is polled.
-    Futures,
-    /// The owner of the driver, at any time.
-    Driver,
-    /// Our executor, after each round of tasks.
-    Executor,
 }
 
 /// The result of a request for room.
@@ -108,16 +93,6 @@ impl<C: BlockChannel> ChannelState<C> {
             waiters: VecDeque::new(),
             next_waiter: 0,
             has_driver: false,
-            executor: None,
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn duty(&self) -> Duty {
-        match (self.has_driver, self.executor) {
-            (false, _) => Duty::Futures,
-            (true, None) => Duty::Driver,
-            (true, Some(_)) => Duty::Executor,
         }
     }
 
@@ -291,12 +266,8 @@ impl<C: BlockChannel> ChannelState<C> {
                 slot.failed = true;
                 self.errors[usize::from(index)] = Some(error);
             }
-            match (&slot.waker, self.executor) {
-                (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => {
-                    waker.wake_by_ref()
-                }
-                (None, _) => {}
-                _ => return slot.waker.take(),
+            if slot.waker.is_some() {
+                return slot.waker.take();
             }
         }
         None

@@ -19,16 +19,13 @@ pub use watch::{GroupWaker, NoWatch, Watch};
 const RESULTS_IN_A_ROW: u32 = 32;
 /// Between two checks of the descriptors while the thread is awake, in ns: each is a system call.
 const DESCRIPTORS_NS: u64 = 20_000;
-/// The largest piece of work that runs when it is not known how long the devices take, in ns.
-pub(super) const SMALL_NS: u64 = 1_000;
 
 /// Waits on any number of channels, of several devices, each with its own policy; and on memory
 /// that others change, on descriptors, and on other threads.
 ///
 /// [`wait`](Self::wait) looks at every channel that has requests. It spins while one of their
 /// policies does, and sleeps when all may: until the first of them plans to look again, or until
-/// something wakes it. Channels without requests cost nothing. Deferred work of all channels runs
-/// when it fits before any of their requests may be complete.
+/// something wakes it. Channels without requests cost nothing.
 ///
 /// It is fair: results of several channels are given out in turns, and so is what else is ready.
 /// After at most 32 results, descriptors, watches and deadlines are checked, too.
@@ -174,9 +171,8 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
     /// # Panics
     /// If it was removed before.
     pub fn remove(&mut self, key: ChannelKey) -> C {
-        let mut member = self.channels.remove(key.0);
+        let member = self.channels.remove(key.0);
         self.busy.retain(|at| *at != key.0.0);
-        member.channel.wake_for_deferred(None);
         member.channel
     }
 
@@ -214,7 +210,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
 
     /// Waits until there is something, at most for `timeout`: `None` after that. Without a
     /// time-out, `None` if nothing can come: no queued request is in flight, and there is no watch,
-    /// descriptor, waker or deferred work.
+    /// descriptor or waker.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Ready> {
         self.sleep.take_away();
         if self.results_in_a_row >= RESULTS_IN_A_ROW {
@@ -294,7 +290,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
                 self.results_in_a_row += 1;
                 return Some(Ready::Done(ChannelKey(self.channels.key(at)), done));
             }
-            member.is_busy = member.channel.in_flight() > 0 || member.channel.deferred() > 0;
+            member.is_busy = member.channel.in_flight() > 0;
             if member.is_busy {
                 self.busy.push_back(at);
             }
@@ -343,34 +339,25 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         ended > 0 || self.sleep.is_woken() || self.watches.iter_mut().any(Watch::look)
     }
 
-    /// Looks at everything, also at deadlines, descriptors and overdue work, which many results may
-    /// have kept it from.
+    /// Looks at everything, also at deadlines and descriptors, which many results may have kept it
+    /// from.
     #[cold]
     fn look_at_all(&mut self) {
         self.results_in_a_row = 0;
         for at in &self.busy {
-            let channel = &mut self.channels.at(*at).channel;
-            channel.poll();
-            if channel.deferred() > 0 {
-                channel.wake_for_deferred(self.sleep.work_waker());
-                // What is overdue.
-                channel.run_piece(0);
-            }
+            self.channels.at(*at).channel.poll();
         }
         self.check_descriptors();
     }
 
-    /// After looks in vain: runs a piece of work, or sleeps if every channel may. False at
+    /// After looks in vain: sleeps if every channel may. False at
     /// `until_ns`, or if nothing can come.
     #[inline(never)]
     fn rest(&mut self, until_ns: u64) -> bool {
         let now_ns = self.sleep.begin(until_ns);
         self.results_in_a_row = 0;
-        let mut works = false;
         for at in &self.busy {
-            let channel = &mut self.channels.at(*at).channel;
-            self.sleep.add(*at, channel.rest());
-            works |= channel.deferred() > 0;
+            self.sleep.add(*at, self.channels.at(*at).channel.rest());
         }
         if now_ns.saturating_sub(self.checked_ns) >= DESCRIPTORS_NS || now_ns >= until_ns {
             self.checked_ns = now_ns;
@@ -379,11 +366,10 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         if now_ns >= until_ns {
             return false;
         }
-        if !self.readable.is_empty() || works && self.runs_a_piece() {
+        if !self.readable.is_empty() {
             return true;
         }
-        let can_come = works
-            || until_ns != u64::MAX
+        let can_come = until_ns != u64::MAX
             || self.sleep.waits()
             || self.sleep.has_waker()
             || self.watches.iter().next().is_some()
@@ -392,33 +378,6 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
             self.sleep();
         }
         can_come
-    }
-
-    /// Runs a piece of deferred work that is overdue, or that fits before any request may be
-    /// complete. The channels with work take turns.
-    #[cold]
-    fn runs_a_piece(&mut self) -> bool {
-        let Self { channels, busy, sleep, .. } = self;
-        let mut left_ns = u64::MAX;
-        for at in busy.iter() {
-            left_ns = left_ns.min(channels.at(*at).channel.gap_left_ns().unwrap_or(SMALL_NS));
-        }
-        for left_ns in [0, left_ns] {
-            for n in 0..busy.len() {
-                let channel = &mut channels.at(busy[n]).channel;
-                if channel.deferred() == 0 {
-                    continue;
-                }
-                // For work that waits for something else.
-                channel.wake_for_deferred(sleep.work_waker());
-                if channel.run_piece(left_ns) {
-                    sleep.worked();
-                    busy.rotate_left(n + 1);
-                    return true;
-                }
-            }
-        }
-        false
     }
 
     #[inline(never)]

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::sync::Arc;
 
 use meantime_completion::alert::Alert;
 use meantime_completion::waiter::Rest;
@@ -14,7 +12,7 @@ use meantime_hw::sleep::sleep_until_ready;
 use meantime_hw::{Clock, EventFd, HwError};
 use rustix::event::{PollFd, PollFlags};
 
-use super::watch::{GroupWaker, WakeEvent, Waking};
+use super::watch::{GroupWaker, WakeEvent};
 
 /// The CPU time of a sleep is measured this often, in ns.
 const CPU_SAMPLE_NS: u64 = 3_000_000;
@@ -36,8 +34,8 @@ pub(crate) struct GroupSleep {
     waits: bool,
     /// The channels whose event may end the sleep earlier.
     interrupts: Vec<usize>,
+    /// Shared with the group's wakers.
     wake_event: Option<Arc<WakeEvent>>,
-    waking: Weak<Waking>,
 }
 
 impl Default for GroupSleep {
@@ -51,7 +49,6 @@ impl Default for GroupSleep {
             waits: false,
             interrupts: Vec::new(),
             wake_event: None,
-            waking: Weak::new(),
         }
     }
 }
@@ -59,28 +56,12 @@ impl Default for GroupSleep {
 impl GroupSleep {
     /// A waker for this group.
     pub(super) fn waker(&mut self) -> Result<GroupWaker, HwError> {
-        if let Some(waking) = self.waking.upgrade() {
-            return Ok(GroupWaker(waking));
-        }
-        let waking = Arc::new(Waking { event: self.wake_event()? });
-        self.waking = Arc::downgrade(&waking);
-        Ok(GroupWaker(waking))
-    }
-
-    fn wake_event(&mut self) -> Result<Arc<WakeEvent>, HwError> {
         if let Some(event) = &self.wake_event {
-            return Ok(Arc::clone(event));
+            return Ok(GroupWaker(Arc::clone(event)));
         }
-        let (event, called) = (EventFd::new()?, AtomicBool::new(false));
-        let event = Arc::new(WakeEvent { alert: Alert::default(), event, called });
+        let event = Arc::new(WakeEvent { alert: Alert::default(), event: EventFd::new()? });
         self.wake_event = Some(Arc::clone(&event));
-        Ok(event)
-    }
-
-    /// A waker for deferred work; `None` if there is no descriptor left: such work is noticed when
-    /// something else ends the sleep.
-    pub(super) fn work_waker(&mut self) -> Option<Waker> {
-        self.wake_event().ok().map(Waker::from)
+        Ok(GroupWaker(event))
     }
 
     #[inline(always)]
@@ -90,14 +71,12 @@ impl GroupSleep {
 
     /// Whether a [`GroupWaker`] was used.
     pub(super) fn take_woken(&self) -> bool {
-        self.wake_event
-            .as_ref()
-            .is_some_and(|event| event.alert.take() && event.called.swap(false, Ordering::Acquire))
+        self.wake_event.as_ref().is_some_and(|event| event.alert.take())
     }
 
     /// Whether something other than a channel, a watch or a descriptor may end a wait.
     pub(super) fn has_waker(&self) -> bool {
-        self.waking.strong_count() > 0
+        self.wake_event.as_ref().is_some_and(|event| Arc::strong_count(event) > 1)
     }
 
     /// What the thread did just before the coming look, if not looking.
@@ -136,11 +115,6 @@ impl GroupSleep {
     /// Whether every channel may sleep.
     pub(crate) fn may_sleep(&self) -> bool {
         self.until_ns > self.now_ns
-    }
-
-    /// Notes that the thread has worked.
-    pub(crate) fn worked(&mut self) {
-        self.away = Some(Away { back_ns: self.clock.now_ns(), why: Why::Worked });
     }
 
     /// Sleeps as planned, or until something is ready. Appends the descriptors that are to

@@ -1,8 +1,6 @@
 //! What a group waits for beside channels: memory that others change, and other threads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
 
 use meantime_completion::alert::Alert;
 use meantime_hw::EventFd;
@@ -52,22 +50,14 @@ impl Watch for NoWatch {
 
 /// Ends waits of a [`PollGroup`](super::PollGroup), from any thread.
 #[derive(Debug, Clone)]
-pub struct GroupWaker(pub(super) Arc<Waking>);
+pub struct GroupWaker(pub(super) Arc<WakeEvent>);
 
 impl GroupWaker {
     /// Ends the current wait, or the next one, with [`Ready::Woken`](super::Ready::Woken). Several
     /// calls may count as one.
     pub fn wake(&self) {
-        // Release: what the caller stored before is visible after the wait.
-        self.0.event.called.store(true, Ordering::Release);
-        self.0.event.ring();
+        self.0.alert.raise(|| self.0.event.signal());
     }
-}
-
-/// While there is one of these, a wait may be ended from outside.
-#[derive(Debug)]
-pub(super) struct Waking {
-    pub(super) event: Arc<WakeEvent>,
 }
 
 /// What ends a group's sleep.
@@ -75,23 +65,4 @@ pub(super) struct Waking {
 pub(super) struct WakeEvent {
     pub(super) alert: Alert,
     pub(super) event: EventFd,
-    /// Whether a [`GroupWaker`] was used.
-    pub(super) called: AtomicBool,
-}
-
-impl WakeEvent {
-    fn ring(&self) {
-        self.alert.raise(|| self.event.signal());
-    }
-}
-
-/// For deferred work that can continue.
-impl Wake for WakeEvent {
-    fn wake(self: Arc<Self>) {
-        self.ring();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::task::Waker;
 
 use rustix::fs::FallocateFlags;
 
@@ -15,7 +14,7 @@ use super::io::{Engine, KernelIo};
 use meantime_completion::Source as _;
 use meantime_completion::telemetry::{QueueFigures, Telemetry};
 use meantime_completion::waiter::{Found, Rest, Waiter};
-use meantime_completion::{Away, DeferError, Deferred, Goal, Policy, WorkCounters};
+use meantime_completion::{Away, Goal, Policy};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_hw::{DmaBuf, HwError};
@@ -26,9 +25,6 @@ const DEPTH_MAX: u16 = 1023;
 
 /// Requests started between two checks whether to publish, each of which reads the clock.
 const STARTS_PER_CLOCK: u64 = 16;
-
-/// The shortest time for which the kernel is asked to block, in ns.
-const SHORTEST_NS: u64 = 1_000;
 
 /// One thread's channel to a file or device of the kernel.
 ///
@@ -63,11 +59,6 @@ impl KernelChannel {
         waiter.allow_interrupts();
         waiter.forbid_sleeps();
         Ok(Self { info, io, waiter, policy, plugged: false, started: 0, telemetry })
-    }
-
-    /// Counters of the work in the gaps.
-    pub(in super::super) fn work_counters(&self) -> WorkCounters {
-        self.waiter.work_counters()
     }
 
     /// Checks a request for caller errors. Returns the I/O for the kernel.
@@ -215,26 +206,8 @@ impl KernelChannel {
     }
 
     /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.
-    /// First runs the deferred work that fits before a request may be complete: the one in `slot`
-    /// if a caller has a ticket for it, else any.
-    fn wait_some(&mut self, slot: Option<u16>, mut patience_ns: u64) {
-        if self.waiter.deferred() > 0 {
-            if matches!(self.io.engine, Engine::Calls(_)) {
-                // The wait itself does the I/O: there is no gap.
-                self.waiter.run_overdue(&self.io.clock);
-            } else {
-                if self.waiter.work_before(&mut self.io, slot) > 0 {
-                    return self.waiter.learn(&mut self.io, Found::Looking);
-                }
-                if let Some(overdue_ns) = self.waiter.overdue_ns() {
-                    let left_ns = overdue_ns.saturating_sub(self.io.clock.now_ns());
-                    patience_ns = patience_ns.min(left_ns.max(SHORTEST_NS));
-                }
-            }
-        }
+    fn wait_some(&mut self, patience_ns: u64) {
         self.io.wait(patience_ns);
-        // The time when a blocked thread runs again counts as the completion time: without work it
-        // would not have been known earlier.
         self.waiter.learn(&mut self.io, Found::Blocked);
     }
 
@@ -244,7 +217,7 @@ impl KernelChannel {
     fn wait_for_orphans(&mut self) {
         self.io.look();
         if self.io.is_choked() && self.io.broken.is_none() {
-            self.wait_some(None, u64::MAX);
+            self.wait_some(u64::MAX);
         }
     }
 }
@@ -282,15 +255,12 @@ impl BlockChannel for KernelChannel {
             return 0;
         }
         if matches!(self.io.engine, Engine::Calls(_)) {
-            self.wait_some(None, u64::MAX);
+            self.wait_some(u64::MAX);
         } else {
             let found = self.io.look() > 0;
             self.io.sweep(found);
         }
         self.waiter.learn(&mut self.io, Found::Looking);
-        if self.waiter.has_work() {
-            self.waiter.run_overdue(&self.io.clock);
-        }
         before - self.in_flight()
     }
 
@@ -314,13 +284,12 @@ impl BlockChannel for KernelChannel {
         if table.has_done() || table.queued() > 0 && self.descriptor().is_none() {
             return Rest::NONE;
         }
-        let overdue_ns = self.waiter.overdue_ns().unwrap_or(u64::MAX);
         if table.active() == 0 {
-            return Rest { until_ns: overdue_ns, ..Rest::FOREVER };
+            return Rest::FOREVER;
         }
-        let tick_ns = self.io.clock.now_ns().saturating_add(self.io.tick_interval_ns());
+        let until_ns = self.io.clock.now_ns().saturating_add(self.io.tick_interval_ns());
         let waits = table.queued() > 0;
-        Rest { until_ns: tick_ns.min(overdue_ns), interrupt: waits, waits }
+        Rest { until_ns, interrupt: waits, waits }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -330,7 +299,7 @@ impl BlockChannel for KernelChannel {
     fn wait(&mut self, ticket: Ticket) -> Done {
         let slot = self.io.state.table.redeem(ticket);
         while !self.io.state.table.is_done(slot) {
-            self.wait_some(Some(slot), u64::MAX);
+            self.wait_some(u64::MAX);
         }
         self.io.state.table.take_done(slot)
     }
@@ -355,7 +324,7 @@ impl BlockChannel for KernelChannel {
             if self.io.state.table.queued() == 0 {
                 return None;
             }
-            self.wait_some(None, u64::MAX);
+            self.wait_some(u64::MAX);
         }
     }
 
@@ -363,7 +332,7 @@ impl BlockChannel for KernelChannel {
         // A ring cannot be signalled by another thread, so the wait checks `stop` periodically.
         const PATIENCE_NS: u64 = 1_000_000;
         while self.io.state.table.queued() > 0 && !self.io.state.table.has_done() && !stop() {
-            self.wait_some(None, PATIENCE_NS);
+            self.wait_some(PATIENCE_NS);
         }
     }
 
@@ -394,29 +363,8 @@ impl BlockChannel for KernelChannel {
         Ok(())
     }
 
-    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        let now_ns = self.io.clock.now_ns();
-        self.waiter.defer(work, now_ns)
-    }
-
-    fn run_deferred(&mut self, budget_ns: u64) -> usize {
-        self.waiter.run_deferred(budget_ns, &self.io.clock)
-    }
-
-    fn run_piece(&mut self, left_ns: u64) -> bool {
-        self.waiter.run_piece(left_ns, &self.io.clock)
-    }
-
-    fn deferred(&self) -> usize {
-        self.waiter.deferred()
-    }
-
     fn gap_left_ns(&mut self) -> Option<u64> {
         self.waiter.gap_left_ns(&self.io)
-    }
-
-    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        self.waiter.set_work_waker(waker);
     }
 }
 
@@ -426,11 +374,10 @@ impl Drop for KernelChannel {
         // Requests without a waiting caller are completed as well.
         let until_ns = self.io.clock.now_ns().saturating_add(self.io.shared.timeout_ns);
         while self.io.is_worth_a_wait(until_ns) {
-            self.wait_some(None, u64::MAX);
+            self.wait_some(u64::MAX);
         }
         self.io.state.give_up_all(CommandError::TimedOut.into());
         self.io.state.quarantine();
-        self.waiter.finish_work(&self.io.clock);
         self.publish(self.io.clock.now_ns());
     }
 }

@@ -1,7 +1,6 @@
 //! What allocates: the allocator of this process counts.
 
 mod async_alloc;
-mod deferred_alloc;
 mod hot_path;
 
 use meantime_testkit::alloc::Counting;

@@ -1,18 +1,16 @@
 //! Poll groups: one thread that waits on many channels, watches, descriptors and other threads.
 
-use std::future::poll_fn;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use meantime_block::{
-    AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelKey, ChannelOptions, Executor,
-    OpenOptions, PollGroup, Ready, Request, Watch, open,
+    BlockChannel, BlockDevice, Channel, ChannelKey, ChannelOptions, OpenOptions, PollGroup, Ready,
+    Request, Watch, open,
 };
-use meantime_completion::{Pieces, Policy, Progress};
+use meantime_completion::Policy;
 use meantime_hw::EventFd;
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_testkit::rig::{LOST, Rig, read_of, ssd};
@@ -164,29 +162,6 @@ fn others_wake_it_whatever_it_is_doing() {
     }
 }
 
-/// A number that one thread sends and a future waits for.
-#[derive(Default)]
-struct Sent(Mutex<(u32, Option<Waker>)>);
-
-impl Sent {
-    fn send(&self, number: u32) {
-        let mut state = self.0.lock().expect("no panic");
-        state.0 = number;
-        if let Some(waker) = state.1.take() {
-            waker.wake();
-        }
-    }
-
-    async fn receive(&self) -> u32 {
-        poll_fn(|cx| {
-            let mut state = self.0.lock().expect("no panic");
-            state.1 = Some(cx.waker().clone());
-            if state.0 == 0 { Poll::Pending } else { Poll::Ready(state.0) }
-        })
-        .await
-    }
-}
-
 /// A counter in memory, and whether its reader is parked.
 struct Counter {
     word: AtomicU64,
@@ -305,57 +280,6 @@ fn a_descriptor_ends_a_sleep() {
 }
 
 #[test]
-fn work_of_idle_and_busy_channels_runs() {
-    let mut group = PollGroup::new();
-    let keys =
-        ["poll", "adaptive"].map(|policy| group.add(channel("mem:16M?model=nand", policy, 4)));
-    let pieces = Arc::new(AtomicU64::new(0));
-    for key in keys {
-        let pieces = Arc::clone(&pieces);
-        let work = Pieces::new(2_000, move || match pieces.fetch_add(1, Ordering::Relaxed) {
-            0..1_000 => Progress::More,
-            _ => Progress::Done,
-        });
-        assert!(group.channel(key).defer(Box::new(work)).is_ok());
-    }
-    let mut ended = 0;
-    send(&mut group, keys[0], 0);
-    while let Some(ready) = group.wait(None) {
-        let Ready::Done(key, done) = ready else { panic!("{ready:?}") };
-        done.result.expect("read");
-        ended += 1;
-        if ended < 500 {
-            send(&mut group, key, ended % 64);
-        }
-    }
-    assert!(ended == 500 && pieces.load(Ordering::Relaxed) >= 1_002);
-    assert_eq!(keys.map(|key| group.channel(key).deferred()), [0; 2]);
-}
-
-/// Work that waits for another thread is continued when that is done, in a sleep too.
-#[test]
-fn work_that_waited_goes_on() {
-    let mut group = PollGroup::new();
-    let key = group.add(channel("mem:16M", "interrupt", 4));
-    let (sent, got) = (Arc::new(Sent::default()), Arc::new(AtomicU64::new(0)));
-    let work = {
-        let (sent, got) = (Arc::clone(&sent), Arc::clone(&got));
-        Pieces::future(2_000, async move {
-            got.store(sent.receive().await.into(), Ordering::Relaxed);
-        })
-    };
-    assert!(group.channel(key).defer(Box::new(work)).is_ok());
-    let other = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30));
-        sent.send(7);
-    });
-    // The end of the work is no event of the group's: nothing can come after it.
-    assert!(group.wait(None).is_none());
-    assert_eq!(got.load(Ordering::Relaxed), 7);
-    other.join().expect("it ends");
-}
-
-#[test]
 fn deadlines_hold_in_a_group() {
     let rig = Rig::once(ssd("optane"));
     let mut group = PollGroup::new();
@@ -391,59 +315,6 @@ fn kernel_files_and_our_own_devices_in_one_group() {
     assert_eq!(ended, [300, 300]);
 }
 
-/// Tasks that use several devices, beside one that is woken by a thread.
-#[test]
-fn an_executor_drives_several_channels() {
-    let channels: Vec<_> = ["poll", "adaptive", "interrupt"]
-        .iter()
-        .zip(["mem:16M", "mem:16M?model=nand", "mem:16M?model=optane"])
-        .map(|(policy, uri)| AsyncChannel::new(channel(uri, policy, 4)))
-        .collect();
-    let executor = Executor::over(&channels).expect("no other driver");
-    assert!(Executor::over(&channels).is_err());
-    let tasks: Vec<_> = (0..24u64)
-        .map(|task| {
-            let channels = channels.clone();
-            executor.spawn(async move {
-                let mut bufs = Vec::new();
-                for channel in &channels {
-                    bufs.push(channel.alloc(512).expect("memory"));
-                }
-                for n in 0..50 {
-                    let at = (n % 3) as usize;
-                    bufs[at].fill(task as u8);
-                    let buf = channels[at].write(64 * task + n, bufs.swap_remove(at)).await;
-                    bufs.push(buf.expect("written"));
-                    let last = bufs.len() - 1;
-                    bufs.swap(at, last);
-                    let buf = channels[at].read(64 * task + n, bufs.swap_remove(at)).await;
-                    let buf = buf.expect("read");
-                    assert!(buf.iter().all(|byte| *byte == task as u8));
-                    bufs.push(buf);
-                    let last = bufs.len() - 1;
-                    bufs.swap(at, last);
-                }
-            })
-        })
-        .collect();
-    let sent = Arc::new(Sent::default());
-    let other = {
-        let sent = Arc::clone(&sent);
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            sent.send(7);
-        })
-    };
-    let sum = executor.block_on(async {
-        for task in tasks {
-            task.await;
-        }
-        sent.receive().await
-    });
-    other.join().expect("it ends");
-    assert_eq!((sum, executor.tasks(), executor.channels().count()), (7, 0, 3));
-}
-
 /// A command that is lost beside a channel that is never idle.
 #[test]
 fn a_busy_channel_does_not_keep_another_from_its_deadlines() {
@@ -475,20 +346,6 @@ fn a_busy_channel_does_not_keep_another_from_its_deadlines() {
     }
 }
 
-/// The same where futures wait: their executor must deliver what a deadline ends.
-#[test]
-fn deadlines_hold_in_an_executor_over_several_channels() {
-    let rig = Rig::once(ssd("optane"));
-    let channels = [(); 2].map(|()| AsyncChannel::new(rig.channel(4)));
-    let executor = Executor::over(&channels).expect("no other driver");
-    rig.ssd.set_faults(LOST);
-    let read = async {
-        let buf = channels[1].alloc(512).expect("memory");
-        channels[1].read(0, buf).await
-    };
-    executor.block_on(read).map(|_| ()).expect_err("the command is lost");
-}
-
 /// The group reaps completions although a watch stays changed.
 #[test]
 fn a_watch_that_stays_changed_starves_no_channel() {
@@ -516,36 +373,6 @@ fn a_watch_that_stays_changed_starves_no_channel() {
         }
     }
     assert_eq!(changed.len(), 2);
-}
-
-#[test]
-fn endless_work_of_one_channel_starves_no_other() {
-    let mut group = PollGroup::new();
-    let keys = [(); 2].map(|()| group.add(channel("mem:16M", "poll", 4)));
-    let (ends, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let endless = {
-        let ends = Arc::clone(&ends);
-        Pieces::new(1_000, move || match ends.load(Ordering::Relaxed) {
-            false => Progress::More,
-            true => Progress::Done,
-        })
-    };
-    let once = {
-        let done = Arc::clone(&done);
-        Pieces::once(1_000, move || done.store(true, Ordering::Relaxed))
-    };
-    assert!(group.channel(keys[0]).defer(Box::new(endless)).is_ok());
-    assert!(group.channel(keys[1]).defer(Box::new(once)).is_ok());
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    group.add_descriptor(OwnedFd::from(reader));
-    drop(writer);
-    assert!(matches!(group.wait(None), Some(Ready::Readable(_))));
-    assert!(matches!(group.wait(Some(Duration::ZERO)), Some(Ready::Readable(_))));
-    for _ in 0..100 {
-        group.wait(Some(Duration::from_micros(100)));
-    }
-    assert!(done.load(Ordering::Relaxed));
-    ends.store(true, Ordering::Relaxed);
 }
 
 /// Everything that is there is taken at once, each watch once, and no more than there is room for.

@@ -3,14 +3,12 @@
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, IoErrorKind, OpenOptions,
     Request, SubmitError, open,
 };
-use meantime_completion::{Pieces, Policy, Progress};
+use meantime_completion::Policy;
 
 const ENGINES: [&str; 2] = ["io_uring", "preadv2"];
 
@@ -397,52 +395,5 @@ fn memory_that_cannot_be_registered_is_used_all_the_same() {
     for mut buf in bufs {
         buf.set_len(4096);
         drop(channel.read(0, buf).expect("read"));
-    }
-}
-
-/// Before it blocks in the kernel a wait does what fits, and what has waited too long; however the
-/// kernel is asked.
-#[test]
-fn deferred_work_is_done_beside_the_kernels_io() {
-    let dir = directory();
-    let path = dir.path().join("file");
-    std::fs::write(&path, vec![1; 1 << 20]).expect("a file");
-    for engine in ENGINES {
-        let mut channel =
-            device(&path, &format!("engine={engine}")).channel(&interrupt(4)).expect("a channel");
-        let count = Arc::<AtomicU64>::default();
-        let small = || {
-            let count = Arc::clone(&count);
-            Pieces::new(500, move || match count.fetch_add(1, Ordering::Relaxed) % 100 {
-                99 => Progress::Done,
-                _ => Progress::More,
-            })
-        };
-        channel.defer(Box::new(Pieces::once(u64::MAX, || panic!("in a piece")))).expect("room");
-        channel.defer(Box::new(small())).expect("room");
-        let mut buf = channel.alloc(4096).expect("memory");
-        // Small ones as they fit; the large one, and with preadv2 every one, when it has waited for
-        // 10 ms.
-        let mut ios = 0;
-        while channel.deferred() > 0 {
-            buf = channel.read(0, buf).expect("read");
-            assert_eq!(buf[0], 1);
-            ios += 1;
-            assert!(ios < 10_000_000, "{engine}: never done");
-        }
-        let counters = channel.counters().work;
-        assert_eq!(
-            (count.swap(0, Ordering::Relaxed), counters.panics, counters.finished),
-            (100, 1, 2),
-            "{engine}"
-        );
-        let caught =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| channel.run_deferred(0)));
-        assert_eq!(caught.expect_err("reported").downcast_ref(), Some(&"in a piece"), "{engine}");
-        assert_eq!(channel.gap_left_ns(), Some(u64::MAX));
-        // What is left when the channel ends is done.
-        channel.defer(Box::new(small())).expect("room");
-        drop(channel);
-        assert_eq!(count.load(Ordering::Relaxed), 100, "{engine}");
     }
 }

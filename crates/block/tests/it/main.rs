@@ -1,13 +1,11 @@
-//! Block devices as their callers see them: requests, waits, futures, deferred work.
+//! Block devices as their callers see them: requests, waits, futures.
 
 mod adaptive;
 mod async_channel;
-mod async_deferred;
-mod async_executor;
 mod async_runtimes;
 mod async_torture;
 mod block;
-mod deferred;
+mod gap_left;
 mod group;
 mod idle;
 mod inline;

@@ -1,7 +1,7 @@
 //! Waiting for the requests of one channel.
 //!
 //! A [`Waiter`] owns what one thread's channel needs to spend the time between a doorbell and the
-//! completion: how each policy waits, what it has learned of the device, and deferred work. The
+//! completion: how each policy waits, and what it has learned of the device. The
 //! channel owns queues and requests, and lends them for the duration of a call as [`Queues`]. The
 //! NVMe channel, the channel to the kernel and the simulator use the same code; it is compiled for
 //! each of them, without dynamic dispatch.
@@ -19,10 +19,8 @@
 //! A polled request that is not timed passes through none of this: the channel itself looks
 //! [`FIRST_LOOKS`] times, and calls the waiter only if it found no completion.
 //!
-//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, every request is timed, and
-//! each wait first runs the pieces that fit before the earliest time at which the request may be
-//! complete. Work that has waited too long runs although it does not fit. 64 I/Os after the last
-//! work the normal state returns.
+//! **Work of the caller's.** After [`Waiter::gap_left_ns`] every request is timed, until 64 I/Os have
+//! ended without such a question.
 //!
 //! **Several channels.** A thread that waits on several looks at each, and asks each
 //! [`Waiter::rest`] until when it may sleep.
@@ -31,10 +29,10 @@
 //! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its
 //! doorbell.
 
+mod gap_left;
 mod queues;
 mod rest;
 mod times;
-mod work;
 
 use super::adaptive::{Estimate, SleepCosts};
 use super::class::Class;
@@ -48,7 +46,6 @@ pub use queues::{InFlight, Queues, Timed};
 use rest::Looks;
 pub use rest::Rest;
 use times::Times;
-use work::{GapWork, WithWork, shortened};
 
 /// Looks for a polled request before the channel calls its waiter: about 200 ns.
 pub const FIRST_LOOKS: u32 = 128;
@@ -76,7 +73,7 @@ struct SlowPath(u8);
 
 impl SlowPath {
     const PLUGGED: u8 = 1;
-    const WORK: u8 = 2;
+    const ASKED: u8 = 2;
 
     #[inline(always)]
     fn has(self, flag: u8) -> bool {
@@ -93,13 +90,16 @@ impl SlowPath {
 #[derive(Default)]
 pub struct Waiter {
     slow_path: SlowPath,
-    /// Whether every request is timed, since there is deferred work or was recently.
+    /// Whether every request is timed, since callers ask for the time left, or did recently.
     takes_times: bool,
+    /// Whether a caller has asked for the time left since the last wait.
+    asked: bool,
+    /// I/Os that have ended since the last such question.
+    unasked_ios: u32,
     /// For the polled queue, and for the one with an interrupt.
     gaps: [Gap; 2],
     learning: Learning,
     times: Times,
-    work: Box<GapWork>,
     /// If a thread looks at several channels.
     looks: Looks,
 }
@@ -185,8 +185,8 @@ impl Waiter {
         figures
     }
 
-    /// Whether a wait has to consider more than its queue: requests are collected, or there is
-    /// deferred work.
+    /// Whether a wait has to consider more than its queue: requests are collected, or callers ask
+    /// for the time left.
     #[inline(always)]
     pub fn is_slow(&self) -> bool {
         self.slow_path != SlowPath(0)
@@ -224,7 +224,7 @@ impl Waiter {
         self.takes_times || !skips
     }
 
-    /// Whether every I/O is timed, since there is deferred work or was recently.
+    /// Whether every I/O is timed, since callers ask for the time left, or did recently.
     #[inline]
     pub fn takes_times(&self) -> bool {
         self.takes_times
@@ -238,8 +238,8 @@ impl Waiter {
     /// Waits until a command has ended on the queue of `id`, by that request's policy.
     #[inline(always)]
     pub fn wait_for<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
-        if self.has_work() {
-            return self.wait_working(queues, id);
+        if self.is_asked() {
+            return self.wait_asked(queues, id);
         }
         let InFlight { policy, flight, .. } = queues.begin_wait(id);
         let plan = self.learning.wait_plan(policy, &flight, queues);
@@ -269,20 +269,12 @@ impl Waiter {
     /// each time.
     #[inline(never)]
     fn wait_on_both<Q: Queues>(&mut self, queues: &mut Q) {
-        let has_work = self.has_work();
-        let ends_ns = if has_work { self.earliest_end_ns(queues, None) } else { None };
         let Some(mut both) = queues.both() else { return };
-        let (gap, work) = (&mut self.gaps[0], &mut *self.work);
-        if !has_work {
-            gap.wait(&mut both, WaitPlan::Poll);
-        } else if work.work(&mut both, ends_ns) == 0 {
-            gap.wait(&mut WithWork::new(&mut both, work), WaitPlan::Poll);
-        }
+        self.gaps[0].wait(&mut both, WaitPlan::Poll);
         drop(both);
         queues.refill(false);
         queues.refill(true);
         self.learn(queues, Found::Waiting { interrupted: false });
-        self.work.forget_look();
     }
 
     /// The request without a ticket that is likely to end first, of those that `may`; only the
@@ -299,37 +291,25 @@ impl Waiter {
         queues.unclaimed().filter(may).take(COMPARED).min_by_key(end_ns)
     }
 
-    /// As [`Waiter::wait_for`], with work before and during the wait.
+    /// As [`Waiter::wait_for`], for callers that ask for the time left.
     #[inline(never)]
-    fn wait_working<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
-        let wanted = self.work.is_wanted();
-        let ends_ns = if wanted { self.earliest_end_ns(queues, Some(id)) } else { None };
+    fn wait_asked<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
+        let asked = std::mem::take(&mut self.asked);
+        let unknown = asked && self.earliest_end_ns(queues, Some(id)).is_none();
         let InFlight { policy, flight, timed, .. } = queues.begin_wait(id);
         let interrupted = flight.interrupted;
-        let mut worked = false;
         if queues.is_busy(interrupted) {
-            let before_ns = self.work.counters().worked_ns;
-            worked = self.work.work(&mut queues.queue(interrupted), ends_ns) > 0;
-            if !worked {
-                let worked_ns = self.work.counters().worked_ns - before_ns;
-                // Without a sleep, since only then the earliest completion can be learned.
-                let explores = timed && wanted && ends_ns.is_none();
-                let plan = match explores {
-                    true => WaitPlan::Poll,
-                    false => self.learning.wait_plan(policy, &flight, queues),
-                };
-                let mut queue = queues.queue(interrupted);
-                let mut source = WithWork::new(&mut queue, &mut self.work);
-                let gap = &mut self.gaps[usize::from(interrupted)];
-                gap.wait(&mut source, shortened(plan, worked_ns));
-            }
+            // Without a sleep, since only then the earliest completion can be learned.
+            let plan = match timed && unknown {
+                true => WaitPlan::Poll,
+                false => self.learning.wait_plan(policy, &flight, queues),
+            };
+            self.gap(interrupted).wait(&mut queues.queue(interrupted), plan);
         }
         queues.refill(interrupted);
-        // If a look between pieces of work found it, the gap was not waited in.
-        self.learn(queues, if worked { Found::Looking } else { Found::Waiting { interrupted } });
-        self.work.forget_look();
+        self.learn(queues, Found::Waiting { interrupted });
         if !self.takes_times {
-            self.after_work(queues);
+            self.after_asked(queues);
         }
     }
 
@@ -343,11 +323,11 @@ impl Waiter {
 
     #[inline(never)]
     fn learn_times<Q: Queues>(&mut self, queues: &mut Q, found: Found) {
-        let has_work = self.has_work();
+        let is_asked = self.is_asked();
         let now_ns = queues.now_ns();
         let mut ended = std::mem::take(queues.timed());
         let in_flight = queues.active() + ended.len();
-        let Self { learning, gaps, times, work, .. } = self;
+        let Self { learning, gaps, times, .. } = self;
         let waited = match found {
             Found::Waiting { interrupted } => Some(gaps[usize::from(interrupted)].waited()),
             Found::Looking | Found::Blocked => None,
@@ -366,17 +346,14 @@ impl Waiter {
                 now_ns,
             };
             times.add(sample.class.kind(), sample.device_ns);
-            // A completion found just after a piece may have come during the piece.
-            let after_piece = work.observation_after_piece(&flight);
             let by_kernel = match flight.interrupted {
                 true => Waited::blocked(),
                 false => Waited::exactly(),
             };
             let waited = waited.or((found == Found::Blocked).then_some(&by_kernel));
-            let exact = waited.filter(|_| after_piece.is_none());
-            learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
+            learning.record(policy, &sample, waited, || queues.thread_cpu_ns());
             learning.look_after(policy, now_ns, queues);
-            if has_work {
+            if is_asked {
                 let seen =
                     waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;
                 let found = if seen {
@@ -384,12 +361,12 @@ impl Waiter {
                 } else {
                     Observation::AtMost(sample.device_ns)
                 };
-                learning.record_observation(flight.class, after_piece.unwrap_or(found));
+                learning.record_observation(flight.class, found);
             }
         }
         *queues.timed() = ended;
-        if has_work {
-            self.after_work(queues);
+        if is_asked {
+            self.after_asked(queues);
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Looks {
 impl Waiter {
     /// Until when no look at this channel is needed. Called at `now_ns`, after a look in vain.
     pub fn rest<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> Rest {
-        let mut until_ns = self.overdue_ns().unwrap_or(u64::MAX);
+        let mut until_ns = u64::MAX;
         for interrupted in [false, true] {
             if queues.is_busy(interrupted) {
                 let interval_ns = queues.queue(interrupted).tick_interval_ns();
@@ -147,7 +147,6 @@ impl Waiter {
     #[inline(never)]
     pub fn looked_in_vain(&mut self, away: Away) {
         self.gaps[0].back_in_vain(away);
-        self.work.forget_piece();
     }
 
     /// Commands have ended otherwise than by a look: the next wait has nothing to do with the looks
@@ -157,7 +156,6 @@ impl Waiter {
         if self.looks.since_ns != 0 {
             self.looks = Looks::default();
             self.gaps[0].forget_looks();
-            self.work.forget_piece();
         }
     }
 
@@ -167,8 +165,6 @@ impl Waiter {
     pub fn found<Q: Queues>(&mut self, queues: &mut Q, away: Option<Away>) {
         let slept_ns = std::mem::take(&mut self.looks).sleep_ns;
         self.gaps[0].found_by_a_look(away, slept_ns);
-        self.work.found_after_piece();
         self.learn(queues, Found::Waiting { interrupted: false });
-        self.work.forget_look();
     }
 }

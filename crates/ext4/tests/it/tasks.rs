@@ -4,9 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-use meantime_block::{
-    self as block, AsyncChannel, BlockDevice as _, ChannelOptions, Executor, OpenOptions,
-};
+use meantime_block::{self as block, AsyncChannel, BlockDevice as _, ChannelOptions, OpenOptions};
 use meantime_ext4::{
     Advice, Allocate, AsyncFile, AsyncFileSystem, MountOptions, OpenOptions as FileOptions,
     ReadOptions,
@@ -41,25 +39,20 @@ fn tasks_of_one_thread_share_the_pages() {
         let uri = format!("file:{}?model=null", image.path("image").display());
         let device = block::open(&uri, &OpenOptions::default()).unwrap();
         let fs = AsyncFileSystem::mount(device, &MountOptions::default()).unwrap();
-        let executor = Executor::new(fs.channel()).unwrap();
-        let readers: Vec<_> = (0..4)
-            .map(|task| {
-                let fs = fs.clone();
-                executor.spawn(async move {
-                    let file = fs.open("data").await.unwrap();
-                    let mut random = Rng::new(task / 2 + 1);
-                    for n in 0..150 {
-                        let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
-                        check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7)
-                            .await;
-                    }
-                })
+        let reader = |task: u64| {
+            let fs = &fs;
+            Box::pin(async move {
+                let file = fs.open("data").await.unwrap();
+                let mut random = Rng::new(task / 2 + 1);
+                for n in 0..150 {
+                    let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
+                    check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7).await;
+                }
             })
-            .collect();
-        executor.block_on(async {
-            for reader in readers {
-                reader.await;
-            }
+        };
+        pollster::block_on(async {
+            let [first, second] = [0, 2].map(|task| Box::pin(join(reader(task), reader(task + 1))));
+            join(first, second).await;
             let file = fs.open("/data").await.unwrap();
             check_async(&file, 1, 0, (PAGES * PAGE) as usize, false).await;
         });
@@ -149,11 +142,10 @@ fn blocks_that_another_file_got_are_not_read() {
     const PAGES: u64 = 64;
     let Some(image) = Image::make(&[], 16, one_file(PAGES * PAGE)) else { return };
     let fs = slow(&image, 4 << 20);
-    let executor = Executor::new(fs.channel()).unwrap();
     let mut seen_cut = 0;
     for turn in 0..60u64 {
         let direct = turn % 3 == 0;
-        executor.block_on(async {
+        pollster::block_on(async {
             let sync = fs.file_system();
             // The other file takes almost all free blocks.
             let name = format!("other{turn}");
@@ -193,8 +185,7 @@ fn blocks_that_another_file_got_are_not_read() {
 fn a_write_to_a_page_that_a_task_reads_does_not_wait_for_it() {
     let Some(image) = Image::make(&[], 16, one_file(8 * PAGE)) else { return };
     let fs = slow(&image, 4 << 20);
-    let executor = Executor::new(fs.channel()).unwrap();
-    executor.block_on(async {
+    pollster::block_on(async {
         let file = fs.with_file(fs.file_system().open_with("data", &read_write()).unwrap());
         let mut buf = vec![0; 8 * PAGE as usize];
         let mut read = Box::pin(file.read_at(&mut buf, 0));
@@ -224,7 +215,6 @@ fn tasks_read_what_another_one_writes() {
             return;
         };
         let fs = slow(&image, 1 << 20);
-        let executor = Executor::new(fs.channel()).unwrap();
         let ready = std::cell::Cell::new(false);
         let readers = async {
             let mut random = Rng::new(3);
@@ -258,7 +248,7 @@ fn tasks_read_what_another_one_writes() {
             }
             ready.set(true);
         };
-        executor.block_on(join(Box::pin(readers), Box::pin(writer)));
+        pollster::block_on(join(Box::pin(readers), Box::pin(writer)));
         let counters = fs.file_system().counters();
         assert!(counters.misses > 100 && counters.hits > 100, "{counters:?}");
     }
@@ -316,8 +306,7 @@ fn tasks_read_ahead() {
         let device = block::open(&uri, &OpenOptions::default()).unwrap();
         let options = MountOptions { write, ..MountOptions::default() };
         let fs = AsyncFileSystem::mount(device, &options).unwrap();
-        let executor = Executor::new(fs.channel()).unwrap();
-        executor.block_on(async {
+        pollster::block_on(async {
             let file = fs.open("data").await.unwrap();
             for page in 0..PAGES {
                 check_async(&file, 1, page * PAGE, PAGE as usize, false).await;
