@@ -228,8 +228,9 @@ impl Inner {
             return Err(refused("beyond the addresses that the device can reach"));
         }
         self.map.map_dma(iova, &pages)?;
-        // A page between chunks stays unmapped, so an access beyond the end of a chunk faults.
-        state.next_iova = iova + pages.len() as u64 + (2 << 20);
+        // 2 MiB between chunks stay unmapped, so an access beyond the end of a chunk faults. At the
+        // end of all addresses the next chunk is refused above.
+        state.next_iova = iova.saturating_add(pages.len() as u64 + (2 << 20));
         let free = BTreeMap::from([(0, pages.len())]);
         state.chunks.push(Chunk { pages, iova, mapped: true, free });
         Ok(())
@@ -273,7 +274,7 @@ impl HeapState {
     fn give_back(&mut self, iova: Iova, mut len: usize) {
         // A linear search: chunks are few and large, and this is not on the hot path.
         let holds = |chunk: &&mut Chunk| {
-            (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0)
+            iova.0.checked_sub(chunk.iova).is_some_and(|at| at < chunk.pages.len() as u64)
         };
         let chunk = self.chunks.iter_mut().find(holds).expect("every buffer is of a chunk");
         let mut offset = (iova.0 - chunk.iova) as usize;
@@ -365,7 +366,11 @@ impl DmaBuf {
     }
 
     /// The raw memory, for rings and lists that the device writes while we look.
+    ///
+    /// # Panics
+    /// If the buffer is scattered or lent: it has no contiguous memory of its own.
     pub fn as_raw(&self) -> NonNull<u8> {
+        assert!(!self.is_special(), "a scattered or lent buffer has no memory of its own");
         self.ptr
     }
 
@@ -413,6 +418,7 @@ impl Drop for DmaBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::transport::DmaLimits;
     use super::*;
     use crate::testing::NullTransport;
     use proptest::prelude::*;
@@ -450,6 +456,32 @@ mod tests {
         assert!(unsafe { heap.unmap_all() });
         assert_eq!(mapped(), 0);
         drop(bufs);
+    }
+
+    /// A device that reaches the last addresses there are.
+    struct Top;
+
+    // SAFETY: there is no device.
+    unsafe impl DmaMap for Top {
+        fn map_dma(&self, _: u64, _: &Arc<Pages>) -> Result<()> {
+            Ok(())
+        }
+
+        unsafe fn unmap_dma(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn limits(&self) -> DmaLimits {
+            DmaLimits { iova_first: u64::MAX - CHUNK as u64 + 1, ..DmaLimits::default() }
+        }
+    }
+
+    #[test]
+    fn after_the_last_address_there_is_none() {
+        let heap = DmaHeap::new(Arc::new(Top));
+        let whole = heap.alloc(CHUNK).unwrap();
+        assert_eq!(whole.iova().0, u64::MAX - CHUNK as u64 + 1);
+        assert!(matches!(heap.alloc(4096), Err(HwError::DmaMap { .. })));
     }
 
     #[test]

@@ -308,6 +308,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "no memory of its own")]
+    fn a_list_of_pages_is_not_taken_for_their_memory() {
+        let _ = pages(&heap(), 2).into_buf().as_raw();
+    }
+
+    #[test]
     fn a_command_finds_its_pages() {
         let heap = heap();
         let buf = pages(&heap, 6).into_buf();
