@@ -406,7 +406,7 @@ impl Gap {
             self.cpu_taken_ns = now_ns;
             used_ns = source.cpu_ns();
             let read_ns = source.now_ns();
-            left_ns = left_ns.saturating_sub(read_ns - now_ns).max(1);
+            left_ns = left_ns.saturating_sub(read_ns.saturating_sub(now_ns)).max(1);
             now_ns = read_ns;
         }
         let has_interrupt = source.wait_interrupt(left_ns);
@@ -601,6 +601,8 @@ mod tests {
         now_ns: Cell<u64>,
         longest_ns: Cell<u64>,
         checks: u64,
+        /// Whether the clock restarts at the next reading of CPU time.
+        restarts: Cell<bool>,
     }
 
     impl Source for Silent {
@@ -635,6 +637,22 @@ mod tests {
             self.sleep_ns(timeout_ns);
             true
         }
+
+        fn cpu_ns(&self) -> u64 {
+            if self.restarts.take() {
+                self.now_ns.set(0);
+            }
+            0
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_makes_a_sleep_no_shorter() {
+        let (mut gap, mut silent) = (Gap::default(), Silent::default());
+        silent.restarts.set(true);
+        gap.sleep_until(&mut silent, 1_000_000_000, 1_000_000);
+        assert!(!silent.restarts.get());
+        assert_eq!(silent.longest_ns.get(), 1_000_000);
     }
 
     #[test]

@@ -528,7 +528,7 @@ impl Controller {
         // EN was cleared by something else: power, or the connection, was lost again meanwhile.
         while let Err(error) = &restarted
             && !Cc(self.registers.cc()).en()
-            && self.clock.now_ns() - start_ns < ready_timeout_ms(self.cap) * 1_000_000
+            && self.clock.now_ns().saturating_sub(start_ns) < ready_timeout_ms(self.cap) * 1_000_000
         {
             tracing::warn!(device = %self.describe(), %error, "resetting the controller again");
             restarted = self.restart(&mut admin);
