@@ -232,8 +232,8 @@ struct CommandSlot {
     /// pair.
     owner: u16,
     /// The CID of the command, or of the next one: the generation is incremented at each release.
-    /// `key` contains it too, but taking it from there let [`VACANT`] leak into the SQE's NSID in
-    /// an optimised build (rustc 1.95, fat LTO).
+    /// `key` contains it too. Staging a command loads these 16 bits instead of shifting `key`,
+    /// which it is changing, and the slot's 16 bytes have room for them.
     cid: u16,
 }
 
