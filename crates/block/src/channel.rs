@@ -331,6 +331,15 @@ impl NvmeChannel {
         Ok(look)
     }
 
+    /// The slot of a request whose ticket was dropped, when it has ended.
+    #[cold]
+    #[inline(never)]
+    fn slot_of_dropped(&mut self) -> Option<u16> {
+        let ticket = self.table.take_dropped()?;
+        drop(self.wait(ticket));
+        self.table.take_free()
+    }
+
     /// Starts `request`, which has been checked, in a free slot.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
@@ -340,7 +349,7 @@ impl NvmeChannel {
         request: Request,
         claim: Claim,
     ) -> Result<u16, Rejected> {
-        let Some(slot) = slot else {
+        let Some(slot) = slot.or_else(|| self.slot_of_dropped()) else {
             return Err(Rejected {
                 error: SubmitError::Full { depth: self.table.depth() },
                 request,

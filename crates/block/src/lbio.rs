@@ -13,7 +13,7 @@ use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcom
 use meantime_spec::status::{Status, StatusCode};
 
 use super::error::{IoError, IoErrorKind};
-use super::request::{Done, Request, Ticket};
+use super::request::{Done, Request, Ticket, take_dropped};
 
 /// The state of a slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -470,6 +470,18 @@ impl Table {
         slot
     }
 
+    /// A ticket of this table that was dropped.
+    #[cold]
+    pub(crate) fn take_dropped(&self) -> Option<Ticket> {
+        take_dropped(|slot, generation| {
+            let lbio = self.get(slot);
+            slot < self.depth
+                && lbio.generation == generation
+                && lbio.state != SlotState::Free
+                && matches!(lbio.claim, Claim::Ticket | Claim::TimedTicket)
+        })
+    }
+
     /// The result of `ticket`'s request if it has ended; else the ticket.
     pub(crate) fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
         let slot = self.redeem(ticket);
@@ -674,4 +686,13 @@ fn was_aborted(status: Status) -> bool {
         CommandAbortedMissingFused,
     ];
     aborts.iter().any(|&code| status.is(code))
+}
+
+/// Nobody looks for dropped tickets of this table any more.
+impl Drop for Table {
+    fn drop(&mut self) {
+        while let Some(ticket) = self.take_dropped() {
+            ticket.redeem();
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Requests, tickets and results.
 
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
 
 use meantime_completion::waiter::Rest;
 use meantime_completion::{Away, Policy};
@@ -117,8 +118,8 @@ impl Request {
 
 /// A request in flight. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
 ///
-/// A ticket that is merely dropped is a bug of the caller, and is logged: its slot and buffer stay
-/// in use until the channel ends.
+/// A ticket that is merely dropped is logged: its slot and buffer stay in use until the channel has
+/// no other slot for a request. It then waits for the dropped ticket's, and drops the result.
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -147,13 +148,29 @@ impl Ticket {
     }
 }
 
+/// Slot and generation of dropped tickets, until their channels need the slots, or end.
+static DROPPED: Mutex<Vec<(u16, u32)>> = Mutex::new(Vec::new());
+
+/// The most dropped tickets that are remembered.
+const DROPPED_MAX: usize = 1 << 16;
+
 impl Drop for Ticket {
     fn drop(&mut self) {
-        tracing::error!(
-            slot = self.slot,
-            "a ticket was dropped: neither waited for nor detached; its slot is lost"
-        );
+        tracing::warn!(slot = self.slot, "a ticket was dropped: neither waited for nor detached");
+        let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tickets that outlive their channel stay in the list.
+        if dropped.len() < DROPPED_MAX {
+            dropped.push((self.slot, self.generation));
+        }
     }
+}
+
+/// A dropped ticket for which `is_own` holds.
+pub(crate) fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Ticket> {
+    let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = dropped.iter().position(|&(slot, generation)| is_own(slot, generation))?;
+    let (slot, generation) = dropped.swap_remove(at);
+    Some(Ticket::new(slot, generation))
 }
 
 /// A request that has ended.

@@ -169,10 +169,11 @@ impl KernelChannel {
             Ok(io) => io,
             Err(error) => return Err(Rejected { error, request }),
         };
-        let table = &mut self.io.state.table;
-        let Some(slot) = table.take_free() else {
+        let slot = self.io.state.table.take_free().or_else(|| self.slot_of_dropped());
+        let Some(slot) = slot else {
             return Err(Rejected { error: SubmitError::Full { depth: self.depth() }, request });
         };
+        let table = &mut self.io.state.table;
         let flushes = request.fua && request.op == Op::WriteZeroes;
         let op = request.op;
         table.fill(slot, request, 0, policy, claim);
@@ -203,6 +204,15 @@ impl KernelChannel {
         table.get_mut(slot).interrupt = interrupted;
         table.take_time(slot, class, self.io.clock.now_ns());
         !interrupted
+    }
+
+    /// The slot of a request whose ticket was dropped, when it has ended.
+    #[cold]
+    #[inline(never)]
+    fn slot_of_dropped(&mut self) -> Option<u16> {
+        let ticket = self.io.state.table.take_dropped()?;
+        drop(self.wait(ticket));
+        self.io.state.table.take_free()
     }
 
     /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.

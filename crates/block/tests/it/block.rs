@@ -482,3 +482,31 @@ fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
     }
     assert_eq!(device.heap().quarantined_bytes(), 0);
 }
+
+/// A `?` between `submit` and `wait` drops tickets: their slots and buffers come back when they are
+/// needed, and another channel's tickets are not taken for them.
+#[test]
+fn slots_of_dropped_tickets_come_back() {
+    let rig = Rig::new(ssd("optane"));
+    let mut channels = [rig.channel(2), rig.channel(2)];
+    let before = rig.device.heap().allocated_bytes();
+    for round in 0..50 {
+        for channel in &mut channels {
+            drop(channel.submit(read_of(channel, 0..1)).expect("room"));
+        }
+        let [kept, other] = &mut channels;
+        let ticket = kept.submit(read_of(kept, 1..2)).expect("room");
+        for _ in 0..3 {
+            drop(other.submit(read_of(other, 0..1)).expect("the slot of a dropped ticket"));
+        }
+        // All slots of this one are in use by then, one of them by a ticket that is there.
+        let more = kept.submit(read_of(kept, 2..3)).expect("the slot of a dropped ticket");
+        let full = kept.submit(read_of(kept, 3..4)).expect_err("no ticket was dropped");
+        assert!(matches!(full.error, SubmitError::Full { .. }), "{round}: {}", full.error);
+        for ticket in [ticket, more] {
+            kept.wait(ticket).result.expect("read");
+        }
+    }
+    drop(channels);
+    assert!(rig.device.heap().allocated_bytes() <= before);
+}
