@@ -39,7 +39,7 @@ impl Slots {
         bytes: usize,
     ) -> Result<Self, meantime_hw::HwError> {
         let mut rng = Rng::new(0x6d65_616e_7469_6d65);
-        let io = Io { dir: Dir::Read, lba: 0, bytes: 0, ioprio: 0 };
+        let io = Io { dir: Dir::Read, lba: 0, bytes: 0 };
         let idle = Flight { io, start_ns: 0, rung_ns: 0 };
         let mut bufs = Vec::with_capacity(depth);
         for _ in 0..depth {
@@ -82,8 +82,6 @@ pub enum Ended {
     Limit,
     /// The source has no more.
     Dry,
-    /// The depth that keeps the latency is found: earlier measurements do not count.
-    Found,
     /// The stop flag is set.
     Stopped,
     /// The device takes no more I/O.

@@ -9,11 +9,10 @@
 //!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
 //!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
 //! - **I/Os.** A source (`source`) chooses them, pass by pass: [`pattern`] in order or each block
-//!   once at random; [`varied`] with varying sizes, places that are not equally likely, or strides;
-//!   `zoned` in zones that are filled from their beginning on; `trim` deallocates; `verify` writes
-//!   data that it can check, and checks it.
+//!   once at random; [`varied`] with varying sizes, or places that come again; `trim`
+//!   deallocates; `verify` writes data that it can check, and checks it.
 //! - **Pace.** `shape` decides when an I/O is submitted and what comes between: flushes, pauses,
-//!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
+//!   rates, batches.
 //! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and measures their
 //!   times.
 //! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
@@ -33,8 +32,7 @@
 //! # Its parts, in reading order
 //!
 //! [`job`] → [`plan`] (a job with its devices and policies) → [`pattern`] and `source` → [`varied`]
-//! and `spread` (likelihoods) → `zoned`, `trim`, `verify` and `digest` (checksums) → `shape`,
-//! `flow`, `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
+//! → `trim`, `verify` and `digest` (checksums) → `shape` → [`engine`] and `record` → [`run`]. Beside them are
 //! [`competitor`], the work of a competing program, and [`memory`], the machine's amount of memory.
 
 #![forbid(unsafe_code)]
@@ -42,19 +40,14 @@
 pub mod competitor;
 mod digest;
 pub mod engine;
-mod flow;
 pub mod job;
 pub mod memory;
 pub mod pattern;
 pub mod plan;
-mod priorities;
 mod record;
 pub mod run;
-mod search;
 mod shape;
 mod source;
-mod spread;
 mod trim;
 pub mod varied;
 mod verify;
-mod zoned;

@@ -25,8 +25,6 @@ pub struct Io {
     pub lba: u64,
     /// Length in bytes.
     pub bytes: usize,
-    /// Its priority in the kernel's encoding; 0: that of its thread.
-    pub ioprio: u16,
 }
 
 /// The parameters of a pattern. The range need not be a multiple of a block size; its rest is not
@@ -78,20 +76,19 @@ pub(crate) struct Permutation {
     state: u64,
     increment: u64,
     mix: Mix,
-    /// The numbers are below this.
-    pub limit: u64,
+    limit: u64,
 }
 
 /// A bijection of the numbers of k bits, without recognisable order.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mix {
+struct Mix {
     mask: u64,
     half: u32,
 }
 
 impl Mix {
     /// Creates the map with the number of bits of the numbers below `limit`.
-    pub(crate) fn below(limit: u64) -> Self {
+    fn below(limit: u64) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self { mask, half: (bits / 2).max(1) }
@@ -99,7 +96,7 @@ impl Mix {
 
     /// Each step is invertible on k bits.
     #[inline(always)]
-    pub(crate) fn of(self, mut x: u64) -> u64 {
+    fn of(self, mut x: u64) -> u64 {
         x ^= x >> self.half;
         x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
         x ^ x >> self.half
@@ -221,7 +218,7 @@ impl Source for Pattern {
             }
         };
         let lba = (self.spec.offset_bytes + placer.next() * placer.bytes) >> self.spec.block_shift;
-        Some(Io { dir, lba, bytes: placer.bytes as usize, ioprio: 0 })
+        Some(Io { dir, lba, bytes: placer.bytes as usize })
     }
 }
 

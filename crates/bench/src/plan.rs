@@ -7,7 +7,7 @@ use meantime_completion::Policy;
 use meantime_hw::SchedClass;
 
 use super::pattern::PatternSpec;
-use crate::job::{Job, JobError, Verify, ZoneMode};
+use crate::job::{Job, JobError, Verify};
 
 const DEFAULT_POLICIES: &str = "interrupt,poll,adaptive";
 
@@ -41,39 +41,19 @@ impl JobPlan {
         self.job.verify != Verify::None && !self.job.trims()
     }
 
-    /// Returns whether a turn that is not counted would change the next one.
-    pub(crate) fn is_stateful(&self) -> bool {
-        self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
-    }
-
-    /// Returns the part of a device that the job works on: offset and length in bytes.
-    fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
+    /// Returns the part of a device that its threads work on together: offset and length in bytes.
+    pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);
-        let size_bytes = self
-            .job
-            .range()
-            .map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
+        let size_bytes =
+            self.job.size.map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
         (offset_bytes, size_bytes)
     }
 
     /// Returns the part of a device that thread `thread` works on: offset and length in bytes.
     pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
-        let (offset_bytes, size_bytes) = self.whole_range(info);
-        let align_bytes = u64::from(info.block_bytes);
-        let step_bytes = self.job.places.offset_increment.resolve_bytes(info.bytes(), align_bytes);
-        if step_bytes > 0 {
-            let offset_bytes =
-                offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
-            let rest_bytes = info.bytes().saturating_sub(offset_bytes);
-            let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
-            // A thread must not verify blocks that another thread writes.
-            return (
-                offset_bytes,
-                if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes },
-            );
-        }
+        let (offset_bytes, size_bytes) = self.reach(info);
         if !self.verifies() {
             return (offset_bytes, size_bytes);
         }
@@ -83,19 +63,9 @@ impl JobPlan {
         (offset_bytes + part_bytes * thread as u64, part_bytes)
     }
 
-    /// Returns the part of a device that its threads work on together: offset and length in bytes.
-    pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
-        let (offset_bytes, _) = self.range(info, 0);
-        let ends = (0..self.job.numjobs as usize).map(|thread| {
-            let (offset_bytes, bytes) = self.range(info, thread);
-            offset_bytes.saturating_add(bytes)
-        });
-        (offset_bytes, ends.max().unwrap_or(offset_bytes) - offset_bytes)
-    }
-
     /// Returns the amount transferred in one loop over a range.
     fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
-        let Some(size) = self.job.amount() else { return range_bytes };
+        let Some(size) = self.job.io_size else { return range_bytes };
         let bytes = size.resolve_bytes(range_bytes, align_bytes);
         // As in fio the last I/O has its full size.
         if self.job.has_varied_sizes() {

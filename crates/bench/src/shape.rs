@@ -1,13 +1,8 @@
 //! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates,
-//! batches, and the search for the depth that keeps a latency.
+//! batches.
 
-use super::flow::Member;
 use super::pattern::{Dir, Io, Rng};
-use super::priorities::Priorities;
-use super::search::{Search, Verdict};
 use crate::job::{Job, Verify};
-
-use std::time::Duration;
 
 /// The shape of the I/O of one thread of a cell, and its state.
 #[derive(Debug, Clone, Default)]
@@ -28,11 +23,6 @@ pub(crate) struct Shape {
     carried_ns: [i64; 3],
     /// Sizes of batches.
     pub batch: Reaping,
-    target: Option<Search>,
-    /// The thread's part in a flow.
-    flow: Option<Member>,
-    /// Draws the priority of each I/O.
-    priorities: Option<Priorities>,
     /// An I/O that was chosen when time was up.
     pub held: Option<Io>,
 }
@@ -62,22 +52,17 @@ pub(crate) struct Reaping {
     pub least: usize,
     /// The maximum number taken at once.
     pub most: usize,
-    /// When full, submit again after the number in flight has fallen to this.
-    pub low: usize,
 }
 
 impl Shape {
     /// Creates the shape of `job`; `None` without any: as fast as possible. `seed` is the seed of
     /// the draws.
-    pub(crate) fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
-        let priorities = Priorities::of(job, seed);
+    pub(crate) fn of(job: &Job, seed: u64) -> Option<Self> {
         let pace = &job.pace;
         let writes = job.writes();
         let syncs = writes && (job.syncing.fsync + job.syncing.fdatasync > 0 || job.syncing.fua);
         let thinks = !pace.thinktime.is_zero();
-        let is_searched = job.latency_target.target.is_some();
-        let is_paced = thinks || pace.is_rated() || flow.is_some();
-        if !syncs && !is_paced && !job.batch.is_set() && !is_searched && priorities.is_none() {
+        if !syncs && !thinks && !pace.is_rated() && !job.batch.is_set() {
             return None;
         }
         let depth = job.iodepth as usize;
@@ -112,11 +97,7 @@ impl Shape {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
                 most: number(job.batch.complete_max, most).max(least).max(1),
-                low: number(job.batch.low, depth),
             },
-            target: Search::new(&job.latency_target, depth),
-            flow,
-            priorities,
             ..Self::default()
         })
     }
@@ -124,43 +105,17 @@ impl Shape {
     /// Returns the shape without settings that would end a warm-up early or prolong it.
     pub(crate) fn for_warm_up(&self) -> Self {
         let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
-        Self { target: None, flow: None, held: None, ..free }
+        Self { held: None, ..free }
     }
 
     /// Begins a turn at `now_ns`: due times keep their distance from the end of the last turn.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
-        if let Some(search) = &mut self.target {
-            search.begin(now_ns);
-        }
-        self.join_flow();
-    }
-
-    /// Makes the thread count in its flow, if it belongs to one.
-    pub(crate) fn join_flow(&mut self) {
-        if let Some(member) = &mut self.flow {
-            member.begin();
-        }
-    }
-
-    /// Removes the thread from its flow's counts.
-    pub(crate) fn leave_flow(&mut self) {
-        if let Some(member) = &mut self.flow {
-            member.rest();
-        }
     }
 
     /// Ends a turn at `now_ns`.
     pub(crate) fn rest(&mut self, now_ns: u64) {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
-        if let Some(search) = &mut self.target {
-            search.rest(now_ns);
-        }
-    }
-
-    /// Returns the number of I/Os that may be in flight.
-    pub(crate) fn depth(&self, most: usize) -> usize {
-        self.target.as_ref().map_or(most, |search| search.depth)
     }
 
     /// Returns whether a flush must come before the next I/O.
@@ -201,18 +156,6 @@ impl Shape {
         self.spacing[direction].map(|_| self.due_ns[direction])
     }
 
-    /// Returns the minimum time for which the flow delays the next I/O. Without a delay, the I/O is
-    /// counted.
-    pub(crate) fn waits_for_flow(&mut self) -> Option<Duration> {
-        let member = self.flow.as_mut()?;
-        if member.takes() { None } else { Some(member.sleep) }
-    }
-
-    /// Returns the priority of `io`; 0: that of its thread.
-    pub(crate) fn priority(&mut self, io: &Io) -> u16 {
-        self.priorities.as_mut().map_or(0, |priorities| priorities.draw(io))
-    }
-
     /// Records that `io` is submitted now.
     pub(crate) fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
@@ -232,25 +175,6 @@ impl Shape {
             think.since += 1;
         }
     }
-
-    /// Counts an I/O's latency.
-    #[inline]
-    pub(crate) fn took(&mut self, latency_ns: u64) {
-        if let Some(search) = &mut self.target {
-            search.took(latency_ns);
-        }
-    }
-
-    /// Returns whether to change the depth.
-    #[inline]
-    pub(crate) fn judge(&mut self, now_ns: u64) -> Verdict {
-        self.target.as_mut().map_or(Verdict::GoOn, |search| search.judge(now_ns))
-    }
-
-    /// Returns the depth that was found, or is being tried.
-    pub(crate) fn target_depth(&self) -> Option<u32> {
-        self.target.as_ref().map(|search| search.depth as u32)
-    }
 }
 
 #[cfg(test)]
@@ -258,11 +182,11 @@ mod tests {
     use super::*;
     use crate::job::testing::job;
 
-    const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 };
-    const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096, ioprio: 0 };
+    const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096 };
+    const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096 };
 
     fn shape(keys: &[(&str, &str)]) -> Shape {
-        Shape::of(&job(keys), 1, None).unwrap()
+        Shape::of(&job(keys), 1).unwrap()
     }
 
     #[test]
@@ -270,7 +194,7 @@ mod tests {
         for keys in
             [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]]
         {
-            assert!(Shape::of(&job(keys), 1, None).is_none(), "{keys:?}");
+            assert!(Shape::of(&job(keys), 1).is_none(), "{keys:?}");
         }
     }
 
@@ -322,17 +246,13 @@ mod tests {
     #[test]
     fn batches_default_to_what_fio_says() {
         let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch;
-        assert_eq!(
-            of(&[("iodepth_batch", "4")]),
-            Reaping { submit: 4, least: 1, most: 16, low: 16 }
-        );
+        assert_eq!(of(&[("iodepth_batch", "4")]), Reaping { submit: 4, least: 1, most: 16 });
         assert_eq!(of(&[("iodepth_batch", "0")]).submit, 16);
         assert_eq!(
             of(&[("iodepth_batch_complete", "4")]),
-            Reaping { submit: 16, least: 4, most: 4, low: 16 }
+            Reaping { submit: 16, least: 4, most: 4 }
         );
         let both = of(&[("iodepth_batch_complete_min", "0"), ("iodepth_batch_complete_max", "8")]);
         assert_eq!((both.least, both.most), (0, 8));
-        assert_eq!(of(&[("iodepth_low", "2")]).low, 2);
     }
 }

@@ -36,7 +36,7 @@ struct Mark {
 pub(crate) enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
-    /// With differing sizes, with gaps, backwards, or to places that are not equally likely.
+    /// With differing sizes, or to places that come again.
     Varied(Box<Varied>),
 }
 
@@ -196,7 +196,7 @@ impl Source for ReadBack<'_> {
         let block = self.block + written as u64;
         self.block = block + 1;
         let lba = self.verified.stamp(block, 0).offset_bytes >> self.verified.block_shift;
-        Some(Io { dir: Dir::Read, lba, bytes: self.verified.bs_bytes as usize, ioprio: 0 })
+        Some(Io { dir: Dir::Read, lba, bytes: self.verified.bs_bytes as usize })
     }
 
     fn prepare(&mut self, _: usize, _: &Io, buf: &mut DmaBuf) {

@@ -1,4 +1,4 @@
-//! The loop of jobs with a [`Shape`]: flushes, pauses, rates, batches and depths that change.
+//! The loop of jobs with a [`Shape`]: flushes, pauses, rates and batches.
 //!
 //! An I/O's latency begins after everything that it waits for: before a pause and before a flush,
 //! the loop waits for all I/Os in flight (as fio does), so nothing completes unseen. A flush
@@ -8,7 +8,6 @@ use meantime_block::{BlockChannel, Done, Request};
 
 use super::{Ended, Engine, Flight, Limit, Record, Source, quarantined};
 use crate::pattern::{Dir, Io};
-use crate::search::Verdict;
 use crate::shape::Shape;
 
 /// The thread spins for the rest of a pause: a sleep may end this much late.
@@ -66,44 +65,13 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             if self.out() == 0
                 && let Some(ended) = self.ended
             {
-                let now_ns = self.engine.clock.now_ns();
-                self.shape.rest(now_ns);
-                // At the end of a turn the other threads of the flow stop, too, so this thread
-                // still counts.
-                if ended != Ended::Limit || now_ns < self.limit.until_ns {
-                    self.shape.leave_flow();
-                }
+                self.shape.rest(self.engine.clock.now_ns());
                 return ended;
             }
             let batch = self.shape.batch;
-            loop {
-                self.reap(batch.least, batch.most);
-                if self.out() <= batch.low || self.ended.is_some() {
-                    break;
-                }
-            }
+            self.reap(batch.least, batch.most);
             let now_ns = self.engine.clock.now_ns();
             self.end_if_due(now_ns);
-            if self.ended.is_some() {
-                continue;
-            }
-            match self.shape.judge(now_ns) {
-                Verdict::GoOn => {}
-                Verdict::Changed => self.drain(),
-                Verdict::Found => {
-                    self.drain();
-                    self.ended.get_or_insert(Ended::Found);
-                }
-                Verdict::Done => self.ended = Some(Ended::Dry),
-                Verdict::Hopeless(worst_ns) => {
-                    let worst_us = worst_ns / 1000;
-                    self.engine.faults.errors += 1;
-                    self.engine.faults.first.get_or_insert_with(|| {
-                        format!("latency_target cannot be kept: one at a time took {worst_us} µs")
-                    });
-                    self.ended = Some(Ended::Dry);
-                }
-            }
         }
     }
 
@@ -123,8 +91,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     /// afterwards, so that the depth alone would not end this, and the turn's end must be looked at.
     fn fill(&mut self) {
         self.engine.slots.batch.clear();
-        let depth = self.shape.depth(self.engine.slots.bufs.len());
-        while self.out() < depth && self.ended.is_none() {
+        while !self.engine.slots.free.is_empty() && self.ended.is_none() {
             if self.ios >= self.limit.max_ios {
                 self.ended = Some(Ended::Limit);
                 break;
@@ -146,7 +113,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     }
 
     /// Returns whether `io` may be submitted now. If not, has waited for a part of what must come
-    /// before: a flush, a pause, its due time, or the other threads of its flow.
+    /// before: a flush, a pause, or its due time.
     fn is_time_for(&mut self, io: &Io) -> bool {
         if self.shape.is_flush_due() {
             self.wait_for_all();
@@ -170,19 +137,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             self.pause(due_ns, 0);
             return false;
         }
-        let Some(sleep) = self.shape.waits_for_flow() else { return true };
-        if !sleep.is_zero() {
-            self.wait_for_all();
-            let until_ns = self.engine.clock.now_ns() + sleep.as_nanos() as u64;
-            self.pause(until_ns, 0);
-            return false;
-        }
-        self.ring();
-        if self.out() == 0 {
-            // There is nothing to reap meanwhile.
-            std::thread::yield_now();
-        }
-        false
+        true
     }
 
     /// Rings the doorbell, and waits for all I/Os in flight.
@@ -199,7 +154,6 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             self.ended = Some(quarantined());
             return;
         };
-        let io = &Io { ioprio: self.shape.priority(io), ..*io };
         buf.set_len(io.bytes);
         self.source.prepare(slot, io, &mut buf);
         if self.engine.slots.batch.is_empty() && self.shape.batch.submit > 1 {
@@ -207,7 +161,6 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
         let mut request = self.engine.request(slot, io, buf).user_data(slot as u64);
         request.fua = self.shape.fua && io.dir == Dir::Write;
-        request.ioprio = io.ioprio;
         let start_ns = self.engine.clock.now_ns();
         if let Err(rejected) = self.engine.channel.enqueue(request) {
             self.engine.give_back(slot, rejected.request.buf);
@@ -273,7 +226,6 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             Ok(true) => {
                 let clat_ns = seen_ns.saturating_sub(rung_ns);
                 self.record.done(&io, rung_ns - start_ns, clat_ns, seen_ns);
-                self.shape.took(rung_ns - start_ns + clat_ns);
             }
             Ok(false) => {}
             Err(lost) => self.ended = Some(lost),

@@ -29,6 +29,25 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// Returns the command line by which fio runs the job with our engine (docs/fio-engine.md). The
+    /// engine takes the device by a key of its own, so that the file's `filename` and `ioengine`
+    /// must not reach fio.
+    pub(crate) fn fio_command(&self, key: &str, value: &str) -> String {
+        const ENGINE: &str = "--ioengine=external:/usr/local/lib/meantime/libmeantime-fio.so \
+                              --thread=1 --device=URI";
+        match self {
+            Origin::File { source, .. } => {
+                format!("grep -Ev '^ *(filename|ioengine) *=' {source} | fio {ENGINE} -")
+            }
+            Origin::CommandLine => {
+                let (key, value) = (shown(key), shown(value));
+                format!("fio --name=job {ENGINE} --{key}={value}, and the job's other keys")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -100,6 +119,14 @@ pub enum Problem {
         key: String,
         /// The reason, or the alternative.
         why: &'static str,
+    },
+    /// A key of fio's that is left to fio, which runs the job with our engine.
+    #[error("fio's key {key} is not supported: fio runs the job with our engine: {command}")]
+    LeftToFio {
+        /// The key as written.
+        key: String,
+        /// The command line.
+        command: String,
     },
     /// A key that needs a value and has none.
     #[error("{key} needs a value: {expected}")]

@@ -5,7 +5,6 @@
 //! contradict each other once everything is set. Nothing here does I/O and nothing here panics, for
 //! any text.
 
-mod cmdprio;
 pub mod error;
 mod keys;
 mod lists;
@@ -15,7 +14,6 @@ mod settings;
 mod validate;
 mod value;
 mod variables;
-mod zones;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -28,17 +26,13 @@ use meantime_hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
-pub use cmdprio::{CmdPrio, PriorityShare};
 pub use error::{JobError, JobErrors, Origin};
 pub use keys::{Ignored, KeyOption, Note, known_key, may_stand_alone, options, subjects};
 pub use parse::{JobFile, parse};
 pub use payload::Payload;
-pub use settings::ZONES_MAX;
 pub use settings::{
-    Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys,
-    LogName, NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, Zone,
+    Batch, FileKeys, Hint, LogKeys, LogName, Pace, Randomness, Sizes, Syncing, VerifyKeys,
 };
-pub use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
 /// the parts of split requests. For a device with shorter queues the check of the job refuses more.
@@ -148,8 +142,6 @@ pub enum Extent {
     Bytes(u64),
     /// In percent of the device, 0 to 100.
     Percent(u8),
-    /// In zones (`zonesize`), until all keys are known.
-    Zones(u64),
 }
 
 impl Default for Extent {
@@ -168,7 +160,6 @@ impl Extent {
                 let bytes = (u128::from(device_bytes) * u128::from(percent.min(100)) / 100) as u64;
                 bytes - bytes % align_bytes.max(1)
             }
-            Extent::Zones(_) => 0,
         }
     }
 }
@@ -216,16 +207,6 @@ pub struct Job {
     pub verify: Verify,
     /// The other keys of the checks.
     pub verify_keys: VerifyKeys,
-    /// Whether to end at the end of the device.
-    pub fill_device: bool,
-    /// The device's zones.
-    pub zones: ZoneKeys,
-    /// The share of I/Os in relation to other jobs.
-    pub flow: FlowKeys,
-    /// The NUMA nodes of its CPUs and memory.
-    pub numa: NumaKeys,
-    /// I/Os with a priority of their own.
-    pub cmdprio: CmdPrio,
     /// CPUs this job may run on, ascending, each once; empty: any.
     pub cpus_allowed: Vec<u32>,
     /// Level of the threads' I/O priority, 0 to 7.
@@ -253,24 +234,6 @@ pub struct Job {
     pub hipri: bool,
     /// Amount to transfer in one loop, if it differs from `size`.
     pub io_size: Option<Extent>,
-    /// Amount of the device to use, if it is not `size`; `size` is then the amount to transfer.
-    pub filesize: Option<Extent>,
-    /// Other keys for the places of I/Os.
-    pub places: Places,
-    /// Delay of the beginning.
-    pub startdelay: Duration,
-    /// Begin when the job of that name has ended.
-    pub wait_for: Option<String>,
-    /// The jobs that end with this job.
-    pub exitall: Option<Exit>,
-    /// Separate, since it may come before `exitall`.
-    pub exit_what: Exit,
-    /// End when the speed is steady.
-    pub steady: Option<Steady>,
-    /// Time for which the speed must be steady.
-    pub steady_window: Duration,
-    /// Time before the speed is judged.
-    pub steady_ramp: Duration,
     /// End after this number of I/Os of each thread.
     pub number_ios: Option<u64>,
     /// Durability of writes.
@@ -279,8 +242,6 @@ pub struct Job {
     pub random: Randomness,
     /// Times of submission.
     pub pace: Pace,
-    /// Find the depth that keeps this latency.
-    pub latency_target: LatencyTarget,
     /// Number of I/Os submitted and completed at once.
     pub batch: Batch,
     /// Logs to write.
@@ -312,6 +273,11 @@ impl Job {
         })
     }
 
+    /// Returns whether the I/O priority of the job's threads is real time.
+    pub fn is_real_time(&self) -> bool {
+        matches!(self.io_priority(), Some(IoPriority::RealTime(_)))
+    }
+
     /// Creates a job with fio's defaults and nothing set.
     pub fn new(name: &str) -> Job {
         Job {
@@ -324,14 +290,8 @@ impl Job {
             loops: 1,
             verify_keys: VerifyKeys { checks: true, ..VerifyKeys::default() },
             file: FileKeys { cache_bytes: 256 << 20, ..FileKeys::default() },
-            places: Places { run: 1, ..Places::default() },
             random: Randomness { randrepeat: true, ..Randomness::default() },
             pace: Pace { thinktime_blocks: 1, ..Pace::default() },
-            latency_target: LatencyTarget {
-                percentile_ppm: 100_000_000,
-                ..LatencyTarget::default()
-            },
-            logs: LogKeys { per_job: true, ..LogKeys::default() },
             ..Job::default()
         }
     }
@@ -360,13 +320,6 @@ impl Job {
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
-    /// Returns the amount of the device to use, if the job sets it. Strided zones extend to the
-    /// device's end.
-    pub fn range(&self) -> Option<Extent> {
-        let is_strided = self.zones.mode() == ZoneMode::Strided;
-        self.filesize.or(self.size.filter(|_| !is_strided))
-    }
-
     /// Returns the least size in bytes of a file that the job only writes, by `offset` and `size`;
     /// 0 if they do not say one.
     pub fn extends_to_bytes(&self) -> u64 {
@@ -374,25 +327,9 @@ impl Job {
             Extent::Bytes(bytes) => Some(bytes),
             _ => None,
         };
-        let end = || {
-            let step_bytes = bytes(self.places.offset_increment)?;
-            let last_bytes = step_bytes.checked_mul(u64::from(self.numjobs) - 1)?;
-            bytes(self.offset)?.checked_add(bytes(self.range()?)?)?.checked_add(last_bytes)
-        };
+        let end = || bytes(self.offset)?.checked_add(bytes(self.size?)?);
         let writes_only = self.writes() && !self.reads() && !self.trims();
         end().filter(|_| writes_only).unwrap_or(0)
-    }
-
-    /// Returns the amount to transfer in one loop, if it differs from the range.
-    pub fn amount(&self) -> Option<Extent> {
-        self.io_size.or(self.size.filter(|_| self.range() != self.size))
-    }
-
-    /// Returns the size that random places of that direction are multiples of, if not the smallest
-    /// size.
-    pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
-        let smallest = self.sizes_of(direction).min_bytes();
-        self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }
 
     /// Returns whether the job issues reads.

@@ -3,20 +3,14 @@
 use std::time::Duration;
 
 use meantime_ext4::{CommitOverlap, Overlap};
-use meantime_hw::MemPolicy;
 
-use super::{Extent, Payload};
-
-/// The maximum number of zones of a zoned distribution, as in fio.
-pub const ZONES_MAX: usize = 256;
+use super::Payload;
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
     /// All equal: `bs`.
     Fixed(u64),
-    /// Multiples of the first, up to the second, all equally likely: `bsrange`.
-    Range(u64, u64),
     /// Each size with its share in percent: `bssplit`.
     Split(Vec<(u64, u8)>),
 }
@@ -24,26 +18,29 @@ pub enum Sizes {
 impl Sizes {
     /// Returns the smallest size, in bytes.
     pub fn min_bytes(&self) -> u64 {
-        self.ends().into_iter().min().unwrap_or(0)
+        self.all().min().unwrap_or(0)
     }
 
     /// Returns the largest size, in bytes.
     pub fn max_bytes(&self) -> u64 {
-        self.ends().into_iter().max().unwrap_or(0)
+        self.all().max().unwrap_or(0)
     }
 
     /// Returns the size that every size and every place is a multiple of.
     pub fn step_bytes(&self) -> u64 {
-        self.ends().into_iter().fold(0, gcd)
+        self.all().fold(0, gcd)
     }
 
-    /// Returns all sizes, or the ends of the range. (The last is a multiple of the first.)
-    fn ends(&self) -> Vec<u64> {
+    /// Returns all sizes, each with its share in percent.
+    pub(crate) fn shares(&self) -> Vec<(u64, u8)> {
         match self {
-            Sizes::Fixed(bytes) => vec![*bytes],
-            Sizes::Range(first, last) => vec![*first, *last],
-            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).collect(),
+            Sizes::Fixed(bytes) => vec![(*bytes, 100)],
+            Sizes::Split(shares) => shares.clone(),
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> {
+        self.shares().into_iter().map(|(bytes, _)| bytes)
     }
 }
 
@@ -64,113 +61,15 @@ pub struct Syncing {
     pub fua: bool,
 }
 
-/// A zone: its share of the accesses, and its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Zone {
-    /// Share of the accesses, in percent.
-    pub access_percent: u8,
-    /// Percent of the range, or bytes.
-    pub length: u64,
-}
-
-/// `random_distribution`. Real numbers are kept in millionths, so that jobs can be compared.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Distribution {
-    /// All blocks equally likely.
-    #[default]
-    Uniform,
-    /// Zipf's law.
-    Zipf {
-        /// θ, in millionths.
-        theta_ppm: u64,
-        /// Place of the most popular block, as a part of the range in millionths; `None`: anywhere.
-        center_ppm: Option<u64>,
-    },
-    /// A power law.
-    Pareto {
-        /// The power h, in millionths.
-        h_ppm: u64,
-        /// As for Zipf.
-        center_ppm: Option<u64>,
-    },
-    /// Bell-shaped.
-    Normal {
-        /// The deviation in percent of the range, in millionths.
-        deviation_ppm: u64,
-        /// As for Zipf; `None`: the middle.
-        center_ppm: Option<u64>,
-    },
-    /// Shares of the accesses for parts of the range, for reads and for writes; lengths in percent.
-    Zoned([Vec<Zone>; 2]),
-    /// As `Zoned`, with lengths in bytes.
-    ZonedAbs([Vec<Zone>; 2]),
-}
-
-/// `random_generator`. All names mean the same generator here; without `norandommap` all visit each
-/// block once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Generator {
-    /// With `norandommap` each place is drawn independently.
-    #[default]
-    Tausworthe,
-    /// Visits each block once even with `norandommap`.
-    Lfsr,
-}
-
 /// The places of random I/Os.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Randomness {
-    /// The likelihood of each place.
-    pub distribution: Distribution,
     /// Whether a place may be visited again before all others were visited.
     pub norandommap: bool,
-    /// The generator.
-    pub generator: Generator,
     /// Equal in every run.
     pub randrepeat: bool,
     /// The seed, if one is set.
     pub randseed: Option<u64>,
-}
-
-/// Other keys for the places of I/Os: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Places {
-    /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
-    pub skip_bytes: i64,
-    /// The number of I/Os that follow each random place.
-    pub run: u64,
-    /// Whether all of them go to that place (`identical`), not one after the other.
-    pub identical: bool,
-    /// Sizes that random places of reads and writes are multiples of; `None`: the smallest size.
-    pub align_bytes: [Option<u64>; 2],
-    /// Distance between the starts of two threads.
-    pub offset_increment: Extent,
-}
-
-/// `exitall` and `exit_what`: the jobs that end with this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exit {
-    /// The jobs of its reporting group.
-    #[default]
-    Group,
-    /// The jobs that run at the same time.
-    Stonewall,
-    /// All jobs, also later ones.
-    All,
-}
-
-/// `steadystate`: the job ends when its speed has been constant for some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steady {
-    /// Judge bytes per second, not I/Os.
-    pub bandwidth: bool,
-    /// Judge the slope over time, not the greatest deviation from the mean.
-    pub slope: bool,
-    /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent
-    /// of the mean if `percent` is set, else of one I/O or byte per second.
-    pub limit_ppm: u64,
-    /// Whether the limit is relative to the mean.
-    pub percent: bool,
 }
 
 /// `thinktime`, `rate` and related keys.
@@ -197,19 +96,6 @@ impl Pace {
     }
 }
 
-/// `latency_target` and related keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LatencyTarget {
-    /// The latency to keep; `None`: no target.
-    pub target: Option<Duration>,
-    /// Time for which each depth is tried.
-    pub window: Duration,
-    /// The share of the I/Os that must keep it, in millionths of a percent.
-    pub percentile_ppm: u64,
-    /// Whether to continue after the depth is found.
-    pub run: bool,
-}
-
 /// `iodepth_batch` and related keys. `None`: the loop decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batch {
@@ -219,8 +105,6 @@ pub struct Batch {
     pub complete_min: Option<u32>,
     /// The maximum number completed at once.
     pub complete_max: Option<u32>,
-    /// When full, submit again after the number in flight has fallen to this.
-    pub low: Option<u32>,
 }
 
 impl Batch {
@@ -242,40 +126,12 @@ pub enum LogName {
 /// The logs to write, and their format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogKeys {
-    /// `_lat`, `_slat` and `_clat`.
+    /// The beginning of the names of `_lat`, `_slat` and `_clat`; `None`: no log.
     pub lat: Option<LogName>,
-    /// `_bw`.
-    pub bw: Option<LogName>,
-    /// `_iops`.
-    pub iops: Option<LogName>,
-    /// `_clat_hist`.
-    pub hist: Option<LogName>,
     /// Length of an average; 0: log each I/O.
     pub avg_ms: u64,
-    /// Length of a histogram.
-    pub hist_ms: u64,
-    /// Number of times that the number of a histogram's bins is halved.
-    pub hist_coarseness: u8,
     /// Write the offset in each line.
     pub offset: bool,
-    /// Log the maximum of a window, not its average.
-    pub max_value: bool,
-    /// Log each I/O's priority in the kernel's encoding, not only whether it is real time.
-    pub prio: bool,
-    /// Write a file for each thread.
-    pub per_job: bool,
-}
-
-impl LogKeys {
-    /// Returns whether any log has I/Os or averages of them.
-    pub(crate) fn has_values(&self) -> bool {
-        self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
-    }
-
-    /// Returns whether there is any log.
-    pub fn any(&self) -> bool {
-        self.has_values() || self.hist.is_some()
-    }
 }
 
 /// `do_verify`, `verify_interval`, `verify_pattern`.
@@ -287,26 +143,6 @@ pub struct VerifyKeys {
     pub interval_bytes: Option<u64>,
     /// The content of blocks besides their headers; `None`: random data.
     pub payload: Option<Payload>,
-}
-
-/// `flow` and related keys: jobs of one flow share its I/Os by weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlowKeys {
-    /// This job's weight; 0: it belongs to no flow.
-    pub weight: u32,
-    /// The flow's number.
-    pub id: u32,
-    /// Time for which a thread that is ahead sleeps.
-    pub sleep: Duration,
-}
-
-/// `numa_cpu_nodes` and `numa_mem_policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NumaKeys {
-    /// Nodes whose CPUs the threads run on, ascending; empty: any.
-    pub cpu_nodes: Vec<u32>,
-    /// Policy for memory; `None`: the policy of the process.
-    pub policy: Option<MemPolicy>,
 }
 
 /// `fadvise_hint`: the advice on a file's future reads.

@@ -10,7 +10,6 @@ pub(crate) fn job(keys: &[(&str, &str)]) -> Job {
         let set = job.set(key, Some(value), &Origin::CommandLine);
         set.unwrap_or_else(|error| panic!("{error}"));
     }
-    job.settle_zones();
     job
 }
 

@@ -1,7 +1,7 @@
 //! Contradictions between keys.
 
 use super::error::{JobError, JobErrors, Origin, Problem, shown};
-use super::{Distribution, Extent, Job, Verify};
+use super::{Extent, Job, Verify};
 
 /// Contradictions: the key whose line to name, and the error.
 #[derive(Default)]
@@ -18,16 +18,8 @@ impl Contradictions {
 
 /// Two keys of one section that contradict each other, and why.
 const ONE_OF: &[(&str, &str, &str)] = &[
-    ("cmdprio_percentage", "cmdprio_bssplit", "both say which I/Os have a priority of their own"),
-    ("cpus_allowed", "numa_cpu_nodes", "both say where threads run"),
-    ("bs", "bsrange", "both say how large blocks are"),
     ("bs", "bssplit", "both say how large blocks are"),
-    ("bsrange", "bssplit", "both say how large blocks are"),
     ("rate", "rate_iops", "both say how fast to go"),
-    ("rate_iops", "latency_target", "one says how fast to go, the other finds it out"),
-    ("rate", "latency_target", "one says how fast to go, the other finds it out"),
-    ("thinktime", "latency_target", "pauses would be taken for the device's limit"),
-    ("verify", "latency_target", "the search ends before all is written"),
     ("competitor", "hog", "both say what wants the same CPU"),
 ];
 
@@ -36,11 +28,8 @@ impl Job {
     /// an amount ends the job, and a runtime beside the amount is an upper limit, as in fio. A
     /// runtime without an amount is the duration of the job.
     pub fn is_time_based(&self) -> bool {
-        let sizes = [self.size, self.filesize, self.io_size];
-        let has_amount = sizes.iter().any(Option::is_some)
-            || self.number_ios.is_some()
-            || self.loops > 1
-            || self.fill_device && self.writes();
+        let has_amount =
+            self.size.or(self.io_size).is_some() || self.number_ios.is_some() || self.loops > 1;
         self.time_based.unwrap_or(!has_amount)
     }
 
@@ -53,7 +42,6 @@ impl Job {
         if self.verify != Verify::None {
             self.check_verify(&mut wrong);
         }
-        self.check_zones(&mut wrong);
         self.check_range(&mut wrong);
         if wrong.0.is_empty() {
             return Ok(self.warnings());
@@ -89,22 +77,6 @@ impl Job {
             "time_based needs runtime=; it says how long to go on",
         );
         wrong.add_if(
-            self.steady.is_some() && self.steady_window.is_zero(),
-            "steadystate",
-            "steadystate needs steadystate_duration=; it says how long the speed must be steady",
-        );
-        wrong.add_if(
-            self.steady.is_some() && !(self.is_time_based() && self.runtime.is_some()),
-            "steadystate",
-            "steadystate ends a job that goes on until then; say runtime= and time_based as well",
-        );
-        wrong.add_if(
-            self.latency_target.target.is_some() && self.iodepth == 1,
-            "latency_target",
-            "latency_target finds the deepest queue that keeps it, and iodepth=1 leaves no choice; \
-             give iodepth= the most to try",
-        );
-        wrong.add_if(
             self.pace.thinktime_spin > self.pace.thinktime && self.says("thinktime"),
             "thinktime_spin",
             "thinktime_spin is a part of thinktime, and is longer",
@@ -116,11 +88,6 @@ impl Job {
             );
             wrong.add_if(most < least, "iodepth_batch_complete_max", what);
         }
-        if let Some(low) = self.batch.low {
-            let depth = self.iodepth;
-            let what = format!("iodepth_low={low} is more than iodepth={depth}; make it smaller");
-            wrong.add_if(low > depth, "iodepth_low", what);
-        }
         let policies = self.completion.as_deref().unwrap_or("poll");
         wrong.add_if(
             self.hipri && policies.trim() != "poll",
@@ -129,11 +96,6 @@ impl Job {
                 "hipri means completion=poll, and completion={}; leave one out",
                 shown(policies)
             ),
-        );
-        wrong.add_if(
-            self.logs.hist.is_some() && self.logs.hist_ms == 0,
-            "write_hist_log",
-            "write_hist_log needs log_hist_msec=; it says how much time a histogram covers",
         );
     }
 
@@ -165,35 +127,14 @@ impl Job {
         wrong.add_if(self.trims(), "verify", what);
         wrong.add_if(
             self.has_varied_sizes(),
-            if self.is_set("bssplit") { "bssplit" } else { "bsrange" },
+            "bssplit",
             "verify checks blocks of one size; use bs=, or leave verify out",
         );
-        let repeats = match (&self.random.distribution, self.random.norandommap) {
-            (Distribution::Uniform, false) => None,
-            (Distribution::Uniform, true) => Some("norandommap"),
-            _ => Some("random_distribution"),
-        };
-        if let Some(key) = repeats {
-            let what = format!(
-                "verify writes each block once before it checks, and {key} writes some more often; \
-                 leave one out"
-            );
-            wrong.add_if(self.rw.is_random(), key, what);
-        }
         wrong.add_if(
-            self.places.run > 1,
-            "rw",
-            "verify writes each block once before it checks; leave the number after rw out",
-        );
-        wrong.add_if(
-            self.align_bytes(1).is_some(),
-            "blockalign",
-            "verify writes each block once before it checks; leave it out",
-        );
-        wrong.add_if(
-            !self.places.skip_bytes.unsigned_abs().is_multiple_of(self.bs_write_bytes),
-            "rw",
-            "verify checks whole blocks: what rw adds must be a multiple of bs",
+            self.random.norandommap && self.rw.is_random(),
+            "norandommap",
+            "verify writes each block once before it checks, and norandommap writes some more \
+             often; leave one out",
         );
         let (read_bytes, write_bytes) = (self.bs_read_bytes, self.bs_write_bytes);
         let what = format!(
@@ -206,7 +147,7 @@ impl Job {
     /// Checks whether the job's part of the device is possible.
     fn check_range(&self, wrong: &mut Contradictions) {
         let block_bytes = self.bs_max_bytes();
-        match (self.offset, self.range()) {
+        match (self.offset, self.size) {
             (offset, Some(Extent::Bytes(size_bytes))) => {
                 let what =
                     format!("size={size_bytes} is smaller than one block of {block_bytes} bytes");
@@ -238,7 +179,7 @@ impl Job {
             let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
             warnings.push(format!("{origin}: job {}: {what}", shown(&self.name)));
         };
-        if let Some(Extent::Bytes(size_bytes)) = self.range() {
+        if let Some(Extent::Bytes(size_bytes)) = self.size {
             let left_bytes = size_bytes % self.bs_max_bytes();
             if left_bytes != 0 {
                 warn(

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use meantime_ext4::{CommitOverlap, Overlap};
+use meantime_hw::SchedClass;
 use meantime_hw::sched::ParseSchedClassError;
-use meantime_hw::{MemPolicy, SchedClass};
 
 use super::{
     BS_MAX_BYTES, CPU_MAX, Extent, Hint, LogName, PM_QOS_MAX_US, Rw, SECTOR_BYTES, SETTINGS_MAX,
-    Steady, Verify,
+    Verify,
 };
 use crate::competitor::Kind;
 
@@ -160,11 +160,6 @@ pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> 
             _ => Err("a percentage is a whole number from 0 to 100".to_owned()),
         };
     }
-    if let Some(zones) = text.strip_suffix(['z', 'Z'])
-        && let (count, "") = number_and_suffix(zones)?
-    {
-        return Ok((Extent::Zones(count), None));
-    }
     let size = whole_sectors(size(text)?)?;
     Ok((Extent::Bytes(size.bytes), size.note))
 }
@@ -273,46 +268,10 @@ pub(super) const RW_KINDS: &str =
 /// Parses `rw`.
 pub(super) fn rw(text: &str) -> Result<Rw, Why> {
     let found = Rw::WORDS.iter().find(|(word, _)| *word == text);
-    found.map(|(_, rw)| *rw).ok_or_else(|| format!("expected {RW_KINDS}"))
-}
-
-/// Parses `rw` with its modifier: the bytes added to each place of a sequence, or the number of
-/// I/Os that follow a random place.
-pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
-    let Some((kind, modifier)) = text.split_once(':') else { return Ok((rw(text)?, 0, 1)) };
-    let (kind, modifier) = (rw(kind.trim())?, modifier.trim());
-    if kind.is_random() {
-        return Ok((kind, 0, int(modifier, 1, u64::from(u32::MAX))?));
-    }
-    let (digits, sign) = modifier.strip_prefix('-').map_or((modifier, 1), |digits| (digits, -1));
-    let bytes = whole_sectors(size(digits)?)?.bytes;
-    let bytes = i64::try_from(bytes).map_err(|_| "too large for 63 bits".to_owned())?;
-    Ok((kind, sign * bytes, 1))
-}
-
-/// Parses `steadystate`: `iops:10%`, `bw_slope:1m`.
-pub(super) fn steady(text: &str) -> Result<Steady, Why> {
-    let expected =
-        || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
-    let (what, limit) = text.split_once(':').ok_or_else(expected)?;
-    let (bandwidth, slope) = match what.trim() {
-        "iops" => (false, false),
-        "iops_slope" => (false, true),
-        "bw" => (true, false),
-        "bw_slope" => (true, true),
-        _ => return Err(expected()),
-    };
-    let limit = limit.trim();
-    let percent = limit.ends_with('%');
-    let limit_ppm = match limit.strip_suffix('%') {
-        Some(figure) => super::lists::millionths(figure.trim())?,
-        None if bandwidth => size(limit)?.bytes.checked_mul(1_000_000).ok_or("too large")?,
-        None => super::lists::millionths(limit)?,
-    };
-    if limit_ppm == 0 {
-        return Err("must be more than 0".to_owned());
-    }
-    Ok(Steady { bandwidth, slope, limit_ppm, percent })
+    found.map(|(_, rw)| *rw).ok_or_else(|| match text.contains(':') {
+        true => "a number after it is left to fio, with our engine; leave it out".to_owned(),
+        false => format!("expected {RW_KINDS}"),
+    })
 }
 
 /// The values of `verify`.
@@ -406,43 +365,8 @@ fn each_once<'t, T: PartialEq>(
     Ok(all)
 }
 
-/// Parses `cpus_allowed`: `0-1,3`.
+/// Parses `cpus_allowed`: `0-1,3`, as an ascending list with each once.
 pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
-    numbers(text, "CPU")
-}
-
-/// Parses `numa_cpu_nodes`: a list of nodes, or `all`: any.
-pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
-    if text == "all" { Ok(Vec::new()) } else { numbers(text, "node") }
-}
-
-/// The values of `numa_mem_policy`.
-pub(super) const MEM_POLICIES: &str = "default, local, prefer:NODE, bind:NODES or interleave:NODES";
-
-/// Parses `numa_mem_policy`.
-pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
-    let (mode, list) =
-        text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
-    let of = |list: Option<&str>| match list {
-        Some(list) => numbers(list, "node"),
-        None => Err(format!("{} needs nodes, such as {0}:0", super::error::shown(mode))),
-    };
-    match (mode.trim(), list) {
-        ("default", None) => Ok(MemPolicy::Default),
-        ("local", None) => Ok(MemPolicy::Local),
-        ("default" | "local", Some(_)) => Err("it takes no nodes".to_owned()),
-        ("bind", list) => of(list).map(MemPolicy::Bind),
-        ("interleave", list) => of(list).map(MemPolicy::Interleave),
-        ("prefer", list) => match of(list)?[..] {
-            [node] => Ok(MemPolicy::Prefer(node)),
-            _ => Err("prefer takes one node".to_owned()),
-        },
-        _ => Err(format!("expected {MEM_POLICIES}")),
-    }
-}
-
-/// Parses a list of kernel numbers: ascending, each once.
-fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
     let mut numbers = BTreeSet::new();
     for part in text.split(',').map(str::trim) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -451,7 +375,7 @@ fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
             let number = digits.parse::<u32>().ok().filter(|number| plain && *number <= CPU_MAX);
             number.ok_or_else(|| {
                 let part = super::error::shown(part);
-                format!("{part:?} is not a {what} number up to {CPU_MAX} or a range such as 0-3")
+                format!("{part:?} is not a CPU number up to {CPU_MAX} or a range such as 0-3")
             })
         };
         let (from, to) = (number(from.trim())?, number(to.trim())?);

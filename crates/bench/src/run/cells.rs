@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use meantime_block::{BlockInfo, ChannelOptions};
-use meantime_hw::{MemPolicy, cpu, numa};
+use meantime_hw::cpu;
 use meantime_nvme::QueueClass;
 
 use super::RunOptions;
@@ -14,17 +14,14 @@ use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
 use super::thread::WorkerThread;
 use super::worker::{CellWork, Task, Work, Worker};
-use crate::job::ZoneMode;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
 use crate::shape::Shape;
 use crate::trim::Trims;
 use crate::varied::{Varied, VariedSpec};
 use crate::verify::{Course, Rules, Verified};
-use crate::zoned::{SharedZones, Zoned};
 
-/// Returns the CPUs of a job's threads: those that the job sets (by number or node), else all
-/// except the group's software SSDs', if any is left. With a competing program, that program's CPU.
+/// Returns the CPUs of a job's threads: those that the job sets, else all except the group's software SSDs', if any is left. With a competing program, that program's CPU.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
@@ -35,12 +32,6 @@ pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usiz
 fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     if !plan.job.cpus_allowed.is_empty() {
         return plan.job.cpus_allowed.iter().map(|cpu| *cpu as usize).collect();
-    }
-    if !plan.job.numa.cpu_nodes.is_empty() {
-        let nodes = plan.job.numa.cpu_nodes.iter();
-        let cpus: Vec<usize> =
-            nodes.flat_map(|node| numa::cpus_of(*node as usize).unwrap_or_default()).collect();
-        return cpu::allowed().into_iter().filter(|cpu| cpus.contains(cpu)).collect();
     }
     let taken: Vec<usize> =
         group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).collect();
@@ -57,18 +48,12 @@ pub(crate) fn start_threads(
     options: &RunOptions,
 ) -> Result<Vec<WorkerThread>, RunError> {
     let cpus = thread_cpus(plan, group, devices);
-    let policy = plan.job.numa.policy.as_ref();
-    // Memory allocated here follows the job's policy, and threads started here inherit it.
-    let _held = policy.map(MemPolicy::hold).transpose().map_err(|error| {
-        let what = "give nodes that this process may have memory of";
-        RunError::of_job(&plan.job.name, format_args!("numa_mem_policy: {error}; {what}"))
-    })?;
     let cells = group.cells();
     let mut threads = Vec::new();
     for thread in 0..plan.job.numjobs as usize {
         let mut works = Vec::with_capacity(cells.len());
         for (index, cell) in cells.iter().enumerate() {
-            works.push(cell_work(plan, group, devices, *cell, [index, thread], options.stop)?);
+            works.push(cell_work(plan, devices, *cell, [index, thread], options.stop)?);
         }
         let mut slots = Vec::with_capacity(plan.devices.len());
         for (device, index) in plan.devices.iter().enumerate() {
@@ -99,7 +84,6 @@ pub(crate) fn start_threads(
 
 fn cell_work(
     plan: &JobPlan,
-    group: &Group,
     devices: &Devices,
     cell: Cell,
     [index, thread]: [usize; 2],
@@ -115,21 +99,14 @@ fn cell_work(
         .get(device)
         .channel(&options)
         .map_err(|error| RunError::of_device(devices.uri(device), &error))?;
-    let task = task(plan, group, device, channel.info(), [index, thread]);
+    let task = task(plan, channel.info(), [index, thread]);
     Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task, stop))
 }
 
-/// Returns what thread `thread` does in cell `index`, on the device with index `device`.
-pub(super) fn task(
-    plan: &JobPlan,
-    group: &Group,
-    device: usize,
-    info: &BlockInfo,
-    [index, thread]: [usize; 2],
-) -> Task {
+/// Returns what thread `thread` does in cell `index`, on a device.
+pub(super) fn task(plan: &JobPlan, info: &BlockInfo, [index, thread]: [usize; 2]) -> Task {
     let job = &plan.job;
     let spec = plan.pattern(info, thread);
-    let zones = group.zones.get(&device).filter(|_| job.zones.mode() == ZoneMode::Zbd);
     let work = if plan.verifies() {
         let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
         let rules = Rules::of(job);
@@ -141,12 +118,12 @@ pub(super) fn task(
             seed,
         )))
     } else {
-        unverified(plan, spec, zones)
+        unverified(plan, spec)
     };
-    let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec }, zones);
+    let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec });
     let ios_max = group::ios_max(plan, info, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
-    let shape = Shape::of(job, !spec.seed, group.flows.member(index, &job.flow));
+    let shape = Shape::of(job, !spec.seed);
     Task { work, warm_up, shape, log, number_ios: job.number_ios }
 }
 
@@ -157,10 +134,7 @@ fn course(plan: &JobPlan, spec: PatternSpec) -> Course {
     }
 }
 
-fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) -> Work {
-    if let Some(zones) = zones {
-        return Work::Zoned(Box::new(Zoned::new(&plan.job, spec, zones.clone())));
-    }
+fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {
     if plan.job.trims() {
         return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
     }

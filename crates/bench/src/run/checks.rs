@@ -4,13 +4,12 @@ mod machine;
 
 use std::path::{Path, PathBuf};
 
-use meantime_block::{BlockDevice as _, BlockInfo, KernelDevice, KernelEngine, NvmeDevice, Uri};
+use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
 
 use super::devices::Devices;
 use super::error::{RunError, fail, refuse};
 use super::group::Group;
 use super::target::Target;
-use crate::job::{Distribution, ZoneMode};
 use crate::plan::JobPlan;
 
 pub(crate) use machine::hold_pm_qos;
@@ -94,26 +93,15 @@ pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunEr
     let job = &plan.job;
     let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
     let (offset_bytes, part_bytes) = plan.range(info, 0);
-    let whole_bytes = job.range().map(|size| size.resolve_bytes(device_bytes, block_bytes));
-    let step_bytes = job.places.offset_increment.resolve_bytes(device_bytes, block_bytes);
-    let zones = job.zones.mode();
-    let align = |direction: usize| job.align_bytes(direction).unwrap_or(0);
+    let whole_bytes = job.size.map(|size| size.resolve_bytes(device_bytes, block_bytes));
     let (read, write) = (job.sizes_of(0), job.sizes_of(1));
     let sizes = [
         ("bs", read.min_bytes(), job.reads()),
         ("bs", read.step_bytes(), job.reads()),
         ("bs", write.min_bytes(), job.changes()),
         ("bs", write.step_bytes(), job.changes()),
-        ("blockalign", align(0), job.reads()),
-        ("blockalign", align(1), job.changes()),
-        ("rw", job.places.skip_bytes.unsigned_abs(), true),
         ("offset", offset_bytes, true),
-        ("offset_increment", step_bytes, true),
         ("size", whole_bytes.unwrap_or(0), true),
-        ("zonesize", job.zones.size_bytes, zones != ZoneMode::None),
-        ("zonerange", job.zones.range_bytes, zones == ZoneMode::Strided),
-        ("zoneskip", job.zones.skip_bytes, zones == ZoneMode::Strided),
-        ("zonecapacity", job.zones.capacity_bytes, zones == ZoneMode::Zbd),
     ];
     let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
     if let Some((key, bytes, _)) = odd {
@@ -129,15 +117,6 @@ pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunEr
              {device_bytes} bytes"
         );
     }
-    let (last_bytes, last_part_bytes) = plan.range(info, job.numjobs as usize - 1);
-    if step_bytes > 0 && last_bytes.saturating_add(last_part_bytes) > device_bytes {
-        refuse!(
-            job,
-            "offset_increment={step_bytes}: the last thread's part, from {last_bytes} on, reaches \
-             beyond the end of {uri}, which has {device_bytes} bytes"
-        );
-    }
-    let part_bytes = part_bytes.min(last_part_bytes);
     let bs_bytes = job.bs_max_bytes();
     if part_bytes < bs_bytes {
         refuse!(
@@ -146,54 +125,12 @@ pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunEr
              smaller bs"
         );
     }
-    if zones == ZoneMode::Zbd {
-        check_zones(plan, info)?;
-    }
     let pass_bytes = plan.pattern(info, 0).pass_bytes;
     if pass_bytes < bs_bytes {
         refuse!(
             job,
             "io_size={pass_bytes} is less than one block of {bs_bytes} bytes; give a larger one"
         );
-    }
-    if let (Distribution::ZonedAbs(zones), true) = (&job.random.distribution, job.rw.is_random()) {
-        let bytes = zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>());
-        let zones_bytes = bytes.max().unwrap_or(0);
-        if zones_bytes > part_bytes {
-            refuse!(
-                job,
-                "random_distribution: zones of {zones_bytes} bytes are more than the {part_bytes} \
-                 bytes of {uri} in use"
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Refuses what fio refuses: a device smaller than a zone, and a writing job whose range has no
-/// whole zone.
-fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
-    let (job, zone_bytes, uri) = (&plan.job, plan.job.zones.size_bytes, &info.uri);
-    if info.bytes() < zone_bytes {
-        let bytes = info.bytes();
-        refuse!(
-            job,
-            "zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"
-        );
-    }
-    for thread in 0..job.numjobs as usize {
-        let (offset_bytes, bytes) = plan.range(info, thread);
-        let first = match job.changes() {
-            true => offset_bytes.div_ceil(zone_bytes),
-            false => offset_bytes / zone_bytes,
-        };
-        if (offset_bytes + bytes) / zone_bytes <= first {
-            refuse!(
-                job,
-                "the part of {uri} from {offset_bytes} on, of {bytes} bytes, has no whole zone of \
-                 {zone_bytes}; give a larger size or a smaller zonesize"
-            );
-        }
     }
     Ok(())
 }
@@ -255,32 +192,6 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         );
     }
     Ok(())
-}
-
-/// Returns remarks on `group`, as it will run.
-pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
-        for index in &plan.devices {
-            let goes_by_it = match devices.uri(*index).parse() {
-                Ok(Uri::Kernel { kernel, .. }) => {
-                    let kernels = devices.get(*index).as_kernel();
-                    kernel.engine != KernelEngine::Preadv2
-                        && !kernels.is_some_and(KernelDevice::is_passthrough)
-                }
-                _ => false,
-            };
-            if !goes_by_it {
-                let (name, uri) = (&plan.job.name, devices.uri(*index));
-                remarks.push(format!(
-                    "job {name}: {uri} knows no priority of a single I/O, so that \
-                     cmdprio_percentage and its kind only choose what the logs say; use kernel: \
-                     with io_uring, or two jobs, each with prio="
-                ));
-            }
-        }
-    }
-    remarks
 }
 
 /// Checks that no other job overwrites the blocks that a job verifies.

@@ -3,7 +3,6 @@
 //! A group has turns like a single job: in a turn of cell i all threads of all its jobs do I/O at
 //! once, each job on its i-th device and with its i-th policy.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use itertools::{Itertools as _, iproduct};
@@ -12,11 +11,9 @@ use meantime_report::run::LogEntry;
 
 use super::error::{RunError, refuse};
 use crate::competitor::Kind;
-use crate::flow::Flows;
 use crate::job::Job;
 use crate::memory;
 use crate::plan::{self, JobPlan};
-use crate::zoned::SharedZones;
 
 /// The maximum memory of all logs together; a quarter of the available memory if that is less.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
@@ -34,10 +31,6 @@ pub struct Group {
     pub plans: Vec<JobPlan>,
     /// Cells that cannot be measured.
     pub(crate) left_out: Vec<Cell>,
-    /// Flows of its jobs.
-    pub(crate) flows: Flows,
-    /// The zones of divided devices, by device.
-    pub(crate) zones: BTreeMap<usize, SharedZones>,
 }
 
 /// The group's setting for idle CPUs.
@@ -66,8 +59,7 @@ pub(crate) struct Cell {
 
 impl Group {
     fn of(plan: JobPlan) -> Self {
-        let (flows, zones) = (Flows::default(), BTreeMap::new());
-        Self { plans: vec![plan], left_out: Vec::new(), flows, zones }
+        Self { plans: vec![plan], left_out: Vec::new() }
     }
 
     /// Returns the group's name.
@@ -142,7 +134,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
         };
         // Jobs of a file have different seeds, as in fio; the first has that of a single job.
         let seed = seed.wrapping_add((at as u64) << 32);
-        let begins = waits(&job, &groups)? || job.stonewall || groups.is_empty();
+        let begins = job.stonewall || groups.is_empty();
         let scheds = match &job.scheds[..] {
             [] => vec![None],
             scheds => scheds.iter().copied().map(Some).collect(),
@@ -171,17 +163,6 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
     }
     share_log_memory(&mut groups);
     Ok(groups)
-}
-
-/// Returns whether `job` waits for one of the last of `groups`. It waits for the other jobs of that
-/// group as well.
-fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
-    let Some(name) = &job.wait_for else { return Ok(false) };
-    let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
-    match groups.iter().rposition(is_in) {
-        Some(at) => Ok(at + 1 == groups.len()),
-        None => refuse!(job, "wait_for={name}: no job before it has that name"),
-    }
 }
 
 /// Repeats a single value of a job for every cell.
@@ -247,7 +228,7 @@ fn share_log_memory(groups: &mut [Group]) {
     let logs: u64 = groups
         .iter()
         .map(|group| {
-            let logging = group.plans.iter().filter(|plan| plan.job.logs.any());
+            let logging = group.plans.iter().filter(|plan| plan.job.logs.lat.is_some());
             let threads: u64 = logging.map(|plan| u64::from(plan.job.numjobs)).sum();
             threads * group.cells().len() as u64
         })
@@ -293,15 +274,6 @@ mod tests {
         let seeds: std::collections::HashSet<u64> =
             groups.iter().flat_map(|group| &group.plans).map(|plan| plan.seed).collect();
         assert_eq!(seeds.len(), 5);
-    }
-
-    #[test]
-    fn a_job_that_waits_for_another_begins_after_it() {
-        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\n\
-                    wait_for=d\n";
-        let names: Vec<String> = grouped(text).unwrap().iter().map(Group::name).collect();
-        assert_eq!(names, ["a + b", "c + d", "e"]);
-        assert!(grouped("[a]\nwait_for=b\n[b]\n").is_err());
     }
 
     #[test]

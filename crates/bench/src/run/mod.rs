@@ -7,10 +7,10 @@
 //! ```text
 //!   target, devices     what is opened; files in file systems of devices
 //!   group, checks       jobs that run at the same time, and whether they can
-//!     left_out, zones     cells that cannot be measured; zones that jobs share
+//!     left_out            cells that cannot be measured
 //!   fill                media that begin empty
 //!   mod, turn           all turns of a group; one turn with what is measured around it
-//!     schedule, steady    the length of turns, and when a job is done
+//!     schedule            the length of turns, and when a job is done
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
@@ -32,7 +32,6 @@ mod progress;
 mod results;
 mod schedule;
 mod series;
-mod steady;
 mod tally;
 mod target;
 #[cfg(test)]
@@ -40,7 +39,6 @@ mod tests;
 mod thread;
 mod turn;
 mod worker;
-mod zones;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,12 +47,11 @@ use meantime_hw::energy::EnergyMeter;
 use meantime_report::run::Settings;
 
 use crate::competitor::{Competitors, Sample};
-use crate::job::Exit;
 use crate::pattern::Pattern;
 use crate::plan::JobPlan;
 
 pub use cells::thread_cpus;
-pub use checks::{check, remarks};
+pub use checks::check;
 pub use devices::Devices;
 pub use error::RunError;
 pub use fill::fill;
@@ -64,7 +61,6 @@ pub use progress::Progress;
 pub use results::JobResult;
 pub use schedule::Rtts;
 pub use target::{HowUsed, HowWritten, MountedToWrite, Wanted};
-pub use zones::share_zones;
 
 use group::{Cell, PmQosSetting};
 use schedule::{CellState, Turns};
@@ -88,8 +84,6 @@ pub struct GroupOutcome {
     pub results: Vec<JobResult>,
     /// The cache-line times during the run.
     pub rtts: Rtts,
-    /// Whether a job has ended that ends all others, including those of later groups.
-    pub exits: bool,
     /// Memory that devices may read and write, at the end of the run, in bytes.
     pub dma_bytes: usize,
 }
@@ -127,8 +121,6 @@ struct Run<'a, C, P> {
     energy: Option<EnergyMeter>,
     /// Number of turns that may still be repeated.
     repeats_left: u64,
-    /// By cell: time for which its jobs have run, or waited for their beginning.
-    elapsed_ns: Vec<u64>,
 }
 
 /// The competing programs, and their speed alone.
@@ -160,17 +152,12 @@ pub fn run<C: Competitors, P: Progress>(
         let threads = cells::start_threads(plan, group, devices, options)?;
         let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
         let bytes = Pattern::total_bytes(&spec);
-        let mut turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
-        if is_staggered(group) {
-            // Some turns are shorter: time is counted, not turns.
-            turns.rounds = None;
-        }
+        let turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
         let states = cells.iter().map(|_| CellState::default()).collect();
         jobs.push(JobRun { plan, states, threads, turns });
     }
     let repeats_left = 2 * cells.len() as u64;
     let rival: Option<Rival<C>> = start_rival(group, devices)?;
-    let elapsed_ns = vec![0; cells.len()];
     let mut run = Run {
         group,
         options,
@@ -182,7 +169,6 @@ pub fn run<C: Competitors, P: Progress>(
         rival,
         energy: EnergyMeter::open(),
         repeats_left,
-        elapsed_ns,
     };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
@@ -204,11 +190,6 @@ pub fn run<C: Competitors, P: Progress>(
         }
     }
     run.finish()
-}
-
-/// Returns whether the group's jobs begin at different times.
-fn is_staggered(group: &Group) -> bool {
-    group.plans.iter().any(|plan| !plan.job.startdelay.is_zero())
 }
 
 /// Starts the programs that compete with the group's jobs.
@@ -251,10 +232,6 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 
     fn finish(self) -> Result<GroupOutcome, RunError> {
-        let exits = self.jobs.iter().enumerate().any(|(job, run)| {
-            run.plan.job.exitall == Some(Exit::All)
-                && (0..self.cells.len()).any(|at| self.is_over(job, at))
-        });
         let several = self.jobs.len() > 1;
         let dma_bytes = self.devices.dma_bytes(&self.group.devices());
         let mut results: Vec<JobResult> = Vec::new();
@@ -297,7 +274,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         }
         // After Ctrl-C some jobs have not begun.
         results.retain(JobResult::has_begun);
-        Ok(GroupOutcome { results, rtts: self.rtts, exits, dma_bytes })
+        Ok(GroupOutcome { results, rtts: self.rtts, dma_bytes })
     }
 }
 

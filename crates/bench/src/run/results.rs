@@ -5,10 +5,9 @@ use meantime_completion::{GapCounters, Policy};
 use meantime_hw::ThreadUsage;
 use meantime_nvme::QueueCounters;
 use meantime_report::figures::median;
-use meantime_report::run::{LogRows, RunResult, Settings, TargetResult};
+use meantime_report::run::{LogRows, RunResult, Settings};
 
 use super::schedule::{CellState, spread};
-use super::steady;
 use super::tally::Tally;
 use super::worker::Totals;
 use crate::competitor::Sample;
@@ -137,10 +136,7 @@ impl JobResult {
     /// Returns the result for the report.
     pub fn into_result(self) -> RunResult {
         let Self { ref plan, ref state, ref threads, .. } = self;
-        let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
-        let anew_ns = threads.iter().map(|totals| totals.counted.wall_ns).max().unwrap_or(0);
-        // When a depth is searched, only what follows counts; each thread measures that itself.
-        let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
+        let wall_ns = state.wall_ns;
         let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
         for Totals { counted, .. } in threads {
             tally.merge(&counted.tally);
@@ -150,13 +146,6 @@ impl JobResult {
         let ios = tally.ios();
         let extra = self.extra(ios, wall_ns);
         let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
-        let keys = &plan.job.latency_target;
-        let target = keys.target.zip(target_depth).map(|(target, depth)| TargetResult {
-            target_ns: target.as_nanos() as u64,
-            window_us: keys.window.as_micros() as u64,
-            percentile: keys.percentile_ppm as f64 / 1e6,
-            depth,
-        });
         let [read, write, trim] = tally.directions;
         RunResult {
             job_name: plan.job.name.clone(),
@@ -174,9 +163,6 @@ impl JobResult {
             batch_levels: [tally.submits, tally.completes],
             flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
             series: tally.series.points(),
-            target,
-            steady: steady::of(&plan.job, &state.speeds)
-                .and_then(|measured| measured.result(&plan.job)),
             read,
             write,
             trim,
@@ -187,10 +173,7 @@ impl JobResult {
             major_faults: usage.major_faults,
             minor_faults: usage.minor_faults,
             competitor_percent: self.alone.and_then(|alone| kept_percent(&state.competed, &alone)),
-            energy_uj_per_io: state
-                .energy_uj
-                .filter(|_| ios > 0 && target_depth.is_none())
-                .map(|uj| uj / ios as f64),
+            energy_uj_per_io: state.energy_uj.filter(|_| ios > 0).map(|uj| uj / ios as f64),
             floor_ns: median(&state.floors_ns),
             floor_ratio: median(&state.ratios),
             floor_ratio_spread: spread(&state.ratios),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::file_counts::FileCounts;
-use super::steady::Speed;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
 use crate::plan::JobPlan;
@@ -77,7 +76,7 @@ impl Turns {
 
     /// Returns the next turn of a cell; `None` if the cell is done.
     pub(crate) fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
-        if cell.finished || cell.ended || cell.lost.is_some() {
+        if cell.finished || cell.lost.is_some() {
             return None;
         }
         let left_ns = match (self.rounds, self.runtime_ns) {
@@ -96,12 +95,12 @@ impl Turns {
         };
         // The sum with the clock must not overflow.
         let limit_ns = self.turn_ns.min(left_ns).min(rest_ns).min(u64::MAX / 4);
-        Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios, ends_first: false })
+        Some(Visit { warm_up_ns, limit_ns, max_ios: self.turn_ios })
     }
 
     /// Returns the share of a cell's work that is done, from 0 to 1.
     pub(crate) fn progress(&self, cell: &CellState) -> f64 {
-        if cell.finished || cell.ended || cell.lost.is_some() {
+        if cell.finished || cell.lost.is_some() {
             return 1.0;
         }
         let by_turns = self.rounds.map_or(0.0, |rounds| cell.turns as f64 / rounds.max(1) as f64);
@@ -127,8 +126,6 @@ pub(crate) struct CellState {
     pub turns: u64,
     /// Whether all is transferred.
     pub finished: bool,
-    /// Whether it ends without being finished: its speed is steady, or another job has ended it.
-    pub ended: bool,
     /// Why its device takes no more I/O, if so.
     pub lost: Option<String>,
     /// What the file system counted, of a file.
@@ -145,8 +142,6 @@ pub(crate) struct CellState {
     pub ratios: Vec<f64>,
     /// Failures reported already.
     pub reported: Reported,
-    /// By turn: its speed, for jobs that end when that is steady.
-    pub speeds: Vec<Speed>,
 }
 
 /// Messages that were shown; each is shown once.
@@ -168,16 +163,10 @@ impl CellState {
     ) {
         let before = if self.turns == 0 { Some(0.0) } else { self.energy_uj };
         self.energy_uj = before.zip(energy_uj).map(|(before, uj)| before + uj);
-        let wall_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
-        self.wall_ns += wall_ns;
+        self.wall_ns += reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
         self.checked_ns += reports.iter().map(|report| report.checked_ns).max().unwrap_or(0);
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
         self.turns += 1;
-        self.speeds.push(Speed {
-            wall_ns,
-            ios: reports.iter().map(|report| report.ios).sum(),
-            bytes: reports.iter().map(|report| report.bytes).sum(),
-        });
         self.means_ns.push(reports.first().map_or(0.0, |report| report.mean_ns));
         let median_ns =
             reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
@@ -191,8 +180,8 @@ impl CellState {
 /// Returns the time of unrecorded I/O before a turn.
 pub(crate) fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) -> u64 {
     match first_turn {
-        // A warm-up must not overwrite blocks that are verified, and must not fill zones.
-        _ if plan.is_stateful() => 0,
+        // A warm-up must not overwrite blocks that are verified.
+        _ if plan.verifies() => 0,
         true if cell_learns => nanos(plan.job.ramp_time).max(FIRST_MEAN_NS),
         true => nanos(plan.job.ramp_time).max(WARM_UP_NS),
         false => WARM_UP_NS,

@@ -306,7 +306,7 @@ fn what_the_channel_refuses_ends_the_job() {
 fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, usize)>, Tally) {
     let depth_text = depth.to_string();
     let job = job(&[&[("rw", "randwrite"), ("iodepth", &depth_text)], keys].concat());
-    let mut shape = Shape::of(&job, 1, None).unwrap();
+    let mut shape = Shape::of(&job, 1).unwrap();
     let device = device();
     let mut channel = faulty(&device, depth, Wrong::Nothing);
     let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
@@ -362,7 +362,7 @@ fn depths_and_batches_are_kept() {
     let most = |sent: &[(Op, bool, usize)]| {
         sent.iter().map(|(.., in_flight)| in_flight + 1).max().unwrap()
     };
-    let (sent, tally) = shaped(16, &[("iodepth_batch", "4"), ("iodepth_low", "2")], NO_LIMIT);
+    let (sent, tally) = shaped(16, &[("iodepth_batch", "4")], NO_LIMIT);
     assert_eq!((tally.ios(), most(&sent)), (256, 16));
     assert_eq!(tally.submits.iter().sum::<u64>(), tally.submits[1], "never more than four at once");
     assert!(tally.submits[1] >= 64);
@@ -395,7 +395,7 @@ fn time_up_in_a_pause_loses_no_io() {
     let clock = Clock::real();
     // The turn ends before the second I/O is due; the job continues in the next.
     let job = job(&[("rw", "randwrite"), ("rate_iops", "5")]);
-    let mut shape = Shape::of(&job, 1, None).unwrap();
+    let mut shape = Shape::of(&job, 1).unwrap();
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
     let mut slots = Slots::new(&channel, 1, BS as usize).unwrap();
@@ -449,7 +449,7 @@ fn a_loop_that_is_told_to_end_sends_nothing_more() {
     for (depth, is_shaped, filled) in iproduct!([1, 16], [false, true], [0, 3]) {
         // A flush is due after each write.
         let job = job(&[("rw", "randwrite"), ("iodepth", "16"), ("fsync", "1")]);
-        let mut shape = Shape::of(&job, 1, None).unwrap();
+        let mut shape = Shape::of(&job, 1).unwrap();
         let mut channel = faulty(&device, depth, Wrong::Nothing);
         let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
         let (clock, stop) = (Clock::real(), AtomicBool::new(filled == 0));
@@ -470,26 +470,4 @@ fn a_loop_that_is_told_to_end_sends_nothing_more() {
         let writes = channel.sent.iter().filter(|(op, ..)| *op == Op::Write).count();
         assert_eq!((writes, channel.in_flight()), (filled, 0), "{depth} {is_shaped}");
     }
-}
-
-/// The search for a depth has its say although flushes keep the depth from being reached.
-#[test]
-fn a_search_goes_on_between_flushes() {
-    let keys = [("rw", "randwrite"), ("iodepth", "16"), ("fsync", "1"), ("latency_target", "1h")];
-    let mut shape = Shape::of(&job(&keys), 1, None).unwrap();
-    let device = device();
-    let mut channel = faulty(&device, 16, Wrong::Nothing);
-    let mut slots = Slots::new(&channel, 16, BS as usize).unwrap();
-    let (clock, stop, mut faults) = (Clock::real(), AtomicBool::new(false), Faults::default());
-    let mut engine = Engine {
-        channel: &mut channel,
-        slots: &mut slots,
-        clock: &clock,
-        stop: &stop,
-        faults: &mut faults,
-    };
-    let limit = Limit { max_ios: 1_000, ..NO_LIMIT };
-    let mut writes = Pattern::new(spec(0, None));
-    let ended = engine.run_shaped(&mut writes, &mut shape, limit, &mut Unrecorded);
-    assert_eq!((ended, shape.target_depth()), (Ended::Found, Some(16)));
 }

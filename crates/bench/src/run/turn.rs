@@ -12,13 +12,11 @@ use super::error::RunError;
 use super::file_counts::FileCounts;
 use super::group::{Cell, PmQosSetting};
 use super::progress::Progress;
-use super::schedule::{nanos, warm_up_ns};
-use super::steady;
+use super::schedule::warm_up_ns;
 use super::thread::received;
 use super::worker::{PARK_PAUSE, Visit, VisitReport, WARM_UP_NS};
 use super::{JobRun, Run};
 use crate::competitor::Competitors;
-use crate::job::Exit;
 
 /// Length of a measurement of the floor. Below that, cold page tables distort it.
 const FLOOR_NS: u64 = 10_000_000;
@@ -34,8 +32,8 @@ impl JobRun<'_> {
     /// Returns whether a turn can be repeated without leaving anything out.
     fn is_repeatable(&self, cell: usize) -> bool {
         let by_time =
-            self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
-        by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
+            self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.verifies();
+        by_time && self.states[cell].lost.is_none()
     }
 
     /// Returns the next turn of `cell`; `None` if it is done.
@@ -56,7 +54,9 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     /// Runs a turn of `at`, of all jobs that are not done with it. Returns false if all are done.
     pub(super) fn turn(&mut self, at: usize) -> Result<bool, RunError> {
         let cell = self.cells[at];
-        let mut visits = self.due(at);
+        let due = self.jobs.iter().enumerate();
+        let mut visits: Vec<_> =
+            due.filter_map(|(job, run)| Some((job, run.next(at, cell)?))).collect();
         let Some((first, _)) = visits.first().copied() else { return Ok(false) };
         // The measurements of all jobs begin together.
         align_warm_ups(&mut visits, &self.jobs);
@@ -100,7 +100,6 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             self.rtts.disturbed += u64::from(moved);
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
-            self.elapsed_ns[at] += wall_ns.unwrap_or(0);
             // (Whose energy it is, is not known if several jobs ran.)
             let energy_uj = microwatts
                 .zip(wall_ns)
@@ -115,20 +114,16 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 }
             }
             for (job, reports) in reports {
-                let JobRun { plan, states, .. } = &mut self.jobs[job];
-                let (state, keys) = (&mut states[at], &plan.job);
+                let state = &mut self.jobs[job].states[at];
                 state.count(&reports, floor_ns, energy_uj);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
-                state.ended |=
-                    steady::of(keys, &state.speeds).is_some_and(|steady| steady.attained);
                 if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                     self.lose(job, cell.device, &why);
                 }
             }
             break;
         }
-        self.exit(at);
         let shares = || {
             self.jobs
                 .iter()
@@ -136,50 +131,6 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         };
         self.progress.done(shares().sum::<f64>() / shares().count() as f64);
         Ok(true)
-    }
-
-    /// Returns the next turn of each job that has begun. If there is none, the time until the next
-    /// one begins is skipped.
-    fn due(&mut self, at: usize) -> Vec<(usize, Visit)> {
-        let cell = self.cells[at];
-        let next = |run: &JobRun<'_>| Some((nanos(run.plan.job.startdelay), run.next(at, cell)?));
-        let all: Vec<_> = self.jobs.iter().map(next).collect();
-        let Some(first_ns) = all.iter().flatten().map(|(delay_ns, _)| *delay_ns).min() else {
-            return Vec::new();
-        };
-        self.elapsed_ns[at] = self.elapsed_ns[at].max(first_ns);
-        let now_ns = self.elapsed_ns[at];
-        let later = all
-            .iter()
-            .flatten()
-            .map(|(delay_ns, _)| *delay_ns)
-            .filter(|delay_ns| *delay_ns > now_ns);
-        let room_ns = later.min().map_or(u64::MAX, |delay_ns| delay_ns - now_ns);
-        let due = all.into_iter().enumerate().filter_map(|(job, next)| Some((job, next?)));
-        due.filter(|(_, (delay_ns, _))| *delay_ns <= now_ns)
-            .map(|(job, (_, visit))| {
-                (job, Visit { limit_ns: visit.limit_ns.min(room_ns), ..visit })
-            })
-            .collect()
-    }
-
-    /// Returns whether job `job` is done with cell `at`.
-    pub(super) fn is_over(&self, job: usize, at: usize) -> bool {
-        self.jobs[job].states[at].turns > 0 && self.jobs[job].next(at, self.cells[at]).is_none()
-    }
-
-    /// Ends the jobs that `exitall` of another job ends.
-    fn exit(&mut self, at: usize) {
-        for job in 0..self.jobs.len() {
-            let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at))
-            else {
-                continue;
-            };
-            let group_id = self.jobs[job].plan.group_id;
-            for other in &mut self.jobs {
-                other.states[at].ended |= exit != Exit::Group || other.plan.group_id == group_id;
-            }
-        }
     }
 
     /// Returns the counters of the file systems of `visits`.
@@ -313,13 +264,10 @@ fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, RunError> {
     }
 }
 
-/// Marks the jobs that end before the others, and gives all jobs the longest warm-up, except jobs
-/// whose state a warm-up would change.
+/// Gives all jobs the longest warm-up, except jobs whose blocks a warm-up would change.
 fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
     let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
-    let last_ns = visits.iter().map(|(_, visit)| visit.limit_ns).max().unwrap_or(0);
     for (job, visit) in visits {
-        visit.ends_first = visit.limit_ns < last_ns;
-        visit.warm_up_ns = if jobs[*job].plan.is_stateful() { 0 } else { longest_ns };
+        visit.warm_up_ns = if jobs[*job].plan.verifies() { 0 } else { longest_ns };
     }
 }

@@ -20,7 +20,6 @@ use crate::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source, Unrecor
 use crate::shape::Shape;
 use crate::trim::Trims;
 use crate::verify::{Course, Findings, Verified};
-use crate::zoned::Zoned;
 
 /// Unmeasured I/O at the beginning of each turn, to warm the caches again.
 pub(super) const WARM_UP_NS: u64 = 2_000_000;
@@ -33,8 +32,6 @@ pub(super) const PARK_PAUSE: Duration = Duration::from_millis(4);
 pub(crate) enum Work {
     /// I/O.
     Course(Course),
-    /// I/O on zones that are filled from their beginning on.
-    Zoned(Box<Zoned>),
     /// Deallocation.
     Trims(Box<Trims>),
     /// I/O whose data is checked.
@@ -98,8 +95,6 @@ struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
     slice: Counted,
-    /// Whether measurements before this turn do not count.
-    anew: bool,
     faults: Faults,
     finished: bool,
     stop: &'static AtomicBool,
@@ -124,7 +119,6 @@ impl Visited {
             warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
             task,
             slice: Counted::default(),
-            anew: false,
             faults: Faults::default(),
             finished: false,
             stop,
@@ -140,15 +134,10 @@ impl Visited {
         visit: Visit,
         mut at_ns: u64,
     ) -> VisitReport {
-        let Self { task, warm_up_shape, slice, anew, faults, stop, .. } = self;
+        let Self { task, warm_up_shape, slice, faults, stop, .. } = self;
         slice.reset();
-        *anew = false;
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
-        }
-        if let Some(shape) = task.shape.as_mut().filter(|_| !self.finished) {
-            // Before the warm-up: at its end all threads have joined.
-            shape.join_flow();
         }
         let mut engine = Engine { channel, slots, clock, stop, faults };
         let mut lost = None;
@@ -194,16 +183,6 @@ impl Visited {
             match (ended, &mut task.work) {
                 (Ended::Lost(why), _) => lost = Some(why),
                 (Ended::Limit | Ended::Stopped, _) => break,
-                (Ended::Found, _) => {
-                    slice.reset();
-                    (*anew, at_ns) = (true, 0);
-                    if let Some(log) = &mut task.log {
-                        log.reset();
-                    }
-                    if spent_ns >= visit.limit_ns {
-                        break;
-                    }
-                }
                 (Ended::Dry, Work::Verified(verified)) => {
                     let read_back_ns = clock.now_ns();
                     let ended = read_back(&mut engine, verified);
@@ -223,10 +202,6 @@ impl Visited {
             }
         }
         self.finished = finished;
-        let leaves = finished || lost.is_some() || visit.ends_first;
-        if let Some(shape) = task.shape.as_mut().filter(|_| leaves) {
-            shape.leave_flow();
-        }
         let tally = &self.slice.tally;
         VisitReport {
             wall_ns: spent_ns - checked_ns,
@@ -296,7 +271,6 @@ fn run<C: BlockChannel, R: Record>(
     match work {
         Work::Course(Course::Plain(pattern)) => of(engine, pattern.as_mut(), shape, limit, record),
         Work::Course(Course::Varied(varied)) => of(engine, varied.as_mut(), shape, limit, record),
-        Work::Zoned(zoned) => of(engine, zoned.as_mut(), shape, limit, record),
         Work::Trims(trims) => of(engine, trims.as_mut(), shape, limit, record),
         Work::Verified(verified) => of(engine, verified.as_mut(), shape, limit, record),
     }
@@ -312,8 +286,6 @@ pub(crate) struct Visit {
     pub limit_ns: u64,
     /// Maximum number of I/Os to measure.
     pub max_ios: u64,
-    /// Whether another job's turn is longer.
-    pub ends_first: bool,
 }
 
 /// The result of a turn.
@@ -350,8 +322,6 @@ pub(crate) struct Totals {
     pub faults: Faults,
     /// Results of the checks.
     pub findings: Findings,
-    /// The depth that keeps the latency, if it was searched.
-    pub target_depth: Option<u32>,
     /// The log.
     pub log: Option<LogRows>,
     /// The driver's counters.
@@ -414,17 +384,11 @@ impl Worker {
     /// Counts the figures of the last turn of `cell`, or drops them.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, .. } = &mut self.cells[cell];
-        if let Some(shape) = &mut visited.task.shape {
-            shape.leave_flow();
-        }
         if !counts {
             if let Some(log) = &mut visited.task.log {
                 log.undo();
             }
             return;
-        }
-        if visited.anew {
-            total.reset();
         }
         total.merge(&visited.slice);
     }
@@ -458,7 +422,6 @@ impl Worker {
             counters: cell.channel.counters(),
             counted: cell.total,
             faults: cell.visited.faults,
-            target_depth: cell.visited.task.shape.as_ref().and_then(Shape::target_depth),
             log: cell.visited.task.log.map(Log::finish),
         });
         totals.collect()

@@ -42,7 +42,7 @@ struct Measured {
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    let (jobs, mut warnings) = plan::jobs(args)?;
+    let (jobs, warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     // From here on there are threads and devices to shut down properly.
@@ -60,11 +60,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         measured.left_out.extend(run::leave_out(group, &devices)?);
         run::check(group, &devices, args.floor)?;
     }
-    run::share_zones(&mut groups, &devices)?;
     clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
-    warnings.extend(groups.iter().flat_map(|group| run::remarks(group, &devices)));
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
     let control = Control::serve(!args.no_control);
@@ -116,9 +114,6 @@ fn run_groups(
         shown?;
         measured.rtts.push((group.name(), outcome.rtts));
         measured.dma_bytes = measured.dma_bytes.max(outcome.dma_bytes);
-        if outcome.exits {
-            break;
-        }
     }
     progress.clear();
     Ok(())

@@ -51,7 +51,6 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
         if job.name.is_empty() {
             job.name = job.rw.as_str().to_owned();
         }
-        job.settle_zones();
         if !job.is_faulty {
             match check(job) {
                 Ok(more) => file.warnings.extend(more),
@@ -61,10 +60,6 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     }
     if !file.errors.is_empty() {
         return Err(JobErrors(file.errors).into());
-    }
-    // As in fio: one job's `exitall` applies to every job.
-    if file.jobs.iter().any(|job| job.exitall.is_some()) {
-        file.jobs.iter_mut().for_each(|job| job.exitall = Some(job.exit_what));
     }
     let mut warnings = file.warnings;
     if !file.ignored.is_empty() {

@@ -344,8 +344,7 @@ mod tests {
 
     #[test]
     fn device_times_are_in_the_order_of_submission() {
-        let seen =
-            |rung_ns| Seen { io: Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 }, rung_ns };
+        let seen = |rung_ns| Seen { io: Io { dir: Dir::Write, lba: 0, bytes: 4096 }, rung_ns };
         let trace =
             in_order(vec![(seen(100), 160), (seen(150), 200), (seen(100), 250), (seen(300), 400)]);
         assert_eq!(trace.ios.iter().map(|io| io.device_ns).collect::<Vec<_>>(), [60, 150, 50, 100]);

@@ -11,33 +11,8 @@ use crate::common::{Ran, meantime};
 const DEVICE: &[&str] = &["--device", "mem:64M?inline=1"];
 
 /// What cuts the examples short. `--direct` since a device has no page cache.
-const SHORT: &[&str] = &[
-    "--completion",
-    "poll",
-    "--direct",
-    "1",
-    "--size",
-    "4m",
-    "--filesize",
-    "8m",
-    "--runtime",
-    "200ms",
-];
-
-/// Further options of some, which take long or need a large disk.
-const LESS: &[(&str, &[&str])] = &[
-    ("1mbs_clients.fio", &["--startdelay", "0"]),
-    ("disk-zone-profile.fio", &["--zonesize", "256k", "--zoneskip", "2m"]),
-    ("numa.fio", &["--numa_cpu_nodes", "0", "--numa_mem_policy", "bind:0"]),
-    ("zbd-rand-write.fio", &["--zonesize", "1m", "--numjobs", "4"]),
-    ("zbd-seq-read.fio", &["--zonesize", "1m", "--offset", "4m"]),
-    ("zbd-rand-write-trim-gc.fio", &["--zonesize", "2m", "--offset", "4m", "--bs", "2m"]),
-    ("zbd-rand-write-zone-reset-gc.fio", &["--zonesize", "1m", "--offset", "4m", "--bs", "64k"]),
-    ("cross-stripe-verify.fio", &["--offset_increment", "8m", "--io_size", "4m", "--numjobs", "4"]),
-];
-
-/// Examples whose files differ: each is a device of its own, not all of them the one of [`SHORT`].
-const SEVERAL_FILES: &[&str] = &["enospc-pressure.fio"];
+const SHORT: &[&str] =
+    &["--completion", "poll", "--direct", "1", "--size", "4m", "--runtime", "200ms"];
 
 /// Variables that some take from the environment.
 const VARIABLES: &[(&str, &str)] =
@@ -71,37 +46,10 @@ fn examples() -> Vec<PathBuf> {
     files
 }
 
-/// The text of an example with each file it names replaced by a device of its own.
-fn on_devices(text: &str) -> String {
-    let mut files: Vec<&str> = Vec::new();
-    let lines = text.lines().map(|line| match line.strip_prefix("filename=") {
-        Some(file) => {
-            let known = files.iter().position(|known| *known == file);
-            let at = known.unwrap_or_else(|| {
-                files.push(file);
-                files.len() - 1
-            });
-            format!("filename=mem:{}M?inline=1\n", 64 + at)
-        }
-        None => format!("{line}\n"),
-    });
-    lines.collect()
-}
-
 fn ran(example: &Path) -> Ran {
     let dir = tempfile::tempdir().unwrap();
-    let name = example.file_name().unwrap().to_str().unwrap();
-    let text = std::fs::read_to_string(example).unwrap();
-    std::fs::write(dir.path().join(name), on_devices(&text)).unwrap();
-    let less = LESS.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, less)| less);
-    let own = dir.path().join(name);
-    let (example, device) = match SEVERAL_FILES.contains(&name) {
-        true => (own.to_str().unwrap(), 0),
-        false => (example.to_str().unwrap(), DEVICE.len()),
-    };
-    let device = &DEVICE[..device];
-    let args: Vec<&str> =
-        ["bench", example].iter().chain(device).chain(SHORT).chain(less).copied().collect();
+    let example = example.to_str().unwrap();
+    let args: Vec<&str> = ["bench", example].iter().chain(DEVICE).chain(SHORT).copied().collect();
     meantime(dir.path(), &args).envs(VARIABLES.iter().copied()).output().unwrap().into()
 }
 
@@ -118,6 +66,10 @@ fn reasons(stderr: &str) -> String {
         let (of, why) = match (engine, key) {
             (Some((engine, does)), _) => {
                 (format!("`ioengine={engine}`"), format!("the engine {does}"))
+            }
+            // Without the command, which names this example.
+            (_, Some((key, why))) if why.contains("with our engine") => {
+                (format!("`{key}`"), "left to fio".to_owned())
             }
             (_, Some((key, why))) => (format!("`{key}`"), why.to_owned()),
             _ => {

@@ -17,8 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::stats::{
-    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, Settings, SteadyResult,
-    per_second, percents,
+    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, Settings, per_second, percents,
 };
 
 /// fio's steps for the number of I/Os that were submitted or completed at once.
@@ -93,18 +92,16 @@ fn job(result: &RunResult) -> Value {
     }));
     latency_buckets(&mut object, &latency);
     object.extend(into_map(json!({
-        "latency_depth": result.target.map_or(result.iodepth, |target| target.depth),
-        "latency_target": result.target.map_or(0, |target| target.target_ns),
-        "latency_percentile": result.target.map_or(100.0, |target| target.percentile),
-        "latency_window": result.target.map_or(0, |target| target.window_us),
+        // As fio writes them of a job without a latency target.
+        "latency_depth": result.iodepth,
+        "latency_target": 0,
+        "latency_percentile": 100.0,
+        "latency_window": 0,
         "numjobs": result.numjobs.max(1),
         "medium": result.medium,
         "errors": result.errors,
         "verify_errors": result.verify_errors,
     })));
-    if let Some(steady) = &result.steady {
-        object.insert("steadystate".to_owned(), steadystate(steady));
-    }
     if let Some(cell) = result.cell {
         object.insert("cell".to_owned(), json!(cell));
         object.insert("beside".to_owned(), json!(result.beside));
@@ -129,27 +126,6 @@ fn job(result: &RunResult) -> Value {
         object.insert("extra".to_owned(), Value::Object(extra.collect()));
     }
     Value::Object(object)
-}
-
-/// Returns the steady-state object in fio's form; each figure of the data is of one turn.
-fn steadystate(steady: &SteadyResult) -> Value {
-    let whole =
-        |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
-    let mean = |figures: &[f64]| (figures.iter().sum::<f64>() / figures.len().max(1) as f64) as u64;
-    json!({
-        "ss": steady.limit,
-        "duration": steady.duration_s,
-        "attained": u8::from(steady.attained),
-        "criterion": steady.criterion,
-        "max_deviation": finite(steady.max_deviation),
-        "slope": finite(steady.slope),
-        "data": {
-            "bw_mean": mean(&steady.bandwidth),
-            "iops_mean": mean(&steady.iops),
-            "iops": whole(&steady.iops),
-            "bw": whole(&steady.bandwidth),
-        },
-    })
 }
 
 fn direction(stats: &DirStats, runtime_ns: u64) -> Value {

@@ -11,10 +11,10 @@ mod text;
 mod tests;
 
 pub use json::{ctime_utc, report_json};
-pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
+pub use logs::{LogEntry, LogKind, LogRows, LogStyle, LogWindow, write_log};
 pub use stats::{
-    DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, SteadyResult,
-    TargetResult, batch_level, depth_level,
+    DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, batch_level,
+    depth_level,
 };
 pub use table::comparison_table;
 pub use text::run_text;

@@ -211,40 +211,6 @@ pub struct SeriesPoint {
     pub max_ns: u64,
 }
 
-/// The setting of `latency_target`, and its result.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TargetResult {
-    /// The latency to keep.
-    pub target_ns: u64,
-    /// The length of the observation.
-    pub window_us: u64,
-    /// The share of I/Os that must keep it, in percent.
-    pub percentile: f64,
-    /// The depth that was found.
-    pub depth: u32,
-}
-
-/// The setting of `steadystate`, and the verdict on the last turns.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SteadyResult {
-    /// The limit, as fio writes it: `iops:10.000000%`.
-    pub limit: String,
-    /// The time for which the speed must be steady, in seconds.
-    pub duration_s: u64,
-    /// Whether the speed was steady.
-    pub attained: bool,
-    /// The criterion that must be below the limit, as fio writes it.
-    pub criterion: String,
-    /// The greatest deviation from the mean, if that is the criterion.
-    pub max_deviation: f64,
-    /// The slope per second, if that is the criterion.
-    pub slope: f64,
-    /// By turn: I/Os per second.
-    pub iops: Vec<f64>,
-    /// By turn: bytes per second.
-    pub bandwidth: Vec<f64>,
-}
-
 /// Conditions of the threads, besides the policy; a setting that the job lacks is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -312,10 +278,6 @@ pub struct RunResult {
     pub flushes: LatencyStats,
     /// Latency over time.
     pub series: Vec<SeriesPoint>,
-    /// The latency target and its result.
-    pub target: Option<TargetResult>,
-    /// The steady-state verdict.
-    pub steady: Option<SteadyResult>,
     /// Wall time of the measured part.
     pub runtime_ns: u64,
     /// User time over wall time, in percent.

@@ -52,15 +52,6 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
     let depths = DEPTH_LEVELS.iter().zip(result.iodepth_percents());
     let depths: Vec<_> = depths.map(|(name, percent)| format!("{name}={percent:.1}%")).collect();
     writeln!(out, "  IO depths    : {}", depths.join(", "))?;
-    if let Some(target) = result.target {
-        writeln!(
-            out,
-            "  lat target   : depth={}, target={:.1} usec, percentile={:.2}%",
-            target.depth,
-            target.target_ns as f64 / 1e3,
-            target.percentile
-        )?;
-    }
     if let Some(floor_ns) = result.floor_ns {
         write!(out, "  floor        : {floor_ns:.0} nsec")?;
         if let Some(ratio) = result.floor_ratio {

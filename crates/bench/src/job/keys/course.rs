@@ -1,10 +1,10 @@
 //! Keys for time: duration, number in flight, pace, order of jobs; and the logs.
 
 use super::super::value;
-use super::super::{Exit, IODEPTH_MAX, LogName, NUMJOBS_MAX, lists};
+use super::super::{IODEPTH_MAX, NUMJOBS_MAX, lists};
 use super::kind::{By, FLAG, Field, INT_MAX, Int, MICROSECONDS, Opt, SECONDS, Unless0, Words};
 use super::kind::{count, field, int};
-use super::{If, Key, LOGGED, RATED, VALUES_LOGGED, With, flag, key};
+use super::{If, Key, RATED, With, flag, key};
 
 pub(super) const HOW_LONG: &[Key] = &[
     key(
@@ -31,23 +31,6 @@ pub(super) const HOW_LONG: &[Key] = &[
     )
     .is("0")
     .listed("TIME"),
-    key(
-        "steadystate",
-        field!(steady, Opt(By("a limit such as iops:10% or bw_slope:1%", value::steady))),
-        "End when the speed is steady",
-    )
-    .also(&["ss"]),
-    key(
-        "steadystate_duration",
-        field!(steady_window, SECONDS),
-        "How long the speed must be steady",
-    )
-    .also(&["ss_dur"])
-    .applies(&[With("steadystate")]),
-    key("steadystate_ramp_time", field!(steady_ramp, SECONDS), "How long not to look at it")
-        .also(&["ss_ramp"])
-        .is("0")
-        .applies(&[With("steadystate")]),
 ];
 
 const DEPTH: Int<u32> = int(0, IODEPTH_MAX as u64);
@@ -81,12 +64,6 @@ pub(super) const HOW_MANY: &[Key] = &[
     )
     .means("iodepth_batch_complete_min")
     .applies(&[With("iodepth_batch_complete_min")]),
-    key(
-        "iodepth_low",
-        field!(batch.low, Opt(DEPTH)),
-        "Once full, how many to leave before submitting",
-    )
-    .means("iodepth"),
     key(
         "numjobs",
         field!(numjobs, int(1, NUMJOBS_MAX as u64)),
@@ -187,49 +164,7 @@ pub(super) const PACE: &[Key] = &[
     .is("0")
     .applies(&[With("thinktime")])
     .listed("TIME"),
-    key(
-        "latency_target",
-        field!(latency_target.target, Unless0(MICROSECONDS)),
-        "Find the greatest depth up to --iodepth at which I/Os take no longer, in microseconds or \
-         e.g. 1ms",
-    )
-    .listed("TIME"),
-    key(
-        "latency_window",
-        field!(latency_target.window, MICROSECONDS),
-        "How long each depth is tried, in microseconds or e.g. 100ms; 0: for one I/O",
-    )
-    .is("0")
-    .applies(&[With("latency_target")])
-    .listed("TIME"),
-    key(
-        "latency_percentile",
-        field!(latency_target.percentile_ppm, By("a percentage such as 99.9", lists::percentile)),
-        "Share of the I/Os that must keep --latency-target, in percent",
-    )
-    .is("100")
-    .applies(&[With("latency_target")])
-    .listed("PERCENT"),
-    flag("latency_run", field!(latency_target.run, FLAG), "Go on at the depth that was found")
-        .applies(&[With("latency_target")]),
-    key(
-        "flow",
-        field!(flow.weight, By("a weight, or 0", flow)),
-        "Its share of the I/Os of the jobs of one flow, in relation to the others'; 0: no flow",
-    )
-    .is("0"),
-    key("flow_id", field!(flow.id, int(0, INT_MAX)), "Which flow").is("0").applies(&[With("flow")]),
-    key("flow_sleep", field!(flow.sleep, MICROSECONDS), "How long a job that is ahead sleeps")
-        .is("0")
-        .applies(&[With("flow")]),
 ];
-
-fn flow(text: &str) -> Result<u32, value::Why> {
-    if text.starts_with('-') {
-        return Err("a weight has no sign: fio's new meaning is a share of the flow".to_owned());
-    }
-    value::int(text, 0, INT_MAX).map(|weight| weight as u32)
-}
 
 pub(super) const JOBS: &[Key] = &[
     key("name", field!(name, By("a name", value::job_name)), "The job's name in the output")
@@ -237,96 +172,27 @@ pub(super) const JOBS: &[Key] = &[
         .listed("NAME"),
     flag("stonewall", field!(stonewall, FLAG), "Begin when the jobs before have ended")
         .also(&["wait_for_previous"]),
-    key(
-        "wait_for",
-        field!(
-            wait_for,
-            By("the name of a job before", |text| {
-                Ok(Some(value::printable(text)?).filter(|name| name != "none"))
-            })
-        ),
-        "Begin when the job of that name has ended",
-    )
-    .is("none"),
-    key("startdelay", field!(startdelay, SECONDS), "Begin so long after the others").is("0"),
-    flag("exitall", EXITALL, "When the job has ended, those that exit_what names end, too"),
-    key("exit_what", EXIT_WHAT, "Which jobs end: of the group, of the stonewall, or all")
-        .is("group")
-        .applies(&[With("exitall")]),
     flag("group_reporting", field!(group_reporting, FLAG), "Show the jobs of a group as one"),
     flag("new_group", field!(new_group, FLAG), "Begin a new group"),
 ];
 
-const EXITALL: Field = Field {
-    set: |job, text| {
-        job.exitall = value::boolean(text)?.then_some(job.exit_what);
-        Ok(None)
-    },
-    takes: |_| "1 or 0".to_owned(),
-    ..field!(exitall, Opt(Words(EXITS)))
-};
-const EXIT_WHAT: Field = Field {
-    set: |job, text| {
-        let remark = (WHAT_EXITS.set)(job, text)?;
-        job.exitall = job.exitall.map(|_| job.exit_what);
-        Ok(remark)
-    },
-    ..WHAT_EXITS
-};
-const WHAT_EXITS: Field = field!(exit_what, Words(EXITS));
-const EXITS: &[(&str, Exit)] =
-    &[("group", Exit::Group), ("stonewall", Exit::Stonewall), ("all", Exit::All)];
-
-const NAME: By<Option<LogName>> = By("the beginning of a file name", value::log_name);
-const MS: Int<u64> = count(0, "milliseconds");
-
 pub(super) const LOGS: &[Key] = &[
     key(
         "write_lat_log",
-        field!(logs.lat, NAME),
+        field!(logs.lat, By("the beginning of a file name", value::log_name)),
         "Log the latency of each I/O to NAME_lat.N.log, NAME_clat.N.log and NAME_slat.N.log",
-    )
-    .alone("")
-    .listed("NAME"),
-    key("write_bw_log", field!(logs.bw, NAME), "Log the bandwidth to NAME_bw.N.log")
-        .alone("")
-        .listed("NAME"),
-    key("write_iops_log", field!(logs.iops, NAME), "Log I/Os per second to NAME_iops.N.log")
-        .alone("")
-        .listed("NAME"),
-    key(
-        "write_hist_log",
-        field!(logs.hist, NAME),
-        "Log histograms to NAME_clat_hist.N.log; needs --log-hist-msec",
     )
     .alone("")
     .listed("NAME"),
     key(
         "log_avg_msec",
-        field!(logs.avg_ms, MS),
+        field!(logs.avg_ms, count(0, "milliseconds")),
         "Log averages over this number of milliseconds, not each I/O",
     )
     .is("0")
-    .applies(&[If(&VALUES_LOGGED)])
+    .applies(&[With("write_lat_log")])
     .listed("MS"),
-    key("log_hist_msec", field!(logs.hist_ms, MS), "How many milliseconds a histogram covers")
-        .applies(&[With("write_hist_log")])
-        .listed("MS"),
-    key(
-        "log_hist_coarseness",
-        field!(logs.hist_coarseness, int(0, 6)),
-        "How often to halve the number of a histogram's bins",
-    )
-    .is("0")
-    .applies(&[With("write_hist_log")]),
     flag("log_offset", field!(logs.offset, FLAG), "Log the offset of each I/O, too")
-        .applies(&[If(&VALUES_LOGGED)])
+        .applies(&[With("write_lat_log")])
         .listed("0|1"),
-    flag("log_max_value", field!(logs.max_value, FLAG), "Log the greatest of a window, no average")
-        .applies(&[If(&VALUES_LOGGED)]),
-    flag("log_prio", field!(logs.prio, FLAG), "Log the whole priority of each I/O")
-        .applies(&[If(&VALUES_LOGGED)]),
-    flag("per_job_logs", field!(logs.per_job, FLAG), "A file for each thread")
-        .is("1")
-        .applies(&[If(&LOGGED)]),
 ];

@@ -1,9 +1,8 @@
 //! Keys for how a job waits, its CPUs, its competitors, and its priority.
 
-use super::super::cmdprio::{self, numbers};
 use super::super::{HOGS_MAX, value};
 use super::kind::{By, FLAG, Field, Opt, field, int};
-use super::{If, Key, PRIORITIZED, flag, key};
+use super::{Key, flag, key};
 
 pub(super) const WAITING: &[Key] = &[
     key(
@@ -35,18 +34,6 @@ pub(super) const CPU: &[Key] = &[
     )
     .means("all but the software SSDs'")
     .listed("LIST"),
-    key(
-        "numa_cpu_nodes",
-        field!(numa.cpu_nodes, By("a list such as 0-1,3, or all", value::nodes)),
-        "The nodes whose CPUs the threads run on",
-    )
-    .is("all"),
-    key(
-        "numa_mem_policy",
-        field!(numa.policy, Opt(By(value::MEM_POLICIES, value::mem_policy))),
-        "Which nodes memory comes from",
-    )
-    .means("as it is"),
     key(
         "hog",
         field!(hogs, int(0, HOGS_MAX as u64)),
@@ -92,53 +79,4 @@ pub(super) const PRIORITY: &[Key] = &[
         ),
         "Class of the threads' I/O priority",
     ),
-    key(
-        "cmdprio_percentage",
-        field!(
-            cmdprio.percent,
-            By("a percentage, or two, of reads and writes", |text| numbers(text, 100))
-        ),
-        "Share of the I/Os that have a priority of their own",
-    )
-    .is("0")
-    .applies(&[If(&PRIORITIZED)]),
-    key(
-        "cmdprio_class",
-        field!(
-            cmdprio.class,
-            By("0 to 3 (see prioclass), or two, of reads and writes", |text| numbers(text, 3))
-        ),
-        "Its class; 0: real time",
-    )
-    .is("0")
-    .applies(&[If(&PRIORITIZED)]),
-    key(
-        "cmdprio",
-        field!(
-            cmdprio.level,
-            By("0 (first) to 7, or two, of reads and writes", |text| numbers(text, 7))
-        ),
-        "Its level",
-    )
-    .is("0")
-    .applies(&[If(&PRIORITIZED)]),
-    key(
-        "cmdprio_hint",
-        field!(
-            cmdprio.hint,
-            By("a number from 0 to 1023, or two, of reads and writes", |text| numbers(text, 1023))
-        ),
-        "Its hint",
-    )
-    .is("0")
-    .applies(&[If(&PRIORITIZED)]),
-    key(
-        "cmdprio_bssplit",
-        field!(
-            cmdprio.split,
-            By("shares of sizes such as 64k/40:1m/0 or 64k/25/1/0:64k/75/3/0", cmdprio::split)
-        ),
-        "The share by block size, and the priority with it if need be",
-    )
-    .applies(&[If(&PRIORITIZED)]),
 ];

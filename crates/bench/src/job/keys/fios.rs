@@ -35,6 +35,8 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
         AnyValue,
         "no longer needed",
     ),
+    ("allrandrepeat", Any, "all that is random here is one sequence; see randrepeat"),
+    ("random_generator", Only(&["tausworthe", "tausworthe64"]), "all draw from one generator"),
     ("ignore_zone_limits", Any, "a device here has no limits of its own"),
     (
         "gtod_reduce gtod_cpu clocksource disable_lat disable_clat disable_slat \
@@ -95,6 +97,21 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
     ),
 ];
 
+/// Keys that are left to fio, which can run any job with our engine: zones, shares of a flow,
+/// searches, the rarer places and sizes, the order of jobs, nodes, logs.
+pub(in crate::job) const LEFT_TO_FIO: &str = "\
+     bsrange blocksize_range filesize offset_increment fill_device fill_fs \
+     random_distribution rw_sequencer blockalign ba iodepth_low \
+     zonemode zonesize zonerange zoneskip zonecapacity max_open_zones job_max_open_zones \
+     read_beyond_wp zone_reset_threshold zone_reset_frequency \
+     flow flow_id flow_sleep \
+     latency_target latency_window latency_percentile latency_run max_latency \
+     steadystate ss steadystate_duration ss_dur steadystate_ramp_time ss_ramp \
+     wait_for startdelay exitall exit_what \
+     numa_cpu_nodes numa_mem_policy \
+     write_bw_log write_iops_log write_hist_log log_hist_msec log_hist_coarseness log_max_value \
+     log_prio per_job_logs";
+
 /// Keys that would change what is measured: names, and the reason for the refusal or the
 /// alternative.
 pub(in crate::job) const REFUSED: &[(&str, &str)] = &[
@@ -109,7 +126,6 @@ pub(in crate::job) const REFUSED: &[(&str, &str)] = &[
     ("sync_file_range", "a device has no file ranges; say fsync="),
     ("thinktime_blocks_type", "I/Os are counted as they complete; leave it out"),
     ("thinktime_iotime", "say thinktime_blocks="),
-    ("max_latency", "say latency_target="),
     ("exitall_on_error", "errors are counted, and the job goes on"),
     ("include", "a job file is read whole; put the sections into one file"),
     (
@@ -141,6 +157,11 @@ pub(in crate::job) const REFUSED: &[(&str, &str)] = &[
     (
         "trim_percentage trim_verify_zero trim_backlog trim_backlog_batch",
         "blocks that were verified are not deallocated",
+    ),
+    (
+        "cmdprio_percentage cmdprio_class cmdprio cmdprio_hint cmdprio_bssplit",
+        "only fio's own engines io_uring and libaio have it: run fio with one of them, or say two \
+         jobs, each with prio=",
     ),
     ("cpumask", "say cpus_allowed="),
     ("exec_prerun exec_postrun", "run the program before or after this one"),

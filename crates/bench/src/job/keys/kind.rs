@@ -160,13 +160,9 @@ pub(super) const MICROSECONDS: By<Duration> =
 /// Bytes, in whole sectors.
 pub(super) const BYTES: By<u64> =
     By("a size such as 4k", |text| Ok(value::whole_sectors(value::size(text)?)?.bytes));
-/// An offset or length on the device.
-pub(super) const PLACE: Noted<Extent> = Noted(EXTENT, value::extent);
 /// A length above 0.
 pub(super) const LENGTH: Noted<Extent> = Noted(EXTENT, |text| match value::extent(text)? {
-    (Extent::Bytes(0) | Extent::Percent(0) | Extent::Zones(0), _) => {
-        Err("must be more than 0".to_owned())
-    }
+    (Extent::Bytes(0) | Extent::Percent(0), _) => Err("must be more than 0".to_owned()),
     length => Ok(length),
 });
 /// A start offset on the device.

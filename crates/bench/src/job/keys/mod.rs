@@ -15,7 +15,7 @@ mod set;
 
 use kind::Field;
 
-use super::{Job, ZoneMode};
+use super::Job;
 
 pub use list::{KeyOption, options, subjects};
 pub use set::{Ignored, Note, known_key, may_stand_alone};
@@ -85,39 +85,11 @@ const RANDOM: Condition = Condition {
 };
 const WRITES: Condition =
     Condition { is_met: Job::writes, unmet: "with rw={rw}, which writes nothing", needs: "writes" };
-const STRIDED: Condition = Condition {
-    is_met: |job| job.zones.mode() == ZoneMode::Strided,
-    unmet: "without zonemode=strided",
-    needs: "`zonemode=strided`",
-};
-const ZBD: Condition = Condition {
-    is_met: |job| job.zones.mode() == ZoneMode::Zbd,
-    unmet: "without zonemode=zbd",
-    needs: "`zonemode=zbd`",
-};
 const RATED: Condition = Condition {
     is_met: |job| job.pace.is_rated(),
     unmet: "without rate= or rate_iops=",
     needs: "`rate` or `rate_iops`",
 };
-const LOGGED: Condition =
-    Condition { is_met: |job| job.logs.any(), unmet: "without a log", needs: "a log" };
-const VALUES_LOGGED: Condition = Condition {
-    is_met: |job| job.logs.has_values(),
-    unmet: "without write_lat_log=, write_bw_log= or write_iops_log=",
-    needs: "`write_lat_log`, `write_bw_log` or `write_iops_log`",
-};
-const CLONED: Condition = Condition {
-    is_met: |job| job.numjobs > 1,
-    unmet: "with numjobs=1",
-    needs: "`numjobs` above 1",
-};
-const PRIORITIZED: Condition = Condition {
-    is_met: |job| job.own_priorities().is_some(),
-    unmet: "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit=",
-    needs: "a share of the I/Os in `cmdprio_percentage` or `cmdprio_bssplit`",
-};
-
 /// Keys of one subject.
 pub(crate) struct Subject {
     /// The subject.
@@ -131,7 +103,6 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "what", keys: io::WHAT },
     Subject { name: "checks", keys: io::CHECKS },
     Subject { name: "where", keys: io::WHERE },
-    Subject { name: "zones", keys: io::ZONES },
     Subject { name: "files", keys: io::FILES },
     Subject { name: "how long", keys: course::HOW_LONG },
     Subject { name: "how many", keys: course::HOW_MANY },
@@ -147,7 +118,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
 /// Keys that set the same thing in different words. A key that is set nearer to the job replaces
 /// one that is set farther away: the command line is nearest, then the section, then `[global]`.
 pub(super) const FAMILIES: &[&[&str]] = &[
-    &["bs", "bsrange", "bssplit"],
+    &["bs", "bssplit"],
     &["rate", "rate_iops"],
     &["hipri", "completion"],
     &["rwmixread", "rwmixwrite"],

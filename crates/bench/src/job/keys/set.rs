@@ -6,7 +6,7 @@ use itertools::Itertools as _;
 
 use super::super::error::{JobError, Origin, Problem, shown};
 use super::super::{Job, SetKey};
-use super::fios::{self, Accepts, BLOCK_ENGINES, IGNORED, OTHER_ENGINES, REFUSED};
+use super::fios::{self, Accepts, BLOCK_ENGINES, IGNORED, LEFT_TO_FIO, OTHER_ENGINES, REFUSED};
 use super::nearest::nearest_key;
 use super::{FAMILIES, Key, built, find};
 
@@ -130,6 +130,10 @@ fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, J
     if let Some((_, why)) = REFUSED.iter().find(|(group, _)| fios::find(group, key).is_some()) {
         return fail(Problem::Unsupported { key: written, why });
     }
+    if fios::find(LEFT_TO_FIO, key).is_some() {
+        let command = origin.fio_command(key, value.unwrap_or("1"));
+        return fail(Problem::LeftToFio { key: written, command });
+    }
     let found = IGNORED
         .iter()
         .find_map(|(group, accepts, why)| Some((fios::find(group, key)?, *accepts, *why)));
@@ -178,7 +182,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 pub fn known_key(key: &str) -> Option<&'static str> {
     let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
     let key = key.replace('-', "_");
-    names().chain(refused).find(|known| known.replace('-', "_") == key)
+    let left = fios::names(LEFT_TO_FIO);
+    names().chain(refused).chain(left).find(|known| known.replace('-', "_") == key)
 }
 
 /// Returns whether a key may stand alone, without a value.

@@ -365,11 +365,8 @@ fn nearly() -> impl Strategy<Value = String> {
         "direct",
         "kb_base",
         "hipri",
-        "bsrange",
         "bssplit",
         "rate_iops",
-        "random_distribution",
-        "latency_percentile",
         "write_lat_log",
         "fsync",
         "blokc",
@@ -377,7 +374,6 @@ fn nearly() -> impl Strategy<Value = String> {
     let values = prop_oneof![
         "[0-9]{1,22}[kKmMgGtTpPiIbB%sudh.,-]{0,4}",
         "([0-9]{1,3}k?[/:,.-]){1,5}[0-9]{0,2}",
-        "(zipf|pareto|normal|zoned):[0-9.:/]{0,9}",
         "[a-z0-9,%-]{0,12}",
         "\\PC{0,12}",
         ".{0,8}"

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::super::keys::fios::{self, Accepts, IGNORED, REFUSED};
+use super::super::keys::fios::{self, Accepts, IGNORED, LEFT_TO_FIO, REFUSED};
 use super::super::keys::{Applies, Default, FAMILIES, SUBJECTS, built, find};
 use super::super::*;
 
@@ -24,7 +24,6 @@ fn every_key_of_a_family_can_be_reset() {
         let mut job = Job::new("a");
         let value = match *key {
             "bssplit" => "8k/100",
-            "bsrange" => "8k-16k",
             "hipri" => "1",
             "completion" => "poll",
             "direct" | "buffered" => "1",
@@ -43,10 +42,39 @@ fn every_name_is_in_the_table_once() {
     let built = built().flat_map(|key| std::iter::once(key.name).chain(key.aliases.to_vec()));
     let ignored = IGNORED.iter().flat_map(|(group, ..)| fios::names(group));
     let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
-    for name in built.chain(ignored).chain(refused) {
+    for name in built.chain(ignored).chain(refused).chain(fios::names(LEFT_TO_FIO)) {
         assert!(seen.insert(name), "{name}");
     }
     assert!(seen.len() > 350, "{}", seen.len());
+}
+
+#[test]
+fn a_key_left_to_fio_is_refused_with_the_command_that_runs_it() {
+    let file = Origin::File { source: "dir/j.fio".into(), line: 7 };
+    for name in fios::names(LEFT_TO_FIO) {
+        let mut job = Job::new("a");
+        let mut refusal = |origin| job.set(name, Some("1"), origin).unwrap_err().to_string();
+        let fio = "fio runs the job with our engine";
+        let engine = "--ioengine=external:/usr/local/lib/meantime/libmeantime-fio.so --thread=1 \
+                      --device=URI";
+        assert_eq!(
+            refusal(&file),
+            format!(
+                "dir/j.fio:7: fio's key {name} is not supported: {fio}: \
+                 grep -Ev '^ *(filename|ioengine) *=' dir/j.fio | fio {engine} -"
+            )
+        );
+        let option = name.replace('_', "-");
+        assert_eq!(
+            refusal(&Origin::CommandLine),
+            format!(
+                "command line: fio's key --{option} is not supported: {fio}: \
+                 fio --name=job {engine} --{name}=1, and the job's other keys"
+            )
+        );
+        assert_eq!(known_key(name), Some(name));
+        assert_eq!(job, Job::new("a"));
+    }
 }
 
 #[test]
@@ -139,5 +167,6 @@ fn manual() -> String {
     for (group, why) in REFUSED {
         let _ = writeln!(text, "| {} | {why} |", code(&mut fios::names(group)));
     }
-    text + "\n"
+    text += "\n### Left to fio\n\n";
+    text + &code(&mut fios::names(LEFT_TO_FIO)) + "\n\n"
 }

@@ -1,8 +1,8 @@
-//! The jobs' requirements on the machine: CPUs, nodes, rights, memory.
+//! The jobs' requirements on the machine: CPUs, rights, memory.
 
 use std::thread::JoinHandle;
 
-use meantime_hw::{MemPolicy, PmQos, SchedClass, cpu, numa, pm_qos};
+use meantime_hw::{PmQos, SchedClass, cpu, pm_qos};
 use meantime_report::figures;
 
 use crate::job::Job;
@@ -16,27 +16,6 @@ use crate::run::group::{Group, PmQosSetting};
 
 pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
     let allowed = meantime_hw::cpu::allowed();
-    let nodes = numa::nodes();
-    let named = [
-        ("numa_cpu_nodes", &job.numa.cpu_nodes[..]),
-        ("numa_mem_policy", job.numa.policy.as_ref().map_or(&[], MemPolicy::nodes)),
-    ];
-    for (key, named) in named {
-        if let Some(node) = named.iter().find(|node| !nodes.contains(&(**node as usize))) {
-            refuse!(job, "{key}: this machine has no node {node}; it has {nodes:?}");
-        }
-    }
-    if !job.numa.cpu_nodes.is_empty() {
-        let of_nodes =
-            job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
-        if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
-            refuse!(
-                job,
-                "numa_cpu_nodes: this process may use none of the nodes' CPUs; it may use \
-                 {allowed:?}"
-            );
-        }
-    }
     if let Some(cpu) = job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
         refuse!(job, "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}");
     }

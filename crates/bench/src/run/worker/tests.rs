@@ -16,17 +16,14 @@ use meantime_testkit::port::Meddling;
 use meantime_testkit::rig;
 
 use super::*;
-use crate::flow::Member;
+use crate::job::Job;
 use crate::job::testing::{job, keys_of};
-use crate::job::{Job, ZoneMode};
 use crate::pattern::Pattern;
 use crate::plan::JobPlan;
 use crate::run::cells;
 use crate::run::checks::check_ranges;
 use crate::run::group::{Group, groups};
 use crate::run::schedule::{CellState, Turns, nanos, warm_up_ns};
-use crate::run::steady;
-use crate::zoned::SharedZones;
 
 /// Settings: a key and its value, and others that it needs. What shapes a course is here, or in
 /// [`ELSEWHERE`].
@@ -36,29 +33,18 @@ const SETTINGS: &[&[(&str, &str)]] = &[
     &[("rw", "randrw")],
     &[("rw", "randtrim")],
     &[("rw", "randtrimwrite")],
-    &[("rw", "randwrite:3")],
-    &[("rw", "write:8k")],
     &[("rwmixread", "90"), ("rw", "randrw")],
     &[("bs", "8k")],
-    &[("bsrange", "4k-16k")],
     &[("bssplit", "4k/70:16k/30")],
     &[("size", "64k")],
-    &[("filesize", "128k")],
     &[("offset", "256k")],
     // Passes far smaller than what is read back after each.
     &[("io_size", "4k"), ("size", "512k"), ("time_based", "1")],
     &[("number_ios", "37")],
     &[("loops", "3"), ("size", "16k")],
-    &[("fill_device", "1")],
     &[("time_based", "0")],
     &[("time_based", "1")],
     &[("ramp_time", "4ms")],
-    &[
-        ("steadystate", "iops:99%"),
-        ("steadystate_duration", "1ms"),
-        ("steadystate_ramp_time", "1ms"),
-        ("time_based", "1"),
-    ],
     &[("iodepth", "1")],
     &[("iodepth", "16")],
     &[("iodepth_batch", "1")],
@@ -66,8 +52,6 @@ const SETTINGS: &[&[(&str, &str)]] = &[
     &[("iodepth_batch_complete_min", "0")],
     &[("iodepth_batch_complete_min", "3")],
     &[("iodepth_batch_complete_max", "2"), ("iodepth_batch_complete_min", "1")],
-    &[("iodepth_low", "0")],
-    &[("iodepth_low", "1")],
     &[("fsync", "1")],
     &[("fsync", "3")],
     &[("fsync", "100")],
@@ -82,34 +66,12 @@ const SETTINGS: &[&[(&str, &str)]] = &[
     &[("thinktime", "1h")],
     &[("thinktime_blocks", "3"), ("thinktime", "500us")],
     &[("thinktime_spin", "200us"), ("thinktime", "300us")],
-    &[("latency_target", "1ms"), ("latency_window", "200us")],
-    &[("latency_target", "1us"), ("latency_percentile", "50")],
-    &[("latency_run", "1"), ("latency_target", "1ms"), ("latency_window", "100us")],
-    &[("flow", "1")],
-    &[("flow_id", "2"), ("flow", "1")],
-    &[("flow_sleep", "1h"), ("flow", "1")],
     &[("verify", "crc32c")],
     &[("verify", "meta"), ("do_verify", "0")],
-    &[("zonemode", "strided"), ("zonesize", "16k"), ("zonerange", "32k"), ("zoneskip", "64k")],
-    &[("zonemode", "zbd"), ("zonesize", "64k"), ("zonecapacity", "32k")],
-    &[
-        ("max_open_zones", "2"),
-        ("job_max_open_zones", "1"),
-        ("zonemode", "zbd"),
-        ("zonesize", "64k"),
-    ],
-    &[
-        ("zone_reset_frequency", "0.5"),
-        ("zone_reset_threshold", "0.1"),
-        ("read_beyond_wp", "1"),
-        ("zonemode", "zbd"),
-        ("zonesize", "64k"),
-    ],
-    &[("cmdprio_percentage", "50"), ("cmdprio", "3")],
 ];
 
 /// Keys of the same subjects that no thread of a job sees.
-const ELSEWHERE: &[&str] = &["runtime", "numjobs", "rwmixwrite", "offset_increment"];
+const ELSEWHERE: &[&str] = &["runtime", "numjobs", "rwmixwrite"];
 
 /// What a job is without them: writes, deep enough for a flush before the depth is reached.
 const PLAIN: [(&str, &str); 2] = [("rw", "randwrite"), ("iodepth", "4")];
@@ -189,12 +151,9 @@ impl Rig {
         let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
         let mut slots = Slots::new(&channel, depth, bytes).unwrap();
         let info = self.device.info();
-        // Another thread of the flow, which does nothing: this one waits for it.
-        let mut other: Option<Member> = group.flows.member(0, &plan.job.flow);
-        other.iter_mut().for_each(Member::begin);
 
         let stop: &'static AtomicBool = Box::leak(Box::default());
-        let task = cells::task(plan, group, 0, info, [0, 0]);
+        let task = cells::task(plan, info, [0, 0]);
         let mut visited = Visited::new(task, stop);
         let amount = Pattern::total_bytes(&plan.pattern(info, 0));
         let turns = Turns::new(plan, amount, None, false, plan.runtime);
@@ -210,7 +169,6 @@ impl Rig {
             assert_eq!(report.lost, None, "{what}");
             state.finished = report.finished;
             state.count(&[report], None, None);
-            state.ended |= steady::of(&plan.job, &state.speeds).is_some_and(|one| one.attained);
         }
         if !stopped() && plan.verifies() && !state.finished {
             visited.read_back(&mut channel, &mut slots, &clock);
@@ -232,13 +190,9 @@ fn plan(rig: &Rig, keys: &[(&str, &str)], end: End) -> Option<Group> {
     let runtime = if matches!(end, End::Runtime) { RUNTIME } else { "1h" };
     let job: Job = job(&[&PLAIN, &[("runtime", runtime), ("completion", "poll")], keys].concat());
     job.validate().ok()?;
-    let mut group = groups(vec![(job, vec![0])]).unwrap().remove(0);
+    let group = groups(vec![(job, vec![0])]).unwrap().remove(0);
     let plan: &JobPlan = &group.plans[0];
     check_ranges(plan, rig.device.info()).ok()?;
-    if plan.job.zones.mode() == ZoneMode::Zbd {
-        let zones = SharedZones::new(&plan.job.zones, rig.device.info().bytes());
-        group.zones.insert(0, zones);
-    }
     Some(group)
 }
 
@@ -256,7 +210,7 @@ fn every_pair_ends(end: impl Fn(usize) -> End) {
             ran += 1;
         }
     }
-    assert!(ran > 1000, "{ran} pairs");
+    assert!(ran > 600, "{ran} pairs");
 }
 
 #[test]
@@ -272,7 +226,7 @@ fn every_pair_of_keys_ends_when_it_is_told_to() {
 
 #[test]
 fn what_shapes_a_course_is_among_the_pairs() {
-    for key in ["what", "zones", "how long", "how many", "durability", "pace"].map(keys_of) {
+    for key in ["what", "how long", "how many", "durability", "pace"].map(keys_of) {
         for key in key.filter(|key| !ELSEWHERE.contains(key)) {
             let is_set = SETTINGS.iter().any(|keys| keys.iter().any(|(set, _)| *set == key));
             assert!(is_set, "{key} is in no setting");
