@@ -34,8 +34,8 @@
 //!   uring                   the kernel as the other side: registered memory, io_uring
 //!   clock, counter, sleep,  time, ways to let it pass
 //!     pause
-//!   cpu, numa, sched,       what a thread may use, and how the kernel treats
-//!     ioprio, pm_qos, usage   it; what it has used
+//!   cpu, sched, ioprio,     what a thread may use, and how the kernel treats
+//!     pm_qos, usage           it; what it has used
 //!   energy                  what the processors have used
 //! ```
 //!
@@ -75,7 +75,6 @@ pub mod futex;
 pub mod ioprio;
 pub mod mmio;
 pub mod mountinfo;
-pub mod numa;
 pub mod pages;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_pause.rs")]
 mod pause;
@@ -102,7 +101,6 @@ pub use event::EventFd;
 pub use futex::Futex;
 pub use ioprio::IoPriority;
 pub use mmio::{Doorbell, Wake, WriteDoorbell};
-pub use numa::{MemPolicy, MemPolicyHeld};
 pub(crate) use pause::UserWait;
 pub use pci::PciAddress;
 pub use pm_qos::PmQos;
