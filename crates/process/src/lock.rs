@@ -9,9 +9,9 @@
 //! than a lock has a rank, too: [`wait_for`].
 //!
 //! Some locks are the standard library's own, outside of this order. The lists of open devices and
-//! of address spaces are taken before all ranks. Those of transports, of the lists of channels and
-//! of dropped tickets, of wakers and of what `loom` models are taken after all ranks, and take none
-//! of them.
+//! of address spaces, and the page of metrics that is served, are taken before all ranks. Those of
+//! transports, of the lists of channels and of dropped tickets, of what a channel publishes, of
+//! wakers and of what `loom` models are taken after all ranks, and take none of them.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;

@@ -10,7 +10,7 @@ use meantime_block::control::{self, Client, Served};
 use super::address::Address;
 use super::http::Server;
 use super::of_process;
-use super::text::Format;
+use super::text::text;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::signal;
@@ -30,12 +30,12 @@ pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Fa
         } else {
             control::served().map_err(Failure::new)?;
         }
-        print(&Format::Prometheus.text(&collect(pid)))?;
+        print(&text(&collect(pid)))?;
         return Ok(ExitCode::SUCCESS);
     };
     let address: Address = listen.parse().map_err(Failure::usage)?;
     signal::catch();
-    let server = Server::start(&address, move |format| format.text(&collect(pid)));
+    let server = Server::start(&address, move || text(&collect(pid)));
     let server = server.map_err(Failure::new)?;
     print(&format!("metrics are served at {} (process {})\n", server.place(), std::process::id()))?;
     while !signal::stopped() {

@@ -21,10 +21,10 @@ pub(crate) struct Endpoint(#[expect(dead_code, reason = "its end ends the servic
 pub(crate) fn serve(address: Option<&str>) -> Result<Option<Endpoint>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let address: Address = address.parse().map_err(Failure::usage)?;
-    let server = Server::start(&address, |format| {
+    let server = Server::start(&address, || {
         let mut metrics = Metrics::take();
         of_process(&mut metrics);
-        format.text(&metrics)
+        text::text(&metrics)
     });
     server.map(|server| Some(Endpoint(server))).map_err(Failure::new)
 }
