@@ -14,15 +14,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use meantime_block::control::metrics::{Metrics, Published};
 use meantime_block::{Access, OpenOptions, Uri, start_ssd};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
+use meantime_ssd::control::{self, ControlServer};
 use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
-use meantime_ssd::{Counters, FaultControl as _, Ssd, SsdConfig, control};
-use serde_json::json;
+use meantime_ssd::{Counters, FaultControl, Ssd, SsdConfig};
+use serde_json::{Value, json};
 
 use crate::bind::user::User;
 use crate::cli::{SsdArgs, SsdCommand, SsdLog};
 use crate::failure::{Failure, named};
+use crate::metrics::Endpoint;
 use crate::output::print;
 use crate::signal;
 use log::Log;
@@ -72,18 +75,12 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let options = OpenOptions { access, ..OpenOptions::default() };
     let ssd = start_ssd(uri, &options, |config| adjust(args, config))
         .map_err(|error| named(uri, &error))?;
-    let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(ssd.handle())));
-    // Kept until the end.
-    let _control = control.transpose().map_err(Failure::new)?;
-    let endpoint = crate::metrics::serve(args.metrics.as_deref())?;
-    let (handle, drivers) = (ssd.handle(), Arc::new(AtomicU64::new(0)));
+    let (drivers, handle) = (Arc::new(AtomicU64::new(0)), ssd.handle());
     let seen = Arc::clone(&drivers);
-    let _published = metrics::publish(
-        uri,
-        move || handle.counters(),
-        move |metrics, uri| metrics::add_drivers(metrics, uri, seen.load(Ordering::Relaxed)),
-    );
-    let _looked_at = crate::mount::control();
+    let more = move |metrics: &mut Metrics, uri: &str| {
+        metrics::add_drivers(metrics, uri, seen.load(Ordering::Relaxed));
+    };
+    let beside = Beside::start(args, uri, Arc::new(handle), more)?;
     let (tell, events) = sync_channel(EVENTS_MAX);
     let server = Server::start(socket, ssd.function_port(), move |event| {
         if let Event::Connected { .. } = event {
@@ -94,7 +91,11 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         let _ = tell.try_send(event);
     })
     .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
-    announce(args, uri, path)?;
+    let socket = path.display();
+    let ready = json!({
+        "ready": true, "device": uri, "socket": socket.to_string(), "pid": std::process::id(),
+    });
+    say(args, &ready, &format!("{uri} is served at {socket} (process {})", std::process::id()))?;
     let mut log = Log::new(args.log == SsdLog::Refused);
     let mut watch = Watch::new();
     while !signal::stopped() {
@@ -114,19 +115,57 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
             watch = None;
         }
     }
-    drop((server, endpoint));
+    drop((server, beside));
     for event in events.try_iter() {
         log.event(&event);
     }
     log.look_now(&ssd.handle());
     let flushed = shut_down(&ssd);
-    report(args, ssd.counters())?;
-    if !flushed {
-        return Err(Failure::new(format_args!(
-            "{uri}: the medium failed to write back what was cached"
-        )));
+    report(args, &ssd.counters())?;
+    written(uri, flushed)
+}
+
+/// What is served beside an SSD; dropping it ends that.
+struct Beside {
+    _control: Option<ControlServer>,
+    _endpoint: Option<Endpoint>,
+    _published: Published,
+    _looked_at: Option<meantime_block::control::ControlServer>,
+}
+
+impl Beside {
+    /// Serves requests to `ssd`, its metrics with what `more` adds, and `meantime top`.
+    fn start(
+        args: &SsdArgs,
+        uri: &str,
+        ssd: Arc<dyn FaultControl>,
+        more: impl Fn(&mut Metrics, &str) + Send + Sync + 'static,
+    ) -> Result<Self, Failure> {
+        let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::clone(&ssd)));
+        Ok(Self {
+            _control: control.transpose().map_err(Failure::new)?,
+            _endpoint: crate::metrics::serve(args.metrics.as_deref())?,
+            _published: metrics::publish(uri, move || ssd.counters(), more),
+            _looked_at: crate::mount::control(),
+        })
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// How the command ends if everything was `flushed`, or not.
+fn written(uri: &str, flushed: bool) -> Result<ExitCode, Failure> {
+    if flushed {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(format_args!("{uri}: the medium failed to write back what was cached")))
+}
+
+/// Prints a line of JSON, or what it says in words.
+fn say(args: &SsdArgs, object: &Value, words: &str) -> Result<(), Failure> {
+    print(&if args.json { format!("{object}\n") } else { format!("{words}\n") })
+}
+
+fn object(counters: impl Iterator<Item = (&'static str, u64)>) -> Value {
+    counters.map(|(name, count)| (name.to_owned(), Value::from(count))).collect()
 }
 
 /// Returns how to open the medium, or an error for a URI that cannot be served.
@@ -148,17 +187,6 @@ fn check(uri: &str) -> Result<Access, Failure> {
     Ok(if soft.read_only { Access::Read } else { Access::ReadWrite })
 }
 
-/// Prints that drivers can connect.
-fn announce(args: &SsdArgs, uri: &str, path: &Path) -> Result<(), Failure> {
-    let (socket, pid) = (path.display(), std::process::id());
-    if args.json {
-        let ready =
-            json!({ "ready": true, "device": uri, "socket": socket.to_string(), "pid": pid });
-        return print(&format!("{ready}\n"));
-    }
-    print(&format!("{uri} is served at {socket} (process {pid})\n"))
-}
-
 /// Shuts the controller down like a host before power-off (NVMe Base 1.4 §7.6.2). Returns whether
 /// everything reached the medium.
 fn shut_down(ssd: &Ssd) -> bool {
@@ -168,37 +196,25 @@ fn shut_down(ssd: &Ssd) -> bool {
 }
 
 /// Prints the counters.
-fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
-    let c = counters;
-    if !args.json {
-        return print(&format!(
-            "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes \
-             read, {} written\n\
-             {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} \
-             times fatal, {} resets\n",
-            c.reads,
-            c.writes,
-            c.flushes,
-            c.other_io,
-            c.admin_commands,
-            c.read_bytes,
-            c.written_bytes,
-            c.refused,
-            c.bad_registers,
-            c.bad_doorbells + c.stray_doorbells,
-            c.dma_errors,
-            c.fatal,
-            c.resets,
-        ));
-    }
-    let counters = json!({
-        "admin_commands": c.admin_commands, "reads": c.reads, "writes": c.writes,
-        "flushes": c.flushes, "other_io": c.other_io, "read_bytes": c.read_bytes,
-        "written_bytes": c.written_bytes, "refused": c.refused, "bad_registers": c.bad_registers,
-        "bad_doorbells": c.bad_doorbells, "stray_doorbells": c.stray_doorbells,
-        "dma_errors": c.dma_errors, "fatal": c.fatal, "ended_queues": c.ended_queues,
-        "tolerated": c.tolerated,
-        "resets": c.resets, "interrupts": c.interrupts, "parks": c.parks, "naps": c.naps,
-    });
-    print(&format!("{}\n", json!({ "counters": counters })))
+fn report(args: &SsdArgs, c: &Counters) -> Result<(), Failure> {
+    let words = format!(
+        "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes read, \
+         {} written\n\
+         {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} times \
+         fatal, {} resets",
+        c.reads,
+        c.writes,
+        c.flushes,
+        c.other_io,
+        c.admin_commands,
+        c.read_bytes,
+        c.written_bytes,
+        c.refused,
+        c.bad_registers,
+        c.bad_doorbells + c.stray_doorbells,
+        c.dma_errors,
+        c.fatal,
+        c.resets,
+    );
+    say(args, &json!({ "counters": object(c.iter()) }), &words)
 }

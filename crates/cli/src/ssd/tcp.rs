@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use meantime_block::control::metrics::Metrics;
 use meantime_block::{OpenOptions, make_ssd};
+use meantime_ssd::FaultControl as _;
 use meantime_ssd::tcp::{RefusedHost, Target, TargetOptions, TcpCounters, listen};
-use meantime_ssd::{FaultControl, control};
 use serde_json::json;
 
 use super::log::Log;
-use super::{LOOK_EVERY, adjust, check, metrics, report};
+use super::{Beside, LOOK_EVERY, adjust, check, metrics, object, report, say, written};
 use crate::cli::{SsdArgs, SsdLog};
 use crate::failure::{Failure, named};
-use crate::output::print;
 use crate::signal;
 
 /// The port of NVMe over Fabrics.
@@ -47,23 +47,21 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     let target = make_ssd(uri, &open, |config| adjust(args, config), start)
         .map_err(|error| named(uri, &error))?;
     let target = target.map_err(Failure::new)?;
-    let control = args.ctl.as_deref().map(|path| control::serve(path, Arc::new(target.handle())));
-    // Kept until the end.
-    let _control = control.transpose().map_err(Failure::new)?;
-    let _endpoint = crate::metrics::serve(args.metrics.as_deref())?;
-    let (counted, counted_tcp) = (target.handle(), target.handle());
-    let _published = metrics::publish(
-        uri,
-        move || counted.counters(),
-        move |metrics, uri| metrics::add_tcp(metrics, uri, &counted_tcp.tcp_counters()),
-    );
-    let _looked_at = crate::mount::control();
-    announce(args, uri, target.addr(), &nqn)?;
+    let handle = target.handle();
+    let counted = target.handle();
+    let more = move |metrics: &mut Metrics, uri: &str| {
+        metrics::add_tcp(metrics, uri, &counted.tcp_counters());
+    };
+    let _beside = Beside::start(args, uri, Arc::new(target.handle()), more)?;
+    let (addr, pid) = (target.addr(), std::process::id());
+    let ready = json!({
+        "ready": true, "device": uri, "tcp": addr.to_string(), "nqn": nqn, "pid": pid,
+    });
+    say(args, &ready, &format!("{uri} is served at {addr} as {nqn} (process {pid})"))?;
     let mut log = Log::new(args.log == SsdLog::Refused);
-    if args.allow && !target.addr().ip().is_loopback() {
+    if args.allow && !addr.ip().is_loopback() {
         log.line("the traffic is in the clear, and hosts prove nothing: for trusted networks only");
     }
-    let handle = target.handle();
     let (mut before, mut refused) = (TcpCounters::default(), Refused::default());
     while !signal::stopped() {
         std::thread::sleep(LOOK_EVERY);
@@ -80,23 +78,13 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     tell(&mut log, before, handle.tcp_counters());
     refused.tell(&handle.refused_hosts(), true, |text| log.line(text));
     let (counters, tcp) = (handle.counters(), handle.tcp_counters());
-    report(args, counters)?;
-    if args.json {
-        let tcp: serde_json::Map<String, serde_json::Value> =
-            tcp.iter().map(|(name, count)| (name.to_owned(), count.into())).collect();
-        print(&format!("{}\n", json!({ "tcp_counters": tcp })))?;
-    } else {
-        print(&format!(
-            "{} connections, {} hosts, {} refused; {} protocol errors\n",
-            tcp.connections, tcp.associations, tcp.connects_refused, tcp.fatal_errors
-        ))?;
-    }
-    if !flushed {
-        return Err(Failure::new(format_args!(
-            "{uri}: the medium failed to write back what was cached"
-        )));
-    }
-    Ok(ExitCode::SUCCESS)
+    report(args, &counters)?;
+    let words = format!(
+        "{} connections, {} hosts, {} refused; {} protocol errors",
+        tcp.connections, tcp.associations, tcp.connects_refused, tcp.fatal_errors
+    );
+    say(args, &json!({ "tcp_counters": object(tcp.iter()) }), &words)?;
+    written(uri, flushed)
 }
 
 /// The address that `text` names.
@@ -109,17 +97,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     ip.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| {
         format!("{text}: no IP address with or without a port, e.g. 127.0.0.1:4420 or [::1]:4420")
     })
-}
-
-/// Prints that hosts can connect.
-fn announce(args: &SsdArgs, uri: &str, addr: SocketAddr, nqn: &str) -> Result<(), Failure> {
-    let pid = std::process::id();
-    if args.json {
-        let tcp = addr.to_string();
-        let ready = json!({ "ready": true, "device": uri, "tcp": tcp, "nqn": nqn, "pid": pid });
-        return print(&format!("{ready}\n"));
-    }
-    print(&format!("{uri} is served at {addr} as {nqn} (process {pid})\n"))
 }
 
 /// What was said of refused hosts: of each reason, how often it had happened and when that was.
