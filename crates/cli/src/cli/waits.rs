@@ -37,14 +37,11 @@ pub(crate) struct WaitsArgs {
     /// Measure nothing; simulate, with the wake costs of: bare-metal (the default), this-machine
     #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "bare-metal", long_help = help!("waits", "--simulate"))]
-    #[arg(conflicts_with_all = ["runtime", "competitor", "traces"])]
+    #[arg(conflicts_with_all = ["runtime", "competitor"])]
     pub simulate: Option<String>,
-    /// With --simulate: the device times that an earlier --traces wrote to DIR
-    #[arg(long, value_name = "DIR", requires = "simulate")]
+    /// With --simulate: device times from files in DIR
+    #[arg(long, value_name = "DIR", requires = "simulate", long_help = help!("waits", "--replay"))]
     pub replay: Option<PathBuf>,
-    /// Write the device times of each cell and this machine's wake costs to DIR
-    #[arg(long, value_name = "DIR", long_help = help!("waits", "--traces"))]
-    pub traces: Option<PathBuf>,
     /// Write everything as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("waits", "--json"))]
     pub json: Option<JsonPath>,

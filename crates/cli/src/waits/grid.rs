@@ -265,7 +265,7 @@ pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
     })
 }
 
-fn parse_list<T: PartialEq>(
+pub(super) fn parse_list<T: PartialEq>(
     option: &str,
     list: &str,
     parse: impl Fn(&str) -> Result<T, String>,

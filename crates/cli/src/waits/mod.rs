@@ -28,7 +28,7 @@ use crate::signal;
 use grid::{GridCell, Shape};
 use measure::Spec;
 use simulated::Whose;
-use trace::{TraceDir, WakeCosts};
+use trace::WakeCosts;
 
 /// The defaults of the options.
 struct Usual {
@@ -68,12 +68,11 @@ struct Plan {
 pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     let plan = plan(args)?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
-    let traces = args.traces.as_deref().map(TraceDir::create).transpose()?;
     signal::catch();
     let mut results = Vec::new();
     let failed = match plan.simulated {
         Some(whose) => simulate(&plan, whose, &mut results, &outputs),
-        None => measure(&plan, &mut results, traces.as_ref(), &outputs),
+        None => measure(&plan, &mut results, &outputs),
     };
     if !results.is_empty() {
         report(&plan, &results, &outputs)?;
@@ -84,37 +83,17 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Measures every cell, and shows each when it is done.
-fn measure(
-    plan: &Plan,
-    results: &mut Vec<CellResult>,
-    traces: Option<&TraceDir>,
-    outputs: &Outputs,
-) -> Result<(), Failure> {
-    let costs = WakeCosts::measure()?;
-    let machine = simulated::this_machine(&costs);
-    if let Some(traces) = traces {
-        traces.write_wake(&costs)?;
-    }
-    let mut progress = Progress::new(plan.cells.len() * plan.spec.passes());
-    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
-        let measured = measure::measure(cell, &plan.spec, &mut progress);
-        let mut measured = measured.inspect_err(|_| progress.clear())?;
-        // After Ctrl-C it is possible that none of its policies had a turn.
-        if measured.ways.is_empty() {
-            break;
-        }
-        if !signal::stopped() {
-            let trace = trace::record(cell, &mut progress).inspect_err(|_| progress.clear())?;
+/// Measures every cell.
+fn measure(plan: &Plan, results: &mut Vec<CellResult>, outputs: &Outputs) -> Result<(), Failure> {
+    let machine = simulated::this_machine(&WakeCosts::measure()?);
+    each_cell(plan, plan.spec.passes(), results, outputs, |cell, progress| {
+        let mut measured = measure::measure(cell, &plan.spec, progress)?;
+        if !measured.ways.is_empty() && !signal::stopped() && cell.shape.depth() == 1 {
+            let trace = trace::record(cell, progress)?;
             simulated::hold_against_references(&mut measured, cell, &trace, &machine);
-            if let Some(traces) = traces {
-                traces.write_trace(cell, &trace)?;
-            }
         }
-        push(measured, results, &progress, outputs)?;
-    }
-    progress.clear();
-    Ok(())
+        Ok(measured)
+    })
 }
 
 /// Simulates every cell.
@@ -128,39 +107,43 @@ fn simulate(
         Whose::BareMetal => sim::Machine::bare_metal(),
         Whose::ThisMachine => simulated::this_machine(&WakeCosts::measure()?),
     };
-    let mut progress = Progress::new(plan.cells.len());
-    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
-        let trace = plan.replay.as_deref().map(|dir| trace::read(dir, cell)).transpose();
-        let trace = trace.inspect_err(|_| progress.clear())?;
+    let policies = &plan.spec.policies;
+    each_cell(plan, 1, results, outputs, |cell, progress| {
+        let trace = plan.replay.as_deref().map(|dir| trace::read(dir, cell)).transpose()?;
         progress.job(&cell.name());
         let mut begun = 0;
-        let result = simulated::cell(cell, &plan.spec.policies, &machine, trace, &mut |policy| {
+        Ok(simulated::cell(cell, policies, &machine, trace, &mut |policy| {
             progress.cell("simulator", policy);
-            progress.done(f64::from(begun) / plan.spec.policies.len() as f64);
+            progress.done(f64::from(begun) / policies.len() as f64);
             begun += 1;
             !signal::stopped()
-        });
+        }))
+    })
+}
+
+/// Has `one` make the result of each cell, and shows each when it is there.
+fn each_cell(
+    plan: &Plan,
+    passes: usize,
+    results: &mut Vec<CellResult>,
+    outputs: &Outputs,
+    mut one: impl FnMut(&GridCell, &mut Progress) -> Result<CellResult, Failure>,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new(plan.cells.len() * passes);
+    for cell in plan.cells.iter().take_while(|_| !signal::stopped()) {
+        let result = one(cell, &mut progress).inspect_err(|_| progress.clear())?;
+        // After Ctrl-C it is possible that none of its policies had a turn.
         if result.ways.is_empty() {
             break;
         }
-        push(result, results, &progress, outputs)?;
+        let text = cell_table(&result, output::columns()) + "\n";
+        results.push(result);
+        let mut shown = Ok(());
+        progress.above(|| shown = outputs.show(&text));
+        shown?;
     }
     progress.clear();
     Ok(())
-}
-
-/// Adds a cell, and shows it.
-fn push(
-    result: CellResult,
-    results: &mut Vec<CellResult>,
-    progress: &Progress,
-    outputs: &Outputs,
-) -> Result<(), Failure> {
-    let text = cell_table(&result, output::columns()) + "\n";
-    results.push(result);
-    let mut shown = Ok(());
-    progress.above(|| shown = outputs.show(&text));
-    shown
 }
 
 /// Writes the summary of the cells to the requested outputs.
@@ -218,15 +201,9 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
 
 /// Returns the policies of a list, and `poll`.
 fn policies(list: &str) -> Result<Vec<Policy>, Failure> {
-    let mut policies = Vec::new();
-    for name in list.split(',').map(str::trim) {
-        let policy: Policy =
-            name.parse().map_err(|error| Failure::usage(format_args!("--policies: {error}")))?;
-        if policies.contains(&policy) {
-            return Err(Failure::usage(format_args!("--policies: {policy} is listed twice")));
-        }
-        policies.push(policy);
-    }
+    let mut policies = grid::parse_list("--policies", list, |name| {
+        name.parse::<Policy>().map_err(|error| error.to_string())
+    })?;
     if !policies.contains(&Policy::Poll) {
         policies.insert(0, Policy::Poll);
     }

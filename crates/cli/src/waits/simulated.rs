@@ -42,7 +42,7 @@ impl Whose {
 /// figures are what the kernel charges, too.
 pub(super) fn this_machine(costs: &WakeCosts) -> Machine {
     let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
-    Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(costs.timer(), &costs.interrupt) }
+    Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(&costs.timer, &costs.interrupt) }
 }
 
 /// Simulates `cell` with each of `policies`, with the times of `trace`, or with generated ones of

@@ -14,17 +14,7 @@ fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn a_cell_with_everything() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let more = [
-        "--filter",
-        "20us-mix",
-        "--competitor",
-        "--json",
-        "a.json",
-        "--html",
-        "a.html",
-        "--traces",
-        "traces",
-    ];
+    let more = ["--filter", "20us-mix", "--competitor", "--json", "a.json", "--html", "a.html"];
     let ran = succeed(dir, &short(&more));
     for text in [
         "20us-mix7030",
@@ -37,7 +27,7 @@ fn a_cell_with_everything() {
     ] {
         assert!(ran.stdout.contains(text), "{text}: {}", ran.stdout);
     }
-    assert_eq!(files(dir), ["a.html", "a.json", "traces"]);
+    assert_eq!(files(dir), ["a.html", "a.json"]);
     let report = json(&dir.join("a.json"));
     let cell = &report["cells"][0];
     assert_eq!(cell["device_time_ns"], 20_000);
@@ -67,10 +57,6 @@ fn a_cell_with_everything() {
     assert_eq!(report["summary"].as_array().map(Vec::len), Some(4));
     assert_eq!((&report["competitor"], &report["simulated"]), (&Value::from("tsc"), &Value::Null));
 
-    assert_eq!(files(&dir.join("traces")), ["20us-mix7030.trace", "wake.csv"]);
-    let trace = std::fs::read_to_string(dir.join("traces/20us-mix7030.trace")).unwrap();
-    assert!(trace.contains("write 4096 ") && trace.contains("read 4096 "), "{trace}");
-    assert!(std::fs::read_to_string(dir.join("traces/wake.csv")).unwrap().lines().count() > 100);
     let page = std::fs::read_to_string(dir.join("a.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("20us-mix7030"));
 }
@@ -140,10 +126,9 @@ fn bad_input_says_what_to_do() {
         (&["--competitor", "x"], "tsc"),
         (&["--json", "-", "--html", "-"], "--html"),
         (&["--json", "no/such/dir/a.json"], "--json"),
-        (&["--traces", "/dev/null/x"], "--traces"),
         (&["--simulate=metal"], "bare-metal"),
         (&["--simulate", "--runtime", "1"], "--runtime"),
-        (&["--simulate", "--replay", "nowhere"], "--traces"),
+        (&["--simulate", "--replay", "nowhere"], "--filter"),
         (&["--replay", "."], "--simulate"),
     ] {
         let ran = run(dir.path(), &[&["waits"], args].concat());
