@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::process::Process;
 use super::row::Row;
-use super::short::Rates;
+use super::short::Short;
 
 /// Number of looks in the sparkline.
 const HISTORY_LEN: usize = 400;
@@ -77,7 +77,7 @@ pub(super) struct App {
     /// Its queues, after the first two looks.
     pub rows: Option<Vec<Row>>,
     /// What programs send it past the kernel, if it has a mount.
-    pub short: Option<Rates>,
+    pub short: Option<Short>,
     /// The chosen queue.
     pub chosen: Option<u64>,
     /// IOPS of earlier looks, by queue.

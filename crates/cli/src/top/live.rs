@@ -11,7 +11,6 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
 use super::app::{Action, App};
-use super::choose::{self, Chosen};
 use super::process::{Process, plain};
 use super::{Look, row, view};
 use crate::failure::Failure;
@@ -46,27 +45,18 @@ impl Drop for Screen {
     }
 }
 
-/// Shows one of `processes` until `q`, a signal, or the process's end.
-pub(super) fn run(mut processes: Vec<Process>, interval: Duration) -> Result<ExitCode, Failure> {
+/// Shows `process` until `q`, a signal, or the process's end.
+pub(super) fn run(process: Process, interval: Duration) -> Result<ExitCode, Failure> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
             "`meantime top` needs a terminal for its live view; use --once for one table",
         ));
     }
     // Errors are found before the screen is cleared.
-    if let [process] = &processes[..] {
-        process.connect()?;
-    }
+    process.connect()?;
     signal::catch();
     let mut screen = Screen::open()?;
-    let ended = match processes.len() {
-        1 => processes.pop(),
-        _ => match choose_one(&mut screen, processes)? {
-            Chosen::One(process) => Some(process),
-            Chosen::Quit => None,
-        },
-    }
-    .map_or(Ok(None), |process| watch(&mut screen, process, interval));
+    let ended = watch(&mut screen, process, interval);
     drop(screen);
     if let Some(why) = ended? {
         println!("{why}");
@@ -86,24 +76,6 @@ fn next_event() -> Result<Option<Event>, Failure> {
     }
 }
 
-fn choose_one(screen: &mut Screen, processes: Vec<Process>) -> Result<Chosen, Failure> {
-    let mut list = choose::List::new(processes);
-    while !signal::stopped() {
-        draw(screen, |frame| choose::draw(frame, &list))?;
-        if let Some(Event::Key(key)) = next_event()?
-            && let Some(chosen) = list.key(key)
-        {
-            return Ok(chosen);
-        }
-    }
-    Ok(Chosen::Quit)
-}
-
-fn draw(screen: &mut Screen, act: impl FnOnce(&mut ratatui::Frame)) -> Result<(), Failure> {
-    let drawn = screen.0.draw(act).map(drop);
-    drawn.map_err(|error| Failure::new(format_args!("cannot write to the terminal: {error}")))
-}
-
 /// Runs the view. Returns why it ended, if not by a key or a signal.
 fn watch(
     screen: &mut Screen,
@@ -115,7 +87,9 @@ fn watch(
     let mut app = App::new(process);
     let mut before: Option<Look> = None;
     while !signal::stopped() {
-        draw(screen, |frame| view::draw(frame, &app))?;
+        let drawn = screen.0.draw(|frame| view::draw(frame, &app)).map(drop);
+        drawn
+            .map_err(|error| Failure::new(format_args!("cannot write to the terminal: {error}")))?;
         let action = match next_event()? {
             Some(Event::Key(key)) => app.key(key),
             _ => Action::None,

@@ -3,7 +3,6 @@
 mod app;
 mod change;
 mod choice;
-mod choose;
 mod live;
 mod once;
 pub(crate) mod process;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use change::Change;
 use meantime_block::control::{Client, ControlError};
 use meantime_completion::telemetry::Snapshot;
+use short::Short;
 
 use crate::cli::TopArgs;
 use crate::failure::Failure;
@@ -36,11 +36,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     }
     let changes = args.set.iter().map(|text| Change::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let interval = args.interval.map(interval).transpose()?;
-    let processes = process::find(args.pid)?;
+    let process = process::only(process::find(args.pid)?)?;
     if !args.once && changes.is_empty() {
-        return live::run(processes, interval.unwrap_or(LIVE_INTERVAL));
+        return live::run(process, interval.unwrap_or(LIVE_INTERVAL));
     }
-    let process = process::only(processes)?;
     let mut client = process.connect()?;
     for change in &changes {
         let done = change.make(&process, &mut client)?;
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
 /// What is seen of a process at one time.
 struct Look {
     queues: Snapshot,
-    short: Option<short::Counts>,
+    short: Option<Short>,
 }
 
 impl Look {
@@ -77,14 +76,14 @@ impl Look {
         let queues = client.snapshot()?;
         // (A process of an older version has no metrics.)
         let metrics = client.metrics().ok();
-        Ok(Self { queues, short: metrics.as_ref().and_then(short::Counts::of) })
+        Ok(Self { queues, short: metrics.as_ref().and_then(Short::of) })
     }
 
     fn interval_ns(&self, before: &Self) -> u64 {
         self.queues.now_ns.saturating_sub(before.queues.now_ns)
     }
 
-    fn short_rates(&self, before: &Self) -> Option<short::Rates> {
+    fn short_rates(&self, before: &Self) -> Option<Short> {
         let (now, then) = self.short.zip(before.short)?;
         Some(now.rates(&then, self.interval_ns(before)))
     }

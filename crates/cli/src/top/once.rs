@@ -1,21 +1,17 @@
 //! One table, for a shell or a file.
 
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::{Cell, CellAlignment};
 use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
 use super::row::{COLUMNS, Row};
-use super::short::Rates;
-use crate::output::table_lines;
-
-/// A line below the header only.
-const PRESET: &str = "     ═             ";
+use super::short::Short;
+use crate::output::{bare_table, table_lines};
 
 /// Returns the table, with its process.
-pub(super) fn text(process: &Process, rows: &[Row], short: Option<Rates>) -> String {
-    let mut table = Table::new();
-    table.load_preset(PRESET);
+pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> String {
+    let mut table = bare_table();
     table.set_header(COLUMNS.iter().map(|column| {
         let [above, below] = column.head;
         aligned(Cell::new(format!("{above}\n{below}")), column.align)
@@ -49,7 +45,7 @@ pub(super) fn json(
     process: &Process,
     rows: &[Row],
     interval_ns: u64,
-    short: Option<Rates>,
+    short: Option<Short>,
 ) -> Value {
     json!({
         "pid": process.served.pid,
