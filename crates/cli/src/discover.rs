@@ -2,30 +2,30 @@
 
 use std::process::ExitCode;
 
-use comfy_table::Table;
 use meantime_block::{OpenOptions, Subsystem, SubsystemType};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::DiscoverArgs;
+use crate::facts::{Fact, facts, objects, table};
 use crate::failure::Failure;
-use crate::output::{self, bare_table, table_lines};
+use crate::output;
 
 /// Runs the command.
 pub(crate) fn run(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
     let uri = args.target.trim();
     let (host, found) =
         meantime_block::discover_as(uri, &OpenOptions::default()).map_err(Failure::new)?;
+    let records: Vec<Vec<Fact>> = found.iter().map(record).collect();
     if args.json {
-        let records: Vec<Value> = found.iter().map(record).collect();
         let as_host = json!({ "nqn": host.nqn, "id": host.id_text() });
-        let report = json!({ "target": uri, "host": as_host, "subsystems": records });
+        let report = json!({ "target": uri, "host": as_host, "subsystems": objects(&records) });
         return output::end(output::json_text(&report).as_bytes());
     }
     let name = format!("This host is {}, {}.\n", host.nqn, host.id_text());
     if found.is_empty() {
         return output::end(format!("{uri} has no subsystem for this host.\n{name}").as_bytes());
     }
-    output::end(format!("{}\n{name}", table_lines(&table(&found)).join("\n")).as_bytes())
+    output::end(format!("{}{name}", table(&records)).as_bytes())
 }
 
 /// The URI that opens it, or why it cannot be opened here.
@@ -69,27 +69,19 @@ fn transport(found: &Subsystem) -> String {
     }
 }
 
-fn record(found: &Subsystem) -> Value {
-    json!({
-        "kind": kind(found),
-        "transport": transport(found),
-        "address": found.address,
-        "service": found.service,
-        "nqn": found.nqn,
-        "port_id": found.port_id,
-        "needs_secure_channel": found.needs_secure_channel,
-        "uri": uri(found).ok(),
-    })
-}
-
-fn table(all: &[Subsystem]) -> Table {
-    let mut table = bare_table();
-    table.set_header(["kind", "transport", "device"]);
-    for found in all {
-        let device = uri(found).unwrap_or_else(|why| format!("{} ({why})", found.nqn));
-        table.add_row([kind(found).to_owned(), transport(found), device]);
+fn record(found: &Subsystem) -> Vec<Fact> {
+    let uri = uri(found);
+    let device = uri.clone().unwrap_or_else(|why| format!("{} ({why})", found.nqn));
+    facts! {
+        "kind", "kind": kind(found);
+        "transport", "transport": transport(found);
+        "", "address": found.address;
+        "", "service": found.service;
+        "", "nqn": found.nqn;
+        "", "port_id": found.port_id;
+        "", "needs_secure_channel": found.needs_secure_channel;
+        "device", "uri": uri.ok() => device;
     }
-    table
 }
 
 #[cfg(test)]

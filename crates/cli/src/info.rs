@@ -7,37 +7,15 @@ mod smart;
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, Table};
 use meantime_block::{NvmeDevice, OpenOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::InfoArgs;
+use crate::facts::{Fact, facts, object, objects, rows, table};
 use crate::failure::Failure;
 use crate::figures;
-use crate::output::{self, bare_table, table_lines};
+use crate::output;
 use crate::signal;
-
-/// A line of a table: its name, its text, and its JSON.
-struct Fact {
-    name: &'static str,
-    words: String,
-    key: &'static str,
-    value: Value,
-}
-
-impl Fact {
-    fn new(name: &'static str, words: impl ToString, key: &'static str, value: Value) -> Self {
-        Self { name, words: words.to_string(), key, value }
-    }
-}
-
-/// Facts: the name, the key and the value of each, and its text.
-macro_rules! facts {
-    ($($name:literal, $key:literal: $value:expr => $words:expr;)*) => {
-        vec![$(Fact::new($name, $words, $key, serde_json::json!($value))),*]
-    };
-}
-use facts;
 
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
@@ -51,118 +29,65 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let features = features::features(&device);
     let smart = smart::facts(&device);
     let more = more::facts(&device);
-    let refused = |error| json!({ "error": error });
+    let namespaces = namespaces(&device);
     if args.json {
+        let refused = |error| json!({ "error": error });
         let report = json!({
             "device": uri,
             "controller": object(&controller),
-            "namespaces": namespaces_json(&device),
-            "features": features.iter().map(features::Feature::json).collect::<Vec<_>>(),
+            "namespaces": objects(&namespaces),
+            "features": objects(&features),
             "more": object(&more),
             "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
         });
         return output::end(output::json_text(&report).as_bytes());
     }
-    let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
-    text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
-    text += &format!("\nFeatures (current values)\n{}\n", features::table(&features));
-    text += &format!("\nPower, firmware, commands, errors\n{}\n", facts_table(&more));
+    let mut text = format!("Controller of {uri}\n{}", rows(&controller));
+    text += &format!("\nNamespaces\n{}", table(&namespaces));
+    text += &format!("\nFeatures (current values)\n{}", table(&features));
+    text += &format!("\nPower, firmware, commands, errors\n{}", rows(&more));
     text += &match smart {
-        Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
+        Ok(facts) => format!("\nHealth (SMART log)\n{}", rows(&facts)),
         Err(error) => format!("\nHealth: {error}\n"),
     };
     output::end(text.as_bytes())
 }
 
-fn object(facts: &[Fact]) -> Value {
-    Value::Object(facts.iter().map(|fact| (fact.key.to_owned(), fact.value.clone())).collect())
-}
-
-fn rendered(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table_lines(&table).iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
-}
-
-fn facts_table(facts: &[Fact]) -> String {
-    let mut table = bare_table();
-    for fact in facts {
-        table.add_row([fact.name.to_owned(), fact.words.clone()]);
-    }
-    rendered(table)
-}
-
-fn namespaces_table(device: &NvmeDevice) -> String {
-    let mut table = bare_table();
-    table.set_header([
-        "NSID",
-        "size",
-        "blocks",
-        "block",
-        "in use",
-        "most a command",
-        "compare and write",
-        "boundary",
-        "usable",
-    ]);
-    for ns in device.controller().namespaces() {
-        let boundary = match ns.optimal_boundary_blocks {
-            0 => "none".to_owned(),
-            blocks => format!("{blocks} blocks"),
-        };
-        let pair = match u64::from(ns.compare_write_blocks) {
-            0 => "none".to_owned(),
-            blocks => figures::bytes(blocks << ns.block_shift),
-        };
-        table.add_row([
-            ns.nsid.to_string(),
-            figures::bytes(ns.bytes()),
-            ns.blocks.to_string(),
-            figures::bytes(u64::from(ns.block_bytes())),
-            figures::bytes(ns.used_blocks.saturating_mul(u64::from(ns.block_bytes()))),
-            figures::bytes(u64::from(ns.max_blocks) << ns.block_shift),
-            pair,
-            boundary,
-            if ns.nsid == device.namespace().nsid {
-                "yes, opened".to_owned()
-            } else {
-                "yes".to_owned()
-            },
-        ]);
-    }
-    for (nsid, why) in device.controller().unusable_namespaces() {
-        let mut row = vec![nsid.to_string()];
-        row.extend(std::iter::repeat_n("–".to_owned(), 7));
-        row.push(format!("no: {why}"));
-        table.add_row(row);
-    }
-    for at in [0, 2] {
-        if let Some(column) = table.column_mut(at) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    rendered(table)
-}
-
-fn namespaces_json(device: &NvmeDevice) -> Value {
+/// The namespaces, also those that cannot be used.
+fn namespaces(device: &NvmeDevice) -> Vec<Vec<Fact>> {
+    let blocks_of = |blocks: u32| match blocks {
+        0 => "none".to_owned(),
+        1 => "1 block".to_owned(),
+        blocks => format!("{blocks} blocks"),
+    };
     let usable = device.controller().namespaces().iter().map(|ns| {
-        json!({
-            "nsid": ns.nsid,
-            "usable": true,
-            "opened": ns.nsid == device.namespace().nsid,
-            "bytes": ns.bytes(),
-            "blocks": ns.blocks,
-            "block_bytes": ns.block_bytes(),
-            "used_blocks": ns.used_blocks,
-            "max_blocks_per_command": ns.max_blocks,
-            "compare_write_blocks": ns.compare_write_blocks,
-            "optimal_boundary_blocks": ns.optimal_boundary_blocks,
-        })
+        let (block_bytes, opened) =
+            (u64::from(ns.block_bytes()), ns.nsid == device.namespace().nsid);
+        facts! {
+            "NSID", "nsid": ns.nsid;
+            "size", "bytes": ns.bytes() => figures::bytes(ns.bytes());
+            "blocks", "blocks": ns.blocks;
+            "block", "block_bytes": block_bytes => figures::bytes(block_bytes);
+            "in use", "used_blocks": ns.used_blocks
+                => figures::bytes(ns.used_blocks.saturating_mul(block_bytes));
+            "most a command", "max_blocks_per_command": ns.max_blocks
+                => figures::bytes(u64::from(ns.max_blocks) << ns.block_shift);
+            "compare and write", "compare_write_blocks": ns.compare_write_blocks
+                => blocks_of(ns.compare_write_blocks);
+            "boundary", "optimal_boundary_blocks": ns.optimal_boundary_blocks
+                => blocks_of(ns.optimal_boundary_blocks);
+            "usable", "usable": true => if opened { "yes, opened" } else { "yes" };
+            "", "opened": opened;
+        }
     });
-    let unusable = device.controller().unusable_namespaces().iter();
-    let unusable = unusable.map(|(nsid, why)| json!({ "nsid": nsid, "usable": false, "why": why }));
-    Value::Array(usable.chain(unusable).collect())
+    let unusable = device.controller().unusable_namespaces().iter().map(|(nsid, why)| {
+        facts! {
+            "NSID", "nsid": nsid;
+            "usable", "usable": false => format!("no: {why}");
+            "", "why": why.to_string();
+        }
+    });
+    usable.chain(unusable).collect()
 }
 
 /// Returns the names of the set bits of `bits`, by (bit, name).

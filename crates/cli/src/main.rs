@@ -22,7 +22,7 @@
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
 //!   mount/          a file system in the kernel; also as mount(8)'s helper
-//!   man/ complete/  manual pages; what shells offer at Tab (their scripts: completions/)
+//!   man complete/   manual pages; what shells offer at Tab (their scripts: completions/)
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info discover
 //! ```
 //!
@@ -43,6 +43,7 @@ mod complete;
 mod copy;
 mod devices;
 mod discover;
+mod facts;
 mod failure;
 mod fs;
 mod idle;

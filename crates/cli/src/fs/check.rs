@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::names;
 use crate::cli::CheckArgs;
+use crate::facts::{facts, text};
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::output;
@@ -136,55 +137,31 @@ impl Report {
         info: Option<&VolumeInfo>,
     ) -> Result<ExitCode, Failure> {
         let replayed = info.and_then(|info| info.recovered);
-        if self.json {
-            let report = json!({
-                "device": device,
-                "clean": self.count == 0 && summary.complete,
-                "complete": summary.complete,
-                "recovered": replayed.as_ref().map(names::recovered),
-                "inodes": summary.inodes,
-                "directories": summary.directories,
-                "files": summary.files,
-                "symlinks": summary.symlinks,
-                "others": summary.others,
-                "blocks": summary.blocks,
-                "unsupported": summary.unsupported,
-                "findings": std::mem::take(&mut self.findings),
-            });
-            output::print(&output::json_text(&report))?;
-        } else {
-            let mut text = String::new();
-            if let Some(found) = replayed {
-                text += &format!(
-                    "{device}: the journal was not finished; checked with its {} transaction(s) \
-                     replayed into memory\n",
-                    found.transactions
-                );
-            }
-            let state = match (self.count, summary.complete) {
-                (0, true) => "clean".to_owned(),
-                (0, false) => "no defect found so far".to_owned(),
-                (count, _) => format!("{count} defect(s)"),
-            };
-            text += &format!(
-                "{device}: {state}; {} inodes ({} directories, {} files, {} symbolic links, {} \
-                 others), {} blocks in use\n",
-                summary.inodes,
-                summary.directories,
-                summary.files,
-                summary.symlinks,
-                summary.others,
-                summary.blocks
-            );
-            if summary.unsupported > 0 {
-                text += &format!(
-                    "{device}: {} inode(s) use what is not supported here, and were not looked at \
-                     whole\n",
-                    summary.unsupported
-                );
-            }
-            output::print(&text)?;
-        }
+        let journal = replayed.as_ref().map_or_else(
+            || "nothing to replay".to_owned(),
+            |found| format!("{} transaction(s), replayed into memory", found.transactions),
+        );
+        let state = match (self.count, summary.complete) {
+            (0, true) => "clean".to_owned(),
+            (0, false) => "no defect found so far".to_owned(),
+            (count, _) => format!("{count} defect(s)"),
+        };
+        let facts = facts! {
+            "Device", "device": device;
+            "Result", "clean": self.count == 0 && summary.complete => state;
+            "", "complete": summary.complete;
+            "Journal", "recovered": replayed.as_ref().map(names::recovered) => journal;
+            "Inodes", "inodes": summary.inodes;
+            "Directories", "directories": summary.directories;
+            "Files", "files": summary.files;
+            "Symbolic links", "symlinks": summary.symlinks;
+            "Others", "others": summary.others;
+            "Blocks in use", "blocks": summary.blocks;
+            "Unsupported", "unsupported": summary.unsupported
+                => format!("{} inodes, not looked at whole", summary.unsupported);
+            "", "findings": std::mem::take(&mut self.findings);
+        };
+        output::print(&text(&facts, self.json))?;
         let code = match (signal::stopped(), self.count) {
             (true, _) => INTERRUPTED,
             (false, 0) => 0,

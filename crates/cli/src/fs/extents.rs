@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
+use crate::facts::{Fact, facts, objects, table};
 use crate::failure::Failure;
 use crate::output::{end, json_text};
 
@@ -23,27 +24,23 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         SegmentKind::Hole => ("hole", None),
         SegmentKind::Inline => ("inline", None),
     };
-    if args.json {
-        let mut report = names::report(&location);
-        report["size_bytes"] = json!(file.size());
-        let extents = segments.iter().map(|segment| {
+    let extents: Vec<Vec<Fact>> = segments
+        .iter()
+        .map(|segment| {
             let (kind, on_device) = kind(segment.kind);
-            json!({
-                "offset_bytes": segment.offset,
-                "bytes": segment.bytes,
-                "kind": kind,
-                "device_offset_bytes": on_device,
-            })
-        });
-        report["extents"] = extents.collect();
-        return end(json_text(&report).as_bytes());
+            facts! {
+                "offset", "offset_bytes": segment.offset;
+                "bytes", "bytes": segment.bytes;
+                "on the device", "device_offset_bytes": on_device;
+                "kind", "kind": kind;
+            }
+        })
+        .collect();
+    if !args.json {
+        return end(table(&extents).as_bytes());
     }
-    let mut text =
-        format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");
-    for segment in &segments {
-        let (kind, on_device) = kind(segment.kind);
-        let on_device = on_device.map_or_else(|| "–".to_owned(), |at| at.to_string());
-        text += &format!("{:>16} {:>16} {on_device:>18}  {kind}\n", segment.offset, segment.bytes);
-    }
-    end(text.as_bytes())
+    let mut report = names::report(&location);
+    report["size_bytes"] = json!(file.size());
+    report["extents"] = objects(&extents);
+    end(json_text(&report).as_bytes())
 }

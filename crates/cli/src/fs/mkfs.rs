@@ -8,11 +8,11 @@ use meantime_block::Access;
 use meantime_ext4::Timestamp;
 use meantime_ext4::format::mkfs::MakeOptions;
 use meantime_ext4::mkfs::{found_on, make};
-use serde_json::json;
 
 use super::open;
 use super::volume::uuid;
 use crate::cli::MkfsArgs;
+use crate::facts::{facts, text};
 use crate::failure::Failure;
 use crate::figures;
 use crate::output;
@@ -30,30 +30,17 @@ pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
         )));
     }
     let made = make(&device, &options).map_err(Failure::new)?;
-    if args.json {
-        let report = json!({
-            "device": args.device,
-            "block_bytes": made.block_bytes,
-            "blocks": made.blocks,
-            "inodes": made.inodes,
-            "groups": made.groups,
-            "journal_bytes": made.journal_bytes,
-            "uuid": uuid(&options.uuid),
-        });
-        output::print(&output::json_text(&report))?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let bytes = made.blocks * u64::from(made.block_bytes);
-    output::print(&format!(
-        "{}: ext4 of {}: {} blocks of {} bytes, {} inodes, a journal of {}; UUID {}\n",
-        args.device,
-        figures::bytes(bytes),
-        made.blocks,
-        made.block_bytes,
-        made.inodes,
-        figures::bytes(made.journal_bytes),
-        uuid(&options.uuid)
-    ))?;
+    let facts = facts! {
+        "Device", "device": args.device;
+        "Block size", "block_bytes": made.block_bytes;
+        "Blocks", "blocks": made.blocks => format!("{} ({})", made.blocks, figures::bytes(bytes));
+        "Inodes", "inodes": made.inodes;
+        "Groups", "groups": made.groups;
+        "Journal", "journal_bytes": made.journal_bytes => figures::bytes(made.journal_bytes);
+        "UUID", "uuid": uuid(&options.uuid);
+    };
+    output::print(&text(&facts, args.json))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,70 +3,43 @@
 use std::process::ExitCode;
 
 use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
+use crate::facts::{Fact, facts, text};
 use crate::failure::Failure;
 use crate::figures;
-use crate::output::{end, json_text};
+use crate::output::end;
 
 /// Runs `df`.
 pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let usage = fs.usage().map_err(|error| failed(&location, &error))?;
-    let used = usage.blocks.saturating_sub(usage.free_blocks);
-    if args.json {
-        let report = json!({
-            "device": location.device,
-            "block_bytes": usage.block_bytes,
-            "blocks": usage.blocks,
-            "used_blocks": used,
-            "free_blocks": usage.free_blocks,
-            "available_blocks": usage.available_blocks,
-            "inodes": usage.inodes,
-            "free_inodes": usage.free_inodes,
-            "fsid": format!("{:016x}", usage.fsid),
-        });
-        return end(json_text(&report).as_bytes());
-    }
-    end(df_text(&location.device, &usage, used).as_bytes())
+    end(text(&df_facts(&location.device, &usage), args.json).as_bytes())
 }
 
-fn df_text(device: &str, usage: &Usage, used: u64) -> String {
+fn df_facts(device: &str, usage: &Usage) -> Vec<Fact> {
     let size = |blocks: u64| figures::bytes(blocks.saturating_mul(u64::from(usage.block_bytes)));
-    // As df rounds: up, relative to the blocks that users can have.
-    let percent = |part: u64, whole: u64| match whole {
+    let of = |part: u64, whole: u64| match whole {
         0 => "–".to_owned(),
         _ => format!("{} %", (u128::from(part) * 100).div_ceil(u128::from(whole))),
     };
-    let used_inodes = usage.inodes.saturating_sub(usage.free_inodes);
-    let rows = [
-        ["".to_owned(), "size".into(), "used".into(), "available".into(), "used".into()],
-        [
-            "blocks".to_owned(),
-            size(usage.blocks),
-            size(used),
-            size(usage.available_blocks),
-            percent(used, used.saturating_add(usage.available_blocks)),
-        ],
-        [
-            "inodes".to_owned(),
-            usage.inodes.to_string(),
-            used_inodes.to_string(),
-            usage.free_inodes.to_string(),
-            percent(used_inodes, usage.inodes),
-        ],
-    ];
-    let mut text = format!("{device}\n");
-    for [name, cells @ ..] in &rows {
-        text += &format!("{name:>8}");
-        for cell in cells {
-            text += &format!("{cell:>14}");
-        }
-        text.push('\n');
+    let used = usage.blocks.saturating_sub(usage.free_blocks);
+    let used_of = of(used, used.saturating_add(usage.available_blocks));
+    let used_inodes = of(usage.inodes.saturating_sub(usage.free_inodes), usage.inodes);
+    facts! {
+        "Device", "device": device;
+        "Block size", "block_bytes": usage.block_bytes;
+        "Size", "blocks": usage.blocks => size(usage.blocks);
+        "Used", "used_blocks": used => format!("{} ({used_of})", size(used));
+        "Free", "free_blocks": usage.free_blocks => size(usage.free_blocks);
+        "Available", "available_blocks": usage.available_blocks => size(usage.available_blocks);
+        "Inodes", "inodes": usage.inodes;
+        "Free inodes", "free_inodes": usage.free_inodes
+            => format!("{} ({used_inodes} used)", usage.free_inodes);
+        "", "fsid": format!("{:016x}", usage.fsid);
     }
-    text
 }
 
 /// Runs `info`.
@@ -75,42 +48,7 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let info = fs.info();
     // (An error here is shown as text, together with the rest.)
     let protection = fs.multiple_mount_protection().map_err(|error| error.to_string()).transpose();
-    if args.json {
-        let report = json!({
-            "device": location.device,
-            "uuid": uuid(&info.uuid),
-            "label": String::from_utf8_lossy(&info.label),
-            "last_mounted": String::from_utf8_lossy(&info.last_mounted),
-            "features": info.features,
-            "block_bytes": info.block_bytes,
-            "inode_bytes": info.inode_bytes,
-            "blocks": info.blocks,
-            "inodes": info.inodes,
-            "groups": info.groups,
-            "clean": info.clean,
-            "errors": info.errors,
-            "mounted": in_use(&location.device),
-            "mmp": protection.map(|found| match found {
-                Ok(mmp) => json!({
-                    "state": match mmp.state {
-                        MmpState::Clean => "clean",
-                        MmpState::Checking => "checking",
-                        MmpState::InUse(_) => "in use",
-                    },
-                    "node": String::from_utf8_lossy(&mmp.node),
-                    "device": String::from_utf8_lossy(&mmp.device),
-                    "seen": names::time_json(seen(&mmp)),
-                    "check_interval_s": mmp.check_interval_s,
-                }),
-                Err(error) => json!({ "error": error }),
-            }),
-            "recovered": info.recovered.as_ref().map(names::recovered),
-            "created": names::time_json(info.created),
-            "written": names::time_json(info.written),
-        });
-        return end(json_text(&report).as_bytes());
-    }
-    end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
+    end(text(&info_facts(&location.device, &info, protection.as_ref()), args.json).as_bytes())
 }
 
 /// Describes the kernel's use of the device.
@@ -144,8 +82,12 @@ fn protection_text(found: &Result<Mmp, String>) -> String {
     }
 }
 
-fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, String>>) -> String {
-    let text = |bytes: &[u8]| match String::from_utf8_lossy(bytes) {
+fn info_facts(
+    device: &str,
+    info: &VolumeInfo,
+    protection: Option<&Result<Mmp, String>>,
+) -> Vec<Fact> {
+    let shown = |bytes: &[u8]| match String::from_utf8_lossy(bytes) {
         text if text.is_empty() => "–".to_owned(),
         text => names::harmless(std::ffi::OsStr::new(&*text)),
     };
@@ -173,31 +115,48 @@ fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, St
             found.transactions, found.fast_commits, found.blocks, found.revoked
         ),
     };
-    let rows = [
-        ("Device", device.to_owned()),
-        ("Label", text(&info.label)),
-        ("UUID", uuid(&info.uuid)),
-        ("Last mounted on", text(&info.last_mounted)),
-        ("Features", info.features.join(" ")),
-        (
-            "Size",
-            format!(
-                "{} ({} blocks of {} bytes)",
-                figures::bytes(bytes),
-                info.blocks,
-                info.block_bytes
-            ),
-        ),
-        ("Groups", info.groups.to_string()),
-        ("Inodes", format!("{} of {} bytes", info.inodes, info.inode_bytes)),
-        ("State", state),
-        ("Journal", journal),
-        ("Created", names::time(info.created)),
-        ("Last written", names::time(info.written)),
-    ];
-    let protection = protection.map(|found| ("Protection", protection_text(found)));
-    let rows = rows.iter().chain(&protection);
-    rows.map(|(name, value)| format!("{name:<16} {value}\n")).collect()
+    let recovered = info.recovered.as_ref().map(names::recovered);
+    let mut facts = facts! {
+        "Device", "device": device;
+        "Label", "label": String::from_utf8_lossy(&info.label) => shown(&info.label);
+        "UUID", "uuid": uuid(&info.uuid);
+        "Last mounted on", "last_mounted": String::from_utf8_lossy(&info.last_mounted)
+            => shown(&info.last_mounted);
+        "Features", "features": info.features => info.features.join(" ");
+        "Block size", "block_bytes": info.block_bytes;
+        "Blocks", "blocks": info.blocks => format!("{} ({})", info.blocks, figures::bytes(bytes));
+        "Groups", "groups": info.groups;
+        "Inodes", "inodes": info.inodes;
+        "Inode size", "inode_bytes": info.inode_bytes;
+        "State", "clean": info.clean => state;
+        "", "errors": info.errors;
+        "", "mounted": in_use(device);
+        "Journal", "recovered": recovered => journal;
+        "Created", "created": names::time_json(info.created) => names::time(info.created);
+        "Last written", "written": names::time_json(info.written) => names::time(info.written);
+    };
+    facts.push(match protection {
+        Some(found) => Fact::new("Protection", "mmp", mmp(found), [protection_text(found)]),
+        None => Fact::new("", "mmp", Value::Null, []),
+    });
+    facts
+}
+
+fn mmp(found: &Result<Mmp, String>) -> Value {
+    match found {
+        Ok(mmp) => json!({
+            "state": match mmp.state {
+                MmpState::Clean => "clean",
+                MmpState::Checking => "checking",
+                MmpState::InUse(_) => "in use",
+            },
+            "node": String::from_utf8_lossy(&mmp.node),
+            "device": String::from_utf8_lossy(&mmp.device),
+            "seen": names::time_json(seen(mmp)),
+            "check_interval_s": mmp.check_interval_s,
+        }),
+        Err(error) => json!({ "error": error }),
+    }
 }
 
 /// Formats a UUID in its usual form.
@@ -227,7 +186,7 @@ mod tests {
             free_inodes: 0,
             fsid: 0,
         };
-        let text = df_text("mem:1G", &usage, 101);
+        let text = text(&df_facts("mem:1G", &usage), false);
         assert!(text.contains("11 %") && text.contains('–'), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! Identify Controller and CAP as text.
 
-use super::{Fact, facts, names_of};
+use super::names_of;
+use crate::facts::{Fact, facts};
 use crate::figures;
 use meantime_nvme::ControllerInfo;
 use meantime_spec::identify::{oacs, oncs};
@@ -46,12 +47,12 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
     let nvm = cap.css() & CAP_CSS_NVM != 0;
     let transfer = u64::from(info.max_transfer_bytes);
     facts! {
-        "model", "model": info.model => &info.model;
-        "serial number", "serial": info.serial => &info.serial;
-        "firmware", "firmware": info.firmware => &info.firmware;
+        "model", "model": info.model;
+        "serial number", "serial": info.serial;
+        "firmware", "firmware": info.firmware;
         "PCI vendor", "vendor_id": info.vendor_id => format!("{:#06x}", info.vendor_id);
-        "NVMe version", "version": version => &version;
-        "CAP", "cap": format!("{:#018x}", cap.0) => format!("{:#018x}", cap.0);
+        "NVMe version", "version": version;
+        "CAP", "cap": format!("{:#018x}", cap.0);
         "  queue entries", "max_queue_entries": largest => format!("up to {largest}{used}");
         "  contiguous queues", "contiguous_queues_required": cap.cqr()
             => if cap.cqr() { "required" } else { "not required" };
@@ -61,16 +62,16 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
             => format!("{} bytes", cap.doorbell_stride());
         "  page size", "page_bytes": [least_page, most_page]
             => format!("{} to {}", figures::bytes(least_page), figures::bytes(most_page));
-        "  NVM command set", "nvm_command_set": nvm => if nvm { "yes" } else { "no" };
+        "  NVM command set", "nvm_command_set": nvm;
         "most data a command", "max_transfer_bytes": transfer => figures::bytes(transfer);
         "namespaces", "namespace_count": info.namespace_count
             => format!("up to {}", info.namespace_count);
         "volatile write cache", "volatile_write_cache": info.volatile_write_cache
             => if info.volatile_write_cache { "present" } else { "none" };
-        "I/O queue pairs", "io_queues": info.io_queues => info.io_queues;
-        "interrupt vectors", "vectors": info.vectors => info.vectors;
+        "I/O queue pairs", "io_queues": info.io_queues;
+        "interrupt vectors", "vectors": info.vectors;
         "optional I/O commands", "oncs": info.oncs => names_of(u64::from(info.oncs), ONCS);
         "optional admin commands", "oacs": info.oacs => names_of(u64::from(info.oacs), OACS);
-        "event requests", "event_requests": info.event_requests => info.event_requests;
+        "event requests", "event_requests": info.event_requests;
     }
 }

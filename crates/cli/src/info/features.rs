@@ -6,18 +6,8 @@ use meantime_spec::features::{
     Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
 };
-use serde_json::{Value, json};
 
-use super::rendered;
-use crate::output::bare_table;
-
-/// A feature, with its current value or the controller's error.
-pub(super) struct Feature {
-    fid: u8,
-    name: &'static str,
-    value: Result<u32, String>,
-    words: String,
-}
+use crate::facts::{Fact, facts};
 
 type InWords = fn(u32) -> String;
 
@@ -97,7 +87,7 @@ fn on_off(on: bool) -> &'static str {
 }
 
 /// Reads the features from the controller of `device`.
-pub(super) fn features(device: &NvmeDevice) -> Vec<Feature> {
+pub(super) fn features(device: &NvmeDevice) -> Vec<Vec<Fact>> {
     let nsid = device.namespace().nsid;
     let controller = device.controller();
     let ask = |&(fid, name, in_words): &(u8, &'static str, InWords)| {
@@ -110,8 +100,19 @@ pub(super) fn features(device: &NvmeDevice) -> Vec<Feature> {
             fid::ERROR_RECOVERY => get(controller, fid, nsid),
             _ => get(controller, fid, 0),
         };
-        let words = value.as_ref().map_or_else(Clone::clone, |dw0| in_words(*dw0));
-        Feature { fid, name, value, words }
+        match value {
+            Ok(dw0) => facts! {
+                "FID", "fid": fid => format!("{fid:02x}h");
+                "feature", "name": name;
+                "value", "value": dw0 => format!("{dw0:#010x}");
+                "in words", "words": in_words(dw0);
+            },
+            Err(error) => facts! {
+                "FID", "fid": fid => format!("{fid:02x}h");
+                "feature", "name": name;
+                "in words", "error": error;
+            },
+        }
     };
     FEATURES.iter().map(ask).collect()
 }
@@ -121,35 +122,4 @@ fn get(controller: &Controller, fid: u8, nsid: u32) -> Result<u32, String> {
         Error::Admin { status, .. } => format!("refused: {status}"),
         other => other.to_string(),
     })
-}
-
-impl Feature {
-    /// Returns the JSON.
-    pub(super) fn json(&self) -> Value {
-        match &self.value {
-            Ok(value) => {
-                json!({ "fid": self.fid, "name": self.name, "value": value, "words": self.words })
-            }
-            Err(error) => json!({ "fid": self.fid, "name": self.name, "error": error }),
-        }
-    }
-}
-
-/// Returns a table.
-pub(super) fn table(features: &[Feature]) -> String {
-    let mut table = bare_table();
-    table.set_header(["FID", "feature", "value", "in words"]);
-    for feature in features {
-        let value = feature
-            .value
-            .as_ref()
-            .map_or_else(|_| "–".to_owned(), |value| format!("{value:#010x}"));
-        table.add_row([
-            format!("{:02x}h", feature.fid),
-            feature.name.to_owned(),
-            value,
-            feature.words.clone(),
-        ]);
-    }
-    rendered(table)
 }

@@ -6,7 +6,8 @@ use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::{Fact, facts, in_lines};
+use super::in_lines;
+use crate::facts::{Fact, facts};
 
 /// Number of error log entries that are shown.
 const ERRORS_SHOWN: u16 = 4;
@@ -22,7 +23,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let sgls = controller.info().sgls;
     let mut rows = facts! {
         "power states", "power_states": as_json => in_words.join("\n");
-        "arbitration", "arbitration": classes => classes;
+        "arbitration", "arbitration": classes;
         "SGLs", "sgls": sgls => if sgls & 3 != 0 { "supported" } else { "none" };
     };
     rows.push(asked("firmware slots", "firmware_slots", firmware(controller)));
@@ -41,7 +42,7 @@ fn asked(name: &'static str, key: &'static str, answer: Answer) -> Fact {
         let text = error.to_string();
         (text.clone(), json!({ "error": text }))
     });
-    Fact::new(name, words, key, value)
+    Fact::new(name, key, value, [words])
 }
 
 fn power_words(state: &PowerState) -> String {

@@ -2,9 +2,9 @@
 
 use meantime_block::NvmeDevice;
 use meantime_spec::log::critical_warning;
-use serde_json::{Value, json};
 
-use super::{Fact, facts, names_of};
+use super::names_of;
+use crate::facts::{Fact, facts};
 
 const WARNINGS: &[(u64, &str)] = &[
     (critical_warning::SPARE as u64, "spare below its threshold"),
@@ -32,7 +32,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     // Data units are thousands of 512 bytes.
     let units = |count: u128| format!("{count} ({:.1} GB)", count as f64 * 512_000.0 / 1e9);
     let (read, written) = (log.data_units_read.get(), log.data_units_written.get());
-    let mut facts = facts! {
+    Ok(facts! {
         "critical warnings", "critical_warning": warning
             => names_of(u64::from(warning), WARNINGS);
         "temperature", "temperature_kelvin": kelvin => celsius(kelvin);
@@ -42,23 +42,18 @@ pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
             => format!("{} %", log.percentage_used);
         "data units read", "data_units_read": number(read) => units(read);
         "data units written", "data_units_written": number(written) => units(written);
-    };
-    for (name, key, count) in [
-        ("read commands", "host_read_commands", log.host_read_commands.get()),
-        ("write commands", "host_write_commands", log.host_write_commands.get()),
-        ("busy time (minutes)", "controller_busy_minutes", log.controller_busy_time.get()),
-        ("power cycles", "power_cycles", log.power_cycles.get()),
-        ("power-on hours", "power_on_hours", log.power_on_hours.get()),
-        ("unsafe shutdowns", "unsafe_shutdowns", log.unsafe_shutdowns.get()),
-        ("media errors", "media_errors", log.media_errors.get()),
-        ("error log entries", "error_log_entries", log.error_log_entries.get()),
-    ] {
-        facts.push(Fact::new(name, count, key, number(count)));
-    }
-    Ok(facts)
+        "read commands", "host_read_commands": number(log.host_read_commands.get());
+        "write commands", "host_write_commands": number(log.host_write_commands.get());
+        "busy time (minutes)", "controller_busy_minutes": number(log.controller_busy_time.get());
+        "power cycles", "power_cycles": number(log.power_cycles.get());
+        "power-on hours", "power_on_hours": number(log.power_on_hours.get());
+        "unsafe shutdowns", "unsafe_shutdowns": number(log.unsafe_shutdowns.get());
+        "media errors", "media_errors": number(log.media_errors.get());
+        "error log entries", "error_log_entries": number(log.error_log_entries.get());
+    })
 }
 
 /// Saturates at 64 bits, the limit of JSON numbers; no counter gets there.
-fn number(count: u128) -> Value {
-    json!(u64::try_from(count).unwrap_or(u64::MAX))
+fn number(count: u128) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
