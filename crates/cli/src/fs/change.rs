@@ -1,12 +1,12 @@
 //! `meantime fs rm`, `mv`, `mkdir`, `ln` and `truncate`.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime_ext4::{Entry, Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags};
+use meantime_ext4::{Error, FileSystem, FileType, NewNode, OpenOptions, RenameFlags};
 
+use super::walk::{Found, Step, Walk};
 use super::write::{change, find, parent};
 use super::{failed, names, resolve};
 use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
@@ -35,60 +35,31 @@ pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
                 "{location}: is a directory: remove it with -r"
             )));
         }
-        remove_all(fs, above, name, node, location.path())
+        remove_all(fs, Found { path: location.path().to_owned(), above, name, node })
     })
 }
 
-/// A directory that is being removed, and its remaining names.
-struct Removal {
-    above: Node,
-    name: OsString,
-    node: Node,
-    path: PathBuf,
-    left: Vec<OsString>,
-}
-
-/// Returns the names in directory `node`, by inode, so that each block of inodes is read and
-/// changed only once, not once for each of its files.
-fn entries_of(fs: &FileSystem, node: &Node) -> Result<Vec<OsString>, Error> {
-    let mut entries = fs.entries(node)?.collect::<Result<Vec<Entry>, _>>()?;
-    entries.retain(|entry| entry.name != "." && entry.name != "..");
-    // The last one is removed first.
-    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.ino));
-    Ok(entries.into_iter().map(|entry| entry.name).collect())
-}
-
-/// Removes directory `node` and everything below it, from the innermost outwards.
-fn remove_all(
-    fs: &FileSystem,
-    above: Node,
-    name: OsString,
-    node: Node,
-    path: &Path,
-) -> Result<(), Failure> {
+/// Removes a directory and everything below it, from the innermost outwards.
+fn remove_all(fs: &FileSystem, top: Found) -> Result<(), Failure> {
     let at = |path: &Path, error: &Error| failed(names::harmless(path.as_os_str()), error);
-    let enter = |above: Node, name: OsString, node: Node, path: PathBuf| {
-        let left = entries_of(fs, &node).map_err(|error| at(&path, &error))?;
-        Ok::<_, Failure>(Removal { above, name, node, path, left })
-    };
-    let mut open = vec![enter(above, name, node, path.to_owned())?];
-    while let Some(directory) = open.last_mut() {
-        if signal::stopped() {
-            return Ok(());
-        }
-        let Some(name) = directory.left.pop() else {
-            fs.rmdir(&directory.above, &directory.name)
-                .map_err(|error| at(&directory.path, &error))?;
-            open.pop();
-            continue;
-        };
-        let path = directory.path.join(&name);
-        let node = fs.lookup(&directory.node, &name).map_err(|error| at(&path, &error))?;
-        if node.file_type() == FileType::Directory {
-            let above = directory.node.clone();
-            open.push(enter(above, name, node, path)?);
-        } else {
-            fs.unlink(&directory.node, &name).map_err(|error| at(&path, &error))?;
+    let mut walk = Walk::new(fs, false);
+    let path = top.path.clone();
+    walk.enter(top, true).map_err(|error| at(&path, &error))?;
+    while let Some(step) = walk.next()
+        && !signal::stopped()
+    {
+        match step {
+            Step::Name(found) if found.node.file_type() == FileType::Directory => {
+                let path = found.path.clone();
+                walk.enter(found, true).map_err(|error| at(&path, &error))?;
+            }
+            Step::Name(Found { path, above, name, .. }) => {
+                fs.unlink(&above, &name).map_err(|error| at(&path, &error))?;
+            }
+            Step::End(Found { path, above, name, .. }) => {
+                fs.rmdir(&above, &name).map_err(|error| at(&path, &error))?;
+            }
+            Step::Failed(path, error) => return Err(at(&path, &error)),
         }
     }
     Ok(())

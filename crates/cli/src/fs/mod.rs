@@ -12,6 +12,7 @@ mod put;
 mod show;
 mod tree;
 mod volume;
+mod walk;
 mod write;
 
 use std::ffi::OsStr;

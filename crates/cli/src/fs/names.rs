@@ -90,28 +90,11 @@ pub(super) fn mode(file_type: FileType, mode: u16) -> String {
 
 /// Formats the flags of an inode, with `lsattr`'s letters.
 pub(super) fn flags(flags: u32) -> String {
-    const LETTERS: [(u32, char); 19] = [
-        (0x1, 's'),
-        (0x2, 'u'),
-        (0x8, 'S'),
-        (0x1_0000, 'D'),
-        (0x10, 'i'),
-        (0x20, 'a'),
-        (0x40, 'd'),
-        (0x80, 'A'),
-        (0x4, 'c'),
-        (0x800, 'E'),
-        (0x4000, 'j'),
-        (0x1000, 'I'),
-        (0x8000, 't'),
-        (0x2_0000, 'T'),
-        (0x8_0000, 'e'),
-        (0x2000_0000, 'P'),
-        (0x10_0000, 'V'),
-        (0x1000_0000, 'N'),
-        (0x4000_0000, 'F'),
-    ];
-    LETTERS.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, letter)| letter).collect()
+    const LETTERS: &str = "suSDiadAcEjItTePVNF";
+    /// The bit of each.
+    const BITS: [u32; 19] = [0, 1, 3, 16, 4, 5, 6, 7, 2, 11, 14, 12, 15, 17, 19, 29, 20, 28, 30];
+    let set = LETTERS.chars().zip(BITS).filter(|(_, bit)| flags >> bit & 1 != 0);
+    set.map(|(letter, _)| letter).collect()
 }
 
 /// Returns year, month, day, hour, minute, second, UTC.

@@ -2,13 +2,15 @@
 
 mod target;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime_ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node};
+use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
 
 use super::{CHUNK_BYTES, failed, mount, names, resolve};
 use crate::cli::GetArgs;
@@ -16,7 +18,8 @@ use crate::failure::{FAILED, Failure};
 use crate::signal;
 
 use super::progress::Progress;
-use target::{Kept, NewFile, Target};
+use super::walk::{Found, Step, Walk};
+use target::{Kept, Target, finish};
 
 /// Why something was not copied.
 enum Trouble {
@@ -83,7 +86,8 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
         kept: Kept::new(),
         buf: vec![0; CHUNK_BYTES],
     };
-    let done = getter.everything(node, to, location.path());
+    let (path, name) = (location.path().to_owned(), OsString::new());
+    let done = getter.everything(Found { path, above: node.clone(), name, node }, &to);
     getter.progress.clear();
     done?;
     getter.kept.warn();
@@ -119,87 +123,59 @@ fn open_target(
 }
 
 impl Getter<'_> {
-    /// Copies `top`, known as `shown`, to `to`, and everything below it. Reports what cannot be
-    /// read, and copies the rest.
-    fn everything(&mut self, top: Node, to: PathBuf, shown: &Path) -> Result<(), Failure> {
-        // A directory has one name. One that occurs again would lead in a circle.
-        let mut seen = HashSet::new();
-        let mut left = vec![(top, to, shown.to_owned())];
-        let mut made: Vec<(Node, PathBuf, PathBuf)> = Vec::new();
-        while let Some((node, to, shown)) = left.pop() {
-            if signal::stopped() {
-                return Ok(());
+    /// Copies `top` to `to`, and everything below it. Reports what cannot be read, and copies the
+    /// rest.
+    fn everything(&mut self, top: Found, to: &Path) -> Result<(), Failure> {
+        let begin = top.path.clone();
+        let to_of = |found: &Found| match found.path.strip_prefix(&begin) {
+            Ok(inside) if !inside.as_os_str().is_empty() => to.join(inside),
+            _ => to.to_owned(),
+        };
+        let mut walk = Walk::new(self.fs, false);
+        let mut step = Some(Step::Name(top));
+        while let Some(this) = step
+            && !signal::stopped()
+        {
+            match this {
+                Step::Name(found) => {
+                    let (to, shown) = (to_of(&found), found.path.clone());
+                    self.progress.show(&shown);
+                    let done = if found.node.file_type() == FileType::Directory {
+                        self.directory(&to).and_then(|()| Ok(walk.enter(found, true)?))
+                    } else {
+                        self.leaf(&found.node, &to)
+                    };
+                    self.count(done, &shown)?;
+                }
+                Step::Failed(shown, error) => self.count(Err(error.into()), &shown)?,
+                // New entries change a directory's times, and need write permission: so it is
+                // finished after what is in it.
+                Step::End(found) => {
+                    let kept = self.finish_directory(&found.node, &to_of(&found));
+                    self.count(kept, &found.path)?;
+                }
             }
-            self.progress.show(&shown);
-            if node.file_type() != FileType::Directory {
-                let copied = self.leaf(&node, &to);
-                self.count(copied, &shown)?;
-                continue;
-            }
-            if !seen.insert(node.ino()) {
-                let damage = Corruption::new(Defect::DirectoryEntry).in_inode(node.ino());
-                self.count(Err(Trouble::Source(damage.into())), &shown)?;
-                continue;
-            }
-            let entered =
-                if to.as_os_str().is_empty() { Ok(()) } else { self.target.make_directory(&to) };
-            if let Err(errno) = entered {
-                self.count(Err(Trouble::Target(to, errno)), &shown)?;
-                continue;
-            }
-            let listed = self.list(&node, &to, &shown, &mut left);
-            self.count(listed.map_err(Trouble::Source), &shown)?;
-            made.push((node, to, shown));
-        }
-        // New entries change a directory's times, and need write permission: so directories are
-        // finished from the innermost outwards.
-        while let Some((node, to, shown)) = made.pop() {
-            // The destination's own directory is the user's, unless it is a copy.
-            if !to.as_os_str().is_empty() {
-                let attributes = self.fs.attributes(&node);
-                let kept = attributes.map_err(Trouble::Source).and_then(|attributes| {
-                    let kept = self.target.finish_directory(
-                        &to,
-                        &node.metadata(),
-                        &attributes,
-                        &mut self.kept,
-                    );
-                    kept.map_err(|errno| Trouble::Target(to, errno))
-                });
-                self.count(kept, &shown)?;
-            }
+            step = walk.next();
         }
         Ok(())
     }
 
-    /// Lists the contents of directory `node`, to be copied later. Reports damage; an impossible
-    /// name is damage.
-    fn list(
-        &mut self,
-        node: &Node,
-        to: &Path,
-        shown: &Path,
-        left: &mut Vec<(Node, PathBuf, PathBuf)>,
-    ) -> Result<(), Error> {
-        let mut failures = Vec::new();
-        for entry in self.fs.entries(node)? {
-            let entry = entry?;
-            let name = entry.name.as_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-                return Err(Corruption::new(Defect::DirectoryEntry).in_inode(node.ino()).into());
-            }
-            match self.fs.lookup(node, &entry.name) {
-                Ok(child) => left.push((child, to.join(&entry.name), shown.join(&entry.name))),
-                Err(error) => failures.push((shown.join(&entry.name), error)),
-            }
+    fn directory(&mut self, to: &Path) -> Result<(), Trouble> {
+        if to.as_os_str().is_empty() {
+            return Ok(());
         }
-        for (path, error) in failures {
-            self.say(&path, &error);
+        self.target.make_directory(to).map_err(|errno| Trouble::Target(to.to_owned(), errno))
+    }
+
+    fn finish_directory(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
+        // The destination's own directory is the user's, unless it is a copy.
+        if to.as_os_str().is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let attributes = self.fs.attributes(node)?;
+        self.target
+            .finish_directory(to, &node.metadata(), &attributes, &mut self.kept)
+            .map_err(|errno| Trouble::Target(to.to_owned(), errno))
     }
 
     /// Copies anything but a directory.
@@ -216,10 +192,10 @@ impl Getter<'_> {
         let attributes = self.fs.attributes(node)?;
         match meta.file_type {
             FileType::Regular => {
-                let mut new = self.target.create(to).map_err(at)?;
-                let copied = self.contents(node, &mut new, to);
+                let new = self.target.create(to).map_err(at)?;
+                let copied = self.contents(node, &new, to);
                 let finished = copied
-                    .and_then(|()| new.finish(&meta, &attributes, &mut self.kept).map_err(at));
+                    .and_then(|()| finish(&new, &meta, &attributes, &mut self.kept).map_err(at));
                 if finished.is_err() || signal::stopped() {
                     // A part of a file could be taken for the whole.
                     self.target.remove(to);
@@ -246,10 +222,13 @@ impl Getter<'_> {
     }
 
     /// Copies the data of `node`; holes stay holes.
-    fn contents(&mut self, node: &Node, new: &mut NewFile, to: &Path) -> Result<(), Trouble> {
+    fn contents(&mut self, node: &Node, new: &File, to: &Path) -> Result<(), Trouble> {
         let file = self.fs.open_node(node)?;
         let size = file.size();
-        let at = |errno| Trouble::Target(to.to_owned(), errno);
+        let at = |error: std::io::Error| {
+            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+            Trouble::Target(to.to_owned(), errno)
+        };
         for segment in file.segments()? {
             if !segment.kind.is_data() {
                 continue;
@@ -262,32 +241,26 @@ impl Getter<'_> {
                 if bytes == 0 {
                     break;
                 }
-                new.write_at(&self.buf[..bytes], offset).map_err(at)?;
+                new.write_all_at(&self.buf[..bytes], offset).map_err(at)?;
                 offset += bytes as u64;
                 self.progress.copied(bytes, offset);
             }
         }
-        new.set_size(size).map_err(at)
+        new.set_len(size).map_err(at)
     }
 
     /// Reports the trouble with `shown`. Returns an error if the copy cannot go on.
     fn count(&mut self, done: Result<(), Trouble>, shown: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
+        let failure = match &trouble {
+            Trouble::Source(error) => failed(names::harmless(shown.as_os_str()), error),
+            Trouble::Target(path, errno) => refused(path, *errno),
+        };
         if trouble.is_final() {
-            return Err(match &trouble {
-                Trouble::Source(error) => failed(names::harmless(shown.as_os_str()), error),
-                Trouble::Target(path, errno) => refused(path, *errno),
-            });
+            return Err(failure);
         }
-        match &trouble {
-            Trouble::Source(error) => self.say(shown, error),
-            Trouble::Target(path, errno) => self.progress.failed(&refused(path, *errno)),
-        }
+        self.progress.failed(&failure);
         Ok(())
-    }
-
-    fn say(&mut self, shown: &Path, error: &Error) {
-        self.progress.failed(&failed(names::harmless(shown.as_os_str()), error));
     }
 }
 

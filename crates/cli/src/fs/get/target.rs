@@ -3,6 +3,7 @@
 //! concurrent change of the destination can lead outside.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -62,9 +63,6 @@ impl Kept {
     }
 }
 
-/// A file that is being written.
-pub(super) struct NewFile(OwnedFd);
-
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Target {
@@ -122,7 +120,7 @@ impl Target {
     }
 
     /// Creates an empty file that only this user can use for now.
-    pub(super) fn create(&self, path: &Path) -> Result<NewFile> {
+    pub(super) fn create(&self, path: &Path) -> Result<File> {
         let file = std::cell::Cell::new(None);
         self.make(path, |parent, name| {
             let flags =
@@ -130,7 +128,7 @@ impl Target {
             file.set(Some(fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?));
             Ok(())
         })?;
-        file.take().map(NewFile).ok_or(Errno::NOENT)
+        file.take().map(File::from).ok_or(Errno::NOENT)
     }
 
     /// Removes an incomplete file.
@@ -217,43 +215,16 @@ impl Target {
     }
 }
 
-impl NewFile {
-    /// Writes all of `data`.
-    pub(super) fn write_at(&mut self, mut data: &[u8], mut offset: u64) -> Result<()> {
-        while !data.is_empty() {
-            match rustix::io::pwrite(&self.0, data, offset) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(bytes) => {
-                    data = &data[bytes..];
-                    offset += bytes as u64;
-                }
-                // The caller sees the signal.
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the size; the range beyond the last write is a hole.
-    pub(super) fn set_size(&mut self, bytes: u64) -> Result<()> {
-        fs::ftruncate(&self.0, bytes)
-    }
-
-    /// Sets owner, attributes, mode and times.
-    pub(super) fn finish(
-        self,
-        meta: &Metadata,
-        attributes: &Attributes,
-        kept: &mut Kept,
-    ) -> Result<()> {
-        finish(&self.0, meta, attributes, kept)
-    }
-}
-
+/// Sets owner, attributes, mode and times of a file or directory that is complete.
+///
 /// A change of owner removes capabilities and set-user-ID bits, and every change sets the times:
 /// hence this order.
-fn finish(fd: impl AsFd, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
+pub(super) fn finish(
+    fd: impl AsFd,
+    meta: &Metadata,
+    attributes: &Attributes,
+    kept: &mut Kept,
+) -> Result<()> {
     let owned =
         fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
     kept.owners += u64::from(!owned);
