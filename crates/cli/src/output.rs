@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use comfy_table::Table;
+use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
@@ -101,13 +101,25 @@ pub(crate) struct Outputs {
 impl Outputs {
     /// Prepares the targets of the options `--json` and `--html`.
     pub(crate) fn prepare(json: Option<&Path>, html: Option<&Path>) -> Result<Self, Failure> {
-        let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
-        let html = html.map(|path| Target::prepare(path, "the report", "--html")).transpose()?;
-        if [&json, &html].map(is_stdout) == [true; 2] {
-            return Err(Failure::usage(
-                "--json and --html cannot both go to standard output; give one of them a file",
-            ));
+        Self::prepare_as(json, html, ["the report", "--html"])
+    }
+
+    /// The same, where the page is something else by another option.
+    pub(crate) fn prepare_as(
+        json: Option<&Path>,
+        page: Option<&Path>,
+        [what, option]: [&'static str; 2],
+    ) -> Result<Self, Failure> {
+        if let (Some(one), Some(other)) = (json, page)
+            && one == other
+        {
+            let place = if one == Path::new("-") { "standard output" } else { "the same file" };
+            return Err(Failure::usage(format_args!(
+                "--json and {option} cannot both go to {place}; give one of them another file"
+            )));
         }
+        let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
+        let html = page.map(|path| Target::prepare(path, what, option)).transpose()?;
         Ok(Self { json, html })
     }
 
@@ -152,6 +164,15 @@ pub(crate) fn bare_table() -> Table {
 /// Returns the lines of `table`, without trailing spaces.
 pub(crate) fn table_lines(table: &Table) -> Vec<String> {
     table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Returns the lines of a table of figures: names to the left, figures to the right, `gap` apart.
+pub(crate) fn figure_lines(mut table: Table, gap: u16) -> Vec<String> {
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if at == 0 { 0 } else { gap }, 0));
+        column.set_cell_alignment(if at == 0 { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table_lines(&table)
 }
 
 /// Returns a progress bar of `length`, or a spinner; invisible unless standard error is a terminal.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use meantime_bench::pattern::{Dir, Pattern};
 use meantime_block::{BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes};
-use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf};
 
+use super::Bar;
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
 use crate::competitor::Competitor;
@@ -27,18 +27,12 @@ const COLD: usize = 32;
 /// Maximum time for a stamp to appear after its completion.
 const STAMP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// One device, size and policy.
+/// One device, size and policy, while it is measured.
 pub(super) struct Cell {
+    /// Its times.
+    pub bar: Bar,
     /// Index of the device.
     pub device: usize,
-    /// Size of each I/O.
-    pub bytes: u64,
-    /// The policy.
-    pub policy: Policy,
-    /// Times with the CPU for itself.
-    pub alone: Tally,
-    /// Times with a competing program.
-    pub competing: Tally,
     /// The channel to the device.
     pub channel: Channel,
     /// The I/Os.
@@ -92,7 +86,8 @@ impl Meter {
             let before = competitor.map(Competitor::sample);
             let start_ns = self.clock.now_ns();
             self.run_batch(cell, device, until_ns, competitor)?;
-            let tally = if competitor.is_some() { &mut cell.competing } else { &mut cell.alone };
+            let Bar { alone, competing, .. } = &mut cell.bar;
+            let tally = if competitor.is_some() { competing } else { alone };
             tally.wall_ns += self.clock.now_ns() - start_ns;
             if let (Some(competitor), Some(before)) = (competitor, before) {
                 tally.competed += competitor.sample() - before;

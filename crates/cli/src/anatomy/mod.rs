@@ -28,7 +28,7 @@ use crate::competitor::{CompetitorGroup, Kind, Sample};
 use crate::failure::{Failure, named, warn};
 use crate::job::{Job, Origin};
 use crate::machine::Machine;
-use crate::output::{Outputs, Target};
+use crate::output::Outputs;
 use crate::signal;
 
 use measure::{Cell, Meter};
@@ -118,18 +118,8 @@ struct Request {
 /// Runs the command.
 pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let request = request(args)?;
-    let outputs = Outputs::prepare(args.json.as_deref(), None)?;
-    let svg = args.svg.as_deref().map(|path| Target::prepare(path, "the SVG", "--svg"));
-    let svg = svg.transpose()?;
-    if svg.as_ref().is_some_and(|svg| svg.file.is_none()) {
-        let what = "--svg: the SVG goes to a file, not to standard output";
-        return Err(Failure::usage(what));
-    }
-    if args.json.as_deref() == args.svg.as_deref() && args.svg.is_some() {
-        return Err(Failure::usage(
-            "--json and --svg name the same file; give them different ones",
-        ));
-    }
+    let (json, svg) = (args.json.as_deref(), args.svg.as_deref());
+    let outputs = Outputs::prepare_as(json, svg, ["the SVG", "--svg"])?;
     let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
     clash::check(&inputs, &clash::named([("--json", &args.json), ("--svg", &args.svg)]))?;
     // From here on there are threads and devices to shut down properly.
@@ -149,12 +139,8 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     if anatomy.bars.is_empty() {
         signal::check(Some("ended by a signal before anything was measured"))?;
     }
-    let colour = text::wants_colour(outputs.take_stdout());
-    outputs.show(&text::report(&anatomy, colour))?;
-    if let Some(target) = &svg {
-        target.write(&svg::draw(&anatomy))?;
-    }
-    outputs.write(|| json::report(&anatomy), String::new)?;
+    outputs.show(&text::report(&anatomy))?;
+    outputs.write(|| json::report(&anatomy), || svg::draw(&anatomy))?;
     signal::check(Some("ended by a signal; the figures are those measured until then"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -287,14 +273,7 @@ fn measure(
     let clock_read_ns = calibrate::clock_read_in_order(&Clock::real()).median_ns();
     let mut cells = cells(plans, devices)?;
     let alone = take_turns(request.runtime, &mut cells, devices, competitor.as_mut(), progress)?;
-    let bars = cells.into_iter().filter(|cell| cell.alone.ios() > 0).map(|cell| Bar {
-        device: devices.uri(cell.device).to_owned(),
-        stamped: devices.device(cell.device).stamps().is_some(),
-        bytes: cell.bytes,
-        policy: cell.policy,
-        alone: cell.alone,
-        competing: cell.competing,
-    });
+    let bars = cells.into_iter().map(|cell| cell.bar).filter(|bar| bar.alone.ios() > 0);
     Ok(Anatomy {
         rw: request.jobs[0].rw.as_str(),
         bars: bars.collect(),
@@ -331,16 +310,16 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
                 let bytes = plan.job.bs_max_bytes();
                 let mut buf = channel.alloc(bytes as usize).map_err(|error| named(uri, &error))?;
                 Rng::new(bytes).fill(&mut buf);
-                cells.push(Cell {
-                    device: *device,
+                let bar = Bar {
+                    device: uri.to_owned(),
+                    stamped: opened.stamps().is_some(),
                     bytes,
                     policy: *policy,
                     alone: Tally::default(),
                     competing: Tally::default(),
-                    pattern: Pattern::new(plan.pattern(opened.info(), 0)),
-                    channel,
-                    buf: Some(buf),
-                });
+                };
+                let pattern = Pattern::new(plan.pattern(opened.info(), 0));
+                cells.push(Cell { bar, device: *device, channel, pattern, buf: Some(buf) });
             }
         }
     }
@@ -373,8 +352,8 @@ fn take_turns(
                 std::thread::sleep(PARK_PAUSE);
             }
             let device = devices.device(cell.device);
-            progress.cell(devices.uri(cell.device), cell.policy);
-            let learns = round == 0 && cell.policy.learns();
+            progress.cell(&cell.bar.device, cell.bar.policy);
+            let learns = round == 0 && cell.bar.policy.learns();
             meter.warm_up(cell, device, if learns { FIRST_MEAN } else { WARM_UP })?;
             meter.measure(cell, device, turn, None)?;
             if let Some(competitor) = &mut competitor {

@@ -1,11 +1,9 @@
-//! The report as one picture: stacked bars, the time of a second program, and two distributions.
+//! The report as one picture: stacked bars, and the time of a second program.
 
-use meantime_report::figures::{grouped, short_time};
+use meantime_report::figures::short_time;
 use meantime_report::plot::{
-    Axis, COLOURS, Element, Frame, Ink, PALETTE, Scale, Side, curve, line, looks, standalone, text,
-    text_width,
+    Axis, Element, Frame, Ink, Scale, Side, line, standalone, text, text_width,
 };
-use meantime_report::run::LatencyStats;
 
 use super::fast12::Fast12;
 use super::tally::Typical;
@@ -20,10 +18,6 @@ const WIDTH: f64 = 1000.0;
 const MARGIN: f64 = 20.0;
 const BAR_HEIGHT: f64 = 20.0;
 const ROW: f64 = 28.0;
-const CURVES_HEIGHT: f64 = 260.0;
-
-/// Dashes by device and size.
-const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
 /// Classes with their colours on white and on black (the same as on the pages), and their text size
 /// or line thickness.
@@ -56,12 +50,11 @@ fn class(part: &Part) -> String {
     format!("p{}", part.at)
 }
 
-/// Returns all classes: those above, the parts, and the policies by the numbers of their colours.
+/// Returns all classes: those above, and the parts.
 fn inks() -> Vec<Ink> {
     let fixed = INKS.into_iter().map(|(class, colours, size)| Ink::new(class, colours, size));
     let parts = PARTS.iter().map(|part| Ink::new(class(part), part.colours, 0.0));
-    let ways = (0..COLOURS).map(|at| Ink::new(format!("w{at}"), PALETTE.map(|of| of[at]), 0.0));
-    fixed.chain(parts).chain(ways).collect()
+    fixed.chain(parts).collect()
 }
 
 /// Draws the picture.
@@ -69,23 +62,10 @@ pub(super) fn draw(anatomy: &Anatomy) -> String {
     let mut picture = Picture { y: 62.0, drawn: Vec::new() };
     let title = format!("Anatomy of one {}", anatomy.what());
     picture.text("title", "start", (MARGIN, 34.0), &title);
-    let machine = anatomy.machine.line().replace('\n', " · ");
+    let machine = anatomy.machine.line().replace('\n', " ");
     picture.text("note", "start", (MARGIN, 54.0), &machine);
     picture.typical_bars(anatomy);
     picture.competing_bars(anatomy);
-    picture.heading(
-        "Submission latency",
-        "part of I/Os submitted within so long, from the call to the doorbell",
-    );
-    let submission = curves(anatomy, |bar| vec![(&bar.alone.parts[0], "")]);
-    picture.curves(&submission, Share::Cumulative);
-    picture.heading(
-        "Host against device",
-        "part of I/Os whose host part (thick), device part (thin) takes longer",
-    );
-    let sides =
-        curves(anatomy, |bar| vec![(&bar.alone.host, "host"), (&bar.alone.device, "device")]);
-    picture.curves(&sides, Share::Exceedance);
     standalone((WIDTH, picture.y + 24.0), "ground", &inks(), picture.drawn)
 }
 
@@ -250,144 +230,6 @@ impl Picture {
         }
         self.y += 6.0;
     }
-
-    /// Draws distributions with axes and a legend.
-    fn curves(&mut self, curves: &[Curve<'_>], share: Share) {
-        let curves: Vec<&Curve<'_>> = curves.iter().filter(|of| of.stats.max_ns() > 0).collect();
-        if curves.is_empty() {
-            return;
-        }
-        let top = self.y + 8.0;
-        let frame = Frame { across: (LEFT, RIGHT), up: (top + CURVES_HEIGHT, top) };
-        let ends_ns = |of: &&Curve<'_>| match share {
-            Share::Cumulative => (of.stats.min_ns(), of.stats.percentile_ns(99.9)),
-            Share::Exceedance => (of.stats.min_ns(), of.stats.max_ns()),
-        };
-        let least = curves.iter().map(|of| ends_ns(of).0.max(1)).min().unwrap_or(1) as f64;
-        let most = curves.iter().map(|of| ends_ns(of).1).max().unwrap_or(1) as f64;
-        let ends_ns = (least * 0.9, most.max(least * 2.0) * 1.1);
-        let across = Axis::between(Scale::Log, ends_ns, frame.across);
-        let most = curves.iter().map(|of| of.stats.n()).max().unwrap_or(1).max(10) as f64;
-        let up = match share {
-            Share::Cumulative => Axis::between(Scale::Linear, (0.0, 1.0), frame.up),
-            Share::Exceedance => Axis::between(Scale::Log, (1.0 / most, 1.0), frame.up),
-        };
-        let up_ticks = match share {
-            Share::Cumulative => up.even_ticks(8.0, |part, _| share_text(part, share)),
-            Share::Exceedance => up.decade_ticks(|of| share_text(1.0 / of, share)),
-        };
-        let across_ticks = across.latency_ticks();
-        let sides = (Side(&across, &across_ticks, ""), Some(Side(&up, &up_ticks, "")));
-        self.drawn.extend(frame.grid(sides.0, sides.1));
-        self.drawn.extend(frame.labels(sides.0, sides.1, WIDTH));
-        for of in &curves {
-            self.drawn.push(of.draw(&places(of.stats, share, &across, &up), of.width));
-        }
-        self.y = frame.up.0 + 34.0;
-        // Two columns, each in order.
-        let labelled: Vec<_> = curves.iter().filter(|of| !of.label.is_empty()).collect();
-        let lines = labelled.len().div_ceil(2);
-        for (nth, of) in labelled.iter().enumerate() {
-            let x = if nth < lines { LEFT } else { (LEFT + RIGHT) / 2.0 };
-            let y = self.y - 4.0 + (nth % lines) as f64 * 17.0;
-            self.drawn.push(of.draw(&[(x, y), (x + 34.0, y)], 2.0));
-            self.text("name", "start", (x + 42.0, y + 4.0), &of.label);
-        }
-        self.y += lines as f64 * 17.0;
-    }
-}
-
-/// The value of the vertical axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Share {
-    /// The share of I/Os that took no longer, up to the slowest thousandth.
-    Cumulative,
-    /// The share that took longer, by powers of ten: the tail.
-    Exceedance,
-}
-
-/// One distribution.
-struct Curve<'a> {
-    stats: &'a LatencyStats,
-    /// Its name in the legend; empty for none.
-    label: String,
-    /// Its tooltip.
-    tip: String,
-    class: String,
-    dashes: &'static str,
-    width: f64,
-}
-
-impl Curve<'_> {
-    fn draw(&self, places: &[(f64, f64)], width: f64) -> Element {
-        curve(&self.class, self.dashes, places, &self.tip).set("stroke-width", width)
-    }
-}
-
-fn share_text(share: f64, axis: Share) -> String {
-    match axis {
-        Share::Cumulative => format!("{:.0} %", share * 100.0),
-        Share::Exceedance if share >= 0.999 => "all".to_owned(),
-        Share::Exceedance => format!("1 in {}", grouped(1.0 / share)),
-    }
-}
-
-/// Returns the corners of a curve.
-fn places(stats: &LatencyStats, axis: Share, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
-    let n = stats.n().max(1) as f64;
-    let mut below = 0u64;
-    let corner = |(ns, count): (u64, u64)| {
-        let before = below as f64 / n;
-        below += count;
-        let share = match axis {
-            Share::Cumulative => below as f64 / n,
-            Share::Exceedance => 1.0 - before,
-        };
-        (across.place(ns.max(1) as f64), up.place(share))
-    };
-    stats.steps().map(corner).collect()
-}
-
-/// Returns a curve or two for each bar: a colour for each policy, as on every page (related
-/// policies share one), and dashes by device and size.
-fn curves<'a>(
-    anatomy: &'a Anatomy,
-    of: impl Fn(&'a Bar) -> Vec<(&'a LatencyStats, &'static str)>,
-) -> Vec<Curve<'a>> {
-    let mut ways: Vec<String> = Vec::new();
-    let mut kinds: Vec<(&str, u64)> = Vec::new();
-    for bar in &anatomy.bars {
-        place(&mut ways, bar.policy.to_string());
-    }
-    let looks = looks(&ways);
-    let one_device = anatomy.bars.iter().all(|bar| bar.device == anatomy.bars[0].device);
-    let mut curves = Vec::new();
-    for bar in &anatomy.bars {
-        let kind = place(&mut kinds, (bar.device.as_str(), bar.bytes));
-        let look = looks[place(&mut ways, bar.policy.to_string())];
-        for (nth, (stats, what)) in of(bar).into_iter().enumerate() {
-            let label = match one_device {
-                true => bar.way(),
-                false => format!("{}, {}", bar.way(), bar.device),
-            };
-            curves.push(Curve {
-                stats,
-                label: if nth == 0 { label } else { String::new() },
-                tip: format!("{} {} {what}", bar.device, bar.way()),
-                class: format!("w{}", look % COLOURS),
-                dashes: DASHES[(kind + look / COLOURS) % DASHES.len()],
-                width: if what == "device" { 1.0 } else { 2.0 },
-            });
-        }
-    }
-    curves
-}
-
-fn place<T: PartialEq>(seen: &mut Vec<T>, item: T) -> usize {
-    seen.iter().position(|other| *other == item).unwrap_or_else(|| {
-        seen.push(item);
-        seen.len() - 1
-    })
 }
 
 fn micros(ns: f64) -> String {
@@ -448,21 +290,5 @@ mod tests {
         };
         let ratio = width("wake: 4.00 µs") / width("service: 2.90 µs");
         assert!((ratio - 4_000.0 / 2_900.0).abs() < 0.01, "{ratio}");
-    }
-
-    #[test]
-    fn both_ways_to_show_a_distribution() {
-        let mut stats = LatencyStats::new();
-        [100, 100, 100, 1_000].into_iter().for_each(|ns| stats.record(ns));
-        let across = Axis::between(Scale::Log, (100.0, 10_000.0), (0.0, 200.0));
-        let up = Axis::between(Scale::Linear, (0.0, 1.0), (100.0, 0.0));
-        let places = |axis| places(&stats, axis, &across, &up);
-        assert_eq!(places(Share::Cumulative), [(0.0, 25.0), (100.0, 0.0)]);
-        assert_eq!(places(Share::Exceedance), [(0.0, 0.0), (100.0, 75.0)]);
-        assert_eq!(share_text(1e-4, Share::Exceedance), "1 in 10,000");
-        assert_eq!(
-            (share_text(1.0, Share::Exceedance), share_text(0.25, Share::Cumulative)),
-            ("all".into(), "25 %".into())
-        );
     }
 }

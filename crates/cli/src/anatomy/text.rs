@@ -1,8 +1,8 @@
 //! The report as text.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 
+use comfy_table::Cell;
 use meantime_report::run::LatencyStats;
 
 use super::fast12::Fast12;
@@ -10,6 +10,7 @@ use super::tally::{Tally, Typical};
 use super::timeline::{PARTS, Part, QUEUE};
 use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
+use crate::output;
 
 /// Width of the longest bar, in columns.
 const BAR_COLUMNS: usize = 64;
@@ -23,16 +24,9 @@ const OTHERS_BELOW_PERCENT: f64 = 95.0;
 /// Points of the submission latency's distribution, in percent.
 pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
 
-/// Returns whether to use colours: if the output is a terminal whose user does not refuse them.
-pub(super) fn wants_colour(to_stderr: bool) -> bool {
-    let terminal =
-        if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
-    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
 /// Returns the whole report.
-pub(super) fn report(anatomy: &Anatomy, coloured: bool) -> String {
-    let mut text = bars(anatomy, coloured);
+pub(super) fn report(anatomy: &Anatomy) -> String {
+    let mut text = bars(anatomy);
     text += &parts_tables(anatomy);
     text += &host_and_device(anatomy);
     text += &submission(anatomy);
@@ -41,11 +35,7 @@ pub(super) fn report(anatomy: &Anatomy, coloured: bool) -> String {
     text
 }
 
-fn bars(anatomy: &Anatomy, coloured: bool) -> String {
-    let paint = |part: &Part, text: &str| match coloured {
-        true => format!("\x1b[38;5;{}m{text}\x1b[0m", part.xterm),
-        false => text.to_owned(),
-    };
+fn bars(anatomy: &Anatomy) -> String {
     let typical: Vec<Typical> = anatomy.bars.iter().map(|bar| bar.alone.typical()).collect();
     let totals_ns: Vec<f64> = typical.iter().map(Typical::total_ns).collect();
     let column_ns = scale_end_ns(&totals_ns) / BAR_COLUMNS as f64;
@@ -63,7 +53,7 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
         }
         let _ = write!(text, "  {label:label_columns$}  ");
         for (part, columns) in PARTS.iter().zip(columns(typical, column_ns)) {
-            text += &paint(part, &part.glyph.to_string().repeat(columns));
+            text.extend(std::iter::repeat_n(part.glyph, columns));
         }
         let cut = if typical.total_ns() / column_ns > BAR_COLUMNS as f64 + 0.5 { "»" } else { "" };
         let _ = writeln!(text, "{cut} {} µs", us(typical.total_ns()));
@@ -71,7 +61,7 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
     text += "\n  ";
     for part in PARTS.iter().filter(|part| anatomy.shows(part)) {
         let name = part.name(anatomy.bars.iter().any(|bar| bar.stamped));
-        let _ = write!(text, "{} {name}   ", paint(part, &part.glyph.to_string()));
+        let _ = write!(text, "{} {name}   ", part.glyph);
     }
     text.truncate(text.trim_end().len());
     text + "\n"
@@ -89,100 +79,79 @@ fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
 }
 
 fn parts_tables(anatomy: &Anatomy) -> String {
-    let mut text = format!("\nPart by part, µs{:>20}", "typical");
-    for head in ["mean", "±1 SD", "p50", "p99", "max", "of mean"] {
-        let _ = write!(text, "{head:>11}");
-    }
-    text.push('\n');
-    for bar in &anatomy.bars {
-        let tally = &bar.alone;
-        let _ = writeln!(text, "{} · {} · {} I/Os", bar.device, bar.way(), tally.ios());
-        let typical = tally.typical();
-        let mean_ns = tally.total.mean_ns();
+    let heads = ["typical", "mean", "±1 SD", "p50", "p99", "max", "of mean"];
+    table(anatomy, "Part by part, µs", heads, |bar| {
+        let (tally, typical) = (&bar.alone, bar.alone.typical());
+        let row = |name: &str, stats: &LatencyStats, typical_ns: f64| {
+            let part = stats.mean_ns() * 100.0 / tally.total.mean_ns().max(1.0);
+            let [p50_ns, p99_ns] = [50.0, 99.0].map(|at| stats.percentile_ns(at) as f64);
+            let (mean_ns, max_ns) = (stats.mean_ns(), stats.max_ns() as f64);
+            let cells = [typical_ns, mean_ns, stats.stddev_ns(), p50_ns, p99_ns, max_ns].map(us);
+            let named = std::iter::once(format!("    {name}")).chain(cells);
+            named.chain([format!("{part:.1} %")]).collect::<Vec<_>>()
+        };
+        let mut rows = vec![vec![format!("  {}, {} I/Os", bar.way(), tally.ios())]];
         for ((part, stats), typical_ns) in PARTS.iter().zip(&tally.parts).zip(typical.parts_ns) {
             if anatomy.shows(part) && (bar.stamped || stats.max_ns() > 0) {
-                text += &stats_row(part.name(bar.stamped), stats, typical_ns, mean_ns);
+                rows.push(row(part.name(bar.stamped), stats, typical_ns));
             }
         }
-        text += &stats_row("total", &tally.total, typical.total_ns(), mean_ns);
-    }
-    text
-}
-
-fn stats_row(name: &str, stats: &LatencyStats, typical_ns: f64, whole_ns: f64) -> String {
-    let mut text = format!("  {name:22}{:>12}", us(typical_ns));
-    let (p50_ns, p99_ns) = (stats.percentile_ns(50.0) as f64, stats.percentile_ns(99.0) as f64);
-    for ns in [stats.mean_ns(), stats.stddev_ns(), p50_ns, p99_ns, stats.max_ns() as f64] {
-        let _ = write!(text, "{:>11}", us(ns));
-    }
-    let _ = writeln!(text, "{:>9.1} %", stats.mean_ns() * 100.0 / whole_ns.max(1.0));
-    text
+        rows.push(row("total", &tally.total, typical.total_ns()));
+        rows
+    })
 }
 
 /// Bates: the times of host and device, and which of them makes the slowest I/Os slow.
 fn host_and_device(anatomy: &Anatomy) -> String {
-    let heads = ["device: mean", "p99", "max", "host: mean", "p99", "max"];
-    let mut text = heading(anatomy, "Host against device, µs", heads, 11);
-    let _ = writeln!(text, "{:>12}  host's part", "1 in 6,000");
-    for bar in &anatomy.bars {
-        let Tally { host, device, .. } = &bar.alone;
-        text += &label(anatomy, bar);
-        for stats in [device, host] {
-            for ns in [stats.mean_ns(), stats.percentile_ns(99.0) as f64, stats.max_ns() as f64] {
-                let _ = write!(text, "{:>11}", us(ns));
-            }
+    let heads =
+        ["device: mean", "p99", "max", "host: mean", "p99", "max", "1 in 6,000", "host's part"];
+    let text = table(anatomy, "Host against device, µs", heads, |bar| {
+        let mut row = vec![format!("  {}", bar.way())];
+        for stats in [&bar.alone.device, &bar.alone.host] {
+            let (p99_ns, max_ns) = (stats.percentile_ns(99.0) as f64, stats.max_ns() as f64);
+            row.extend([stats.mean_ns(), p99_ns, max_ns].map(us));
         }
         if let Some(worst) = bar.alone.worst() {
             let percent = worst.host_ns * 100.0 / worst.mean_ns.max(1.0);
-            let _ = write!(text, "{:>12}{percent:>11.0} %", us(worst.from_ns as f64));
+            row.extend([us(worst.from_ns as f64), format!("{percent:.0} %")]);
         }
-        text.push('\n');
-    }
-    text += &wrapped(
+        vec![row]
+    });
+    text + &wrapped(
         "The device: from the doorbell to the CQE written; the host: the rest. Last: where the \
          slowest 1 in 6,000 begins, and the host's part of the time of those.",
-    );
-    text
+    )
 }
 
 /// AIOS: the distribution of the submission latency.
 fn submission(anatomy: &Anatomy) -> String {
     let heads = CDF_PERCENTILES.iter().map(|at| format!("p{at}")).chain(["max".to_owned()]);
-    let mut text = heading(anatomy, "Submission latency, µs", heads, 8) + "\n";
-    for bar in &anatomy.bars {
+    table(anatomy, "Submission latency, µs", heads, |bar| {
         let submit = &bar.alone.parts[0];
-        text += &label(anatomy, bar);
-        for at in CDF_PERCENTILES {
-            let _ = write!(text, "{:>8}", us(submit.percentile_ns(at) as f64));
-        }
-        let _ = writeln!(text, "{:>8}", us(submit.max_ns() as f64));
-    }
-    text
+        let percentiles = CDF_PERCENTILES.map(|at| us(submit.percentile_ns(at) as f64));
+        let named = std::iter::once(format!("  {}", bar.way())).chain(percentiles);
+        vec![named.chain([us(submit.max_ns() as f64)]).collect()]
+    })
 }
 
 fn fast12(anatomy: &Anatomy) -> String {
     let Some((kind, alone)) = &anatomy.competitor else { return String::new() };
-    let heads = ["Ta", "Td", "Tb", "Tu", "total", "Ta + Tb"];
-    let mut text = heading(anatomy, "With a second program, µs", heads, 11);
-    text += "    it runs  its speed\n";
-    let mut ran_on = false;
-    for bar in &anatomy.bars {
-        let Some(times) = Fast12::new(bar, alone) else { continue };
-        ran_on |= bar.stamped && times.tb_ns < 0.0;
-        text += &label(anatomy, bar);
+    let heads = ["Ta", "Td", "Tb", "Tu", "total", "Ta + Tb", "it runs", "its speed"];
+    let mut text = table(anatomy, "With a second program, µs", heads, |bar| {
+        let Some(times) = Fast12::new(bar, alone) else { return Vec::new() };
         let known = |ns: f64| if bar.stamped { signed_us(ns) } else { "–".to_owned() };
         let figures = [known(times.ta_ns()), known(times.td_ns), known(times.tb_ns)];
         let always = [times.tu_ns, times.total_ns(), times.cost_ns()].map(signed_us);
-        for figure in figures.iter().chain(&always) {
-            let _ = write!(text, "{figure:>11}");
-        }
-        let _ = writeln!(text, "{:>9.0} %{:>9.0} %", times.share_percent, times.speed_percent);
-    }
+        let percent = [times.share_percent, times.speed_percent].map(|part| format!("{part:.0} %"));
+        let named = std::iter::once(format!("  {}", bar.way())).chain(figures);
+        vec![named.chain(always).chain(percent).collect()]
+    });
     let mut notes = "Typical I/Os, FAST 2012's times: Ta does not overlap the device, Td is the \
                      device's, Tu is what the second program got, Tb = Td − Tu is nobody's; Ta + \
                      Tb = total − Tu is what the I/O costs the CPU. "
         .to_owned();
-    if ran_on {
+    let ran_on = |bar: &Bar| Fast12::new(bar, alone).is_some_and(|times| times.tb_ns < 0.0);
+    if anatomy.bars.iter().any(|bar| bar.stamped && ran_on(bar)) {
         notes += "Tb below 0: the second program ran on after the device was done, until the \
                   interrupt had reached the CPU. ";
     }
@@ -198,6 +167,25 @@ fn fast12(anatomy: &Anatomy) -> String {
     }
     text += &wrapped(&notes);
     text
+}
+
+/// Returns a table: `rows` of each bar, below its device, which has a line where it begins.
+fn table<T: Into<Cell>>(
+    anatomy: &Anatomy,
+    title: &str,
+    heads: impl IntoIterator<Item = T>,
+    rows: impl Fn(&Bar) -> Vec<Vec<String>>,
+) -> String {
+    let mut table = output::bare_table();
+    table.set_header(std::iter::once(Cell::new(title)).chain(heads.into_iter().map(Into::into)));
+    let mut device = None;
+    for bar in &anatomy.bars {
+        if device.replace(&bar.device) != Some(&bar.device) {
+            table.add_row([&bar.device]);
+        }
+        table.add_rows(rows(bar));
+    }
+    format!("\n{}\n", output::figure_lines(table, 2).join("\n"))
 }
 
 fn footer(anatomy: &Anatomy) -> String {
@@ -230,41 +218,6 @@ fn footer(anatomy: &Anatomy) -> String {
 /// Wraps a paragraph to the width of the tables.
 fn wrapped(text: &str) -> String {
     figures::wrapped(text, NOTE_COLUMNS) + "\n"
-}
-
-/// Returns the beginning of a table's first line: the names of columns that are `width` wide.
-fn heading<T: std::fmt::Display>(
-    anatomy: &Anatomy,
-    title: &str,
-    heads: impl IntoIterator<Item = T>,
-    width: usize,
-) -> String {
-    let columns = label_columns(anatomy);
-    let mut text = format!("\n{title:columns$}");
-    for head in heads {
-        let _ = write!(text, "{head:>width$}");
-    }
-    text
-}
-
-fn label_columns(anatomy: &Anatomy) -> usize {
-    let device = |bar: &Bar| bar.device.chars().count() + 1;
-    let way = |bar: &Bar| bar.way().chars().count() + 4;
-    let widest =
-        anatomy.bars.iter().map(|bar| device(bar).min(30).max(way(bar))).max().unwrap_or(0);
-    widest.max(26)
-}
-
-/// Returns a row's name, with the device on a line of its own where it begins.
-fn label(anatomy: &Anatomy, bar: &Bar) -> String {
-    let columns = label_columns(anatomy);
-    let begins = anatomy
-        .bars
-        .iter()
-        .find(|other| other.device == bar.device)
-        .is_some_and(|first| std::ptr::eq(first, bar));
-    let device = if begins { format!("{}\n", bar.device) } else { String::new() };
-    format!("{device}{:columns$}", format!("  {}", bar.way()))
 }
 
 impl Bar {
@@ -323,14 +276,14 @@ mod tests {
         for nth in 0..3 {
             anatomy.bars.push(super::super::testing::bar(&format!("mem:{nth}M"), "poll", true));
         }
-        let text = bars(&anatomy, false);
+        let text = bars(&anatomy);
         assert_eq!(text.matches('»').count(), 1, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     }
 
     #[test]
     fn what_a_device_does_not_tell_is_not_made_up() {
-        let text = report(&anatomy(false), false);
+        let text = report(&anatomy(false));
         assert!(
             text.contains("doorbell to CQE seen") && text.contains("takes no time stamps"),
             "{text}"
@@ -344,12 +297,6 @@ mod tests {
             json["bars"][0]["fast12"]["td_ns"].is_null()
                 && json["bars"][0]["fast12"]["tu_ns"].is_number()
         );
-    }
-
-    #[test]
-    fn colours_only_where_they_are_wanted() {
-        assert!(report(&anatomy(true), true).contains("\x1b[38;5;"));
-        assert!(!report(&anatomy(true), false).contains('\x1b'));
     }
 
     #[test]

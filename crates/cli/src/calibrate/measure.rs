@@ -7,7 +7,7 @@ use meantime_completion::calibrate::{self, Times};
 use meantime_hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
 use serde_json::{Value, json};
 
-use super::Limit;
+use super::{GROUPS, Limit};
 use crate::cli::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output::progress_bar;
@@ -32,8 +32,6 @@ pub(super) struct Row {
     pub name: String,
     /// The parameters' keys and values, for JSON.
     pub parameters: Vec<(&'static str, Value)>,
-    /// Time for which the CPU was idle before, if that is a parameter.
-    pub idle_us: Option<u64>,
     /// The times.
     pub times: Times,
     /// The times while no CPU may enter a C-state with an exit latency; `None` if that is not
@@ -87,9 +85,7 @@ impl Measuring<'_> {
     ) -> Result<(), Failure> {
         self.progress.set_message(name.clone());
         let (times, held) = self.both(count, once)?;
-        let idle_us =
-            parameters.iter().find(|(key, _)| *key == "idle_us").and_then(|(_, us)| us.as_u64());
-        self.rows.push(Row { group, name, parameters, idle_us, times, held });
+        self.rows.push(Row { group, name, parameters, times, held });
         self.progress.inc(1);
         Ok(())
     }
@@ -106,7 +102,6 @@ impl Measuring<'_> {
                 group: "clock_read",
                 name: format!("read the clock, {name}"),
                 parameters: vec![("clock", json!(name))],
-                idle_us: None,
                 times: calibrate::clock_read(&clock),
                 held: None,
             });
@@ -143,29 +138,24 @@ impl Measuring<'_> {
         }
         for way in SleepWay::available() {
             let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
-            for sleep_us in COMPARED_US.into_iter().filter(|_| way != SleepWay::Nanosleep) {
-                let count = self.scaled(250_000 / (sleep_us + 60));
-                let once =
-                    |count| Ok(calibrate::oversleep_of(&sleeper, &clock, sleep_us * 1_000, count));
-                let name = format!("oversleep of {} {}", in_words(way), label(sleep_us));
-                self.add("oversleep_by_way", name, by_way(way, sleep_us), count, &once)?;
-            }
-        }
-        for way in SleepWay::available() {
-            let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
             for sleep_us in COMPARED_US {
                 let count = self.scaled(250_000 / (sleep_us + 60));
-                let once = |count| Ok(calibrate::sleep_cpu_ns(&sleeper, sleep_us * 1_000, count));
-                let name = format!("CPU time of {} {}", in_words(way), label(sleep_us));
-                self.add("sleep_cpu", name, by_way(way, sleep_us), count, &once)?;
+                let (ns, said) =
+                    (sleep_us * 1_000, format!("{} {}", in_words(way), label(sleep_us)));
+                let parameters = vec![("way", json!(way.as_str())), ("sleep_us", json!(sleep_us))];
+                if way != SleepWay::Nanosleep {
+                    let once = |count| Ok(calibrate::oversleep_of(&sleeper, &clock, ns, count));
+                    let name = format!("oversleep of {said}");
+                    self.add("oversleep_by_way", name, parameters.clone(), count, &once)?;
+                }
+                let once = |count| Ok(calibrate::sleep_cpu_ns(&sleeper, ns, count));
+                self.add("sleep_cpu", format!("CPU time of {said}"), parameters, count, &once)?;
             }
         }
+        // Of one kind after the other, in the order of `--json`.
+        self.rows.sort_by_key(|row| GROUPS.iter().position(|group| *group == row.group));
         Ok(())
     }
-}
-
-fn by_way(way: SleepWay, sleep_us: u64) -> Vec<(&'static str, Value)> {
-    vec![("way", json!(way.as_str())), ("sleep_us", json!(sleep_us))]
 }
 
 fn in_words(way: SleepWay) -> String {

@@ -6,7 +6,6 @@ mod measure;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use comfy_table::CellAlignment;
 use meantime_completion::calibrate::Times;
 use meantime_hw::{PmQos, cpu, pm_qos};
 use serde_json::{Map, Value, json};
@@ -122,15 +121,7 @@ impl Report {
             cells.push(row.times.count().to_string());
             table.add_row(cells);
         }
-        for (at, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((if at == 0 { 0 } else { 3 }, 0));
-            column.set_cell_alignment(if at == 0 {
-                CellAlignment::Left
-            } else {
-                CellAlignment::Right
-            });
-        }
-        let mut lines = output::table_lines(&table);
+        let mut lines = output::figure_lines(table, 3);
         lines.push(String::new());
         lines.extend(idle_cost::lines(&self.idle_costs()));
         match &self.limit.refused {
@@ -168,7 +159,11 @@ impl Report {
     /// limit.
     fn idle_costs(&self) -> Vec<IdleCost> {
         let wakes = self.rows.iter().filter(|row| row.group == "eventfd_wake");
-        wakes.filter_map(|row| IdleCost::of(row.idle_us?, &row.times, row.held.as_ref()?)).collect()
+        let cost = |row: &Row| {
+            let (_, idle_us) = row.parameters.first()?;
+            IdleCost::of(idle_us.as_u64()?, &row.times, row.held.as_ref()?)
+        };
+        wakes.filter_map(cost).collect()
     }
 
     fn json(&self) -> Value {

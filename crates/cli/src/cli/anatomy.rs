@@ -37,8 +37,7 @@ pub(crate) struct AnatomyArgs {
     /// Write everything as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("anatomy", "--json"))]
     pub json: Option<JsonPath>,
-    /// Draw bars and distributions as an SVG picture to FILE, which is replaced as a whole at the
-    /// end
+    /// Draw the bars as an SVG picture to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
     pub svg: Option<JsonPath>,
 }

@@ -157,7 +157,7 @@ fn what_cannot_be_is_one_line() {
         (2, &["--cpu", "4000"], "--cpu"),
         (1, &["--json", "no/such/dir.json"], "--json"),
         (1, &["--svg", "no/such/dir.svg"], "--svg"),
-        (2, &["--svg", "-"], "--svg"),
+        (2, &["--svg", "-", "--json", "-"], "--svg"),
         (2, &["--svg", "x", "--json", "x"], "same file"),
         (1, &["--device", "file:new.img?create=1M", "--bs", "2m"], "smaller bs"),
     ] {
