@@ -106,13 +106,13 @@ impl Default for Words {
     }
 }
 
-/// The known words, for messages.
-const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, relatime, \
-                     strictatime, nodev, dev, nosuid, suid, noexec, exec, nonempty, timeout=, \
-                     threads=, policy=, cache=, commit=, order=, overlap=, \
-                     fast_commit";
-
 impl Words {
+    /// The known words, between commas.
+    pub const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, \
+                             relatime, strictatime, nodev, dev, nosuid, suid, noexec, exec, \
+                             nonempty, timeout=, threads=, policy=, cache=, commit=, order=, \
+                             overlap=, fast_commit";
+
     /// Applies `words`, the comma-separated text of one `-o`. Later words override earlier ones.
     ///
     /// # Errors
@@ -121,7 +121,9 @@ impl Words {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             self.obey_word(word).map_err(|wrong| {
                 let (why, is_unknown) = match wrong {
-                    Wrong::Unknown => (format!("there is no such option; there are {KNOWN}"), true),
+                    Wrong::Unknown => {
+                        (format!("there is no such option; there are {}", Self::KNOWN), true)
+                    }
                     Wrong::Value(why) => (why, false),
                 };
                 OptionsError { word: word.to_owned(), why, is_unknown }

@@ -113,7 +113,7 @@ fn completed(command: &str, arg: Arg) -> Arg {
     let value = names.first().map_or("", |name| name.as_str()).to_owned();
     let id = arg.get_id().to_string();
     match (command, id.as_str(), value.as_str()) {
-        ("discover", _, "URI") => arg.add(ArgValueCompleter::new(values::targets)),
+        ("discover", _, "URI") => arg.add(values::one_of(&["nvme+tcp://"])),
         ("bench", "filename", _) | (_, _, "URI" | "URI[,URI…]" | "DEVICE") | ("copy", ..) => {
             arg.add(ArgValueCompleter::new(values::devices))
         }
@@ -127,8 +127,8 @@ fn completed(command: &str, arg: Arg) -> Arg {
         ("mount" | "run", "options", _) => arg.add(ArgValueCompleter::new(values::mount_options)),
         ("top", _, "PID") => arg.add(ArgValueCompleter::new(values::processes)),
         ("run", "program", _) => arg.add(ArgValueCompleter::new(values::Program)),
-        (_, "rw", _) => arg.add(ArgValueCompleter::new(values::directions)),
-        (_, "competitor", _) => arg.add(ArgValueCompleter::new(values::competitors)),
+        (_, "rw", _) => arg.add(values::one_of(values::DIRECTIONS)),
+        (_, "competitor", _) => arg.add(values::one_of(&["tsc", "walk="])),
         (_, "owner", _) => arg.add(ArgValueCompleter::new(values::users)),
         ("mkfs", "features", _) => arg.add(ArgValueCompleter::new(values::features)),
         ("ctl", "words", _) => arg.add(ArgValueCompleter::new(values::Requests)),

@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use clap_complete::CompletionCandidate as Candidate;
 use clap_complete::engine::{PathCompleter, ValueCompleter};
+use clap_complete::{ArgValueCompleter, CompletionCandidate as Candidate};
 use meantime_block::{Uri, UriParameter};
 use meantime_hw::mountinfo;
 use meantime_hw::pci::{self, Sysfs};
+use meantime_mount::Words;
 
 use super::image;
 use crate::location::Location;
@@ -133,9 +134,9 @@ fn file_of(device: &str) -> Option<PathBuf> {
     }
 }
 
-/// NVMe/TCP targets: their scheme.
-pub(super) fn targets(value: &OsStr) -> Vec<Candidate> {
-    beginning(text(value), ["nvme+tcp://"])
+/// Completes one of `words`.
+pub(super) fn one_of(words: &'static [&'static str]) -> ArgValueCompleter {
+    ArgValueCompleter::new(|value: &OsStr| beginning(text(value), words.iter().copied()))
 }
 
 /// Ways to wait, separated by commas.
@@ -167,29 +168,9 @@ pub(super) fn mounts(value: &OsStr) -> Vec<Candidate> {
 
 /// Options of mounts.
 pub(super) fn mount_options(value: &OsStr) -> Vec<Candidate> {
-    let known = [
-        "ro",
-        "rw",
-        "allow_other",
-        "noatime",
-        "relatime",
-        "strictatime",
-        "nodev",
-        "nosuid",
-        "noexec",
-        "nonempty",
-        "sync",
-        "fast_commit",
-        "cache=",
-        "commit=",
-        "overlap=",
-        "policy=",
-        "threads=",
-        "timeout=",
-    ];
     last_of(text(value), ',', |last| match last.strip_prefix("policy=") {
         Some(policy) => prefixed("policy=", policies(OsStr::new(policy))),
-        None => beginning(last, known),
+        None => beginning(last, Words::KNOWN.split(", ")),
     })
 }
 
@@ -202,16 +183,8 @@ pub(super) fn processes(value: &OsStr) -> Vec<Candidate> {
 }
 
 /// What a job does.
-pub(super) fn directions(value: &OsStr) -> Vec<Candidate> {
-    let known =
-        ["read", "write", "randread", "randwrite", "rw", "randrw", "trim", "randtrim", "trimwrite"];
-    beginning(text(value), known)
-}
-
-/// Programs that compete for the CPU.
-pub(super) fn competitors(value: &OsStr) -> Vec<Candidate> {
-    beginning(text(value), ["tsc", "walk="])
-}
+pub(super) const DIRECTIONS: &[&str] =
+    &["read", "write", "randread", "randwrite", "rw", "randrw", "trim", "randtrim", "trimwrite"];
 
 /// Features of new file systems.
 pub(super) fn features(value: &OsStr) -> Vec<Candidate> {
@@ -332,9 +305,9 @@ mod tests {
             let error = meantime_mount::Words::default().obey(&option).err();
             assert!(error.is_none_or(|error| !error.is_unknown), "{option}");
         }
-        for kind in offered(directions(OsStr::new(""))) {
+        for kind in DIRECTIONS {
             let mut job = Job::default();
-            assert!(job.set("rw", Some(&kind), &Origin::CommandLine).is_ok(), "{kind}");
+            assert!(job.set("rw", Some(kind), &Origin::CommandLine).is_ok(), "{kind}");
         }
     }
 }
