@@ -1,6 +1,5 @@
 //! `meantime compare-and-write`: writes blocks if they have the expected content.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -83,23 +82,13 @@ fn data(option: &str, path: &Path, info: &BlockInfo) -> Result<Vec<u8>, Failure>
     let block_bytes = info.block_bytes as usize;
     let most = info.compare_write_blocks as usize * block_bytes;
     let wrong = |what: String| Failure::usage(format_args!("{option} {}: {what}", path.display()));
-    let too_much = || {
-        wrong(format!(
-            "it has more than {most} bytes, which is all that {} compares and writes",
-            info.uri
-        ))
-    };
-    let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(most as u64 + 1).read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(path)
-            .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| Failure::new(format_args!("{option} {}: {error}", path.display())))?;
-    if bytes.len() > most {
-        return Err(too_much());
-    }
+    let source = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+    let bytes = output::read_up_to(source, most as u64).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            wrong(format!("{error}, which is all that {} compares and writes", info.uri))
+        }
+        _ => Failure::new(format_args!("{option} {}: {error}", path.display())),
+    })?;
     if bytes.is_empty() || !bytes.len().is_multiple_of(block_bytes) {
         let what = format!(
             "{} bytes are no whole number of {}'s blocks, of {block_bytes} bytes",

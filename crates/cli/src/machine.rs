@@ -3,6 +3,7 @@
 use std::fs;
 
 use meantime_hw::cpu;
+use meantime_report::figures::wrapped;
 use serde_json::{Map, Value, json};
 
 /// The git revision, or the version without git.
@@ -10,9 +11,6 @@ pub(crate) const REVISION: &str = env!("MEANTIME_REVISION");
 
 /// The program with its version and revision.
 pub(crate) const PROGRAM: &str = concat!("meantime ", env!("MEANTIME_VERSION"));
-
-/// Separator of two facts.
-const SEPARATOR: &str = " · ";
 
 /// Maximum columns of a line of facts, unless a single fact is longer.
 const COLUMNS_MOST: usize = 118;
@@ -70,21 +68,7 @@ impl Machine {
             format!("isolcpus {isolated}"),
             PROGRAM.to_owned(),
         ];
-        let mut text = String::new();
-        let mut columns = 0;
-        for fact in facts {
-            let wide = fact.chars().count();
-            if columns > 0 && columns + SEPARATOR.len() + wide > COLUMNS_MOST {
-                text.push('\n');
-                columns = 0;
-            } else if columns > 0 {
-                text.push_str(SEPARATOR);
-                columns += SEPARATOR.chars().count();
-            }
-            text.push_str(&fact);
-            columns += wide;
-        }
-        text
+        wrapped(&facts.join(" · "), COLUMNS_MOST)
     }
 
     /// Returns the facts for JSON.

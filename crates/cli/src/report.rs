@@ -55,16 +55,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {
-    let refused = |error: &dyn std::fmt::Display| {
-        Failure::new(format_args!("cannot read {}: {error}", path.display()))
-    };
-    let meta = std::fs::metadata(path).map_err(|error| refused(&error))?;
-    if meta.is_dir() {
-        return Err(refused(&"it is a directory; name the JSON files in it"));
-    }
-    if meta.len() > FILE_MAX_BYTES {
-        return Err(refused(&format_args!("{} bytes are too many for a report", meta.len())));
-    }
-    let bytes = output::read_up_to(path, FILE_MAX_BYTES).map_err(|error| refused(&error))?;
+    let bytes = output::read_up_to(path, FILE_MAX_BYTES)
+        .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))?;
     parse(&bytes).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }

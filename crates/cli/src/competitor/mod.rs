@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::signal;
 pub(crate) use group::CompetitorGroup;
 pub(crate) use meantime_bench::competitor::{Kind, Sample};
-use shared::Shared;
+use shared::Counters;
 
 /// Maximum time to start: to fill 4 GiB, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ const UNTIL_STOPPED: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(crate) struct Competitor {
     child: Child,
-    shared: Shared,
+    shared: &'static Counters,
     clock: Clock,
     paused: bool,
 }
@@ -47,8 +47,7 @@ impl Competitor {
         let failed = |what: &dyn fmt::Display| {
             format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
         };
-        let shared = Shared::create().map_err(|error| failed(&error))?;
-        let file = shared.file().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let (shared, file) = shared::create().map_err(|error| failed(&error))?;
         let child = Command::new("/proc/self/exe")
             .arg0("meantime-competitor")
             .args(["competitor", "--cpu", &cpu.to_string(), "--kind", &kind.to_string()])
@@ -143,7 +142,8 @@ impl Drop for Competitor {
 pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
     let kind: Kind = args.kind.parse().map_err(Failure::usage)?;
     let stdin = std::io::stdin();
-    let shared = stdin.as_fd().try_clone_to_owned().and_then(Shared::open).map_err(|_| {
+    let opened = stdin.as_fd().try_clone_to_owned().and_then(|file| shared::map(&file));
+    let shared = opened.map_err(|_| {
         Failure::usage(
             "competitor: this is a part of `meantime anatomy` and `meantime bench`, not for the \
              command line",
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new("competitor: the program that started this has ended"));
     }
     cpu::bind(&[args.cpu]).map_err(Failure::new)?;
-    body::run(kind, &shared, &Clock::real());
+    body::run(kind, shared, &Clock::real());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -56,7 +56,7 @@ pub(super) fn about(
         let at = |seconds| ctime_utc(Duration::from_secs(seconds));
         lines.push(format!("Measured from {} to {} (UTC)", at(first), at(last)));
     }
-    lines.push(machine.line().replace('\n', " · "));
+    lines.push(machine.line().replace('\n', " "));
     lines
 }
 

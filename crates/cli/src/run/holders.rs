@@ -39,10 +39,7 @@ impl Place {
     pub(super) fn of(pid: Pid) -> Option<Self> {
         let dir = PathBuf::from(format!("/proc/{}", pid.as_raw_pid()));
         let text = fs::read_to_string(dir.join("mountinfo")).ok()?;
-        let ours = mountinfo::parse(&text).rfind(|entry| entry.kind == KIND)?;
-        let (major, minor) = ours.device.split_once(':')?;
-        let number = (major.parse().ok()?, minor.parse().ok()?);
-        Some(Self { device: ours.device, number })
+        Self::of_mount(&mountinfo::parse(&text).rfind(|entry| entry.kind == KIND)?)
     }
 
     /// Returns the place of `mounted`, a mount of everybody's.
