@@ -36,7 +36,6 @@
 //!   uri, open        URIs, and what they open
 //!   group/           PollGroup: one thread waits on many channels
 //!   futures/         AsyncChannel, Driver
-//!   pool             mapped pages of one thread
 //!   probe, stamps    watching a wait from within, to measure it
 //!   control/         the socket of `meantime top`
 //! ```
@@ -125,7 +124,6 @@ mod group;
 mod kernel;
 mod lbio;
 mod open;
-mod pool;
 mod probe;
 mod request;
 mod stamps;
@@ -148,7 +146,6 @@ pub use meantime_spec::fabrics::SubsystemType;
 pub use open::{Access, OpenError, OpenOptions, discover, discover_as, in_use, open, open_nvme};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
-pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
 pub use request::{BlockChannel, Done, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};

@@ -112,9 +112,9 @@ pub mod block {
     pub use meantime_block::{
         Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
         ChannelError, ChannelKey, ChannelOptions, DescriptorKey, Device, Done, Driver, DriverTaken,
-        GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, PagePool, Plain,
-        PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel, Sharing,
-        SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
+        GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, Plain, PollGroup, Ready,
+        Rejected, Request, RequestError, Shared, SharedChannel, Sharing, SubmitError, Ticket,
+        Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
     };
     #[doc(inline)]
     pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
