@@ -65,9 +65,13 @@ pub(crate) fn with_prefix(mut figure: f64, base: f64, prefixes: &[&str]) -> Stri
     format!("{figure:.digits$}{}", prefixes[at])
 }
 
-/// Formats µs with two decimals; without decimals from ten milliseconds on.
+/// Formats µs with only the useful digits: `7.61`, `182.4`, `34,392`.
 pub fn us(ns: f64) -> String {
-    if ns < 9_999_995.0 { format!("{:.2}", ns / 1e3) } else { format!("{:.0}", ns / 1e3) }
+    match ns / 1e3 {
+        us if us < 99.995 => format!("{us:.2}"),
+        us if us < 999.95 => format!("{us:.1}"),
+        us => grouped(us),
+    }
 }
 
 /// Returns the text of an unknown figure.
@@ -140,6 +144,12 @@ mod tests {
             ("0 ns".into(), "118 ns".into(), "1.23 µs".into())
         );
         assert_eq!((time(123_456.0), time(2e9)), ("123 µs".into(), "2.00 s".into()));
+    }
+
+    #[test]
+    fn latencies_in_us() {
+        let shown = [0.0, 7_614.0, 182_400.0, 999_949.0, 999_950.0, 34_392_000.0, 1.5e12].map(us);
+        assert_eq!(shown, ["0.00", "7.61", "182.4", "999.9", "1,000", "34,392", "1,500,000,000"]);
     }
 
     #[test]

@@ -1,84 +1,45 @@
-//! The parts of pages: tables and figures.
+//! The parts of pages that are no tables: figures and legends.
 
 use askama::Template;
 
 use crate::plot::Element;
 
-/// A table of figures: a row for each policy, optionally in groups.
-#[derive(Debug, Clone, Default, Template)]
-#[template(path = "table.html")]
-pub(crate) struct Table {
-    /// Its description for readers who cannot see it.
-    pub label: String,
-    /// The heading of the rows' names.
-    pub first: &'static str,
-    /// The other columns.
-    pub heads: Vec<Head>,
-    /// The rows.
-    pub groups: Vec<Group>,
+/// What plots show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The share of I/Os that took no longer.
+    Distribution,
+    /// The share of I/Os that took at least so long.
+    Tail,
+    /// CPU against latency.
+    Cpu,
+    /// Latency over time.
+    Time,
+    /// Latency against CPU, over those of poll.
+    Plane,
 }
 
-/// A column's heading, with its unit below it and a tooltip.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Head {
-    pub text: String,
-    pub unit: &'static str,
-    pub explained: &'static str,
-}
-
-/// Rows that belong together.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Group {
-    /// A line above them.
-    pub device: Option<Device>,
-    pub rows: Vec<Row>,
-}
-
-/// The device of the rows below.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Device {
-    pub name: String,
-    pub asides: Vec<String>,
-    /// Whether it is not the table's first device.
-    pub is_another: bool,
-}
-
-/// A row.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Row {
-    pub class: &'static str,
-    /// Its sample from the plots.
-    pub swatch: Option<Element>,
-    pub name: String,
-    /// Marks behind the name, with their tooltips.
-    pub notes: Vec<(&'static str, &'static str)>,
-    pub cells: Vec<Cell>,
-}
-
-/// A figure in a row.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Cell {
-    pub class: &'static str,
-    /// The length of a bar below it, in percent of the longest.
-    pub bar: Option<String>,
-    pub text: String,
-    pub unit: String,
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self { text, ..Self::default() }
+impl Kind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Distribution => "Latency distribution",
+            Self::Tail => "Slow I/Os: how often, and how slow",
+            Self::Cpu => "CPU against latency",
+            Self::Time => "Latency over time",
+            Self::Plane => "",
+        }
     }
 }
 
 /// Plots side by side, with a sentence on how to read them.
-#[derive(Debug, Clone, Default, Template)]
+#[derive(Debug, Clone, Template)]
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
+    pub kind: Kind,
     /// Spans the page; the panels then have names.
     pub wide: bool,
-    pub title: &'static str,
-    pub how: String,
+    /// Whether nothing is known of some curves but a few points.
+    pub is_coarse: bool,
     pub panels: Vec<Panel>,
 }
 

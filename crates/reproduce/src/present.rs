@@ -1,7 +1,7 @@
 //! Results as the report's page.
 
 use meantime_report::figures::{change, median};
-use meantime_report::reproduction::{self as page, Picture, Reproduction, Tone, Unit};
+use meantime_report::reproduction::{self as page, Form, Picture, Reproduction, Tone, Unit};
 
 use crate::document::{Document, Documents};
 use crate::experiment::{Claim, Expect, Experiment, Mark, Plot, Series};
@@ -155,16 +155,16 @@ fn picture(experiment: &Experiment, measured: &Measured, documents: &Documents) 
         };
         curves.iter().filter_map(there).collect()
     };
-    let unit = experiment.plot.unit();
-    match &experiment.plot {
-        Plot::Bars(series) => Picture::Bars(unit, all(series)),
-        Plot::Stacks(series) => Picture::Stacks(unit, all(series)),
+    let (form, series, curves) = match &experiment.plot {
+        Plot::Bars(series) => (Form::Bars, all(series), Vec::new()),
+        Plot::Stacks(series) => (Form::Stacks, all(series), Vec::new()),
         Plot::Lines { axis, linear, series } => {
-            Picture::Lines(unit, axis.clone(), !linear, all(series))
+            (Form::Lines(axis.clone(), !linear), all(series), Vec::new())
         }
-        Plot::Exceedance(list) => Picture::Curves(true, curves(list)),
-        Plot::Distribution(list) => Picture::Curves(false, curves(list)),
-    }
+        Plot::Exceedance(list) => (Form::Exceedance, Vec::new(), curves(list)),
+        Plot::Distribution(list) => (Form::Distribution, Vec::new(), curves(list)),
+    };
+    Picture { form, unit: experiment.plot.unit(), series, curves }
 }
 
 fn figure(

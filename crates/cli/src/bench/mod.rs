@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use meantime_bench::run::{self, Devices, Group, LeftOut, Rtts, RunOptions};
 use meantime_report::figures::{median, wrapped};
 use meantime_report::results::Report;
-use meantime_report::run::{RunResult, comparison_table, report_json, run_text};
+use meantime_report::run::{RunResult, report_json, run_text};
 use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
@@ -75,8 +75,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
         let page = Report::new(&[(None, report.clone())])
             .map_err(|error| Failure::new(format_args!("cannot make the report: {error}")))?;
-        let warnings = page.warnings(output::columns());
-        outputs.show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
+        outputs.show(&summary(&measured, &page, &machine, devices.page_kind()))?;
         outputs.show(&control.text())?;
         outputs.write(|| report, || page.page(PROGRAM))?;
         std::mem::take(&mut measured.logs).write()?;
@@ -122,12 +121,12 @@ fn run_groups(
 /// Returns the table, its legend, disturbances of its figures, and the machine.
 fn summary(
     measured: &Measured,
-    warnings: &str,
+    report: &Report,
     machine: &Machine,
     page_kind: Option<&str>,
 ) -> String {
     let columns = output::columns();
-    let mut text = comparison_table(&measured.results, columns);
+    let mut text = report.table(columns);
     let mut caption =
         "Latencies from submission to having seen the completion; CPU is user + system time of the \
          waiting threads \
@@ -153,7 +152,7 @@ fn summary(
     for line in lines {
         let _ = writeln!(text, "{line}");
     }
-    text += warnings;
+    text += &report.warnings(columns);
     let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
     let rtts: Vec<String> =

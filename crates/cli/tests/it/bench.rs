@@ -18,9 +18,14 @@ fn a_job_file_gives_text_table_and_json() {
     let ran =
         succeed(dir.path(), &[&["bench", "j.fio", "--json", "out.json"][..], &SHORT].concat());
     assert_eq!(ran.stderr, "");
-    for word in
-        ["small: (groupid=0", "large: (groupid=1", "clat percentiles", "vs\n", "hybrid=2us", "CPUs"]
-    {
+    for word in [
+        "small: (groupid=0",
+        "large: (groupid=1",
+        "clat percentiles",
+        "vs first",
+        "hybrid=2us",
+        "CPUs",
+    ] {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
@@ -90,7 +95,7 @@ fn several_devices_and_json_on_stdout() {
         ]
     );
     assert_eq!(report["jobs"][0]["jobname"], "x");
-    assert!(ran.stderr.contains("vs\n"), "the table goes to stderr then: {}", ran.stderr);
+    assert!(ran.stderr.contains("vs first"), "the table goes to stderr then: {}", ran.stderr);
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn ctrl_c_ends_with_what_was_measured() {
         let args = ["bench", "--device", "mem:4M?inline=1", "--json", "out.json", "--time-based"];
         let args = [&args, keys, &["--runtime"]].concat();
         interrupted(dir.path(), &[&args[..], &["600"]].concat(), |ran| {
-            ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
+            ran.stdout.contains("interrupt") && ran.stdout.contains("vs first")
         });
         let report = json(&dir.path().join("out.json"));
         assert_eq!(report["meantime"]["interrupted"], true);

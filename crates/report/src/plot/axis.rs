@@ -98,34 +98,30 @@ impl Axis {
         self.log_ticks(short_time)
     }
 
-    fn log_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    /// Returns ticks of a logarithmic axis: even ones over less than a factor of three, else at
+    /// round figures of each decade.
+    pub(crate) fn log_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let (low, high) = (self.low.max(1.0 / FAR).log10(), self.high.log10());
         let decades = high - low;
         // The labels of a decade; few enough that they do not touch.
         let labelled: &[u32] = match decades {
-            decades if decades < 0.6 => &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+            decades if decades < 0.5 => return self.even_ticks(6.0, |at, _| label(at)),
             decades if decades < 1.3 => &[1, 2, 3, 5, 7],
             decades if decades < 2.2 => &[1, 2, 5],
             decades if decades < 3.2 => &[1, 3],
             _ => &[1],
         };
         let every = (decades / 6.0).ceil().max(1.0) as i32;
-        let mut ticks = Vec::new();
-        for decade in (low.floor() as i32)..=(high.ceil() as i32) {
-            for step in 1..10u32 {
-                let at = f64::from(step) * 10f64.powi(decade);
-                if at < self.low || at > self.high {
-                    continue;
-                }
-                let shown = labelled.contains(&step) && (step > 1 || decade.rem_euclid(every) == 0);
-                if shown {
-                    ticks.push(Tick { at, label: label(at) });
-                } else if decades < 3.2 || step == 1 {
-                    ticks.push(Tick { at, label: String::new() });
-                }
-            }
-        }
-        ticks
+        let steps = (low.floor() as i32..=high.ceil() as i32)
+            .flat_map(|decade| (1..10u32).map(move |step| (decade, step)));
+        let tick = |(decade, step): (i32, u32)| {
+            let at = f64::from(step) * 10f64.powi(decade);
+            let shown = labelled.contains(&step) && (step > 1 || decade.rem_euclid(every) == 0);
+            let drawn = shown || decades < 3.2 || step == 1;
+            (drawn && (self.low..=self.high).contains(&at))
+                .then(|| Tick { at, label: if shown { label(at) } else { String::new() } })
+        };
+        steps.filter_map(tick).collect()
     }
 
     /// Returns about `count` ticks of a linear axis.
@@ -136,14 +132,15 @@ impl Axis {
         })
     }
 
-    /// Returns evenly spaced ticks with labels made of the value and the step.
+    /// Returns evenly spaced ticks at round figures, with labels made of the value and the step.
     pub fn even_ticks(&self, count: f64, label: impl Fn(f64, f64) -> String) -> Vec<Tick> {
         let rough = (self.high - self.low) / count;
         let power = 10f64.powf(rough.log10().floor());
         let step =
             [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough).max(f64::MIN_POSITIVE);
-        let values = (0..=100u32).map(|at| self.low + f64::from(at) * step);
+        let first = (self.low / step - 1e-9).ceil();
+        let values = (0..=100u32).map(|at| (first + f64::from(at)) * step);
         let within = values.take_while(|at| *at <= self.high * (1.0 + 1e-9));
         within.map(|at| Tick { at, label: label(at, step) }).collect()
     }
@@ -171,15 +168,10 @@ impl Axis {
         let within = decades.filter(|(at, _)| (self.low * 0.999..=self.high * 1.001).contains(at));
         within.map(|(at, of)| Tick { at, label: label(of) }).collect()
     }
-
-    /// Returns the values of the ends.
-    pub fn ends(&self) -> (f64, f64) {
-        (self.low, self.high)
-    }
 }
 
 /// Formats a figure without trailing zeros: `1`, `20`, `0.5`.
-fn short(figure: f64) -> String {
+pub(crate) fn short(figure: f64) -> String {
     ((figure * 1e4).round() / 1e4).to_string()
 }
 

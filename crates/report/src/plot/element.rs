@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use askama::Template;
+use itertools::Itertools as _;
 
 /// An element of a drawing. Text and values are escaped where it is written.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
@@ -74,18 +75,12 @@ pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
     Element::new("line").set("class", class).places(ends)
 }
 
-/// Returns a line through positions, with a tooltip.
-pub(crate) fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
-    let points: Vec<String> =
-        places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
+/// Returns a line through positions, with a tooltip: without those that differ by less than a pixel
+/// from the one before. The first and the last stay.
+pub fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
+    let mut points = thinned(places).into_iter().map(|(x, y)| format!("{},{}", at(x), at(y)));
     let element = Element::new("polyline").set("class", class).set("points", points.join(" "));
     element.set("stroke-dasharray", dashes).tip(tip)
-}
-
-/// Returns a line like `polyline`, without points that differ by less than a pixel from the one
-/// before. The first and the last point stay.
-pub fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
-    polyline(class, dashes, &thinned(places), tip)
 }
 
 fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {

@@ -3,15 +3,6 @@
 use super::axis::{Axis, Tick};
 use super::element::{Element, line, text};
 
-/// A plot's size on a page in its own units. Text is 12 units high (14 on a phone, see the style
-/// sheet).
-const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 300.0;
-/// The plot's left and right end.
-pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
-/// The plot's lower and upper end.
-pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
-
 /// An axis with its ticks and its title.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a>(pub &'a Axis, pub &'a [Tick], pub &'a str);
@@ -66,19 +57,6 @@ impl Frame {
         }
         labels
     }
-}
-
-/// A plot for a page, with grid, ticks and titles; `label` describes `inside` in words.
-pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) -> Element {
-    let frame = Frame { across: ACROSS, up: UP };
-    let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
-    svg.set("role", "img")
-        .set("aria-label", label)
-        .with([Element::new("g").set("class", "grid").with(frame.grid(x, Some(y)))])
-        .with(frame.labels(x, Some(y), WIDTH))
-        .with([text("title", "start", (2.0, 13.0), y.2)])
-        .with([text("title", "end", (ACROSS.1, HEIGHT - 8.0), x.2)])
-        .with(inside)
 }
 
 /// Returns the view box of a drawing in its own units.

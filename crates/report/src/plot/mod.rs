@@ -4,6 +4,7 @@
 //! reader's theme. A picture that is a file of its own gets them by [`standalone`].
 
 mod axis;
+mod chart;
 mod element;
 mod frame;
 mod look;
@@ -16,7 +17,7 @@ pub use frame::{Frame, Side, text_width};
 pub use look::{COLOURS, PALETTE, looks};
 pub use standalone::{Ink, standalone};
 
-pub(crate) use element::at;
-pub(crate) use frame::{ACROSS, UP, plot};
-pub(crate) use look::Style;
-pub(crate) use points::{Point, points};
+pub(crate) use axis::short;
+pub(crate) use chart::{ACROSS, Chart, Distribution, Share, UP, block, distributions};
+pub(crate) use look::{Style, swatch};
+pub(crate) use points::Point;

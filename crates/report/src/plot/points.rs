@@ -1,7 +1,9 @@
 //! Points, with their names where there is room.
 
-use super::element::{Element, text};
-use super::frame::{ACROSS, UP, text_width};
+use super::chart::{ACROSS, Chart, UP};
+use super::element::{Element, at, line, text};
+use super::frame::text_width;
+use super::look::Style;
 
 /// Height of a label, with a margin.
 const LINE: f64 = 15.0;
@@ -9,34 +11,56 @@ const LINE: f64 = 15.0;
 /// A point of a plot.
 #[derive(Debug)]
 pub(crate) struct Point<'a> {
-    /// Its position.
+    /// Its values on both axes.
     pub at: (f64, f64),
-    /// The elements drawn there.
-    pub marks: Vec<Element>,
-    /// The whisker's extent, from left to right at the point's height.
+    /// Its style; that of a reference if there is none.
+    pub style: Option<Style>,
+    /// A range of the horizontal axis, whose upper end is marked.
     pub whisker: Option<(f64, f64)>,
+    pub name: &'a str,
     /// The tooltip.
     pub tip: String,
-    /// The name, and the class of its text.
-    pub label: (&'a str, String),
 }
 
-/// Returns points with their names beside them. The legend shows a name for which there is no room.
-pub(crate) fn points(points: Vec<Point<'_>>) -> Vec<Element> {
-    let mut taken: Vec<[f64; 4]> = points.iter().map(|point| box_around(point.at)).collect();
-    taken.extend(points.iter().filter_map(|Point { at, whisker, .. }| {
-        whisker.map(|(from, to)| [from, at.1 - 4.0, to, at.1 + 4.0])
-    }));
-    let (mut drawn, mut labels) = (Vec::new(), Vec::new());
-    for Point { at, marks, tip, label: (label, class), .. } in points {
-        drawn.push(Element::new("g").set("class", "point").tip(&tip).with(marks));
-        if let Some((anchor, place, area)) = free_place(label, at, &taken) {
-            labels.push(text(&class, anchor, place, label));
-            taken.push(area);
+impl Chart<'_> {
+    /// Adds points with their names beside them. The legend shows a name for which there is no room.
+    pub(crate) fn points(&mut self, points: &[Point<'_>]) {
+        let place = |point: &Point<'_>| self.place(point.at);
+        let places: Vec<_> = points.iter().map(place).collect();
+        let mut taken: Vec<[f64; 4]> = places.iter().map(|place| box_around(*place)).collect();
+        let (mut drawn, mut labels) = (Vec::new(), Vec::new());
+        for (Point { at, style, whisker, tip, .. }, (x, y)) in points.iter().zip(&places) {
+            let mut marks = Vec::new();
+            if let Some(((low, high), style)) = whisker.zip(*style) {
+                let class = format!("whisker {}", style.colour());
+                let [low, high] = [low, high].map(|end| self.place((end, at.1)).0);
+                let (from, to) = (low.min(*x), high.max(*x));
+                marks.push(line(&class, (from, *y), (to, *y)));
+                marks.push(line(&class, (high, y - 4.0), (high, y + 4.0)));
+                taken.push([from, y - 4.0, to, y + 4.0]);
+            }
+            marks.push(style.map_or_else(|| target((*x, *y)), |style| style.marker((*x, *y))));
+            drawn.push(Element::new("g").set("class", "point").tip(tip).with(marks));
         }
+        for (Point { style, name, .. }, place) in points.iter().zip(places) {
+            let class = match style {
+                Some(style) => format!("label halo {}", style.colour()),
+                None => "note halo".to_owned(),
+            };
+            if let Some((anchor, place, area)) = free_place(name, place, &taken) {
+                labels.push(text(&class, anchor, place, name));
+                taken.push(area);
+            }
+        }
+        self.add(drawn);
+        self.add(labels);
     }
-    drawn.extend(labels);
-    drawn
+}
+
+/// Draws a reference's mark: a ring with a cross in it.
+fn target((x, y): (f64, f64)) -> Element {
+    let ring = format!("M{} {}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", at(x - 5.0), at(y));
+    Element::new("path").set("class", "target").set("d", ring + "m-3 0h16m-8 -8v16")
 }
 
 /// Returns the area of a point at this position: left, upper, right and lower end.

@@ -1,9 +1,12 @@
 //! The plots, in the documents' own forms.
 
-use super::{Curve, Figure, Picture, Series, Unit};
+use itertools::Itertools as _;
+
+use super::{Curve, Figure, Form, Picture, Series, Unit};
 use crate::figures;
 use crate::plot::{
-    ACROSS, Axis, Element, Scale, Side, Style, Tick, UP, curve, line, plot, text_width,
+    ACROSS, Axis, Chart, Distribution, Element, Scale, Share, Style, Tick, UP, block,
+    distributions, line, short, swatch, text, text_width,
 };
 use crate::view::Legend;
 
@@ -12,39 +15,24 @@ const GAP: f64 = 0.25;
 
 /// Draws a picture, with its legend; `None` without figures.
 pub(super) fn draw(title: &str, picture: &Picture) -> Option<(Legend, Element)> {
-    match picture {
-        Picture::Bars(unit, series) => bars(title, *unit, series),
-        Picture::Stacks(unit, series) => stacks(title, *unit, series),
-        Picture::Lines(unit, axis, log, series) => lines(title, *unit, axis, *log, series),
-        Picture::Curves(beyond, curves) => distributions(title, *beyond, curves),
+    let Picture { form, unit, series, curves } = picture;
+    match form {
+        Form::Bars => bars(title, *unit, series, false),
+        Form::Stacks => bars(title, *unit, series, true),
+        Form::Lines(axis, log) => lines(title, *unit, axis, *log, series),
+        Form::Exceedance => distribution(title, Share::Tail, curves),
+        Form::Distribution => distribution(title, Share::Even, curves),
     }
 }
 
-fn names(series: &[Series]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for figure in series.iter().flat_map(|series| &series.figures) {
-        if !names.contains(&figure.name) {
-            names.push(figure.name.clone());
-        }
-    }
-    names
+fn figures(series: &[Series]) -> impl Iterator<Item = &Figure> {
+    series.iter().flat_map(|one| &one.figures)
 }
 
-/// Returns the ends of an axis over figures with their ranges and the document's numbers.
-fn all_values(series: &[Series]) -> impl Iterator<Item = f64> + Clone {
-    series.iter().flat_map(|series| &series.figures).flat_map(|figure| {
-        [figure.here, figure.there, figure.whisker().map(|(_, high)| high)].into_iter().flatten()
-    })
-}
-
-fn vertical(unit: Unit, series: &[Series]) -> (Axis, Vec<Tick>) {
-    let axis = Axis::over(Scale::Linear, all_values(series), UP);
-    let ticks = ticks(unit, &axis);
-    (axis, ticks)
-}
-
-fn ticks(unit: Unit, axis: &Axis) -> Vec<Tick> {
-    match unit {
+/// Returns the vertical axis over these values, its ticks and its title.
+fn vertical(unit: Unit, values: &[f64]) -> (Axis, Vec<Tick>, &'static str) {
+    let axis = Axis::over(Scale::Linear, values.iter().copied(), UP);
+    let ticks = match unit {
         Unit::Time => axis.even_ticks(6.0, |at, _| figures::short_time(at)),
         Unit::Rate | Unit::Count => axis.even_ticks(6.0, |at, step| match at {
             at if at >= 1e6 => format!("{}M", short(at / 1e6)),
@@ -54,162 +42,123 @@ fn ticks(unit: Unit, axis: &Axis) -> Vec<Tick> {
         }),
         Unit::Bytes => axis.even_ticks(6.0, |at, _| figures::bytes(at as u64)),
         Unit::Percent | Unit::Ratio => axis.linear_ticks(6.0),
-    }
+    };
+    (axis, ticks, unit.title())
 }
 
-fn short(value: f64) -> String {
-    ((value * 100.0).round() / 100.0).to_string()
-}
-
-fn rect(class: &str, (left, right): (f64, f64), (low, high): (f64, f64), tip: &str) -> Element {
-    let element = Element::new("rect").set("class", class);
-    let (width, height) = ((right - left).max(0.5), (low - high).max(0.5));
-    element.places([("x", left), ("y", high), ("width", width), ("height", height)]).tip(tip)
+/// Returns all figures with their ranges and the document's numbers.
+fn values(series: &[Series]) -> Vec<f64> {
+    let of = |one: &Figure| [one.here, one.there, one.whisker().map(|(_, high)| high)];
+    figures(series).flat_map(of).flatten().collect()
 }
 
 fn tip(unit: Unit, series: &str, figure: &Figure) -> String {
-    let mut tip = format!("{series}, {}", figure.name);
-    if let Some(here) = figure.here {
-        tip += &format!(": {}", unit.text(here));
-    }
-    if let Some(there) = figure.there {
-        tip += &format!("; the document: {}", unit.text(there));
-    }
-    tip
+    let here = figure.here.map(|here| format!(": {}", unit.text(here)));
+    let there = figure.there.map(|there| format!("; the document: {}", unit.text(there)));
+    format!("{series}, {}{}{}", figure.name, here.unwrap_or_default(), there.unwrap_or_default())
 }
 
 /// Describes a plot in words.
 fn described(title: &str, unit: Unit, series: &[Series]) -> String {
-    let tips =
-        series.iter().flat_map(|one| one.figures.iter().map(|figure| tip(unit, &one.name, figure)));
-    format!("{title}. {}.", tips.collect::<Vec<_>>().join(". "))
+    let tips = |one: &Series| one.figures.iter().map(|of| tip(unit, &one.name, of)).join(". ");
+    format!("{title}. {}.", series.iter().map(tips).join(". "))
 }
 
 /// Names of groups below the axis, in two rows if they are long.
-fn group_names(series: &[Series], axis: &Axis) -> Vec<Element> {
+fn group_names(series: &[Series], chart: &Chart<'_>) -> Vec<Element> {
     let room = (ACROSS.1 - ACROSS.0) / series.len().max(1) as f64;
     let crowded = series.iter().any(|one| text_width(&one.name) > room);
     let name = |(at, one): (usize, &Series)| {
         let down = if crowded && at % 2 == 1 { 29.0 } else { 16.0 };
-        let place = (axis.place(at as f64 + 0.5), UP.0 + down);
-        crate::plot::text("tick", "middle", place, &one.name)
+        let (middle, _) = chart.place((at as f64 + 0.5, 0.0));
+        // The last one ends where the drawing does.
+        let middle = middle.min(ACROSS.1 + 10.0 - text_width(&one.name) / 2.0);
+        text("tick", "middle", (middle, UP.0 + down), &one.name)
     };
     series.iter().enumerate().map(name).collect()
 }
 
-/// The sample of a legend for the document's own numbers.
-fn mark_of_document() -> Element {
-    let svg = Element::new("svg").set("class", "swatch").set("viewBox", "0 0 34 12");
-    svg.places([("width", 34.0), ("height", 12.0)]).set("aria-hidden", true).with([line(
-        "there",
-        (6.0, 6.0),
-        (28.0, 6.0),
-    )])
+/// Returns the sample of a bar.
+fn bar(class: &str) -> Element {
+    swatch([block(class, (6.0, 1.0), (22.0, 10.0))])
 }
 
-fn swatch(style: Style) -> Element {
-    let svg = Element::new("svg").set("class", "swatch").set("viewBox", "0 0 34 12");
-    let class = format!("block {}", style.colour());
-    svg.places([("width", 34.0), ("height", 12.0)]).set("aria-hidden", true).with([rect(
-        &class,
-        (6.0, 28.0),
-        (11.0, 1.0),
-        "",
-    )])
+/// Returns samples of `names`, and that of the document's numbers if there are any.
+fn legend(
+    names: &[String],
+    series: &[Series],
+    sample: impl Fn(Style) -> Element,
+    theirs: Element,
+) -> Legend {
+    let of = |name: &String| (sample(Style::of(names, name)), name.clone());
+    let there = figures(series).any(|figure| figure.there.is_some());
+    let theirs = there.then(|| (theirs, "the document".to_owned()));
+    Legend { entries: names.iter().map(of).chain(theirs).collect() }
 }
 
-fn legend(names: &[String], series: &[Series], sample: impl Fn(Style) -> Element) -> Legend {
-    let mut entries: Vec<(Element, String)> =
-        names.iter().map(|name| (sample(Style::in_picture(names, name)), name.clone())).collect();
-    if series.iter().flat_map(|one| &one.figures).any(|figure| figure.there.is_some()) {
-        entries.push((mark_of_document(), "the document".to_owned()));
-    }
-    Legend { entries }
+/// The sample of a line of the document's.
+fn document_line() -> Element {
+    swatch([line("there", (6.0, 6.0), (28.0, 6.0))])
 }
 
-fn bars(title: &str, unit: Unit, series: &[Series]) -> Option<(Legend, Element)> {
-    all_values(series).next()?;
-    let names = names(series);
+/// Draws the figures of each series side by side, or upon each other beside the document's.
+fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> Option<(Legend, Element)> {
+    let values = values(series);
+    values.first()?;
+    let names: Vec<String> = figures(series).map(|figure| figure.name.clone()).unique().collect();
     let x = Axis::between(Scale::Linear, (0.0, series.len() as f64), ACROSS);
-    let (y, y_ticks) = vertical(unit, series);
-    let mut inside = Vec::new();
+    let sum = |one: &Series, of: fn(&Figure) -> Option<f64>| {
+        one.figures.iter().filter_map(of).map(|part| part.max(0.0)).sum()
+    };
+    let sums = series.iter().flat_map(|one| [sum(one, |of| of.here), sum(one, |of| of.there)]);
+    let y = vertical(unit, &if stacked { sums.collect() } else { values });
+    let mut chart = Chart::new((x, Vec::new(), ""), y);
     for (at, one) in series.iter().enumerate() {
-        let width = (1.0 - GAP) / one.figures.len().max(1) as f64;
+        let columns = match stacked {
+            true => 1 + usize::from(one.figures.iter().any(|figure| figure.there.is_some())),
+            false => one.figures.len().max(1),
+        };
+        let width = (1.0 - GAP) / columns as f64;
+        let mut below = [0.0, 0.0];
         for (nth, figure) in one.figures.iter().enumerate() {
-            let left = at as f64 + GAP / 2.0 + width * nth as f64;
-            let (left, right) = (x.place(left), x.place(left + width * 0.9));
-            let style = Style::in_picture(&names, &figure.name);
+            let column = if stacked { 0 } else { nth };
+            let left = at as f64 + GAP / 2.0 + width * column as f64;
+            let right = left + width * 0.9;
+            let colour = Style::of(&names, &figure.name).colour();
             let tip = tip(unit, &one.name, figure);
-            if let Some(here) = figure.here {
-                let class = format!("block {}", style.colour());
-                inside.push(rect(&class, (left, right), (UP.0, y.place(here)), &tip));
-            }
-            let middle = (left + right) / 2.0;
-            if let Some((low, high)) = figure.whisker() {
-                let (low, high) = (y.place(low.max(0.0)), y.place(high));
-                inside.push(line("range", (middle, low), (middle, high)));
-                for end in [low, high] {
-                    inside.push(line("range", (middle - 3.0, end), (middle + 3.0, end)));
+            if stacked {
+                let parts = [(figure.here, "block", 0.0), (figure.there, "block theirs", width)];
+                for ((part, class, shift), below) in parts.into_iter().zip(&mut below) {
+                    let Some(part) = part.filter(|part| *part > 0.0) else { continue };
+                    let ends = ((left + shift, *below), (right + shift, *below + part));
+                    chart.block(&format!("{class} {colour}"), ends.0, ends.1, &tip);
+                    *below += part;
                 }
+                continue;
             }
+            if let Some(here) = figure.here {
+                chart.block(&format!("block {colour}"), (left, 0.0), (right, here), &tip);
+            }
+            whisker(&mut chart, (left + right) / 2.0, figure);
             if let Some(there) = figure.there {
-                let at = y.place(there);
-                inside.push(line("there", (left - 2.0, at), (right + 2.0, at)).tip(&tip));
+                chart.line("there", (left - 0.02, there), (right + 0.02, there), &tip);
             }
         }
     }
-    inside.extend(group_names(series, &x));
-    let label = described(title, unit, series);
-    let (x, y) = (Side(&x, &[], ""), Side(&y, &y_ticks, unit.title()));
-    Some((legend(&names, series, swatch), plot(&label, x, y, inside)))
+    let names_below = group_names(series, &chart);
+    chart.add(names_below);
+    let theirs = if stacked { bar("block theirs c5") } else { document_line() };
+    let sample = |style: Style| bar(&format!("block {}", style.colour()));
+    let legend = legend(&names, series, sample, theirs);
+    Some((legend, chart.draw(&described(title, unit, series))))
 }
 
-fn stacks(title: &str, unit: Unit, series: &[Series]) -> Option<(Legend, Element)> {
-    all_values(series).next()?;
-    let names = names(series);
-    let totals = series.iter().flat_map(|one| {
-        let sum = |of: fn(&Figure) -> Option<f64>| -> f64 {
-            one.figures.iter().filter_map(of).map(|part| part.max(0.0)).sum()
-        };
-        [sum(|figure| figure.here), sum(|figure| figure.there)]
-    });
-    let x = Axis::between(Scale::Linear, (0.0, series.len() as f64), ACROSS);
-    let y = Axis::over(Scale::Linear, totals, UP);
-    let y_ticks = ticks(unit, &y);
-    let mut inside = Vec::new();
-    for (at, one) in series.iter().enumerate() {
-        let both = one.figures.iter().any(|figure| figure.there.is_some());
-        let here = (at as f64 + 0.15, at as f64 + if both { 0.5 } else { 0.85 });
-        let mut draw = |(left, right): (f64, f64), class: &str, of: fn(&Figure) -> Option<f64>| {
-            let mut below = 0.0;
-            for figure in &one.figures {
-                let Some(part) = of(figure).filter(|part| *part > 0.0) else { continue };
-                let style = Style::in_picture(&names, &figure.name);
-                let class = format!("{class} {}", style.colour());
-                let ends = (y.place(below), y.place(below + part));
-                let tip = tip(unit, &one.name, figure);
-                inside.push(rect(&class, (x.place(left), x.place(right)), ends, &tip));
-                below += part;
-            }
-        };
-        draw(here, "block", |figure| figure.here);
-        draw((at as f64 + 0.55, at as f64 + 0.85), "block theirs", |figure| figure.there);
-    }
-    inside.extend(group_names(series, &x));
-    let mut legend = legend(&names, &[], swatch);
-    if series.iter().flat_map(|one| &one.figures).any(|figure| figure.there.is_some()) {
-        let svg = Element::new("svg").set("class", "swatch").set("viewBox", "0 0 34 12");
-        let sample = svg.places([("width", 34.0), ("height", 12.0)]).with([rect(
-            "block theirs c5",
-            (6.0, 28.0),
-            (11.0, 1.0),
-            "",
-        )]);
-        legend.entries.push((sample, "the document".to_owned()));
-    }
-    let label = described(title, unit, series);
-    let (x, y) = (Side(&x, &[], ""), Side(&y, &y_ticks, unit.title()));
-    Some((legend, plot(&label, x, y, inside)))
+/// Draws how far the figures behind one are apart.
+fn whisker(chart: &mut Chart<'_>, x: f64, figure: &Figure) {
+    let Some((low, high)) = figure.whisker() else { return };
+    let ends = [low.max(0.0), high].map(|end| chart.place((x, end)));
+    chart.add([line("range", ends[0], ends[1])]);
+    chart.add(ends.map(|(x, y)| line("range", (x - 3.0, y), (x + 3.0, y))));
 }
 
 fn lines(
@@ -219,50 +168,37 @@ fn lines(
     log: bool,
     series: &[Series],
 ) -> Option<(Legend, Element)> {
-    all_values(series).next()?;
+    let values = values(series);
+    values.first()?;
     let names: Vec<String> = series.iter().map(|one| one.name.clone()).collect();
     let number = |figure: &Figure| figure.name.parse::<f64>().ok();
-    let numbers: Vec<f64> =
-        series.iter().flat_map(|one| one.figures.iter().filter_map(number)).collect();
+    let mut numbers: Vec<f64> = figures(series).filter_map(number).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
     let scale = if log { Scale::Log } else { Scale::Linear };
     let x = Axis::over(scale, numbers.iter().copied(), ACROSS);
-    let (y, y_ticks) = vertical(unit, series);
-    let mut inside = Vec::new();
+    let x_ticks = numbers.into_iter().map(|at| Tick { at, label: plain_number(at) }).collect();
+    let mut chart = Chart::new((x, x_ticks, axis), vertical(unit, &values));
     for one in series {
-        let style = Style::in_picture(&names, &one.name);
-        let places = |of: fn(&Figure) -> Option<f64>| -> Vec<(f64, f64)> {
-            let place = |figure: &Figure| Some((x.place(number(figure)?), y.place(of(figure)?)));
-            one.figures.iter().filter_map(place).collect()
+        let style = Style::of(&names, &one.name);
+        let points = |of: fn(&Figure) -> Option<f64>| -> Vec<(f64, f64)> {
+            one.figures.iter().filter_map(|figure| Some((number(figure)?, of(figure)?))).collect()
         };
-        let here = places(|figure| figure.here);
-        inside.push(curve(&style.curve("curve"), style.dashes(), &here, &one.name));
+        let (here, there) = (points(|figure| figure.here), points(|figure| figure.there));
+        chart.curve(style, "curve", &here, &one.name);
         for figure in &one.figures {
-            let Some((at, here)) = number(figure).zip(figure.here) else { continue };
-            let at = x.place(at);
-            if let Some((low, high)) = figure.whisker() {
-                inside.push(line("range", (at, y.place(low.max(0.0))), (at, y.place(high))));
-            }
-            let marker = style.marker((at, y.place(here)));
-            inside.push(marker.tip(&tip(unit, &one.name, figure)));
+            let Some(place) = number(figure).zip(figure.here) else { continue };
+            whisker(&mut chart, place.0, figure);
+            let marker = style.marker(chart.place(place));
+            chart.add([marker.tip(&tip(unit, &one.name, figure))]);
         }
-        let there = places(|figure| figure.there);
-        if !there.is_empty() {
-            let class = format!("curve thin {}", style.colour());
-            inside.push(curve(&class, "1 3", &there, &format!("{}: the document", one.name)));
-            for (at, place) in &there {
-                inside.push(line("there", (at - 4.0, *place), (at + 4.0, *place)));
-            }
+        chart.curve(style, "curve thin theirs", &there, &format!("{}: the document", one.name));
+        for place in there.into_iter().map(|point| chart.place(point)).collect::<Vec<_>>() {
+            chart.add([line("there", (place.0 - 4.0, place.1), (place.0 + 4.0, place.1))]);
         }
     }
-    let mut at: Vec<f64> = numbers;
-    at.sort_by(f64::total_cmp);
-    at.dedup();
-    let x_ticks: Vec<Tick> =
-        at.into_iter().map(|at| Tick { at, label: plain_number(at) }).collect();
-    let label = described(title, unit, series);
-    let sides = (Side(&x, &x_ticks, axis), Side(&y, &y_ticks, unit.title()));
-    let legend = legend(&names, series, |style| style.swatch(true));
-    Some((legend, plot(&label, sides.0, sides.1, inside)))
+    let legend = legend(&names, series, |style| style.swatch(true), document_line());
+    Some((legend, chart.draw(&described(title, unit, series))))
 }
 
 fn plain_number(at: f64) -> String {
@@ -272,31 +208,18 @@ fn plain_number(at: f64) -> String {
     }
 }
 
-fn distributions(title: &str, beyond: bool, curves: &[Curve]) -> Option<(Legend, Element)> {
+fn distribution(title: &str, share: Share, curves: &[Curve]) -> Option<(Legend, Element)> {
     let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
     points().next()?;
     let names: Vec<String> = curves.iter().map(|(name, _)| name.clone()).collect();
     let x = Axis::over(Scale::Log, points().map(|(ns, _)| ns), ACROSS);
-    let x_ticks = x.latency_ticks();
     let rarest = points().map(|(_, share)| share).filter(|share| *share > 0.0).fold(0.1, f64::min);
-    let (y, y_ticks, y_title) = if beyond {
-        let y = Axis::between(Scale::Log, (rarest, 1.0), UP);
-        let ticks = y.rarity_ticks();
-        (y, ticks, "share of I/Os that take longer")
-    } else {
-        let y = Axis::between(Scale::Linear, (0.0, 1.0), UP);
-        let ticks = y.even_ticks(5.0, |at, _| format!("{:.0} %", at * 100.0));
-        (y, ticks, "share of I/Os that take no longer")
-    };
-    let mut inside = Vec::new();
-    for (name, points) in curves {
-        let style = Style::in_picture(&names, name);
-        let share = |share: f64| if beyond { share.max(rarest) } else { 1.0 - share };
-        let places: Vec<(f64, f64)> =
-            points.iter().map(|(ns, at)| (x.place(*ns), y.place(share(*at)))).collect();
-        inside.push(curve(&style.curve("curve"), style.dashes(), &places, name));
-    }
-    let sides = (Side(&x, &x_ticks, "latency, logarithmic"), Side(&y, &y_ticks, y_title));
-    let legend = legend(&names, &[], |style| style.swatch(false));
-    Some((legend, plot(title, sides.0, sides.1, inside)))
+    let all = curves.iter().map(|(name, points)| Distribution {
+        style: Style::of(&names, name),
+        points,
+        tip: name.clone(),
+        is_coarse: false,
+    });
+    let plot = distributions(title, share, x, rarest, None, &all.collect::<Vec<_>>());
+    Some((legend(&names, &[], |style| style.swatch(false), Element::default()), plot))
 }

@@ -1,21 +1,33 @@
 //! The results as a part of the documentation: claims with their verdicts, no pictures.
 
-use std::fmt::Write as _;
+use askama::Template;
 
-use super::{Entry, Reproduction};
+use super::{Part, Reproduction};
 use crate::figures::wrapped;
+use crate::view;
 
 /// The width of text.
 const COLUMNS: usize = 100;
+
+#[derive(Template)]
+#[template(path = "reproduction.md", escape = "none")]
+struct Markdown<'a> {
+    about: Vec<String>,
+    counts: String,
+    documents: &'a [Part],
+}
+
+impl Markdown<'_> {
+    /// Escapes a cell of a table.
+    fn cell(&self, text: impl AsRef<str>) -> String {
+        text.as_ref().replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+    }
+}
 
 /// Returns the results as Markdown.
 pub fn markdown(reproduction: &Reproduction) -> String {
     let [as_there, less, unlike, open] = reproduction.counts(false);
     let ours = reproduction.counts(true);
-    let mut out = String::new();
-    for line in &reproduction.about {
-        let _ = writeln!(out, "{}\n", wrapped(line, COLUMNS));
-    }
     let counts = format!(
         "Of the documents' {} claims {as_there} hold, {less} have the same direction and are \
          smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, beyond what \
@@ -27,40 +39,9 @@ pub fn markdown(reproduction: &Reproduction) -> String {
         ours[2],
         ours[3]
     );
-    let _ = writeln!(out, "{}", wrapped(&counts, COLUMNS));
-    for part in &reproduction.documents {
-        let _ = writeln!(out, "\n## {}\n", part.title);
-        out.push_str("| | where | leg | claim | here | verdict |\n|---|---|---|---|---|---|\n");
-        for entry in &part.entries {
-            rows(&mut out, entry);
-        }
-    }
-    out
-}
-
-fn rows(out: &mut String, entry: &Entry) {
-    let lead = format!("`{}` | {} | {}", entry.id, cell(&entry.place), entry.leg);
-    if !entry.failure.is_empty() {
-        let _ = writeln!(out, "| {lead} | | | not measured: {} |", cell(&entry.failure));
-        return;
-    }
-    for (at, claim) in entry.claims.iter().enumerate() {
-        let lead = if at == 0 { lead.as_str() } else { " | | " };
-        let reason = match claim.reason.as_str() {
-            "" => String::new(),
-            reason => format!(": {}", cell(reason)),
-        };
-        let _ = writeln!(
-            out,
-            "| {lead} | {} | {} | {}{reason} |",
-            cell(&claim.named()),
-            cell(&claim.figures),
-            claim.verdict
-        );
-    }
-}
-
-/// Escapes a cell of a table.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+    view::page(&Markdown {
+        about: reproduction.about.iter().map(|line| wrapped(line, COLUMNS)).collect(),
+        counts: wrapped(&counts, COLUMNS),
+        documents: &reproduction.documents,
+    })
 }

@@ -99,21 +99,13 @@ pub enum Tone {
 }
 
 impl Tone {
-    fn class(self) -> &'static str {
+    /// Returns its class on the page, and its sign.
+    fn mark(self) -> (&'static str, &'static str) {
         match self {
-            Self::As => "as",
-            Self::Less => "less",
-            Self::Unlike => "unlike",
-            Self::Open => "open",
-        }
-    }
-
-    fn sign(self) -> &'static str {
-        match self {
-            Self::As => "✓",
-            Self::Less => "≈",
-            Self::Unlike => "✗",
-            Self::Open => "?",
+            Self::As => ("as", "✓"),
+            Self::Less => ("less", "≈"),
+            Self::Unlike => ("unlike", "✗"),
+            Self::Open => ("open", "?"),
         }
     }
 }
@@ -200,22 +192,32 @@ pub struct Series {
 pub type Curve = (String, Vec<(f64, f64)>);
 
 /// A plot.
-#[derive(Debug, Clone)]
-pub enum Picture {
-    /// Groups of bars.
-    Bars(Unit, Vec<Series>),
-    /// Bars made of parts.
-    Stacks(Unit, Vec<Series>),
-    /// Lines over numbers: the axis' title, and whether it is logarithmic.
-    Lines(Unit, String, bool, Vec<Series>),
-    /// Shares of I/Os that take longer than a time; or, if not, no longer.
-    Curves(bool, Vec<Curve>),
+#[derive(Debug, Clone, Default)]
+pub struct Picture {
+    /// Its form.
+    pub form: Form,
+    /// The unit of the figures.
+    pub unit: Unit,
+    /// The figures of bars, stacks and lines.
+    pub series: Vec<Series>,
+    /// The curves of distributions.
+    pub curves: Vec<Curve>,
 }
 
-impl Default for Picture {
-    fn default() -> Self {
-        Self::Bars(Unit::Time, Vec::new())
-    }
+/// The form of a plot.
+#[derive(Debug, Clone, Default)]
+pub enum Form {
+    /// Groups of bars.
+    #[default]
+    Bars,
+    /// Bars made of parts.
+    Stacks,
+    /// Lines over numbers: the axis' title, and whether it is logarithmic.
+    Lines(String, bool),
+    /// Shares of I/Os that take longer than a time.
+    Exceedance,
+    /// Shares of I/Os that take no longer than a time.
+    Distribution,
 }
 
 impl Figure {
@@ -225,24 +227,6 @@ impl Figure {
             Spread::Range(low, high) => (low, high),
             Spread::Deviation(deviation) => (self.here? - deviation, self.here? + deviation),
         })
-    }
-}
-
-impl Picture {
-    fn series(&self) -> &[Series] {
-        match self {
-            Self::Bars(_, series) | Self::Stacks(_, series) | Self::Lines(_, _, _, series) => {
-                series
-            }
-            Self::Curves(..) => &[],
-        }
-    }
-
-    fn unit(&self) -> Unit {
-        match self {
-            Self::Bars(unit, _) | Self::Stacks(unit, _) | Self::Lines(unit, ..) => *unit,
-            Self::Curves(..) => Unit::Time,
-        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use askama::Template;
 
-use super::{Entry, Figure, Part, Reproduction, Series, Spread, Unit, drawing};
-use crate::figures::none;
-use crate::view::{self, Cell, Group, Head, Legend, Row, Table};
+use super::{Entry, Figure, Part, Picture, Reproduction, Series, Spread, Unit, drawing};
+use crate::table::{Column, Row, Table, Title, column};
+use crate::view::{self, Legend};
 
 #[derive(Template)]
 #[template(path = "reproduction.html")]
@@ -51,55 +51,41 @@ fn shown(entry: &Entry) -> ShownEntry<'_> {
     ShownEntry { entry, legend, plot, table: table(entry) }
 }
 
-/// Returns the figures in rows: ours, their spread, the document's.
-fn table(entry: &Entry) -> Option<Table> {
-    let series = entry.picture.series();
-    if series.iter().all(|one| one.figures.is_empty()) {
-        return None;
-    }
-    let unit = entry.picture.unit();
-    let any = |of: fn(&Figure) -> bool| series.iter().flat_map(|one| &one.figures).any(of);
-    let (has_spread, has_there) =
-        (any(|figure| figure.spread.is_some()), any(|figure| figure.there.is_some()));
-    let head = |text: &str| Head { text: text.to_owned(), ..Head::default() };
-    let mut heads = vec![head("here")];
-    heads.extend(has_spread.then(|| head("spread")));
-    heads.extend(has_there.then(|| head("the document")));
-    let rows = |one: &Series| {
-        let row = |figure: &Figure| Row {
-            name: figure.name.clone(),
-            cells: cells(unit, figure, has_spread, has_there),
-            ..Row::default()
-        };
-        one.figures.iter().map(row).collect()
-    };
-    let group = |one: &Series| Group {
-        device: Some(view::Device { name: one.name.clone(), ..view::Device::default() }),
-        rows: rows(one),
-    };
-    Some(Table {
-        label: entry.title.clone(),
-        first: "",
-        heads,
-        groups: series.iter().map(group).collect(),
-    })
+/// A figure with its unit.
+type WithUnit<'a> = (Unit, &'a Figure);
+
+/// The columns: ours, its spread, the document's.
+fn columns<'a>() -> Vec<Column<WithUnit<'a>>> {
+    vec![
+        column("here", "", |(unit, figure)| Some(unit.text(figure.here?).into())),
+        column("spread", "", |(unit, figure)| {
+            let spread = match figure.spread? {
+                Spread::Range(low, high) => format!("{} – {}", unit.text(low), unit.text(high)),
+                Spread::Deviation(deviation) => format!("± {}", unit.text(deviation)),
+            };
+            Some(spread.into())
+        }),
+        column("the document", "", |(unit, figure)| Some(unit.text(figure.there?).into())),
+    ]
 }
 
-fn cells(unit: Unit, figure: &Figure, has_spread: bool, has_there: bool) -> Vec<Cell> {
-    let text = |value: Option<f64>| value.map_or_else(none, |value| unit.text(value));
-    let spread = figure.spread.map_or_else(none, |spread| match spread {
-        Spread::Range(low, high) => format!("{} – {}", unit.text(low), unit.text(high)),
-        Spread::Deviation(deviation) => format!("± {}", unit.text(deviation)),
-    });
-    let mut cells: Vec<Cell> = vec![text(figure.here).into()];
-    cells.extend(has_spread.then(|| spread.into()));
-    cells.extend(has_there.then(|| text(figure.there).into()));
-    cells
+/// Returns the figures in rows.
+fn table(entry: &Entry) -> Option<Table> {
+    let Picture { unit, series, .. } = &entry.picture;
+    series.iter().find(|one| !one.figures.is_empty())?;
+    let mut groups = Vec::new();
+    for Series { name, figures } in series {
+        let title = Title { name: name.clone(), ..Title::default() };
+        let row = |of: &Figure| Row { name: of.name.clone(), ..Row::default() };
+        let rows = figures.iter().map(|figure| (row(figure), (*unit, figure)));
+        groups.push((Some(title), rows.collect()));
+    }
+    Some(Table::of(entry.title.clone(), "", columns(), groups))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Claim, Picture, Tone};
+    use super::super::{Claim, Form, Tone};
     use super::*;
 
     fn figure(name: &str, here: f64, there: Option<f64>) -> Figure {
@@ -135,12 +121,14 @@ mod tests {
             figures: vec![figure("1", 4_000.0, Some(4_400.0)), figure("2", 7_000.0, None)],
         }];
         let curve = ("poll".to_owned(), vec![(1_000.0, 0.5), (2_000.0, 0.001)]);
+        let form = |form, series| Picture { form, series, ..Picture::default() };
+        let of_curves = |form| Picture { form, curves: vec![curve.clone()], ..Picture::default() };
         let pictures = [
-            Picture::Bars(Unit::Time, series.clone()),
-            Picture::Stacks(Unit::Time, series.clone()),
-            Picture::Lines(Unit::Time, "KiB".to_owned(), true, series),
-            Picture::Curves(true, vec![curve.clone()]),
-            Picture::Curves(false, vec![curve]),
+            form(Form::Bars, series.clone()),
+            form(Form::Stacks, series.clone()),
+            form(Form::Lines("KiB".to_owned(), true), series),
+            of_curves(Form::Exceedance),
+            of_curves(Form::Distribution),
         ];
         let count = pictures.len();
         let part = Part {

@@ -2,7 +2,8 @@
 
 use itertools::Itertools as _;
 
-use super::model::{Job, Report, Source, device_name};
+use super::model::{Job, LeftOut, Report, Source, device_name};
+use crate::figures::wrapped;
 
 /// A difference and its consequence.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,24 +22,31 @@ const MACHINE: [&str; 3] = ["cpu", "cpus", "virtual_machine"];
 
 /// Other facts that may differ, with the consequence.
 const FACTS: [(&str, &str, &str); 5] = [
-    (
-        "kernel",
-        "Different kernels",
-        "A kernel decides what sleeping and waking up cost: differences may be its doing.",
-    ),
-    (
-        "revision",
-        "Different revisions of Meantime",
-        "If that is what you want to compare, make sure that nothing else differs.",
-    ),
+    ("kernel", "Different kernels", "A kernel decides what sleeping and waking up cost."),
+    ("revision", "Different revisions of Meantime", "Make sure that nothing else differs."),
     ("governor", "Different frequency governors", "Clock rates may have differed."),
-    (
-        "isolcpus",
-        "Different isolated CPUs",
-        "Other programs may have disturbed one run and not the other.",
-    ),
+    ("isolcpus", "Different isolated CPUs", "Other programs may have disturbed one run only."),
     ("dma_pages", "Different pages of DMA memory", "Address translation costs differ."),
 ];
+
+impl Report {
+    /// Returns the table that `bench` prints, the differences that prevent a comparison of its
+    /// rows, and what could not be measured.
+    pub fn text(&self, width: usize) -> String {
+        let left_out = self.left_out.iter().map(|LeftOut { device, way, why, .. }| {
+            let line = format!("Not measured: {}, {way}: {why}", device_name(device));
+            format!("\n{}\n", wrapped(&line, width))
+        });
+        self.table(width) + &self.warnings(width) + &left_out.collect::<String>()
+    }
+
+    /// Returns the differences that prevent a comparison of the results, a paragraph for each.
+    pub fn warnings(&self, width: usize) -> String {
+        let all = warnings(self).into_iter();
+        all.map(|Warning { what, so }| format!("\n{}\n", wrapped(&format!("{what} {so}"), width)))
+            .collect()
+    }
+}
 
 /// Returns all warnings.
 pub(super) fn warnings(report: &Report) -> Vec<Warning> {
@@ -80,21 +88,14 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
         };
         warn(format!("Ended early{which}."), "The results are those measured until then.");
     }
-    let other_devices =
-        |job: &Job| job.blocks.iter().any(|block| block.is_other_device_than(&job.blocks[0]));
-    if report.jobs.iter().any(other_devices) {
+    if report.jobs.iter().any(Job::has_other_devices) {
         warn(
             "Different kinds of devices.".to_owned(),
             "A software SSD, a file and a PCIe SSD take different times by themselves: compare \
              ways to wait on one device, not devices with each other.",
         );
     }
-    let mut starved = starved(report);
-    if starved.len() > NAMED_MAX {
-        let more = starved.len() - NAMED_MAX;
-        starved.truncate(NAMED_MAX);
-        starved.push(format!("and {more} more"));
-    }
+    let starved = starved(report);
     if !starved.is_empty() {
         warn(
             format!("Polling did not get its CPU ({}).", starved.join(", ")),
@@ -118,18 +119,20 @@ fn starved(report: &Report) -> Vec<String> {
     // The kernel counts CPU time by its ticks.
     const MEASURABLE_MS: f64 = 100.0;
     let mut all = Vec::new();
-    for job in report.jobs.iter().filter(|job| job.workload.is_single_threaded()) {
-        for (block, run) in
-            job.blocks.iter().flat_map(|block| block.runs.iter().map(move |run| (block, run)))
-        {
-            let alone = run.way == "poll" && run.competitor_percent.is_none() && !run.is_paced;
-            let long = run.latency.n > 0 && run.runtime_ms >= MEASURABLE_MS;
-            let percent = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT);
-            if let Some(percent) = percent.filter(|_| alone && long) {
-                let device = device_name(&block.device);
-                all.push(format!("{} on {device}, {}: {percent:.0} %", job.name, run.label));
-            }
+    for (job, run) in report.jobs.iter().flat_map(|job| job.runs().map(move |run| (job, run))) {
+        let alone = run.way == "poll" && run.competitor_percent.is_none() && !run.is_paced;
+        let long = run.latency.n > 0 && run.runtime_ms >= MEASURABLE_MS;
+        let percent = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT);
+        let counts = alone && long && run.workload.is_single_threaded;
+        if let Some(percent) = percent.filter(|_| counts) {
+            let device = device_name(&run.device);
+            all.push(format!("{} on {device}, {}: {percent:.0} %", job.name, run.label));
         }
+    }
+    if all.len() > NAMED_MAX {
+        let more = all.len() - NAMED_MAX;
+        all.truncate(NAMED_MAX);
+        all.push(format!("and {more} more"));
     }
     all
 }

@@ -21,12 +21,11 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
 
 fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
     let twice =
-        report.jobs.iter().filter(|other| other.workload.words() == job.workload.words()).count()
-            > 1;
+        report.jobs.iter().filter(|other| other.workload.words == job.workload.words).count() > 1;
     let name = if twice {
-        format!("{} ({})", job.workload.words(), job.name)
+        format!("{} ({})", job.workload.words, job.name)
     } else {
-        job.workload.words()
+        job.workload.words.clone()
     };
     let machine =
         block.machine.map_or(String::new(), |at| format!(", {}", report.sources[at].label));

@@ -1,15 +1,8 @@
 //! A distribution of latencies from a report file: the whole histogram, or a list of percentiles.
 
-use crate::run::is_known;
+use std::collections::BTreeMap;
 
-/// The naming of the histogram's steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Steps {
-    /// By their lowest latency, at most 2,048 steps to a factor of two: ours.
-    Lowest,
-    /// By a latency within the step: fio's.
-    Within,
-}
+use crate::run::is_known;
 
 /// Latencies of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,30 +32,21 @@ pub(crate) enum Shape {
 }
 
 impl Latency {
-    /// Returns the histogram of `bins`, in any order.
-    pub(crate) fn histogram(
-        bins: &[(u64, u64)],
-        steps: Steps,
-        (min_ns, max_ns): (f64, f64),
-    ) -> Shape {
-        let mut bins: Vec<(u64, u64)> =
-            bins.iter().copied().filter(|(_, count)| *count > 0).collect();
-        bins.sort_unstable();
-        let highest = |ns: u64| match steps {
-            Steps::Lowest => ns.saturating_add(step_ns(ns) - 1) as f64,
-            Steps::Within => ns as f64,
-        };
-        let last = bins.len().saturating_sub(1);
-        let known = bins.iter().enumerate().map(|(at, (ns, count))| {
-            // The last step ends at the maximum, even if the histogram ends before.
-            let ns = if at == last {
-                max_ns.max(*ns as f64)
-            } else {
-                highest(*ns).clamp(min_ns, max_ns)
-            };
-            (ns, *count)
-        });
-        if bins.is_empty() { Shape::Unknown } else { Shape::Histogram(known.collect()) }
+    /// Returns the histogram of `bins`: by latency in ns, a count.
+    pub(crate) fn histogram(bins: &BTreeMap<u64, u64>, (min_ns, max_ns): (f64, f64)) -> Shape {
+        let known = bins.iter().filter(|(_, count)| **count > 0);
+        let known = known.map(|(ns, count)| ((*ns as f64).clamp(min_ns, max_ns), *count));
+        let mut known: Vec<(f64, u64)> = known.collect();
+        // The last step ends at the maximum, even if the histogram ends before.
+        let Some(last) = known.last_mut() else { return Shape::Unknown };
+        last.0 = max_ns;
+        Shape::Histogram(known)
+    }
+
+    /// Returns the distribution with these percentiles, in any order.
+    pub(crate) fn percentiles(mut known: Vec<(f64, f64)>) -> Shape {
+        known.sort_by(|a, b| a.1.total_cmp(&b.1));
+        if known.is_empty() { Shape::Unknown } else { Shape::Percentiles(known) }
     }
 
     /// Returns the latency that `percentile` percent of the I/Os did not exceed; `None` where it is
@@ -195,11 +179,6 @@ impl Latency {
 /// fio's list of percentiles ends here; beyond it only the maximum is known.
 const LAST_KNOWN: f64 = 0.9999;
 
-/// Returns the width of our histogram's step that begins at `ns`: three significant digits.
-fn step_ns(ns: u64) -> u64 {
-    1 << ns.max(1).ilog2().saturating_sub(10)
-}
-
 /// Returns the curve's share at `ns`, interpolated on the logarithmic axis of latencies.
 fn share_at(curve: &[(f64, f64)], ns: f64) -> f64 {
     let after = curve.partition_point(|(at, _)| *at < ns);
@@ -225,14 +204,14 @@ mod tests {
         for at in 0..50_000u64 {
             stats.record(900 + at * at % 100_003 + if at % 500 == 0 { 3_000_000 } else { 0 });
         }
-        let bins: Vec<(u64, u64)> = stats.steps().collect();
+        let bins = stats.steps().collect();
         let ends = (stats.min_ns() as f64, stats.max_ns() as f64);
         let latency = Latency {
             n: stats.n(),
             min_ns: ends.0,
             max_ns: ends.1,
             mean_ns: stats.mean_ns(),
-            shape: Latency::histogram(&bins, Steps::Lowest, ends),
+            shape: Latency::histogram(&bins, ends),
         };
         for at in PERCENTILES {
             assert_eq!(
@@ -247,6 +226,20 @@ mod tests {
         assert_eq!(curve.first(), Some(&(ends.0, 1.0)));
         assert_eq!(curve.last(), Some(&(ends.1, 1.0 / 50_000.0)));
         assert!(curve.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1));
+    }
+
+    /// One in a thousand of 650 I/Os is less than one.
+    #[test]
+    fn a_percentile_of_too_few_is_not_known() {
+        let of = |n: u64| {
+            let shape = Latency::histogram(&[(1_000, n)].into(), (1.0, 2_000.0));
+            Latency { n, shape, ..Latency::default() }
+        };
+        assert_eq!(of(650).known_percentile_ns(99.9), None);
+        assert!(of(650).known_percentile_ns(99.0).is_some());
+        assert!(of(1_000).known_percentile_ns(99.9).is_some());
+        assert_eq!(of(1_000).known_percentile_ns(99.99), None);
+        assert_eq!(Latency::default().known_percentile_ns(50.0), None);
     }
 
     #[test]
@@ -272,7 +265,7 @@ mod tests {
         let shape = Shape::Percentiles(vec![(9_000.0, 0.5)]);
         let odd = Latency { n: 1, min_ns: 10.0, max_ns: 20.0, mean_ns: 15.0, shape };
         assert!(odd.curve().is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1));
-        let huge = Latency::histogram(&[(u64::MAX, 3), (0, 0), (1, 2)], Steps::Lowest, (1.0, 2.0));
-        assert_eq!(huge, Shape::Histogram(vec![(1.0, 2), (u64::MAX as f64, 3)]));
+        let huge = Latency::histogram(&[(u64::MAX, 3), (0, 0), (1, 2)].into(), (1.0, 2.0));
+        assert_eq!(huge, Shape::Histogram(vec![(1.0, 2), (2.0, 3)]));
     }
 }

@@ -12,7 +12,6 @@ mod page;
 mod plots;
 mod read;
 mod tables;
-mod text;
 mod workload;
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The model of a report: results of one file or several, sorted into jobs and devices.
 
+use serde::Deserialize;
+
 use super::latency::Latency;
 use super::workload::Workload;
 use crate::plot::Style;
@@ -22,13 +24,9 @@ pub(crate) struct Source {
     pub label: String,
     /// The file's path, if the source is a file.
     pub path: Option<String>,
-    /// `meantime-0.1.0`, `fio-3.33`.
-    pub tool: String,
-    /// When the run ended.
-    pub time: Option<String>,
     /// The command line, if it is known.
     pub command: Option<String>,
-    /// The machine's facts by name, in the file's order.
+    /// What is known by name: the program and when it ended, then the machine's facts.
     pub facts: Vec<(String, String)>,
 }
 
@@ -40,7 +38,7 @@ impl Source {
 
     /// Whether fio wrote it.
     pub(crate) fn is_fio(&self) -> bool {
-        self.tool.starts_with("fio")
+        self.fact("tool").is_some_and(|tool| tool.starts_with("fio"))
     }
 
     /// Returns whether both may come from one machine: their known facts agree.
@@ -55,13 +53,15 @@ impl Source {
 }
 
 /// A device and policy that could not be measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub(crate) struct LeftOut {
     /// Index of the source.
+    #[serde(skip)]
     pub source: usize,
     /// The device's URI.
     pub device: String,
     /// The policy.
+    #[serde(rename = "completion")]
     pub way: String,
     /// The reason.
     pub why: String,
@@ -91,21 +91,27 @@ pub(crate) struct Block {
     pub runs: Vec<Run>,
 }
 
-/// Kinds of devices in words, by the scheme of the URI.
-const KINDS: [(&str, &str); 5] = [
-    ("mem", SOFTWARE),
-    ("file", SOFTWARE),
-    ("kernel", "through the kernel"),
-    ("vfio", "PCIe SSD"),
-    ("vfio-user", "controller served by another process"),
-];
-
 const SOFTWARE: &str = "software SSD";
 
 impl Job {
     /// Returns the results of all its devices.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.blocks.iter().flat_map(|block| &block.runs)
+    }
+
+    /// Returns whether one of its devices is another one than the first.
+    pub(crate) fn has_other_devices(&self) -> bool {
+        self.blocks.iter().any(|block| block.is_other_device_than(&self.blocks[0]))
+    }
+
+    /// Returns whether there is a device with several results.
+    pub(crate) fn compares(&self) -> bool {
+        self.blocks.iter().any(|block| block.runs.len() > 1)
+    }
+
+    /// Returns whether programs competed for the CPU.
+    pub(crate) fn has_rivals(&self) -> bool {
+        self.runs().any(|run| run.competitor_percent.is_some())
     }
 
     /// Returns whether latency over time is known.
@@ -123,9 +129,13 @@ impl Block {
 
 /// Describes the kind of device behind a URI.
 pub(crate) fn device_kind(uri: &str) -> &'static str {
-    let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
-    let known = KINDS.iter().find(|(known, _)| *known == scheme);
-    known.map_or("unknown kind of device", |(_, kind)| kind)
+    match uri.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "mem" | "file" => SOFTWARE,
+        "kernel" => "through the kernel",
+        "vfio" => "PCIe SSD",
+        "vfio-user" => "controller served by another process",
+        _ => "unknown kind of device",
+    }
 }
 
 /// One job on one device with one policy.
@@ -135,6 +145,9 @@ pub(crate) struct Run {
     pub source: usize,
     /// The job's name.
     pub job: String,
+    pub workload: Workload,
+    /// The device's URI.
+    pub device: String,
     /// The storage below the device, if it is known.
     pub medium: Option<String>,
     /// Its group: jobs of one group ran at the same time.
@@ -147,12 +160,10 @@ pub(crate) struct Run {
     pub style: Style,
     /// Reads and writes together, from submission to having seen the completion.
     pub latency: Latency,
-    /// Reads and writes apart, where there were both: name, latency, I/Os per second.
-    pub directions: Vec<(&'static str, Latency, f64)>,
+    /// Reads and writes apart, where there were both.
+    pub directions: Vec<Run>,
     /// I/Os per second.
     pub iops: f64,
-    /// Bytes per second.
-    pub bytes_per_second: f64,
     /// User and system time over wall time, in percent.
     pub cpu_percent: Option<f64>,
     /// The latency that the slowest one in 6,000 reached.
@@ -161,6 +172,10 @@ pub(crate) struct Run {
     pub floor_ns: Option<f64>,
     /// The ratio of the median latency to it.
     pub floor_ratio: Option<f64>,
+    /// The mean of its device's first result, if that is another one.
+    pub first_ns: Option<f64>,
+    /// The mean of this policy in the first file that has it, if that is another one.
+    pub before_ns: Option<f64>,
     /// The share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
     /// Energy of the processors for each I/O, in µJ.
@@ -198,8 +213,10 @@ impl Run {
 }
 
 /// An interval of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 pub(crate) struct Moment {
+    /// The number of I/Os, if it is known.
+    pub ios: Option<u64>,
     /// Since the run began.
     pub at_ms: f64,
     /// Mean latency.

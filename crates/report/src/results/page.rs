@@ -5,9 +5,11 @@ use itertools::Itertools as _;
 
 use super::differences::{self, Warning};
 use super::headline::{self, Finding};
-use super::model::{Job, LeftOut, Report, Source, device_name};
+use super::model::{Job, Report, Source, device_name};
 use super::{plots, read, tables};
-use crate::view::{self, Figure, Table};
+use crate::machine;
+use crate::table::Table;
+use crate::view::{self, Figure};
 
 #[derive(Template)]
 #[template(path = "results.html")]
@@ -26,7 +28,9 @@ struct Page<'a> {
 struct Section<'a> {
     job: &'a Job,
     table: Table,
-    notes: Vec<(bool, String)>,
+    /// Jobs that ran at the same time.
+    beside: String,
+    caveats: Vec<&'static str>,
     figures: Vec<Figure>,
 }
 
@@ -43,7 +47,8 @@ impl Report {
         let sections = self.jobs.iter().map(|job| Section {
             job,
             table: tables::table(self, job),
-            notes: tables::notes(self, job),
+            beside: beside(self, job),
+            caveats: job.runs().flat_map(|run| &run.caveats).copied().unique().collect(),
             figures: plots::figures(self, job),
         });
         view::page(&Page {
@@ -57,6 +62,12 @@ impl Report {
             commands: commands(self),
         })
     }
+}
+
+fn beside(report: &Report, job: &Job) -> String {
+    let runs = report.jobs.iter().flat_map(Job::runs);
+    let beside = runs.filter(|run| job.runs().any(|ours| ours.ran_beside(run)));
+    beside.map(|run| &run.job).unique().join(", ")
 }
 
 fn title(report: &Report) -> String {
@@ -77,27 +88,12 @@ impl Page<'_> {
     /// Describes where, with which tool, and when a file's results were measured.
     fn line(&self, source: &Source) -> String {
         let utc = if source.is_fio() { "" } else { " UTC" };
-        let cpus = source.fact("cpus").map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
-        let revision =
-            source.fact("revision").map_or(String::new(), |revision| format!(" ({revision})"));
-        let parts = [
-            self.has_several().then(|| source.label.clone()),
-            source.time.as_ref().map(|time| format!("{time}{utc}")),
-            source.fact("cpu").map(|cpu| format!("{cpu}{cpus}")),
-            source.fact("kernel").map(|kernel| format!("Linux {kernel}")),
-            (source.fact("virtual_machine") == Some("yes")).then(|| "virtual machine".to_owned()),
-            Some(format!("{}{revision}", source.tool.replacen('-', " ", 1))),
-        ];
-        parts.iter().flatten().join(" · ")
-    }
-
-    /// Describes a device and policy that could not be measured, and names the file.
-    fn what(&self, one: &LeftOut) -> String {
-        let source = match self.has_several() {
-            true => format!(" ({})", self.report.sources[one.source].label),
-            false => String::new(),
-        };
-        format!("{}, {}{source}:", one.device, one.way)
+        let fact = |name: &str| source.fact(name).map(str::to_owned);
+        let revision = fact("revision").map_or(String::new(), |revision| format!(" ({revision})"));
+        let label = self.has_several().then(|| source.label.clone());
+        let time = fact("time").map(|time| format!("{time}{utc}"));
+        let tool = fact("tool").unwrap_or_default() + &revision;
+        label.into_iter().chain(time).chain(machine::described(fact)).chain([tool]).join(" · ")
     }
 
     fn is_ours(&self) -> bool {
@@ -111,7 +107,9 @@ impl Page<'_> {
 
 /// Titles of facts. Facts with an empty title are shown elsewhere, facts that are not listed under
 /// their own name.
-const FACTS: [(&str, &str); 15] = [
+const FACTS: [(&str, &str); 17] = [
+    ("tool", "measured by"),
+    ("time", "ended"),
     ("cpu", "CPU"),
     ("cpus", "CPUs usable"),
     ("virtual_machine", "virtual machine"),
@@ -130,28 +128,27 @@ const FACTS: [(&str, &str); 15] = [
 ];
 
 fn facts(report: &Report) -> Vec<Fact> {
-    let fact = |name: &str, of: &dyn Fn(&Source) -> Option<String>| -> Option<Fact> {
-        let values: Vec<Option<String>> = report.sources.iter().map(of).collect();
-        let known = values.iter().any(Option::is_some);
-        let differs = values.iter().any(|value| value.is_some() && *value != values[0]);
-        let words = |value: Option<String>| match value {
-            None => "not told".to_owned(),
-            Some(value) if value.is_empty() => "none".to_owned(),
-            Some(value) => value,
-        };
-        let values = values.into_iter().map(words).collect();
-        known.then(|| Fact { name: name.to_owned(), differs, values })
-    };
-    let told =
-        report.sources.iter().flat_map(|source| &source.facts).map(|(name, _)| name.as_str());
+    let sources = &report.sources;
+    let told = sources.iter().flat_map(|source| &source.facts).map(|(name, _)| name.as_str());
     let names = FACTS.iter().map(|(name, _)| *name).chain(told).unique();
-    let named = names.filter_map(|name| {
-        let words = FACTS.iter().find(|(known, _)| *known == name).map(|(_, words)| *words);
-        let words = words.map_or_else(|| name.replace('_', " "), str::to_owned);
-        fact(&words, &|source| source.fact(name).map(str::to_owned)).filter(|_| !words.is_empty())
-    });
-    let measured = fact("measured by", &|source| Some(source.tool.replacen('-', " ", 1)));
-    measured.into_iter().chain(fact("ended", &|source| source.time.clone())).chain(named).collect()
+    let fact = |name: &str| {
+        let title = FACTS.iter().find(|(known, _)| *known == name);
+        let title = title.map_or_else(|| name.replace('_', " "), |(_, title)| (*title).to_owned());
+        let values: Vec<_> = sources.iter().map(|source| source.fact(name)).collect();
+        let differs = values.iter().any(|value| value.is_some() && *value != values[0]);
+        let known = !title.is_empty() && values.iter().any(Option::is_some);
+        let words = |value: Option<&str>| match value {
+            None => "not told".to_owned(),
+            Some("") => "none".to_owned(),
+            Some(value) => value.to_owned(),
+        };
+        known.then(|| Fact {
+            name: title,
+            differs,
+            values: values.into_iter().map(words).collect(),
+        })
+    };
+    names.filter_map(fact).collect()
 }
 
 /// Returns the commands that produced each file and the page.

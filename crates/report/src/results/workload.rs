@@ -4,72 +4,46 @@ use serde_json::{Map, Value};
 
 use crate::figures;
 
-/// A job's keys that decide what is measured. Jobs with equal keys can be compared, whatever their
-/// names.
+/// What is measured, by the keys that decide it. Equal jobs can be compared, whatever their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Workload {
-    rw: String,
-    bs: String,
-    depth: String,
-    threads: String,
-    reads_percent: String,
+    /// `4 KiB random reads`.
+    pub words: String,
+    /// `queue depth 1, 4 threads`.
+    pub setting: String,
+    pub is_single_threaded: bool,
 }
 
 impl Workload {
-    /// Builds the workload from `job options`, with `global options` as defaults.
-    pub(crate) fn new(options: &Map<String, Value>, global: &Map<String, Value>) -> Self {
-        let get = |names: &[&str]| {
-            let found =
-                names.iter().find_map(|name| options.get(*name).or_else(|| global.get(*name)));
-            found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        };
-        let rw = get(&["rw", "readwrite"]).unwrap_or_else(|| "read".to_owned());
-        let rw = match rw.trim() {
-            "readwrite" => "rw",
-            rw => rw,
-        };
-        let bs = match get(&["bssplit"]) {
+    /// Builds the workload from a job's options.
+    pub(crate) fn new(options: &Map<String, Value>) -> Self {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let get = |names: &[&str]| names.iter().find_map(|name| options.get(*name)).map(text);
+        let or = |names: &[&str], usual: &str| get(names).unwrap_or_else(|| usual.to_owned());
+        let sizes = match get(&["bssplit"]) {
             Some(split) => format!("mixed sizes ({split})"),
-            None => size_words(&get(&["bs", "blocksize"]).unwrap_or_else(|| "4k".to_owned())),
+            None => size_words(&or(&["bs", "blocksize"], "4k")),
         };
-        let mixed = matches!(rw, "rw" | "randrw");
-        Self {
-            rw: rw.to_owned(),
-            bs,
-            depth: get(&["iodepth"]).unwrap_or_else(|| "1".to_owned()),
-            threads: get(&["numjobs"]).unwrap_or_else(|| "1".to_owned()),
-            reads_percent: if mixed {
-                get(&["rwmixread"]).unwrap_or_else(|| "50".to_owned())
-            } else {
-                String::new()
-            },
-        }
-    }
-
-    /// `4 KiB random reads`.
-    pub(crate) fn words(&self) -> String {
-        let what = match self.rw.as_str() {
+        let mixed =
+            |order| format!("{order} reads and writes ({} % reads)", or(&["rwmixread"], "50"));
+        let what = match or(&["rw", "readwrite"], "read").trim() {
             "read" => "sequential reads".to_owned(),
             "randread" => "random reads".to_owned(),
             "write" => "sequential writes".to_owned(),
             "randwrite" => "random writes".to_owned(),
-            "rw" => format!("sequential reads and writes ({} % reads)", self.reads_percent),
-            "randrw" => format!("random reads and writes ({} % reads)", self.reads_percent),
+            "rw" | "readwrite" => mixed("sequential"),
+            "randrw" => mixed("random"),
             other => other.to_owned(),
         };
-        format!("{} {what}", self.bs)
-    }
-
-    /// Returns whether one thread does it.
-    pub(crate) fn is_single_threaded(&self) -> bool {
-        self.threads == "1"
-    }
-
-    /// `queue depth 1, 4 threads`.
-    pub(crate) fn setting(&self) -> String {
+        let threads = or(&["numjobs"], "1");
+        let is_single_threaded = threads == "1";
         let threads =
-            if self.threads == "1" { String::new() } else { format!(", {} threads", self.threads) };
-        format!("queue depth {}{threads}", self.depth)
+            if is_single_threaded { String::new() } else { format!(", {threads} threads") };
+        Self {
+            words: format!("{sizes} {what}"),
+            setting: format!("queue depth {}{threads}", or(&["iodepth"], "1")),
+            is_single_threaded,
+        }
     }
 }
 
@@ -104,14 +78,14 @@ mod tests {
     use super::*;
 
     fn workload(options: Value) -> Workload {
-        Workload::new(options.as_object().unwrap(), &Map::new())
+        Workload::new(options.as_object().unwrap())
     }
 
     #[test]
     fn in_words() {
         let one = workload(json!({"rw": "randread", "bs": "4k"}));
-        assert_eq!(one.words(), "4 KiB random reads");
-        assert_eq!(one.setting(), "queue depth 1");
+        assert_eq!(one.words, "4 KiB random reads");
+        assert_eq!(one.setting, "queue depth 1");
         assert_eq!(
             one,
             workload(json!({"bs": "4096", "rw": "randread", "iodepth": "1", "runtime": "3"}))
@@ -119,12 +93,12 @@ mod tests {
         let other = workload(
             json!({"readwrite": "readwrite", "bs": "4k,8k", "numjobs": "2", "rwmixread": "70"}),
         );
-        assert_eq!(other.words(), "4 KiB / 8 KiB sequential reads and writes (70 % reads)");
-        assert_eq!(other.setting(), "queue depth 1, 2 threads");
+        assert_eq!(other.words, "4 KiB / 8 KiB sequential reads and writes (70 % reads)");
+        assert_eq!(other.setting, "queue depth 1, 2 threads");
         assert_eq!(
-            workload(json!({"bs": "99999999999999999999g", "rw": "trim"})).words(),
+            workload(json!({"bs": "99999999999999999999g", "rw": "trim"})).words,
             "99999999999999999999g trim"
         );
-        assert_eq!(workload(json!({})).words(), "4 KiB sequential reads");
+        assert_eq!(workload(json!({})).words, "4 KiB sequential reads");
     }
 }

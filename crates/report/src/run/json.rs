@@ -10,7 +10,8 @@
 //! - `competitor_percent`, `floor_ns`, `floor_ratio` and `floor_ratio_spread` if measured, `extra`
 //!   if there is any.
 //! - `meantime` is beside `jobs`.
-//! - `bins` (the whole histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
+//! - `bins` (the whole histogram: highest latency of a step in ns, count) are those of fio's json+, in
+//!   `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

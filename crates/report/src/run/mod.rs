@@ -1,10 +1,9 @@
 //! The result of a run, and fio's forms of it: JSON ([`report_json`]), text ([`run_text`]), logs
-//! ([`write_log`]), and a comparison table ([`comparison_table`]).
+//! ([`write_log`]).
 
 mod json;
 mod logs;
 mod stats;
-mod table;
 mod text;
 
 #[cfg(test)]
@@ -16,10 +15,8 @@ pub use stats::{
     DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, batch_level,
     depth_level,
 };
-pub use table::comparison_table;
 pub use text::run_text;
 
 #[cfg(test)]
 pub(crate) use stats::PERCENTILES;
 pub(crate) use stats::is_known;
-pub(crate) use table::{Row, aligned, table_of};

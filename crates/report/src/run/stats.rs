@@ -134,11 +134,6 @@ impl LatencyStats {
         known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
-    /// Returns a percentile; `None` if there are too few I/Os for one of them to be slower.
-    pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
-        is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
-    }
-
     /// Returns the latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer
     /// than `of` recorded.
     pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
@@ -147,12 +142,12 @@ impl LatencyStats {
         Some(self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64))
     }
 
-    /// Returns the recorded latencies, ascending: (lowest latency of the step in ns, count).
+    /// Returns the recorded latencies, ascending: (highest latency of the step in ns, count).
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let lowest = |ns| self.histogram.lowest_equivalent(ns);
+        let highest = |ns| self.histogram.highest_equivalent(ns);
         self.histogram
             .iter_recorded()
-            .map(move |step| (lowest(step.value_iterated_to()), step.count_at_value()))
+            .map(move |step| (highest(step.value_iterated_to()), step.count_at_value()))
     }
 
     fn quantile_ns(&self, quantile: f64) -> u64 {

@@ -34,18 +34,6 @@ fn result(job: &str, device: &str, completion: &str, mean_ns: u64, cpu_percent: 
     result
 }
 
-fn demo() -> Vec<RunResult> {
-    let mut results = Vec::new();
-    for (job, factor) in [("rr512", 1), ("rr4k", 2)] {
-        for (device, base_ns) in [("mem:1G?model=fast12", 2_200), ("mem:1G?model=optane", 3_600)] {
-            results.push(result(job, device, "interrupt", factor * base_ns * 7 / 4, 22.0));
-            results.push(result(job, device, "poll", factor * base_ns, 99.9));
-            results.push(result(job, device, "hybrid", factor * base_ns * 9 / 8, 61.5));
-        }
-    }
-    results
-}
-
 #[test]
 fn statistics() {
     let mut stats = LatencyStats::new();
@@ -262,71 +250,4 @@ fn energy_is_shown_where_it_was_counted() {
     assert!(json["jobs"][0].get("energy_uj_per_io").is_none());
     let [without, with] = [0, 1].map(|at: usize| run_text(&both[at]));
     assert!(with.contains("  energy       : 12.35 uJ per I/O") && !without.contains("energy"));
-    let table = comparison_table(&both, 140);
-    assert!(table.contains("µJ/") && table.contains("12.35"), "{table}");
-    assert!(!comparison_table(&both[..1], 140).contains("µJ/"));
-}
-
-#[test]
-fn table_looks_like_this() {
-    let table = comparison_table(&demo(), 120);
-    let want = "\
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-job    device               completion   mean    p50    p99  p99.9      1 in    max   IOPS   CPU  IOPS/     vs
-                                           µs     µs     µs     µs  6,000 µs     µs            %  CPU-%  first
-══════════════════════════════════════════════════════════════════════════════════════════════════════════════
-rr512  mem:1G?model=fast12  interrupt    4.03   3.96   3.96  11.65     11.65  11.65   248k  22.0  11.3k      –
-                            poll         2.35   2.31   2.31   6.70      6.70   6.70   426k  99.9  4.26k  −42 %
-                            hybrid       2.63   2.58   2.58   7.53      7.53   7.53   380k  61.5  6.18k  −35 %
-       mem:1G?model=optane  interrupt    6.53   6.41   6.41  19.00     19.00  19.00   153k  22.0  6.96k      –
-                            poll         3.78   3.71   3.71  10.90     10.90  10.90   265k  99.9  2.65k  −42 %
-                            hybrid       4.24   4.16   4.16  12.25     12.25  12.25   236k  61.5  3.84k  −35 %
-
-rr4k   mem:1G?model=fast12  interrupt    7.96   7.81   7.81  23.20     23.20  23.20   126k  22.0  5.71k      –
-                            poll         4.59   4.51   4.51  13.30     13.30  13.30   218k  99.9  2.18k  −42 %
-                            hybrid       5.15   5.05   5.06  14.95     14.95  14.95   194k  61.5  3.15k  −35 %
-       mem:1G?model=optane  interrupt   12.96  12.71  12.71  37.90     37.90  37.90  77.2k  22.0  3.51k      –
-                            poll         7.45   7.31   7.31  21.70     21.70  21.70   134k  99.9  1.34k  −43 %
-                            hybrid       8.37   8.21   8.21  24.40     24.40  24.40   120k  61.5  1.94k  −35 %
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-";
-    assert_eq!(table, want, "\n{table}");
-}
-
-/// One in a thousand of 650 I/Os is less than one.
-#[test]
-fn a_percentile_of_too_few_is_not_known() {
-    let mut stats = LatencyStats::new();
-    (0..650).for_each(|ns| stats.record(1_000 + ns));
-    assert_eq!(stats.known_percentile_ns(99.9), None);
-    assert!(stats.known_percentile_ns(99.0).is_some());
-    (650..1_000).for_each(|ns| stats.record(1_000 + ns));
-    assert!(stats.known_percentile_ns(99.9).is_some());
-    assert_eq!(stats.known_percentile_ns(99.99), None);
-    assert_eq!(LatencyStats::new().known_percentile_ns(50.0), None);
-    // The table has one more dash than with a thousand I/Os.
-    let dashes = |ios: u64| {
-        let mut few = RunResult { device: "mem:1M".to_owned(), ..RunResult::default() };
-        (0..ios).for_each(|_| few.read.lat.record(5_000));
-        let table = comparison_table(&[few], 120);
-        table.lines().find(|line| line.contains("mem:1M")).unwrap().matches('–').count()
-    };
-    assert_eq!(dashes(650), dashes(1_000) + 1);
-}
-
-#[test]
-fn table_keeps_within_120_columns() {
-    let mut wide = demo();
-    for (at, one) in wide.iter_mut().enumerate() {
-        (one.floor_ns, one.floor_ratio, one.errors) = (Some(1234.0), Some(1.25), 12);
-        one.read.lat.record(600_000_000 * (at as u64 + 1));
-        one.device = format!("kernel:/dev/disk/by-id/{}", one.device);
-        one.job_name = format!("a rather long name of a job {}", one.job_name);
-    }
-    let table = comparison_table(&wide, 120);
-    let columns = table.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(columns <= 120, "{columns}\n{table}");
-    assert!(table.contains("ratio") && table.contains("errors") && table.contains('…'));
-    assert_eq!(comparison_table(&[], 120), "");
-    assert!(comparison_table(&[RunResult::default()], 120).contains('–'));
 }

@@ -29,7 +29,7 @@ pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> V
         "competitor": setting.competitor,
         "simulated": setting.simulated,
         "cells": cells.iter().map(cell).collect::<Vec<_>>(),
-        "summary": summaries.iter().map(summary).collect::<Vec<_>>(),
+        "summary": summaries,
         "meantime": setting.facts,
     })
 }
@@ -78,29 +78,6 @@ fn way(cell: &CellResult, way: &Figures) -> Value {
         "fallbacks": way.fallbacks,
         "interrupt_waits": way.blocks,
         "competing": way.competing,
-    })
-}
-
-fn summary(summary: &Summary) -> Value {
-    let dominates: Map<String, Value> =
-        summary.dominates.iter().map(|(other, cells)| (other.clone(), json!(cells))).collect();
-    let dominated: Map<String, Value> =
-        summary.dominated.iter().map(|(cell, by)| (cell.clone(), json!(by))).collect();
-    json!({
-        "completion": summary.completion,
-        "cells": summary.cells,
-        "mean_over_poll": summary.mean_over_poll,
-        "cells_within_1_03": summary.as_quick_cells,
-        "cells_within_1_03_by_turns": summary.as_quick_cells_by_turns,
-        "cpu_percent_median": summary.cpu_percent,
-        "cpu_over_informed": summary.cpu_over_informed,
-        "cpu_above_oracle_percent_median": summary.cpu_above_oracle_percent,
-        "overslept_sleeps_percent_median": summary.overslept_percent,
-        "competitor_share_percent_median": summary.share_percent,
-        "cells_dominating": summary.dominating_cells,
-        "cells_dominated": summary.dominated.len(),
-        "dominates": dominates,
-        "dominated_by": dominated,
     })
 }
 

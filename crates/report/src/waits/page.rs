@@ -3,7 +3,7 @@
 
 use askama::Template;
 use itertools::Itertools as _;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::figures::{CellResult, Figures, time_name};
 use super::json::Setting;
@@ -11,8 +11,10 @@ use super::plane;
 use super::summary::{AS_QUICK, Summary};
 use super::table;
 use crate::figures::none;
+use crate::machine;
 use crate::plot::Style;
-use crate::view::{self, Cell, Figure, Group, Head, Legend, Panel, Row, Table};
+use crate::table::{Cell, Group, Head, Row, Table};
+use crate::view::{self, Figure, Kind, Legend, Panel};
 
 #[derive(Template)]
 #[template(path = "waits.html")]
@@ -66,8 +68,8 @@ pub fn page(
         generator,
         title: "Ways to wait",
         about: about(cells, setting, generator),
-        counted: counted(cells.len(), "cell"),
-        summary: summary(summaries, &names),
+        counted: table::counted(cells.len()),
+        summary: table::of_all(summaries, &names),
         verdicts: summaries.iter().map(table::verdict).collect(),
         words: table::legend(&cells.iter().collect::<Vec<_>>()),
         overview: (cells.len() > 1).then(|| overview(cells, &names)),
@@ -80,68 +82,14 @@ pub fn page(
 
 /// Describes what was measured, for how long, where, and with what.
 fn about(cells: &[CellResult], setting: &Setting, generator: &str) -> String {
-    let fact = |name: &str| fact(&setting.facts, name);
-    let is = |name: &str, words: &str| {
-        fact(name).filter(|value| value == "true").map(|_| words.to_owned())
-    };
+    let fact = |name: &str| setting.facts.get(name).and_then(machine::fact);
     let how = match &setting.simulated {
         Some(whose) => format!("simulated, {}", whose.replace('-', " ")),
         None => format!("{} each", crate::figures::time(setting.runtime_ms as f64 * 1e6)),
     };
-    let cpus = fact("cpus").map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
-    let parts = [
-        Some(counted(cells.len(), "cell")),
-        Some(how),
-        fact("cpu").map(|cpu| cpu + &cpus),
-        fact("kernel").map(|kernel| format!("Linux {kernel}")),
-        is("virtual_machine", "virtual machine"),
-        Some(generator.to_owned()),
-        is("interrupted", "ended early"),
-    ];
-    parts.iter().flatten().join(" · ")
-}
-
-fn fact(facts: &Map<String, Value>, name: &str) -> Option<String> {
-    match facts.get(name)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Null => None,
-        other => Some(other.to_string()),
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// Returns a row for a policy, with its marker.
-fn row(names: &[String], name: &str, figures: impl Iterator<Item = Option<String>>) -> Row {
-    Row {
-        swatch: Some(Style::of(names, name).swatch(true)),
-        name: name.to_owned(),
-        cells: figures.map(|figure| figure.unwrap_or_else(none).into()).collect(),
-        ..Row::default()
-    }
-}
-
-/// Returns a table without groups.
-fn plain(label: String, first: &'static str, heads: Vec<Head>, rows: Vec<Row>) -> Table {
-    Table { label, first, heads, groups: vec![Group { device: None, rows }] }
-}
-
-/// Returns the table of all cells together, by policy.
-fn summary(summaries: &[Summary], names: &[String]) -> Table {
-    let mut columns = table::summary_columns(summaries);
-    columns.retain(|of| !of.on_page.is_empty());
-    let head = |of: &&table::SummaryColumn| Head {
-        text: of.on_page.to_owned(),
-        explained: of.explained,
-        unit: "",
-    };
-    let rows = summaries.iter().map(|summary| {
-        row(names, &summary.completion, columns.iter().map(|column| (column.figure)(summary)))
-    });
-    let (heads, rows) = (columns.iter().map(head).collect(), rows.collect());
-    plain("all cells together".to_owned(), "completion", heads, rows)
+    let ended = fact("interrupted").filter(|is| is == "yes").map(|_| "ended early".to_owned());
+    let what = [table::counted(cells.len()), how].into_iter().chain(machine::described(fact));
+    what.chain([generator.to_owned()]).chain(ended).join(" · ")
 }
 
 /// Returns the overview of all cells: a row for each cell, a column for each policy.
@@ -160,7 +108,8 @@ fn overview(cells: &[CellResult], names: &[String]) -> Table {
     });
     let heads = names.iter().map(|name| Head { text: name.clone(), ..Head::default() }).collect();
     let label = "mean latency over that of poll, and CPU, by cell".to_owned();
-    plain(label, "cell", heads, rows.collect())
+    let groups = vec![Group { title: None, rows: rows.collect() }];
+    Table { label, first: "cell", heads, groups }
 }
 
 fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
@@ -170,31 +119,23 @@ fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
         legend: Legend::default(),
         plot: plane::plane(cell, names, range),
     });
-    let how = "Each point is one way to wait: further left it needs less CPU, further down it \
-               answers sooner; the best place is bottom left. The dotted lines are the mean of \
-               poll and 1.03 times that.";
     let legend = names.iter().map(|name| (Style::of(names, name).swatch(true), name.clone()));
     Section {
         title: format!("Device time {}", time_name(device_ns).replace("us", " µs")),
         legend: Legend { entries: legend.collect() },
-        figure: Figure { wide: true, title: "", how: how.to_owned(), panels: panels.collect() },
+        figure: Figure {
+            kind: Kind::Plane,
+            wide: true,
+            is_coarse: false,
+            panels: panels.collect(),
+        },
         cells: cells.iter().map(|cell| details(cell, names)).collect(),
     }
 }
 
 fn details(cell: &CellResult, names: &[String]) -> Details {
-    let columns = table::columns(&[cell]);
-    let heads = columns.iter().map(|of| Head {
-        text: of.heading.replace('\n', " "),
-        explained: of.explained,
-        unit: "",
-    });
-    let rows = cell.ways.iter().map(|way| {
-        row(names, &way.completion, columns.iter().map(|column| (column.figure)(cell, way)))
-    });
     let (name, words) = (cell.cell.name(), cell.cell.shape[1]);
-    let table = plain(name.clone(), "completion", heads.collect(), rows.collect());
-    Details { name, words, table, below: table::below(cell) }
+    Details { name, words, table: table::of_cell(cell, names), below: table::below(cell) }
 }
 
 #[cfg(test)]

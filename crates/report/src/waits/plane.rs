@@ -1,12 +1,12 @@
 //! The latency/CPU plane of a cell: a point for each policy.
 
-use crate::plot::{
-    ACROSS, Axis, Element, Point, Scale, Side, Style, Tick, UP, at, line, plot, points,
-};
+use itertools::Itertools as _;
+
+use crate::plot::{ACROSS, Axis, Chart, Element, Point, Scale, Style, UP, short};
 
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::AS_QUICK;
-use super::table::ratio;
+use super::table::ratio_text;
 
 /// Returns the range of means over poll's that the planes of a row share, so that they can be
 /// compared by eye.
@@ -32,84 +32,40 @@ fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
 }
 
 /// Draws the plane of `cell`; `names` are those of all policies, which decide their looks.
-pub(super) fn plane(cell: &CellResult, names: &[String], range: (f64, f64)) -> Element {
+pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64)) -> Element {
     let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS);
     let y = Axis::between(Scale::Log, range, UP);
-    let mut inside = [1.0, AS_QUICK]
-        .map(|reference| y.place(reference))
-        .map(|at| line("reference", (ACROSS.0, at), (ACROSS.1, at)))
-        .to_vec();
-    let references = references(cell).into_iter().map(|(name, (ratio, cpu_percent))| {
-        let at = (x.place(cpu_percent), y.place(ratio));
-        let label = (name, "note halo".to_owned());
-        Point { at, marks: vec![target(at)], whisker: None, tip: name.to_owned(), label }
-    });
-    let ways = cell.ways.iter().filter_map(|way| {
-        let at = (x.place(way.cpu_percent), y.place(cell.mean_over_poll(way)?));
-        let style = Style::of(names, &way.completion);
-        let label = (way.completion.as_str(), format!("label halo {}", style.colour()));
-        let tip = in_figures(cell, way);
-        Some(Point { at, marks: vec![style.marker(at)], whisker: None, tip, label })
-    });
-    let told: Vec<String> = ways.clone().map(|point| point.tip).collect();
-    let label = format!(
-        "Mean latency over that of poll against CPU, {}. {}.",
-        cell.cell.name(),
-        told.join("; ")
-    );
-    inside.extend(points(references.chain(ways).collect()));
-    let (x_ticks, y_ticks) = (x.linear_ticks(6.0), ticks(range));
-    let x = Side(&x, &x_ticks, "CPU of the waiting thread, %; left is cheaper");
-    plot(&label, x, Side(&y, &y_ticks, "mean latency over that of poll; lower is quicker"), inside)
-}
-
-/// Draws a reference's mark: a ring with a cross in it.
-fn target((x, y): (f64, f64)) -> Element {
-    let ring = format!("M{} {}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", at(x - 5.0), at(y));
-    Element::new("path").set("class", "target").set("d", ring + "m-3 0h16m-8 -8v16")
-}
-
-/// Returns the ticks of ratios that lie in the range, and no more than are readable.
-fn ticks((low, high): (f64, f64)) -> Vec<Tick> {
-    const STEPS: [&[f64]; 4] = [
-        &[0.9, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1],
-        &[0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
-        &[0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0],
-        &[
-            0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0,
-            500.0, 1_000.0,
-        ],
-    ];
-    let steps = match high / low {
-        span if span < 1.16 => STEPS[0],
-        span if span < 1.9 => STEPS[1],
-        span if span < 6.0 => STEPS[2],
-        _ => STEPS[3],
+    let way = |way: &'a Figures| {
+        Some(Point {
+            at: (way.cpu_percent, cell.mean_over_poll(way)?),
+            style: Some(Style::of(names, &way.completion)),
+            whisker: None,
+            name: &way.completion,
+            tip: in_figures(cell, way),
+        })
     };
-    let within = steps.iter().filter(|at| (low..=high).contains(*at));
-    within.map(|at| Tick { at: *at, label: format!("× {at}") }).collect()
+    let ways: Vec<_> = cell.ways.iter().filter_map(way).collect();
+    let told = ways.iter().map(|point| &point.tip).join("; ");
+    let label =
+        format!("Mean latency over that of poll against CPU, {}. {told}.", cell.cell.name());
+    let references = references(cell).into_iter().map(|(name, (ratio, cpu_percent))| {
+        let at = (cpu_percent, ratio);
+        Point { at, style: None, whisker: None, name, tip: name.to_owned() }
+    });
+    let (x_ticks, y_ticks) = (x.linear_ticks(6.0), y.log_ticks(|at| format!("× {}", short(at))));
+    let x = (x, x_ticks, "CPU of the waiting thread, %; left is cheaper");
+    let y = (y, y_ticks, "mean latency over that of poll; lower is quicker");
+    let mut chart = Chart::new(x, y);
+    [1.0, AS_QUICK].into_iter().for_each(|ratio| chart.reference(ratio));
+    chart.points(&references.chain(ways).collect::<Vec<_>>());
+    chart.draw(&label)
 }
 
 /// Describes a policy in a line.
 fn in_figures(cell: &CellResult, way: &Figures) -> String {
     let over = cell
         .mean_over_poll(way)
-        .map_or_else(String::new, |over| format!(", × {} poll", ratio(over)));
+        .map_or_else(String::new, |over| format!(", × {} poll", ratio_text(over)));
     let mean = crate::figures::time(way.mean_ns);
     format!("{}: mean {mean}{over}, CPU {:.1} %", way.completion, way.cpu_percent)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_are_ticks_in_every_range() {
-        for (low, high) in [(0.99, 1.1), (0.97, 1.4), (0.9, 3.0), (0.9, 15.0), (0.9, 400.0)] {
-            let ticks = ticks((low, high));
-            assert!((3..=14).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
-            assert!(ticks.iter().any(|tick| tick.at == 1.0));
-            assert!(ticks.is_sorted_by(|one, other| one.at < other.at));
-        }
-    }
 }

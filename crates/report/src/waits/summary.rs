@@ -1,5 +1,7 @@
 //! The cells' results together, by policy.
 
+use std::collections::BTreeMap;
+
 use itertools::Itertools as _;
 use serde::Serialize;
 
@@ -11,7 +13,7 @@ use super::figures::{CellResult, Figures};
 pub(crate) const AS_QUICK: f64 = 1.03;
 
 /// A policy over all cells.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// The policy.
     pub completion: String,
@@ -20,25 +22,33 @@ pub struct Summary {
     /// Its mean over that of `poll`.
     pub mean_over_poll: Option<Ratio>,
     /// Cells in which that ratio is at most `AS_QUICK`.
+    #[serde(rename = "cells_within_1_03")]
     pub as_quick_cells: usize,
     /// Cells in which the median of the turns' ratios is; `None` without turns.
+    #[serde(rename = "cells_within_1_03_by_turns")]
     pub as_quick_cells_by_turns: Option<usize>,
     /// CPU in percent: the median of the cells.
+    #[serde(rename = "cpu_percent_median")]
     pub cpu_percent: Option<f64>,
     /// CPU over that of the informed policy.
     pub cpu_over_informed: Option<Ratio>,
     /// CPU above the oracle's, in percent of a CPU: the median of the cells.
+    #[serde(rename = "cpu_above_oracle_percent_median")]
     pub cpu_above_oracle_percent: Option<f64>,
     /// Oversleeps in percent of the sleeps: the median of the cells in which it slept.
+    #[serde(rename = "overslept_sleeps_percent_median")]
     pub overslept_percent: Option<f64>,
     /// The share that a competing program kept: the median of the cells.
+    #[serde(rename = "competitor_share_percent_median")]
     pub share_percent: Option<f64>,
+    /// Cells in which it dominates another policy.
+    pub cells_dominating: usize,
+    /// Cells in which another policy dominates it.
+    pub cells_dominated: usize,
     /// Number of cells in which it dominates another policy, by policy.
-    pub dominates: Vec<(String, usize)>,
-    /// Cells in which it dominates at least one.
-    pub dominating_cells: usize,
-    /// Names of the cells in which it is dominated, with the dominating policies.
-    pub dominated: Vec<(String, Vec<String>)>,
+    pub dominates: BTreeMap<String, usize>,
+    /// The policies that dominate it, by cell.
+    pub dominated_by: BTreeMap<String, Vec<String>>,
 }
 
 /// A ratio over all cells.
@@ -98,23 +108,17 @@ fn summary(name: &str, cells: &[CellResult]) -> Summary {
         ..Summary::default()
     };
     for (cell, way) in found {
-        let mut by = Vec::new();
-        let mut any = false;
-        for other in cell.ways.iter().filter(|other| other.completion != name) {
-            if cell.dominates(way, other) {
-                any = true;
-                match summary.dominates.iter_mut().find(|(known, _)| *known == other.completion) {
-                    Some((_, count)) => *count += 1,
-                    None => summary.dominates.push((other.completion.clone(), 1)),
-                }
-            }
-            if cell.dominates(other, way) {
-                by.push(other.completion.clone());
-            }
+        let others = || cell.ways.iter().filter(|other| other.completion != name);
+        let name = |other: &Figures| other.completion.clone();
+        let beaten: Vec<_> = others().filter(|of| cell.dominates(way, of)).map(name).collect();
+        let by: Vec<_> = others().filter(|of| cell.dominates(of, way)).map(name).collect();
+        summary.cells_dominating += usize::from(!beaten.is_empty());
+        for other in beaten {
+            *summary.dominates.entry(other).or_default() += 1;
         }
-        summary.dominating_cells += usize::from(any);
         if !by.is_empty() {
-            summary.dominated.push((cell.cell.name(), by));
+            summary.cells_dominated += 1;
+            summary.dominated_by.insert(cell.cell.name(), by);
         }
     }
     summary
@@ -136,18 +140,18 @@ mod tests {
         let all = summaries(&[first, second]);
         assert_eq!(all.len(), 3);
         let (poll, pas, adaptive) = (&all[0], &all[1], &all[2]);
-        assert_eq!((poll.cells, poll.as_quick_cells, poll.dominating_cells), (2, 2, 0));
+        assert_eq!((poll.cells, poll.as_quick_cells, poll.cells_dominating), (2, 2, 0));
         assert_eq!(
-            poll.dominated,
-            [("50us-constant".to_owned(), vec!["pas".to_owned(), "adaptive".to_owned()])]
+            poll.dominated_by,
+            [("50us-constant".to_owned(), vec!["pas".to_owned(), "adaptive".to_owned()])].into()
         );
         assert_eq!((pas.as_quick_cells, adaptive.as_quick_cells), (1, 2));
         let ratio = pas.mean_over_poll.as_ref().unwrap();
         assert!((ratio.median - 1.03).abs() < 1e-9 && (ratio.worst - 1.05).abs() < 1e-9);
         assert_eq!(ratio.worst_cell, "10us-lognormal");
         assert_eq!(adaptive.cpu_percent, Some(54.0));
-        assert_eq!(adaptive.dominates, [("pas".to_owned(), 1), ("poll".to_owned(), 1)]);
-        assert_eq!(pas.dominates, [("poll".to_owned(), 1), ("adaptive".to_owned(), 1)]);
+        assert_eq!(adaptive.dominates, [("pas".to_owned(), 1), ("poll".to_owned(), 1)].into());
+        assert_eq!(pas.dominates, [("poll".to_owned(), 1), ("adaptive".to_owned(), 1)].into());
         assert_eq!((pas.overslept_percent, pas.share_percent), (None, None));
         assert!(pas.cpu_over_informed.is_none());
     }

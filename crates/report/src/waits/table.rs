@@ -1,128 +1,100 @@
-//! The results as text.
+//! The tables of a cell and of the summary, and the words around them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use itertools::Itertools as _;
 
-use crate::figures::{iops, none, us, wrapped};
-use crate::run::aligned;
-
 use super::figures::{CellResult, Figures, Reference};
-use super::summary::{AS_QUICK, Summary};
+use super::summary::{AS_QUICK, Ratio, Summary};
+use crate::figures::{self, wrapped};
+use crate::plot::Style;
+use crate::table::{self, Cell, Column, Head, Row, Table, decimals, iops, us};
 
-/// The figure of a policy in a cell; `None`: not known.
-type Figure = fn(&CellResult, &Figures) -> Option<String>;
-
-/// A column of a cell's table.
-pub(crate) struct Column {
-    /// Two lines at most.
-    pub heading: &'static str,
-    /// In one sentence.
-    pub explained: &'static str,
-    pub figure: Figure,
-}
-
-const fn column(heading: &'static str, explained: &'static str, figure: Figure) -> Column {
-    Column { heading, explained, figure }
-}
+/// A policy in a cell.
+type Way<'a> = (&'a CellResult, &'a Figures);
 
 /// The columns of a cell's table.
-const COLUMNS: [Column; 17] = [
-    column("mean\nµs", "mean latency", |_, way| latency(way, way.mean_ns)),
-    column("×\npoll", "the mean over that of poll", |cell, way| {
-        cell.mean_over_poll(way).map(ratio)
-    }),
-    column("by\nturns", "the mean over that of poll, turn by turn: the median", |cell, way| {
-        cell.mean_over_poll_by_turns(way).map(ratio)
-    }),
-    column("p50\nµs", "half of the I/Os took no longer", |_, way| {
-        latency(way, way.percentiles_ns[0] as f64)
-    }),
-    column("p99\nµs", "99 % of the I/Os took no longer", |_, way| {
-        latency(way, way.percentiles_ns[1] as f64)
-    }),
-    column("p99.9\nµs", "99.9 % of the I/Os took no longer", |_, way| {
-        latency(way, way.percentiles_ns[2] as f64)
-    }),
-    column("1 in\n6,000 µs", "the slowest one in 6,000 I/Os took at least so long", |_, way| {
-        way.slowest_ns.map(|ns| us(ns as f64))
-    }),
-    column("max\nµs", "the slowest I/O", |_, way| latency(way, way.max_ns as f64)),
-    column("IOPS", "I/Os per second", |_, way| Some(iops(way.iops))),
-    column("CPU\n%", "user and system time of the waiting thread over wall time", |_, way| {
-        Some(format!("{:.1}", way.cpu_percent))
-    }),
-    column("IOPS/\nCPU-%", "I/Os per second for each percent of a CPU", |_, way| {
-        way.iops_per_cpu_percent().map(iops)
-    }),
-    column("CPU ×\ninformed", "CPU over that of the informed policy", |cell, way| {
-        cell.cpu_over_informed(way).map(ratio)
-    }),
-    column("CPU over\noracle %", "CPU above the oracle's, in percent of a CPU", |cell, way| {
-        cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}"))
-    }),
-    column(
-        "overslept\n% sleeps",
-        "sleeps after which the completion was there already, in percent of the sleeps",
-        |_, way| way.overslept_sleeps_percent().map(percent),
-    ),
-    column("overslept\n% I/Os", "the same in percent of the I/Os", |_, way| {
-        way.overslept_ios_percent().map(percent)
-    }),
-    column(
-        "rival\n%",
-        "the share of its lone speed that a competing program on the same CPU kept",
-        |_, way| way.competing.map(|competing| format!("{:.0}", competing.share_percent)),
-    ),
-    column("p99.9 µs\nbeside it", "p99.9 while it competes", |_, way| {
-        way.competing.map(|competing| us(competing.p99_9_ns as f64))
-    }),
-];
+fn columns<'a>() -> Vec<Column<Way<'a>>> {
+    let column = table::column::<Way<'a>>;
+    vec![
+        column("mean", "µs", |(_, way)| latency(way, way.mean_ns)),
+        column("mean", "× poll", |(cell, way)| cell.mean_over_poll(way).map(ratio)),
+        column("mean", "by turns", |(cell, way)| cell.mean_over_poll_by_turns(way).map(ratio)),
+        column("p50", "µs", |(_, way)| latency(way, way.percentiles_ns[0] as f64)),
+        column("p99", "µs", |(_, way)| latency(way, way.percentiles_ns[1] as f64)),
+        column("p99.9", "µs", |(_, way)| latency(way, way.percentiles_ns[2] as f64)),
+        column("1 in 6,000", "µs", |(_, way)| way.slowest_ns.map(|ns| us(ns as f64))),
+        column("max", "µs", |(_, way)| latency(way, way.max_ns as f64)),
+        column("IOPS", "", |(_, way)| Some(iops(way.iops))),
+        column("CPU", "%", |(_, way)| Some(decimals::<1>(way.cpu_percent))),
+        column("IOPS /", "CPU-%", |(_, way)| way.iops_per_cpu_percent().map(iops)),
+        column("CPU", "× informed", |(cell, way)| cell.cpu_over_informed(way).map(ratio)),
+        column("CPU over", "oracle %", |(cell, way)| {
+            Some(format!("{:+.1}", cell.cpu_above_oracle_percent(way)?).into())
+        }),
+        column("overslept", "% sleeps", |(_, way)| way.overslept_sleeps_percent().map(percent)),
+        column("overslept", "% I/Os", |(_, way)| way.overslept_ios_percent().map(percent)),
+        column("rival", "% kept", |(_, way)| Some(decimals::<0>(way.competing?.share_percent))),
+        column("p99.9 µs", "beside it", |(_, way)| Some(us(way.competing?.p99_9_ns as f64))),
+    ]
+}
 
-/// Returns the columns with a known figure in one of `cells`.
-pub(crate) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
-    let known = |column: &&Column| {
-        cells.iter().any(|cell| cell.ways.iter().any(|way| (column.figure)(cell, way).is_some()))
-    };
-    const ALL: &[Column] = &COLUMNS;
-    ALL.iter().filter(known).collect()
+/// The columns of the summary.
+fn summary_columns<'a>() -> Vec<Column<&'a Summary>> {
+    let column = table::column::<&'a Summary>;
+    vec![
+        column("at most", "× 1.03", |of| {
+            Some(format!("{} of {}", of.as_quick_cells, of.cells).into())
+        }),
+        column("mean × poll,", "median", |of| Some(ratio(of.mean_over_poll.as_ref()?.median))),
+        column("worst", "", |of| worst(&of.mean_over_poll)),
+        column("CPU %,", "median", |of| of.cpu_percent.map(decimals::<1>)),
+        column("CPU × informed,", "median", |of| {
+            Some(ratio(of.cpu_over_informed.as_ref()?.median))
+        }),
+        column("worst", "", |of| worst(&of.cpu_over_informed)),
+        column("overslept %,", "median", |of| of.overslept_percent.map(percent)),
+        column("rival %,", "median", |of| of.share_percent.map(decimals::<0>)),
+        column("dominates", "in cells", |of| Some(of.cells_dominating.to_string().into())),
+        column("dominated", "in cells", |of| Some(of.cells_dominated.to_string().into())),
+    ]
+}
+
+fn worst(of: &Option<Ratio>) -> Option<Cell> {
+    let Ratio { worst, worst_cell, .. } = of.as_ref()?;
+    Some(format!("{} in {worst_cell}", ratio_text(*worst)).into())
+}
+
+/// Returns a policy's row, with its marker; `names` are those of all policies.
+fn row(names: &[String], name: &str) -> Row {
+    let swatch = Some(Style::of(names, name).swatch(true));
+    Row { swatch, name: name.to_owned(), ..Row::default() }
+}
+
+/// Returns the table of a cell.
+pub(crate) fn of_cell(cell: &CellResult, names: &[String]) -> Table {
+    let rows = cell.ways.iter().map(|way| (row(names, &way.completion), (cell, way))).collect();
+    Table::of(cell.cell.name(), "completion", columns(), vec![(None, rows)])
+}
+
+/// Returns the table of all cells together, by policy.
+pub(crate) fn of_all(summaries: &[Summary], names: &[String]) -> Table {
+    let rows = summaries.iter().map(|one| (row(names, &one.completion), one)).collect();
+    let label = "all cells together".to_owned();
+    Table::of(label, "completion", summary_columns(), vec![(None, rows)])
 }
 
 /// Returns a cell's description, and a row for each policy.
 pub fn cell_table(cell: &CellResult, width: usize) -> String {
-    let columns = columns(&[cell]);
-    let mut text = format!("{}: {}\n", cell.cell.name(), cell.cell.shape[1]);
-    let whole = rows_of(cell, &columns);
-    if whole.lines().all(|line| line.chars().count() <= width) {
-        text += &whole;
-    } else {
-        // Latencies above, their cost below.
-        let first = columns.iter().position(|of| of.heading == "IOPS").unwrap_or(0);
-        text += &rows_of(cell, &columns[..first]);
-        text.push('\n');
-        text += &rows_of(cell, &columns[first..]);
-    }
-    text += &below(cell);
-    let errors: Vec<String> = cell
-        .ways
-        .iter()
-        .filter(|way| way.errors > 0)
-        .map(|way| format!("{} of {}", way.errors, way.completion))
-        .collect();
+    let table = of_cell(cell, &[]).text(width);
+    let mut text = format!("{}: {}\n{table}{}", cell.cell.name(), cell.cell.shape[1], below(cell));
+    let failed = cell.ways.iter().filter(|way| way.errors > 0);
+    let errors = failed.map(|way| format!("{} of {}", way.errors, way.completion)).join(", ");
     if !errors.is_empty() {
-        let _ = writeln!(text, "I/Os that failed: {}", errors.join(", "));
+        let _ = writeln!(text, "I/Os that failed: {errors}");
     }
     text
-}
-
-fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
-    let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
-    let rows = cell.ways.iter().map(|way| {
-        let figures = columns.iter().map(|column| (column.figure)(cell, way).unwrap_or_else(none));
-        std::iter::once(way.completion.clone()).chain(figures).collect()
-    });
-    render(&header, rows.collect())
 }
 
 /// Returns the notes below a cell's rows.
@@ -136,7 +108,8 @@ pub(crate) fn below(cell: &CellResult) -> String {
     }
     if let Some(references) = cell.references {
         let of = |name: &str, reference: &Reference| {
-            format!("{name} {} µs with {:.1} % CPU", us(reference.mean_ns), reference.cpu_percent)
+            let mean_us = figures::us(reference.mean_ns);
+            format!("{name} {mean_us} µs with {:.1} % CPU", reference.cpu_percent)
         };
         parts.push(of("informed", &references.informed));
         parts.push(of("oracle", &references.oracle));
@@ -157,118 +130,21 @@ pub(crate) fn below(cell: &CellResult) -> String {
     if parts.is_empty() { String::new() } else { format!("{}\n", parts.join("; ")) }
 }
 
-/// A column of the summary: its heading in the text and on the page (if shown there), its
-/// explanation, and its figure.
-pub(crate) struct SummaryColumn {
-    heading: &'static str,
-    pub on_page: &'static str,
-    pub explained: &'static str,
-    pub figure: fn(&Summary) -> Option<String>,
-}
-
-const fn summarised(
-    heading: &'static str,
-    on_page: &'static str,
-    explained: &'static str,
-    figure: fn(&Summary) -> Option<String>,
-) -> SummaryColumn {
-    SummaryColumn { heading, on_page, explained, figure }
-}
-
-/// The columns of the summary.
-const SUMMARY: [SummaryColumn; 13] = [
-    summarised("cells", "", "", |of| Some(of.cells.to_string())),
-    summarised("≤ 1.03\n× poll", "", "", |of| Some(of.as_quick_cells.to_string())),
-    summarised(
-        "",
-        "at most × 1.03",
-        "cells in which the mean latency is at most 1.03 times that of poll",
-        |of| Some(format!("{} of {}", of.as_quick_cells, of.cells)),
-    ),
-    summarised(
-        "× poll\nmedian",
-        "mean × poll, median",
-        "the mean latency over that of poll: the median of the cells",
-        |of| Some(ratio(of.mean_over_poll.as_ref()?.median)),
-    ),
-    summarised("× poll\nworst", "worst", "its greatest value", |of| {
-        Some(ratio(of.mean_over_poll.as_ref()?.worst))
-    }),
-    summarised("in", "in", "the cell where that is", |of| {
-        Some(of.mean_over_poll.as_ref()?.worst_cell.clone())
-    }),
-    summarised(
-        "CPU %\nmedian",
-        "CPU %, median",
-        "CPU of the waiting thread: the median of the cells",
-        |of| of.cpu_percent.map(|percent| format!("{percent:.1}")),
-    ),
-    summarised(
-        "× informed\nmedian",
-        "CPU × informed, median",
-        "CPU over that of the informed policy: the median of the cells",
-        |of| Some(ratio(of.cpu_over_informed.as_ref()?.median)),
-    ),
-    summarised("× informed\nworst", "worst", "its greatest value", |of| {
-        Some(ratio(of.cpu_over_informed.as_ref()?.worst))
-    }),
-    summarised(
-        "overslept\n% median",
-        "overslept %, median",
-        "sleeps after which the completion was there already, in percent of the sleeps",
-        |of| of.overslept_percent.map(percent),
-    ),
-    summarised(
-        "rival %\nmedian",
-        "rival %, median",
-        "what a competing program kept of its lone speed",
-        |of| of.share_percent.map(|percent| format!("{percent:.0}")),
-    ),
-    summarised(
-        "dominates\nin cells",
-        "dominates",
-        "cells in which it dominates at least one other way",
-        |of| Some(of.dominating_cells.to_string()),
-    ),
-    summarised(
-        "dominated\nin cells",
-        "dominated",
-        "cells in which another way dominates it",
-        |of| Some(of.dominated.len().to_string()),
-    ),
-];
-
-/// Returns the summary's columns, without those whose figures were not measured.
-pub(crate) fn summary_columns(summaries: &[Summary]) -> Vec<&'static SummaryColumn> {
-    const ALL: &[SummaryColumn] = &SUMMARY;
-    let known = |of: &&SummaryColumn| {
-        let needs = of.heading.contains("informed") || of.heading.contains("rival");
-        !needs || summaries.iter().any(|summary| (of.figure)(summary).is_some())
-    };
-    ALL.iter().filter(known).collect()
-}
-
 /// Returns the summary of all cells, with a verdict for each policy.
 pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> String {
-    let mut columns = summary_columns(summaries);
-    columns.retain(|of| !of.heading.is_empty());
-    let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
-    let rows = summaries.iter().map(|summary| {
-        let figures = columns.iter().map(|of| (of.figure)(summary).unwrap_or_else(none));
-        std::iter::once(summary.completion.clone()).chain(figures).collect()
-    });
-    let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
-    let mut text = format!("All of {cells}\n{}", render(&header, rows.collect()));
+    let mut text = format!("All of {}\n{}", counted(cells), of_all(summaries, &[]).text(width));
     let goal = format!(
         "Goal: a mean of at most {AS_QUICK} × poll's in every cell. A way that misses it is slower \
          in some cell: that is a finding, and no error."
     );
     let _ = writeln!(text, "{}", wrapped(&goal, width));
-    for of in summaries {
-        let _ = writeln!(text, "{}", verdict(of));
-    }
+    summaries.iter().for_each(|of| text += &format!("{}\n", verdict(of)));
     text
+}
+
+/// Returns a number of cells in words.
+pub(crate) fn counted(cells: usize) -> String {
+    if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
 }
 
 /// Returns the verdict on a policy, in a line.
@@ -281,33 +157,29 @@ pub(crate) fn verdict(of: &Summary) -> String {
     if let Some(cells) = of.as_quick_cells_by_turns {
         let _ = write!(line, " (by the median turn: {cells})");
     }
+    let list = |counts: &BTreeMap<String, usize>| {
+        counts.iter().map(|(other, cells)| format!("{other} in {cells}")).join(", ")
+    };
     if !of.dominates.is_empty() {
-        let list: Vec<String> =
-            of.dominates.iter().map(|(other, cells)| format!("{other} in {cells}")).collect();
-        let _ = write!(line, "; dominates {}", list.join(", "));
+        let _ = write!(line, "; dominates {}", list(&of.dominates));
     }
-    match &of.dominated[..] {
-        [] => line += "; never dominated",
-        dominated => {
-            let all: Vec<&String> = dominated.iter().flat_map(|(_, by)| by).collect();
-            let count = |name: &String| all.iter().filter(|other| ***other == *name).count();
-            let list: Vec<String> =
-                all.iter().unique().map(|name| format!("{name} in {}", count(name))).collect();
-            let _ = write!(line, "; dominated by {}", list.join(", "));
-        }
+    if of.dominated_by.is_empty() {
+        return line + "; never dominated";
     }
+    let by = of.dominated_by.values().flatten().cloned().counts().into_iter().collect();
+    let _ = write!(line, "; dominated by {}", list(&by));
     line
 }
 
 /// Returns the legend of all tables: the meaning of the columns.
 pub fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
-    let explained = |column: &&Column| {
-        ["overslept", "informed", "oracle", "rival"].iter().any(|of| column.heading.contains(of))
-    };
-    for column in columns(cells).into_iter().filter(explained) {
-        let heading = column.heading.replace('\n', " ");
-        let _ = write!(text, "{heading}: {}. ", column.explained);
+    let heads = cells.iter().flat_map(|cell| of_cell(cell, &[]).heads);
+    for Head { text: heading, unit, explained } in heads.unique_by(|head| head.explained) {
+        let heading = format!("{heading} {unit}");
+        if ["overslept", "informed", "oracle", "rival"].iter().any(|of| heading.contains(of)) {
+            let _ = write!(text, "{heading}: {explained}. ");
+        }
     }
     text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, \
              and better in one of them, by more than two runs of poll differ there (and more than \
@@ -315,27 +187,21 @@ pub fn legend(cells: &[&CellResult]) -> String {
     text
 }
 
-fn latency(way: &Figures, ns: f64) -> Option<String> {
+fn latency(way: &Figures, ns: f64) -> Option<Cell> {
     (way.ios > 0).then(|| us(ns))
 }
 
 /// Formats a ratio with enough digits to distinguish it from 1.
-pub(crate) fn ratio(ratio: f64) -> String {
+pub(crate) fn ratio_text(ratio: f64) -> String {
     if ratio < 9.995 { format!("{ratio:.3}") } else { format!("{ratio:.1}") }
 }
 
-fn percent(percent: f64) -> String {
-    if percent >= 9.95 || percent == 0.0 {
-        format!("{percent:.0}")
-    } else {
-        format!("{percent:.2}")
-    }
+fn ratio(ratio: f64) -> Cell {
+    ratio_text(ratio).into()
 }
 
-fn render(header: &[&str], rows: Vec<Vec<String>>) -> String {
-    let rows: Vec<Vec<&str>> =
-        rows.iter().map(|row| row.iter().map(String::as_str).collect()).collect();
-    aligned(header, &rows, 1, 1).join("\n") + "\n"
+fn percent(percent: f64) -> Cell {
+    if percent >= 9.95 || percent == 0.0 { decimals::<0>(percent) } else { decimals::<2>(percent) }
 }
 
 #[cfg(test)]
@@ -386,11 +252,11 @@ mod tests {
         );
         assert_eq!(
             lines[1],
-            "missed  pas: at most 1.03 × poll in 0 of 1; dominated by poll in 1, adaptive in 1"
+            "missed  pas: at most 1.03 × poll in 0 of 1; dominated by adaptive in 1, poll in 1"
         );
         assert_eq!(
             lines[2],
-            "kept    adaptive: at most 1.03 × poll in 1 of 1; dominates poll in 1, pas in 1; \
+            "kept    adaptive: at most 1.03 × poll in 1 of 1; dominates pas in 1, poll in 1; \
              never dominated"
         );
         assert!(summary_table(&summaries(&cells), 1, 120).contains("All of 1 cell\n"));

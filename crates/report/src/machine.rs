@@ -1,0 +1,24 @@
+//! Facts of the machine, as the JSON has them.
+
+use serde_json::Value;
+
+/// Returns a fact as text; `None` for what is a list or has parts.
+pub(crate) fn fact(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(yes) => Some(if *yes { "yes" } else { "no" }.to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Describes a machine by its facts, in a few parts.
+pub(crate) fn described(fact: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let cpus = fact("cpus").map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
+    let parts = [
+        fact("cpu").map(|cpu| cpu + &cpus),
+        fact("kernel").map(|kernel| format!("Linux {kernel}")),
+        fact("virtual_machine").filter(|is| is == "yes").map(|_| "virtual machine".to_owned()),
+    ];
+    parts.into_iter().flatten().collect()
+}

@@ -1,0 +1,286 @@
+//! Tables of figures, for pages and for terminals.
+
+use std::ops::Range;
+
+use askama::Template;
+use comfy_table::{Cell as TextCell, CellAlignment, Table as Text};
+use itertools::Itertools as _;
+
+use crate::figures::{self, none, wrapped};
+use crate::plot::Element;
+
+/// A line only below the header.
+const PRESET: &str = "     ═             ";
+
+/// A column: how it is named, and what it shows of a `T`.
+pub(crate) struct Column<T> {
+    heading: &'static str,
+    unit: &'static str,
+    explained: &'static str,
+    figure: fn(&T) -> Option<Cell>,
+    best: Option<Best>,
+    has_bars: bool,
+}
+
+/// Which figure of a group is the best, and shown in bold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Best {
+    Least,
+    Most,
+}
+
+/// What headings mean, with their units.
+const EXPLAINED: [(&str, &str); 33] = [
+    ("mean µs", "mean latency"),
+    ("p50 µs", "half of the I/Os took no longer"),
+    ("p99 µs", "99 % of the I/Os took no longer"),
+    ("p99.9 µs", "99.9 % of the I/Os took no longer"),
+    ("1 in 6,000 µs", "the slowest one in 6,000 I/Os took at least so long"),
+    ("p99.99 µs", "99.99 % of the I/Os took no longer"),
+    ("max µs", "the slowest I/O"),
+    ("IOPS", "I/Os per second"),
+    ("CPU %", "user and system time of the waiting threads over wall time"),
+    ("IOPS / CPU-%", "I/Os per second for each percent of a CPU"),
+    ("energy µJ/I/O", "energy of the processors, with everything that ran meanwhile, for each I/O"),
+    ("rival % kept", "what a program that competes for the same core kept of its lone speed"),
+    ("floor ns", "what no protocol between two cores can beat, measured in the same run"),
+    ("floor ratio ×", "median, over all turns, of a turn's median latency to the floor around it"),
+    ("errors", "I/Os that failed, and blocks that were not what had been written"),
+    ("mean vs first", "change of the mean against the device's first row"),
+    ("mean vs file", "change of the mean against the same way to wait in the first file with it"),
+    ("mean × poll", "the mean latency over that of poll"),
+    ("mean by turns", "the mean over that of poll, turn by turn: the median"),
+    ("CPU × informed", "CPU over that of the informed policy"),
+    ("CPU over oracle %", "CPU above the oracle's, in percent of a CPU"),
+    ("overslept % sleeps", "sleeps that ended after the completion, in percent of the sleeps"),
+    ("overslept % I/Os", "the same in percent of the I/Os"),
+    ("p99.9 µs beside it", "p99.9 while a program competes"),
+    ("at most × 1.03", "cells in which the mean latency is at most 1.03 times that of poll"),
+    ("mean × poll, median", "the mean latency over that of poll: the median of the cells"),
+    ("CPU %, median", "CPU of the waiting thread: the median of the cells"),
+    ("CPU × informed, median", "CPU over that of the informed policy: the median of the cells"),
+    ("overslept %, median", "sleeps that ended after the completion, in percent of the sleeps"),
+    ("rival %, median", "what a competing program kept of its lone speed"),
+    ("worst", "the greatest value, and its cell"),
+    ("dominates in cells", "cells in which it dominates at least one other way"),
+    ("dominated in cells", "cells in which another way dominates it"),
+];
+
+/// Returns a column. It is in a table only if one of its rows has a figure for it.
+pub(crate) fn column<T>(
+    heading: &'static str,
+    unit: &'static str,
+    figure: fn(&T) -> Option<Cell>,
+) -> Column<T> {
+    let name = format!("{heading} {unit}");
+    let known = EXPLAINED.iter().find(|(known, _)| *known == name.trim_end());
+    let explained = known.map_or("", |(_, explained)| explained);
+    Column { heading, unit, explained, figure, best: None, has_bars: false }
+}
+
+impl<T> Column<T> {
+    /// Shows the best figure of each group in bold.
+    pub(crate) fn best(self, best: Best) -> Self {
+        Self { best: Some(best), ..self }
+    }
+
+    /// Draws bars below the figures.
+    pub(crate) fn bars(self) -> Self {
+        Self { has_bars: true, ..self }
+    }
+}
+
+/// A table of figures, with rows in groups.
+#[derive(Debug, Clone, Default, Template)]
+#[template(path = "table.html")]
+pub(crate) struct Table {
+    /// Its description for readers who cannot see it.
+    pub label: String,
+    /// The heading of the rows' names.
+    pub first: &'static str,
+    /// The other columns.
+    pub heads: Vec<Head>,
+    /// The rows.
+    pub groups: Vec<Group>,
+}
+
+/// A column's heading, with its unit below it and a tooltip.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Head {
+    pub text: String,
+    pub unit: &'static str,
+    pub explained: &'static str,
+}
+
+/// Rows that belong together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    /// A line above them.
+    pub title: Option<Title>,
+    pub rows: Vec<Row>,
+}
+
+/// What the rows below have in common, such as their device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Title {
+    pub name: String,
+    pub asides: Vec<String>,
+    /// Whether it is not the table's first device.
+    pub is_another: bool,
+}
+
+/// A row.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Row {
+    pub class: &'static str,
+    /// Its sample from the plots.
+    pub swatch: Option<Element>,
+    pub name: String,
+    /// Marks behind the name, with their tooltips.
+    pub notes: Vec<(&'static str, &'static str)>,
+    pub cells: Vec<Cell>,
+}
+
+/// The rows of a group, each with what its figures are about.
+pub(crate) type Rows<T> = (Option<Title>, Vec<(Row, T)>);
+
+/// A figure in a row.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cell {
+    pub class: &'static str,
+    /// The length of a bar below it, in percent of the longest.
+    pub bar: Option<String>,
+    pub text: String,
+    pub unit: String,
+    /// What `text` says, if it can be compared.
+    pub value: Option<f64>,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+/// Returns a latency in µs.
+pub(crate) fn us(ns: f64) -> Cell {
+    Cell { value: Some(ns), ..figures::us(ns).into() }
+}
+
+/// Returns I/Os per second.
+pub(crate) fn iops(value: f64) -> Cell {
+    Cell { value: Some(value), ..figures::iops(value).into() }
+}
+
+/// Returns a figure with so many decimals.
+pub(crate) fn decimals<const DIGITS: usize>(value: f64) -> Cell {
+    Cell { value: Some(value), ..format!("{value:.DIGITS$}").into() }
+}
+
+impl Table {
+    /// Returns the table of these rows, with what `columns` show of the `T` of each.
+    pub(crate) fn of<T>(
+        label: String,
+        first: &'static str,
+        mut columns: Vec<Column<T>>,
+        groups: Vec<Rows<T>>,
+    ) -> Self {
+        let all = || groups.iter().flat_map(|(_, rows)| rows);
+        columns.retain(|column| all().any(|(_, of)| (column.figure)(of).is_some()));
+        let filled = |(title, rows): Rows<T>| Group { title, rows: fill(&columns, rows) };
+        let groups = groups.into_iter().map(filled).collect();
+        let head = |&Column { heading, unit, explained, .. }: &Column<T>| Head {
+            text: heading.to_owned(),
+            unit,
+            explained,
+        };
+        Self { label, first, heads: columns.iter().map(head).collect(), groups }
+    }
+
+    /// Returns the table for a terminal that is `width` columns wide. Columns that do not fit
+    /// beside the others are below them.
+    pub(crate) fn text(&self, width: usize) -> String {
+        let fits = |lines: &[String]| lines.iter().all(|line| line.chars().count() <= width);
+        let (mut parts, mut from) = (Vec::new(), 0);
+        while from < self.heads.len() {
+            let mut to = self.heads.len();
+            let mut lines = self.lines(from..to);
+            while to > from + 1 && !fits(&lines) {
+                to -= 1;
+                lines = self.lines(from..to);
+            }
+            parts.push(self.with_titles(lines, width));
+            from = to;
+        }
+        parts.join("\n")
+    }
+
+    /// Returns the header and a line for each row, with some of the columns.
+    fn lines(&self, columns: Range<usize>) -> Vec<String> {
+        let mut table = Text::new();
+        table.load_preset(PRESET);
+        let right = |text: &str| TextCell::new(text).set_alignment(CellAlignment::Right);
+        let head = |head: &Head| right(format!("{}\n{}", head.text, head.unit).trim_end());
+        let heads = self.heads[columns.clone()].iter().map(head);
+        table.set_header(std::iter::once(TextCell::new(self.first)).chain(heads));
+        for row in self.groups.iter().flat_map(|group| &group.rows) {
+            let cells = row.cells[columns.clone()].iter().map(|cell| right(&cell.text));
+            table.add_row(std::iter::once(TextCell::new(&row.name)).chain(cells));
+        }
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((if at == 0 { 0 } else { 2 }, 0));
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// Puts the groups' titles between the lines.
+    fn with_titles(&self, lines: Vec<String>, width: usize) -> String {
+        let rows = self.groups.iter().map(|group| group.rows.len()).sum::<usize>();
+        let head = lines.len() - rows;
+        let mut lines = lines.into_iter();
+        let mut out: Vec<String> = lines.by_ref().take(head).collect();
+        for group in &self.groups {
+            if let Some(Title { name, asides, is_another }) = &group.title {
+                let another = is_another.then(|| "another device".to_owned());
+                if out.len() > head {
+                    out.push(String::new());
+                }
+                let title = std::iter::once(name).chain(asides).chain(&another).join(" · ");
+                out.push(wrapped(&title, width));
+            }
+            out.extend(lines.by_ref().take(group.rows.len()));
+        }
+        out.join("\n") + "\n"
+    }
+}
+
+/// Fills the rows of a group.
+fn fill<T>(columns: &[Column<T>], rows: Vec<(Row, T)>) -> Vec<Row> {
+    let cell = |of: &T, column: &Column<T>| (column.figure)(of).unwrap_or_else(|| none().into());
+    let filled = |(row, of): (Row, T)| Row {
+        cells: columns.iter().map(|column| cell(&of, column)).collect(),
+        ..row
+    };
+    let mut rows: Vec<Row> = rows.into_iter().map(filled).collect();
+    for (at, column) in columns.iter().enumerate() {
+        // Rows of a class are parts of the row above them.
+        let whole = rows.iter_mut().filter(|row| row.class.is_empty());
+        let mut cells: Vec<&mut Cell> = whole.map(|row| &mut row.cells[at]).collect();
+        let known = cells.iter().filter_map(|cell| cell.value);
+        let Some((least, most)) = known.minmax_by(f64::total_cmp).into_option() else { continue };
+        for cell in &mut cells {
+            let best = match column.best {
+                Some(Best::Least) => least,
+                Some(Best::Most) => most,
+                None => f64::NAN,
+            };
+            let is_best = least < most && cell.value == Some(best);
+            cell.class = if is_best { "best" } else { "" };
+            if column.has_bars && most > 0.0 {
+                cell.class = if is_best { "bar best" } else { "bar" };
+                cell.bar = cell.value.map(|value| format!("{:.1}", value / most * 100.0));
+            }
+        }
+    }
+    rows
+}
