@@ -1,0 +1,59 @@
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+fn content(byte: u8) -> Arc<[u8]> {
+    [byte; 4].into()
+}
+
+#[test]
+fn readers_see_all_of_a_change_or_nothing() {
+    let newest = Newest::default();
+    newest.activate();
+    let publish = |byte| {
+        let blocks = [(1, content(byte)), (2, content(byte))];
+        newest.publish(
+            blocks.iter().map(|(block, content)| (block, content)),
+            &BTreeSet::new(),
+            || (),
+        );
+    };
+    publish(0);
+    let (halves, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..=255).cycle().take(20_000).for_each(publish);
+            ended.store(true, Ordering::Relaxed);
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let half = |block| newest.read().get(block).map(|content| content[0]);
+                    let (first, second) =
+                        newest.consistent(|| (half(1), newest.consistent(|| half(2))));
+                    if first != second {
+                        halves.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(halves.into_inner(), 0);
+}
+
+#[test]
+fn what_was_changed_again_does_not_settle() {
+    let newest = Newest::default();
+    let (old, new) = (content(1), content(2));
+    newest.publish([(&7, &old)], &BTreeSet::new(), || ());
+    newest.publish([(&7, &new)], &BTreeSet::new(), || ());
+    assert!(!newest.write().settle(7, &old));
+    assert_eq!(newest.read().get(7), Some(&new));
+    assert!(newest.write().settle(7, &new));
+    let blocks = newest.read();
+    assert_eq!((blocks.get(7), blocks.departures()), (None, 1));
+    drop(blocks);
+    newest.publish([(&7, &new)], &BTreeSet::new(), || ());
+    newest.publish([], &BTreeSet::from([7]), || ());
+    assert!(newest.read().newer.is_empty());
+}
