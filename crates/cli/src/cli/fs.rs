@@ -84,7 +84,7 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
     /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`)
-    /// [default: poll, or interrupt if the device cannot be polled]
+    /// [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }
@@ -197,7 +197,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "BLOCK")]
     pub superblock: Option<u64>,
     /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`)
-    /// [default: poll, or interrupt if the device cannot be polled]
+    /// [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }

@@ -16,7 +16,7 @@ pub(crate) struct WriteArgs {
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
     /// How reads and writes wait for the device: poll, interrupt, adaptive, … (see
-    /// `meantime bench --help`) [default: poll, or interrupt if the device cannot be polled]
+    /// `meantime bench --help`) [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }

@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_short")]
     #[arg(long_help = help!("run", "--shared-memory-limit"))]
     pub shared_memory_limit: Option<usize>,
-    /// How reads wait for the device (see `meantime bench --help`) [default: poll]
+    /// How reads wait for the device (see `meantime bench --help`) [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
     /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
