@@ -122,9 +122,16 @@ fn created() -> FileOptions {
     FileOptions { create: true, ..read_write() }
 }
 
-/// A mount for writing and for tasks, on a slow device.
+/// A mount for writing and for tasks, on a device so slow that no read ends while it is sent.
 fn slow(image: &Image, cache_bytes: usize) -> AsyncFileSystem {
-    let uri = format!("file:{}?model=optane", image.path("image").display());
+    let model = image.path("slow.toml");
+    std::fs::write(
+        &model,
+        "name = \"slow\"\nsource = \"made up\"\nchannels = 8\nflush_ns = 1000\ntrim_ns = 1000\n\
+         read = [[4096, 3000000]]\nwrite = [[4096, 10000]]\n",
+    )
+    .unwrap();
+    let uri = format!("file:{}?model={}", image.path("image").display(), model.display());
     let device = block::open(&uri, &OpenOptions::default()).unwrap();
     let options = MountOptions { background: false, cache_bytes, ..writable() };
     AsyncFileSystem::mount(device, &options).unwrap()
