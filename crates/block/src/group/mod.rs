@@ -126,8 +126,7 @@ impl<C: BlockChannel> PollGroup<C> {
 }
 
 impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
-    /// Adds a channel. While it has deferred work, the group sets its waker
-    /// ([`BlockChannel::wake_for_deferred`]).
+    /// Adds a channel.
     pub fn add(&mut self, channel: C) -> ChannelKey {
         let key = self.channels.add(Member { channel, is_busy: false });
         self.mark_busy(key);
