@@ -16,7 +16,7 @@ use meantime::block::{
 };
 use meantime::completion::Policy;
 use meantime_hw::cpu;
-use meantime_lab::exchange::{Burst, Exchange, ExchangeOptions, Length, Load};
+use meantime_lab::exchange::{Burst, Exchange, ExchangeOptions, Load};
 use rustix::time::{ClockId, clock_gettime};
 
 const BYTES: usize = 4096;
@@ -77,13 +77,19 @@ fn process_cpu_ns(pid: Option<u32>) -> Outcome<u64> {
     Ok(total_ns)
 }
 
+/// A burst of the device, and the CPU time of a read on either side.
+struct Ours {
+    burst: Burst,
+    cpu_ns_each: [f64; 2],
+}
+
 /// A burst of the device, after a tenth of its time as a warm-up. `turn` adds the latencies of what
 /// has ended.
 fn device_burst(
     time: Duration,
     pid: Option<u32>,
     mut turn: impl FnMut(&mut Vec<u64>) -> Outcome<()>,
-) -> Outcome<Burst> {
+) -> Outcome<Ours> {
     let mut times = Vec::new();
     let start = Instant::now();
     while start.elapsed() < time / 10 {
@@ -95,11 +101,11 @@ fn device_burst(
         turn(&mut times)?;
     }
     let wall_ns = start.elapsed().as_nanos() as u64;
-    let client_cpu_ns = thread_cpu_ns() - cpu_ns;
-    let server_cpu_ns = process_cpu_ns(pid)? - target_ns;
+    let cpu_ns = [thread_cpu_ns() - cpu_ns, process_cpu_ns(pid)? - target_ns];
     let (exchanges, middle) = (times.len() as u64, times.len() / 2);
     let median_ns = *times.select_nth_unstable(middle).1;
-    Ok(Burst { exchanges, wall_ns, median_ns, client_cpu_ns, server_cpu_ns })
+    let cpu_ns_each = cpu_ns.map(|ns| ns as f64 / exchanges as f64);
+    Ok(Ours { burst: Burst { exchanges, wall_ns, median_ns }, cpu_ns_each })
 }
 
 /// Random places of a device.
@@ -224,23 +230,27 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints both, and the ratios of pairs of bursts with their quartiles and their range.
-fn print(what: &str, bursts: &[(Burst, Burst)]) {
-    let row = |name: &str, of: fn(&(Burst, Burst)) -> Burst| {
-        let bursts: Vec<Burst> = bursts.iter().map(of).collect();
-        let middle = |figure: fn(&Burst) -> f64| median(bursts.iter().map(figure));
+/// Prints both, and the ratios of pairs of bursts with their quartiles and their range. Of the
+/// exchange both sides spin: each uses all of a CPU.
+fn print(what: &str, bursts: &[(Ours, Burst)]) {
+    let row = |name: &str, of: fn(&(Ours, Burst)) -> Burst, cpu_ns_each: [f64; 2]| {
+        let middle =
+            |figure: fn(&Burst) -> f64| median(bursts.iter().map(|pair| figure(&of(pair))));
         println!(
             "{what:10} {name:10} {:>9.2} {:>9.1} {:>11.2} {:>11.2}",
             middle(|burst| burst.median_ns as f64) / 1e3,
             middle(Burst::rate) / 1e3,
-            middle(|burst| burst.cpu_ns_each()[0]) / 1e3,
-            middle(|burst| burst.cpu_ns_each()[1]) / 1e3,
+            cpu_ns_each[0] / 1e3,
+            cpu_ns_each[1] / 1e3,
         );
     };
-    row("device", |pair| pair.0);
-    row("reference", |pair| pair.1);
+    let ours = [0, 1].map(|side| median(bursts.iter().map(|pair| pair.0.cpu_ns_each[side])));
+    row("device", |pair| pair.0.burst, ours);
+    let each_ns = median(bursts.iter().map(|pair| 1e9 / pair.1.rate()));
+    row("reference", |pair| pair.1, [each_ns; 2]);
     let ratio = |name: &str, figure: fn(&Burst) -> f64| {
-        let ratios = sorted(bursts.iter().map(|(ours, theirs)| figure(ours) / figure(theirs)));
+        let ratios =
+            sorted(bursts.iter().map(|(ours, theirs)| figure(&ours.burst) / figure(theirs)));
         let [least, lower, middle, upper, most] =
             [0, 1, 2, 3, 4].map(|part| ratios[(ratios.len() - 1) * part / 4]);
         println!(
@@ -276,7 +286,7 @@ fn main() -> Outcome<()> {
         for _ in 0..bursts {
             let ours = device_burst(time, pid, |times| single.turn(times))?;
             std::thread::sleep(PAUSE);
-            pairs.push((ours, alone.burst(&load, Length::Time(time))?));
+            pairs.push((ours, alone.burst(&load, time)?));
         }
     }
     println!("                        median µs   k per s  CPU µs here  CPU µs there");
@@ -290,7 +300,7 @@ fn main() -> Outcome<()> {
         let ours = device_burst(time, pid, |times| several.turn(times))?;
         several.drain()?;
         std::thread::sleep(PAUSE);
-        pairs.push((ours, several_sockets.burst(&load, Length::Time(time))?));
+        pairs.push((ours, several_sockets.burst(&load, time)?));
     }
     print(&format!("depth {QUEUES}x{DEPTH}"), &pairs);
     Ok(())

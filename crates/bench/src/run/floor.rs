@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use meantime_hw::{DmaBuf, HwError};
-use meantime_lab::exchange::{Exchange, ExchangeOptions, Length, Load, OUTSTANDING_MAX};
+use meantime_lab::exchange::{Exchange, ExchangeOptions, Load, OUTSTANDING_MAX};
 use meantime_lab::floor::Floor;
 
 /// Devices behind TCP.
@@ -96,7 +96,7 @@ impl DeviceFloor {
             Self::Tcp { exchange, outstanding } => {
                 std::thread::sleep(PARKED);
                 let load = Load { payload_bytes, outstanding: *outstanding };
-                Ok(exchange.burst(&load, Length::Time(TCP_TIME))?.median_ns as f64)
+                Ok(exchange.burst(&load, TCP_TIME)?.median_ns as f64)
             }
         }
     }

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::TcpStream;
-
-use meantime_hw::clock::thread_cpu_ns;
+use std::time::Duration;
 
 use super::server::Asked;
-use super::{Burst, Exchange, Length, Load, Looks, RECEIVE_BYTES, received, unless_blocked};
+use super::{
+    Burst, Exchange, HEADER_BYTES, Load, Looks, RECEIVE_BYTES, REQUEST_BYTES, received,
+    unless_blocked,
+};
 
 /// A socket of the client.
 pub(super) struct Line {
@@ -45,57 +47,50 @@ impl Line {
 
 /// The state of a burst.
 struct Course {
-    length: Length,
+    time: Duration,
     /// When the warm-up began; then, when it ended.
     start_ns: u64,
     warms_up: bool,
-    cpu_ns: u64,
-    question: u64,
-    /// Exchanges since `start_ns`.
-    finished: u64,
     times: Vec<u64>,
 }
 
 impl Course {
-    fn new(length: Length, start_ns: u64) -> Self {
-        let times = Vec::new();
-        Self { length, start_ns, warms_up: true, cpu_ns: 0, question: 0, finished: 0, times }
+    fn new(time: Duration, start_ns: u64) -> Self {
+        Self { time, start_ns, warms_up: true, times: Vec::new() }
     }
 
-    fn finish(&mut self, latency_ns: u64) {
-        self.finished += 1;
-        if !self.warms_up {
-            self.times.push(latency_ns);
-        }
-    }
-
-    /// Whether warm-up or burst is over.
-    fn is_over(&self, now_ns: u64) -> bool {
+    /// Begins the burst after the warm-up. Returns its figures when it is over.
+    fn go_on(&mut self, now_ns: u64) -> Option<Burst> {
+        let wall_ns = now_ns - self.start_ns;
         let tenth = if self.warms_up { 10 } else { 1 };
-        self.finished > 0
-            && match self.length {
-                Length::Exchanges(count) => self.finished >= count.div_ceil(tenth),
-                Length::Time(time) => {
-                    u128::from(now_ns - self.start_ns) * u128::from(tenth) >= time.as_nanos()
-                }
-            }
+        if self.times.is_empty() || u128::from(wall_ns) * tenth < self.time.as_nanos() {
+            return None;
+        }
+        if self.warms_up {
+            (self.warms_up, self.start_ns) = (false, now_ns);
+            self.times.clear();
+            return None;
+        }
+        let (exchanges, middle) = (self.times.len() as u64, self.times.len() / 2);
+        let median_ns = *self.times.select_nth_unstable(middle).1;
+        Some(Burst { exchanges, wall_ns, median_ns })
     }
 }
 
 impl Exchange {
-    pub(super) fn exchange(&mut self, load: &Load, length: Length) -> io::Result<Burst> {
+    pub(super) fn exchange(&mut self, load: &Load, time: Duration) -> io::Result<Burst> {
         match (&self.lines[..], load.outstanding) {
             ([], _) => Err(io::ErrorKind::NotConnected.into()),
-            ([_], 1) => self.one_by_one(load, length),
-            _ => self.in_turns(load, length),
+            ([_], 1) => self.one_by_one(load, time),
+            _ => self.in_turns(load, time),
         }
     }
 
-    fn one_by_one(&mut self, load: &Load, length: Length) -> io::Result<Burst> {
+    fn one_by_one(&mut self, load: &Load, time: Duration) -> io::Result<Burst> {
         let (mut request, mut payload) = (Vec::new(), vec![0; load.payload_bytes]);
-        let mut header = vec![0; self.options.header_bytes];
+        let mut header = vec![0; HEADER_BYTES];
         let bytes = header.len() + payload.len();
-        let mut course = Course::new(length, self.clock.now_ns());
+        let mut course = Course::new(time, self.clock.now_ns());
         loop {
             self.ask_for(1, load, &mut request);
             let line = &mut self.lines[0];
@@ -116,17 +111,17 @@ impl Exchange {
             let now_ns = self.clock.now_ns();
             #[cfg(test)]
             line.seen.extend(header.iter().chain(&payload));
-            course.finish(now_ns - start_ns);
-            if let Some(burst) = self.go_on(&mut course, now_ns)? {
+            course.times.push(now_ns - start_ns);
+            if let Some(burst) = course.go_on(now_ns) {
                 return Ok(burst);
             }
         }
     }
 
-    fn in_turns(&mut self, load: &Load, length: Length) -> io::Result<Burst> {
-        let bytes = self.options.header_bytes + load.payload_bytes;
+    fn in_turns(&mut self, load: &Load, time: Duration) -> io::Result<Burst> {
+        let bytes = HEADER_BYTES + load.payload_bytes;
         let (mut requests, mut buf) = (Vec::new(), vec![0; RECEIVE_BYTES]);
-        let mut course = Course::new(length, self.clock.now_ns());
+        let mut course = Course::new(time, self.clock.now_ns());
         for at in 0..self.lines.len() {
             self.send_turn(at, load.outstanding, load, &mut requests)?;
         }
@@ -143,12 +138,10 @@ impl Exchange {
                 let answers = (line.part + count) / bytes;
                 line.part = (line.part + count) % bytes;
                 let now_ns = self.clock.now_ns();
-                for start_ns in line.begun.drain(..answers) {
-                    course.finish(now_ns - start_ns);
-                }
+                course.times.extend(line.begun.drain(..answers).map(|start_ns| now_ns - start_ns));
                 if burst.is_none() {
                     self.send_turn(at, answers, load, &mut requests)?;
-                    burst = self.go_on(&mut course, now_ns)?;
+                    burst = course.go_on(now_ns);
                 }
             }
             looks.count(found);
@@ -174,38 +167,13 @@ impl Exchange {
     /// Makes `count` requests.
     fn ask_for(&mut self, count: usize, load: &Load, requests: &mut Vec<u8>) {
         let places = self.options.medium_bytes / load.payload_bytes as u64;
-        requests.resize(count * self.options.request_bytes, 0);
-        for request in requests.chunks_exact_mut(self.options.request_bytes) {
+        requests.resize(count * REQUEST_BYTES, 0);
+        for request in requests.chunks_exact_mut(REQUEST_BYTES) {
             let offset = self.random.below(places) * load.payload_bytes as u64;
             let bytes = load.payload_bytes as u64;
             let asked = Asked { number: self.number, offset, bytes };
             request[..24].copy_from_slice(&asked.to_bytes());
             self.number += 1;
         }
-    }
-
-    /// Begins the burst after the warm-up. Returns its figures when it is over.
-    fn go_on(&self, course: &mut Course, now_ns: u64) -> io::Result<Option<Burst>> {
-        if !course.is_over(now_ns) {
-            return Ok(None);
-        }
-        let cpu_ns = thread_cpu_ns();
-        if course.warms_up {
-            course.question = self.ask();
-            course.warms_up = false;
-            (course.start_ns, course.cpu_ns, course.finished) = (now_ns, cpu_ns, 0);
-            return Ok(None);
-        }
-        let server_before_ns = self.answer(course.question)?;
-        let server_after_ns = self.answer(self.ask())?;
-        let times = &mut course.times;
-        let middle = times.len() / 2;
-        Ok(Some(Burst {
-            exchanges: course.finished,
-            wall_ns: now_ns - course.start_ns,
-            median_ns: *times.select_nth_unstable(middle).1,
-            client_cpu_ns: cpu_ns - course.cpu_ns,
-            server_cpu_ns: server_after_ns.saturating_sub(server_before_ns),
-        }))
     }
 }

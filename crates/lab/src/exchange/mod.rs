@@ -19,17 +19,22 @@ mod server;
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, iter};
 
-use meantime_hw::clock::thread_cpu_ns;
 use meantime_hw::{Clock, HwError, cpu};
 use meantime_random::Rng;
 
 use client::Line;
 use medium::Medium;
+
+/// Size of a request: CapsuleCmd of NVMe/TCP.
+const REQUEST_BYTES: usize = 72;
+
+/// Size of an answer without its payload: C2HData's header.
+const HEADER_BYTES: usize = 24;
 
 /// What a receive takes at most.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -40,15 +45,11 @@ pub const OUTSTANDING_MAX: usize = 512;
 /// Looks without a result, of about a quarter of a microsecond, before a look gives up its CPU.
 const LOOKS: u32 = 4096;
 
-/// The sizes of both sides, and where the server runs.
+/// The connections, and the server's medium and CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeOptions {
     /// Connections.
     pub sockets: usize,
-    /// Size of a request; at least 24 bytes.
-    pub request_bytes: usize,
-    /// Size of an answer without its payload; at least 8 bytes.
-    pub header_bytes: usize,
     /// Size of the medium.
     pub medium_bytes: u64,
     /// The server's CPU. `None`: any.
@@ -56,15 +57,9 @@ pub struct ExchangeOptions {
 }
 
 impl Default for ExchangeOptions {
-    /// The sizes of NVMe/TCP: CapsuleCmd, and C2HData's header. One socket, a medium of 64 MiB.
+    /// One socket, a medium of 64 MiB.
     fn default() -> Self {
-        Self {
-            sockets: 1,
-            request_bytes: 72,
-            header_bytes: 24,
-            medium_bytes: 64 << 20,
-            server_cpu: None,
-        }
+        Self { sockets: 1, medium_bytes: 64 << 20, server_cpu: None }
     }
 }
 
@@ -77,15 +72,6 @@ pub struct Load {
     pub outstanding: usize,
 }
 
-/// How long a burst is. A tenth more goes before it as a warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    /// That many exchanges (with several in flight, a few more).
-    Exchanges(u64),
-    /// That long.
-    Time(Duration),
-}
-
 /// What a burst has measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Burst {
@@ -95,10 +81,6 @@ pub struct Burst {
     pub wall_ns: u64,
     /// Median latency, from before a request is sent until its answer has been received.
     pub median_ns: u64,
-    /// CPU time of the client's thread, spinning included.
-    pub client_cpu_ns: u64,
-    /// CPU time of the server's thread, spinning included.
-    pub server_cpu_ns: u64,
 }
 
 impl Burst {
@@ -107,12 +89,6 @@ impl Burst {
     pub fn rate(&self) -> f64 {
         self.exchanges as f64 * 1e9 / self.wall_ns.max(1) as f64
     }
-
-    /// CPU time of client and server for an exchange, in ns.
-    #[must_use]
-    pub fn cpu_ns_each(&self) -> [f64; 2] {
-        [self.client_cpu_ns, self.server_cpu_ns].map(|ns| ns as f64 / self.exchanges.max(1) as f64)
-    }
 }
 
 /// What client and server tell each other besides what goes over the sockets.
@@ -120,23 +96,6 @@ impl Burst {
 struct Shared {
     active: AtomicBool,
     ended: AtomicBool,
-    /// How often the server was asked for its CPU time, and how often it has told it.
-    asked: AtomicU64,
-    told: AtomicU64,
-    /// The last two answers.
-    cpu_ns: [AtomicU64; 2],
-}
-
-impl Shared {
-    /// Tells the CPU time, if asked.
-    fn tell(&self) {
-        let asked = self.asked.load(Ordering::Relaxed);
-        if asked != self.told.load(Ordering::Relaxed) {
-            self.cpu_ns[asked as usize % 2].store(thread_cpu_ns(), Ordering::Relaxed);
-            // Release: the time is visible before the number.
-            self.told.store(asked, Ordering::Release);
-        }
-    }
 }
 
 /// Looks without a result, one after the other.
@@ -178,10 +137,9 @@ impl Exchange {
     /// available.
     ///
     /// # Panics
-    /// If a size in `options` is out of its range.
+    /// If there is no socket in `options`.
     pub fn start(options: &ExchangeOptions) -> Result<Self, HwError> {
-        assert!(options.sockets > 0 && options.header_bytes >= 8);
-        assert!((24..=RECEIVE_BYTES).contains(&options.request_bytes));
+        assert!(options.sockets > 0);
         let medium = Medium::new(options.medium_bytes)?;
         let (ours, theirs) = (0..options.sockets)
             .map(|_| connection())
@@ -195,7 +153,7 @@ impl Exchange {
             let ok = binding.is_ok();
             let _ = report.send(binding);
             if ok {
-                server::serve(&server_shared, theirs, &medium, &options);
+                server::serve(&server_shared, theirs, &medium);
             }
         })
         .map_err(|source| HwError::Os { what: "cannot start the exchange's thread", source })?;
@@ -211,22 +169,22 @@ impl Exchange {
         })
     }
 
-    /// Exchanges `load` for `length`.
+    /// Exchanges `load` for `time`, after a tenth of it as a warm-up.
     ///
     /// # Errors
     /// Returns an error if a connection or the server ended; later bursts fail, too.
     ///
     /// # Panics
-    /// If a payload exceeds the medium, or the load or the length is 0 or too large.
-    pub fn burst(&mut self, load: &Load, length: Length) -> Result<Burst, HwError> {
+    /// If a payload exceeds the medium, or the load or the time is 0 or too large.
+    pub fn burst(&mut self, load: &Load, time: Duration) -> Result<Burst, HwError> {
         assert!((1..=self.options.medium_bytes).contains(&(load.payload_bytes as u64)));
         assert!((1..=OUTSTANDING_MAX).contains(&load.outstanding));
-        assert!(length != Length::Exchanges(0) && length != Length::Time(Duration::ZERO));
+        assert!(!time.is_zero());
         self.shared.active.store(true, Ordering::Release);
         if let Some(server) = &self.server {
             server.thread().unpark();
         }
-        let burst = self.exchange(load, length);
+        let burst = self.exchange(load, time);
         // The server parks once it sees that.
         self.shared.active.store(false, Ordering::Release);
         burst.map_err(|source| {
@@ -234,24 +192,6 @@ impl Exchange {
             self.lines.clear();
             HwError::Os { what: "the exchange failed", source }
         })
-    }
-
-    /// Asks the server for its CPU time, without waiting for the answer.
-    fn ask(&self) -> u64 {
-        let number = self.shared.asked.load(Ordering::Relaxed) + 1;
-        self.shared.asked.store(number, Ordering::Relaxed);
-        number
-    }
-
-    /// Returns the answer to a question, which is one of the last two.
-    fn answer(&self, number: u64) -> io::Result<u64> {
-        while self.shared.told.load(Ordering::Acquire) < number {
-            if self.server.as_ref().is_none_or(JoinHandle::is_finished) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            std::thread::yield_now();
-        }
-        Ok(self.shared.cpu_ns[number as usize % 2].load(Ordering::Relaxed))
     }
 }
 

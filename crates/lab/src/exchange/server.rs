@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
 use super::medium::Medium;
-use super::{ExchangeOptions, Looks, RECEIVE_BYTES, Shared, received, unless_blocked};
+use super::{HEADER_BYTES, Looks, RECEIVE_BYTES, REQUEST_BYTES, Shared, received, unless_blocked};
 
 /// A socket of the server.
 struct Served {
@@ -47,12 +47,7 @@ impl Asked {
 }
 
 /// Serves until the exchange ends, or a connection.
-pub(super) fn serve(
-    shared: &Shared,
-    streams: Vec<TcpStream>,
-    medium: &Medium,
-    options: &ExchangeOptions,
-) {
+pub(super) fn serve(shared: &Shared, streams: Vec<TcpStream>, medium: &Medium) {
     let mut sockets: Vec<Served> = streams.into_iter().map(Served::new).collect();
     let mut looks = Looks::default();
     loop {
@@ -65,12 +60,11 @@ pub(super) fn serve(
         while shared.active.load(Ordering::Relaxed) {
             let mut found = false;
             for socket in &mut sockets {
-                match socket.turn(medium.bytes(), options) {
+                match socket.turn(medium.bytes()) {
                     Ok(some) => found |= some,
                     Err(_) => return,
                 }
             }
-            shared.tell();
             looks.count(found);
         }
     }
@@ -83,7 +77,7 @@ impl Served {
     }
 
     /// Receives, and answers all that has come. Returns whether anything had.
-    fn turn(&mut self, medium: &[u8], options: &ExchangeOptions) -> io::Result<bool> {
+    fn turn(&mut self, medium: &[u8]) -> io::Result<bool> {
         if !self.unsent.is_empty() {
             let Some(count) = unless_blocked(self.stream.write(&self.unsent))? else {
                 return Ok(false);
@@ -91,18 +85,17 @@ impl Served {
             self.unsent.drain(..count);
             return Ok(true);
         }
-        let ExchangeOptions { request_bytes, header_bytes, .. } = *options;
         let into = &mut self.input[self.held..];
         let Some(count) = received(self.stream.read(into))? else { return Ok(false) };
         self.held += count;
-        let count = self.held / request_bytes;
-        let requests = self.input[..count * request_bytes].chunks_exact(request_bytes);
-        self.headers.resize(count * header_bytes, 0);
-        for (header, request) in self.headers.chunks_exact_mut(header_bytes).zip(requests.clone()) {
+        let count = self.held / REQUEST_BYTES;
+        let requests = self.input[..count * REQUEST_BYTES].chunks_exact(REQUEST_BYTES);
+        self.headers.resize(count * HEADER_BYTES, 0);
+        for (header, request) in self.headers.chunks_exact_mut(HEADER_BYTES).zip(requests.clone()) {
             header[..8].copy_from_slice(&request[..8]);
         }
         let mut answers = Vec::with_capacity(2 * count);
-        for (header, request) in self.headers.chunks_exact(header_bytes).zip(requests) {
+        for (header, request) in self.headers.chunks_exact(HEADER_BYTES).zip(requests) {
             let range = Asked::range(request, medium.len()).ok_or(io::ErrorKind::InvalidData)?;
             answers.push(IoSlice::new(header));
             answers.push(IoSlice::new(&medium[range]));
@@ -111,8 +104,8 @@ impl Served {
         let mut rest = &mut answers[..];
         IoSlice::advance_slices(&mut rest, sent);
         rest.iter().for_each(|slice| self.unsent.extend_from_slice(slice));
-        self.input.copy_within(count * request_bytes..self.held, 0);
-        self.held -= count * request_bytes;
+        self.input.copy_within(count * REQUEST_BYTES..self.held, 0);
+        self.held -= count * REQUEST_BYTES;
         Ok(true)
     }
 }
