@@ -1,6 +1,5 @@
-//! The admin queue: one command at a time for callers, plus the asynchronous event requests.
+//! The admin queue: one command at a time.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use meantime_spec::regs::GONE;
@@ -17,14 +16,8 @@ use meantime_hw::{Clock, DmaBuf, Progress};
 /// Entries of the admin queues.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
-/// Owner of the event requests; commands have the owners below it.
-const EVENT_OWNER: u16 = u16::MAX;
-
 /// Pauses before the further tries of a command, in ns.
 const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
-
-/// The most events kept until the caller takes them.
-const EVENTS_KEPT: usize = 64;
 
 /// The admin queue and what is in flight on it.
 pub(crate) struct AdminQueue {
@@ -33,8 +26,6 @@ pub(crate) struct AdminQueue {
     progress: Option<Arc<dyn Progress>>,
     /// By owner.
     slots: Vec<AdminSlot>,
-    events: VecDeque<u32>,
-    event_requests: u16,
 }
 
 /// The state of an owner's command.
@@ -58,7 +49,7 @@ pub(crate) struct AdminContext<'a> {
 impl AdminQueue {
     pub(crate) fn new(queue: QueuePair, progress: Option<Arc<dyn Progress>>) -> Self {
         let slots = (0..queue.slots()).map(|_| AdminSlot::Free).collect();
-        Self { queue, progress, slots, events: VecDeque::new(), event_requests: 0 }
+        Self { queue, progress, slots }
     }
 
     pub(crate) fn queue(&self) -> &QueuePair {
@@ -139,23 +130,13 @@ impl AdminQueue {
         }
     }
 
-    /// Reaps completions: outcomes for waiting callers, events for later.
-    pub(crate) fn reap(&mut self) {
+    /// Reaps completions.
+    fn reap(&mut self) {
         if let Some(progress) = &self.progress {
             progress.progress();
         }
-        let Self { queue, slots, events, event_requests, .. } = self;
+        let Self { queue, slots, .. } = self;
         queue.reap(|owner, outcome| {
-            if owner == EVENT_OWNER {
-                *event_requests -= 1;
-                if let Ok(dw0) = outcome {
-                    if events.len() == EVENTS_KEPT {
-                        events.pop_front();
-                    }
-                    events.push_back(dw0);
-                }
-                return;
-            }
             let slot = &mut slots[usize::from(owner)];
             // The late answer to an abandoned command releases its buffer here.
             *slot = match slot {
@@ -165,30 +146,11 @@ impl AdminQueue {
         });
     }
 
-    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of
-    /// the queue: the rest is for commands.
-    pub(crate) fn keep_event_requests(&mut self, wanted: u16) {
-        let wanted = wanted.min(self.queue.slots() / 2);
-        while self.event_requests < wanted {
-            if self.queue.stage_raw(EVENT_OWNER, Sqe::async_event_request(0)).is_err() {
-                break;
-            }
-            self.event_requests += 1;
-        }
-        self.queue.ring_doorbell();
-    }
-
-    /// The next event: CDW0 of its completion.
-    pub(crate) fn take_event(&mut self) -> Option<u32> {
-        self.events.pop_front()
-    }
-
     /// Called after the controller was disabled: no command is in flight any more.
     pub(crate) fn reset(&mut self) {
         self.queue.fail_all(None, CommandError::Reset, &mut |_, _| {});
         self.queue.reset_rings();
         self.slots.fill_with(|| AdminSlot::Free);
-        self.event_requests = 0;
     }
 
     /// Never frees the memory: the device may write to it for ever.

@@ -5,11 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use meantime_spec::features::Arbitration;
 use meantime_spec::identify::{oacs, oncs};
-use meantime_spec::log::AsyncEvent;
 use meantime_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
 use meantime_spec::seam::Heartbeat;
 use meantime_spec::sgl::sgls;
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
@@ -79,9 +78,6 @@ impl Default for ControllerOptions {
 
 /// The longest deadline of an I/O command: an hour.
 const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
-
-/// Asynchronous event requests to keep outstanding, if the controller allows as many.
-const EVENT_REQUESTS: u16 = 4;
 
 /// The `epoch` of a controller that is permanently gone.
 const EPOCH_GONE: u32 = u32::MAX;
@@ -188,7 +184,6 @@ impl Controller {
                 return Err(error);
             }
         };
-        admin.keep_event_requests(info.event_requests.min(EVENT_REQUESTS));
         let qids = vec![false; usize::from(info.io_queues)];
         let vectors = vec![false; usize::from(info.vectors)];
         let controller = Arc::new(Self {
@@ -651,7 +646,6 @@ impl Controller {
         if let Some(shadows) = &self.shadows {
             shadows.configure(&mut sender)?;
         }
-        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(())
     }
 
@@ -673,40 +667,6 @@ impl Controller {
     /// Whether blocks can be deallocated.
     pub fn has_deallocate(&self) -> bool {
         self.supports(oncs::DATASET_MANAGEMENT)
-    }
-
-    /// The asynchronous events since the last call. One that does not decode is returned as its raw
-    /// CDW0.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
-    pub fn take_events(&self) -> Result<Vec<std::result::Result<AsyncEvent, u32>>> {
-        let mut admin = self.lock();
-        let queue = admin.queue.as_mut().ok_or(Error::Gone)?;
-        queue.reap();
-        let mut events = Vec::new();
-        while let Some(dw0) = queue.take_event() {
-            let event = AsyncEvent::try_from(dw0).map_err(|_| dw0);
-            if let Ok(event) = event {
-                // Reading the log page re-arms the event (1.4 §5.2).
-                let data = self.heap.alloc(512)?;
-                let sqe = Sqe::get_log_page(
-                    0,
-                    NSID_BROADCAST,
-                    event.log_page,
-                    0,
-                    false,
-                    128,
-                    0,
-                    data.iova().0,
-                    0,
-                );
-                let _ = queue.execute(&self.context(), "Get Log Page", sqe, Some(data));
-            }
-            events.push(event);
-        }
-        queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
-        Ok(events)
     }
 }
 

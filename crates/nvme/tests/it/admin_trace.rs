@@ -191,11 +191,6 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
         // §5.21.1.1, Set Features, Arbitration: FID 01h; CDW11 31:24 HPW 16, 23:16 MPW 4, 15:8 LPW
         // 1, all 0's based, 2:0 AB 1 (two commands).
         command(0x09, 0, false, [0x01, 15 << 24 | 3 << 16 | 1, 0, 0]),
-        // §5.2, Asynchronous Event Request (0Ch), which has no parameters: four are kept.
-        command(0x0c, 0, false, [0; 4]),
-        command(0x0c, 0, false, [0; 4]),
-        command(0x0c, 0, false, [0; 4]),
-        command(0x0c, 0, false, [0; 4]),
         // §5.3, Create I/O Completion Queue (05h): CDW10 31:16 QSIZE, 0's based, 15:0 QID 1; CDW11
         // 31:16 IV 0, 1 IEN 0, 0 PC 1.
         command(0x05, 0, true, [queue_size | 1, 0x1, 0, 0]),

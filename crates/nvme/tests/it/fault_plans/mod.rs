@@ -351,7 +351,7 @@ impl Run {
 
     /// Whether the driver has given the device up.
     fn is_gone(&self) -> bool {
-        matches!(self.controller.take_events(), Err(meantime_nvme::Error::Gone))
+        self.controller.gone().is_some()
     }
 
     fn drain(&mut self) {
