@@ -27,6 +27,7 @@ pub mod by_hand;
 pub mod damage;
 mod driver;
 pub mod e2fs;
+pub mod faults;
 pub mod filled;
 pub mod host;
 pub mod image;

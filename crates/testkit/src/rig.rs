@@ -10,8 +10,9 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, ControllerOptions, Error};
-use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
+use meantime_ssd::{Fault, FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
+use crate::faults::always;
 use crate::port::{Meddling, MeddlingPort};
 use crate::{Rng, device, quick, quick_once};
 
@@ -100,14 +101,12 @@ pub fn open(
     (ssd, meddling, opened)
 }
 
-pub const ALWAYS: u32 = 1_000_000;
-
 /// Completions that never come.
-pub const LOST: FaultPlan = FaultPlan { lose_completion_ppm: ALWAYS, ..FaultPlan::NONE };
+pub const LOST: FaultPlan = always(Fault::LostCompletion);
 
 /// Completions that come `late_by_ns` late.
 pub const fn late(late_by_ns: u64) -> FaultPlan {
-    FaultPlan { late_completion_ppm: ALWAYS, late_by_ns, ..FaultPlan::NONE }
+    always(Fault::LateCompletion(late_by_ns))
 }
 
 /// The kind of its error.

@@ -11,7 +11,7 @@ use meantime_spec::regs::{self, Aqa, Cc, Csts};
 use meantime_spec::seam::{Doorbells, SOFT_DSTRD, SoftPort, VirtualClock};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
-use meantime_ssd::{FaultPlan, Rng, SteppedSsd};
+use meantime_ssd::{Fault, FaultPlan, Rng, SteppedSsd};
 
 use super::memory::{Memory, RINGS_INDEX};
 use super::queues::{CQ_ENTRIES, Cq, SQ_ENTRIES, Sq, cq_base, sq_base};
@@ -214,8 +214,11 @@ impl<'m> Host<'m> {
     }
 
     fn learn_admin_queues(&mut self) {
-        self.stuck = self.plan.stuck_admin;
-        if self.csts().cfs() || self.csts().0 == regs::GONE || self.plan.never_ready {
+        self.stuck = injects(&self.plan, Fault::StuckAdmin);
+        if self.csts().cfs()
+            || self.csts().0 == regs::GONE
+            || injects(&self.plan, Fault::NeverReady)
+        {
             return self.observe();
         }
         let aqa = Aqa(self.port.read32(regs::AQA));
@@ -281,7 +284,7 @@ impl<'m> Host<'m> {
 
     pub fn set_faults(&mut self, plan: FaultPlan) {
         self.faulty |= !plan.is_none();
-        self.stuck |= plan.stuck_admin;
+        self.stuck |= injects(&plan, Fault::StuckAdmin);
         self.plan = plan.clone();
         self.ssd.set_faults(plan);
     }
@@ -539,4 +542,8 @@ impl<'m> Host<'m> {
             self.memory.unmap(index, &*self.port);
         }
     }
+}
+
+fn injects(plan: &FaultPlan, fault: Fault) -> bool {
+    plan.rules.iter().any(|rule| rule.fault == fault)
 }

@@ -15,7 +15,11 @@ use crate::Input;
 use host::Host;
 use meantime_spec::regs;
 use meantime_spec::sqe::Sqe;
-use meantime_ssd::{FaultPlan, Medium, Model, NamespaceConfig, PowerState, SsdConfig, SteppedSsd};
+use meantime_spec::status::{Status, StatusCode};
+use meantime_ssd::{
+    Fault, FaultPlan, FaultRule, Medium, Model, NamespaceConfig, PowerState, SsdConfig, SteppedSsd,
+    When,
+};
 use memory::{DATA, MISALIGNED, Memory, PAGE, RINGS, tame};
 use queues::{CQ_ENTRIES, SQ_ENTRIES};
 
@@ -180,24 +184,29 @@ fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
 
 fn faults(input: &mut Input<'_>) -> FaultPlan {
     let bits = input.u8();
-    let rate = |bit: u8| if bits & bit != 0 { 250_000 } else { 0 };
     let rare = input.u8();
-    let after = |bit: u8| (rare & bit != 0).then(|| u64::from(rare >> 4));
-    FaultPlan {
-        seed: u64::from(input.u8()),
-        status_error_ppm: rate(1),
-        lose_completion_ppm: rate(2),
-        late_completion_ppm: rate(4),
-        late_by_ns: u64::from(rare) << 20,
-        stray_cqe_ppm: rate(8),
-        duplicate_cqe_ppm: rate(16),
-        corrupt_read_ppm: rate(32),
-        stuck_admin: bits & 64 != 0,
-        never_ready: bits & 128 != 0,
-        fatal_after: after(1),
-        gone_after: after(2),
-        ..FaultPlan::NONE
+    let mut plan = FaultPlan { seed: u64::from(input.u8()), ..FaultPlan::NONE };
+    let often = When { probability_ppm: 250_000, ..When::ALWAYS };
+    let late = When { from: u64::from(rare >> 4) + 1, ..When::ALWAYS };
+    let error = Status::from_code(StatusCode::InternalError);
+    for (wanted, fault, when) in [
+        (bits & 1, Fault::Status(error), often),
+        (bits & 1, Fault::Status(error.with_dnr()), often),
+        (bits & 2, Fault::LostCompletion, often),
+        (bits & 4, Fault::LateCompletion(u64::from(rare) << 20), often),
+        (bits & 8, Fault::StrayCqe, often),
+        (bits & 16, Fault::DuplicateCqe, often),
+        (bits & 32, Fault::CorruptRead(1), often),
+        (bits & 64, Fault::StuckAdmin, When::ALWAYS),
+        (bits & 128, Fault::NeverReady, When::ALWAYS),
+        (rare & 1, Fault::FatalStatus, late),
+        (rare & 2, Fault::SurpriseRemoval, late),
+    ] {
+        if wanted != 0 {
+            plan = plan.with(FaultRule::new(fault, when));
+        }
     }
+    plan
 }
 
 /// Writes a PRP list, the ranges of a deallocation, or an SGL segment.

@@ -17,7 +17,8 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_nvme::{CommandError, ControllerOptions};
-use meantime_ssd::{FaultPlan, Model, SsdConfig};
+use meantime_ssd::{Fault, FaultPlan, Model, SsdConfig};
+use meantime_testkit::faults::{ppm, with_statuses};
 use meantime_testkit::rig::{Rig, fill, holds, ssd};
 use meantime_testkit::{Rng, device, quick, stepped};
 
@@ -249,16 +250,13 @@ fn run(seed: u64, drops: u64) -> Tally {
     channel.set_spin_budget_ns(20_000);
     meantime_testkit::rig::put(&mut channel, 0..BLOCKS, 1);
     let with_channel = controller.heap().allocated_bytes();
-    ssd.set_faults(FaultPlan {
-        seed,
-        status_error_ppm: 5_000,
-        lose_completion_ppm: if rng.one_in(2) { 2_000 } else { 0 },
-        late_completion_ppm: 5_000,
-        late_by_ns: 100_000 + rng.below(3_000_000),
-        stray_cqe_ppm: 500,
-        duplicate_cqe_ppm: 500,
-        ..FaultPlan::NONE
-    });
+    ssd.set_faults(
+        with_statuses(FaultPlan { seed, ..FaultPlan::NONE }, 5_000)
+            .with(ppm(Fault::LostCompletion, if rng.one_in(2) { 2_000 } else { 0 }))
+            .with(ppm(Fault::LateCompletion(100_000 + rng.below(3_000_000)), 5_000))
+            .with(ppm(Fault::StrayCqe, 500))
+            .with(ppm(Fault::DuplicateCqe, 500)),
+    );
     let channel = AsyncChannel::new(channel);
     let driver = rng.one_in(2).then(|| channel.driver().expect("the first"));
     let (running, resting, tally) = (vec![], vec![], Tally::default());

@@ -9,9 +9,10 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
 use meantime_nvme::CommandError;
-use meantime_ssd::{FaultPlan, SsdConfig};
+use meantime_ssd::{Fault, SsdConfig};
 use meantime_testkit::Rng;
-use meantime_testkit::rig::{ALWAYS, Rig, fill, kind, late, nothing_leaks, put, ssd, verify};
+use meantime_testkit::faults::{ALWAYS, ppm};
+use meantime_testkit::rig::{LOST, Rig, fill, kind, late, nothing_leaks, put, ssd, verify};
 
 const PAGE: usize = 4096;
 
@@ -191,11 +192,7 @@ fn what_cannot_be_is_refused_with_the_pages() {
 /// pages.
 #[test]
 fn what_is_sent_again_finds_its_pages() {
-    let plans = [
-        FaultPlan { lose_completion_ppm: ALWAYS, ..FaultPlan::NONE },
-        FaultPlan { lose_completion_ppm: ALWAYS, stuck_admin: true, ..FaultPlan::NONE },
-        late(1_000_000_000),
-    ];
+    let plans = [LOST, LOST.with(ppm(Fault::StuckAdmin, ALWAYS)), late(1_000_000_000)];
     for (mdts_bytes, plan) in
         [1 << 20, 8192].into_iter().flat_map(|mdts| plans.clone().map(|plan| (mdts, plan)))
     {

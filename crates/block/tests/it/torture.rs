@@ -15,7 +15,8 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_nvme::{CommandError, ControllerOptions, Op};
-use meantime_ssd::{FaultPlan, Model, SsdConfig};
+use meantime_ssd::{Fault, FaultPlan, Model, SsdConfig};
+use meantime_testkit::faults::{ppm, with_statuses};
 use meantime_testkit::{Rng, device, quick, stepped};
 
 /// What a block may hold: the version written last, and versions of writes whose end is not known.
@@ -260,16 +261,11 @@ fn run(seed: u64, commands: u64) -> Tally {
     let options = ControllerOptions { retries: [0, 1, 4][rng.below(3) as usize], ..quick() };
     let (ssd, controller) = stepped(config, options, seed);
     // Faults only from here on: that the controller comes up is tested elsewhere.
-    let faults = FaultPlan {
-        seed,
-        status_error_ppm: 5_000,
-        lose_completion_ppm: if rng.one_in(2) { 300 } else { 0 },
-        late_completion_ppm: 1_000,
-        late_by_ns: 1_000_000 + rng.below(3_000_000),
-        stray_cqe_ppm: 500,
-        duplicate_cqe_ppm: 500,
-        ..FaultPlan::NONE
-    };
+    let faults = with_statuses(FaultPlan { seed, ..FaultPlan::NONE }, 5_000)
+        .with(ppm(Fault::LostCompletion, if rng.one_in(2) { 300 } else { 0 }))
+        .with(ppm(Fault::LateCompletion(1_000_000 + rng.below(3_000_000)), 1_000))
+        .with(ppm(Fault::StrayCqe, 500))
+        .with(ppm(Fault::DuplicateCqe, 500));
     ssd.set_faults(faults);
     let device = device(&controller);
     let mut channels: Vec<NvmeChannel> = Vec::new();

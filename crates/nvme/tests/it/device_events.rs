@@ -15,8 +15,9 @@ use meantime_hw::{
 };
 use meantime_nvme::{CommandError, Controller, Error};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts};
-use meantime_ssd::{FaultPlan, Medium, SteppedSsd};
+use meantime_ssd::{Fault, FaultPlan, Medium, SteppedSsd};
 use meantime_testkit::device;
+use meantime_testkit::faults::{ALWAYS, always, ppm};
 use meantime_testkit::rig::{MS, in_flight_late, kind, put, rig_options, ssd, verify, write_of};
 use meantime_testkit::rig::{Rig, read_of};
 
@@ -212,7 +213,7 @@ fn a_controller_that_does_not_come_back_releases_its_device() {
     let (rig, transport) = rig();
     let mut channel = rig.channel(4);
     let request = write_of(&channel, 0..1, 1);
-    let dead = FaultPlan { never_ready: true, stuck_admin: true, ..FaultPlan::NONE };
+    let dead = always(Fault::NeverReady).with(ppm(Fault::StuckAdmin, ALWAYS));
     rig.ssd.set_faults(dead);
     transport.happens(DeviceEvent::Error);
     assert_eq!(transport.releases().0, 1);
@@ -257,7 +258,7 @@ fn a_failed_enable_releases_the_device() {
     let Rig { ssd, controller, device, .. } = rig;
     drop((controller, device));
     let enable = || Controller::enable(Arc::clone(&transport) as _, rig_options(1_000 * MS));
-    ssd.set_faults(FaultPlan { never_ready: true, ..FaultPlan::NONE });
+    ssd.set_faults(always(Fault::NeverReady));
     assert!(matches!(enable(), Err(Error::NotReady { .. })));
     ssd.set_faults(FaultPlan::NONE);
     enable().expect("no other driver");

@@ -12,10 +12,11 @@ use meantime_block::{
 };
 use meantime_completion::Policy;
 use meantime_nvme::{CommandError, Error};
-use meantime_ssd::FaultPlan;
+use meantime_ssd::{Fault, FaultPlan};
+use meantime_testkit::faults::{ALWAYS, always, ppm, refusing};
 use meantime_testkit::rig::{
-    ALWAYS, GRACE_NS, MS, OVERDUE_NS, Rig, in_flight_late, in_flight_lost, kind, late,
-    nothing_leaks, open, put, read_of, ssd, verify, write_of,
+    GRACE_NS, MS, OVERDUE_NS, Rig, in_flight_late, in_flight_lost, kind, late, nothing_leaks, open,
+    put, read_of, ssd, verify, write_of,
 };
 use meantime_testkit::{quick, rig};
 
@@ -24,8 +25,8 @@ const ADMIN_NS: u64 = 51 * MS;
 /// CAP.TO of the SSD.
 const READY_NS: u64 = 2_000 * MS;
 
-const STUCK: FaultPlan = FaultPlan { stuck_admin: true, ..FaultPlan::NONE };
-const DEAD: FaultPlan = FaultPlan { never_ready: true, ..STUCK };
+const STUCK: FaultPlan = always(Fault::StuckAdmin);
+const DEAD: FaultPlan = STUCK.with(ppm(Fault::NeverReady, ALWAYS));
 
 #[test]
 fn late_but_before_the_deadline_is_success() {
@@ -234,8 +235,7 @@ fn a_fatal_status_is_found_and_reset_once() {
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let elsewhere = in_flight_late(&rig, &mut other, 2, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal =
-        rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
+    let fatal = rig.doomed(always(Fault::FatalStatus), &mut channel, request);
     let (done, took_ns) = rig.timed(|| channel.wait(fatal));
     assert_eq!(kind(&done), CommandError::Reset);
     assert!(took_ns < MS, "found well before the deadline: {took_ns}");
@@ -291,7 +291,7 @@ fn what_can_be_wrong_at_open_says_what_and_how_long() {
     let cases: [(Prepare, &[&str], u64); 3] = [
         (|ssd| ssd.unplug(), &["gone"], MS),
         (
-            |ssd| ssd.set_faults(FaultPlan { never_ready: true, ..FaultPlan::NONE }),
+            |ssd| ssd.set_faults(always(Fault::NeverReady)),
             &["CAP.TO", "2000 ms", "CSTS"],
             2 * READY_NS + MS,
         ),
@@ -414,8 +414,8 @@ fn a_reset_elsewhere_during_the_ladder_does_not_lose_the_queue() {
 fn stray_and_repeated_completions_are_counted_and_harmless() {
     let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(32);
-    let plan =
-        FaultPlan { stray_cqe_ppm: ALWAYS / 2, duplicate_cqe_ppm: ALWAYS / 2, ..FaultPlan::NONE };
+    let plan = FaultPlan::only(ppm(Fault::StrayCqe, ALWAYS / 2))
+        .with(ppm(Fault::DuplicateCqe, ALWAYS / 2));
     rig.ssd.set_faults(plan);
     for version in 1..20 {
         let tickets: Vec<_> = (0..32)
@@ -440,9 +440,8 @@ fn status_errors_come_once_by_their_name() {
     let mut channel = rig.channel(4);
     let (mut retryable, mut final_ones) = (0, 0);
     for n in 1..=100 {
-        let plan = FaultPlan { seed: n, status_error_ppm: ALWAYS, ..FaultPlan::NONE };
         let request = read_of(&channel, 0..1);
-        let ticket = rig.doomed(plan, &mut channel, request);
+        let ticket = rig.doomed(refusing(n), &mut channel, request);
         let error = channel.wait(ticket).result.expect_err("injected");
         let IoErrorKind::Command(CommandError::Status(status)) = error.kind else {
             panic!("{error}")

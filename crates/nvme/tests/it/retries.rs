@@ -14,17 +14,13 @@ use meantime_spec::status::Status;
 use meantime_ssd::{
     Fault, FaultControl as _, FaultPlan, FaultRule, OpcodeSet, Rng, SsdConfig, SteppedSsd, When,
 };
+use meantime_testkit::faults::{ALWAYS, always, refusing, with_statuses};
 use meantime_testkit::port::Meddling;
 use meantime_testkit::quick;
 use meantime_testkit::rig::{
-    ALWAYS, LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late,
+    LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late,
     nothing_leaks, put, read_of, ssd, verify, write_of,
 };
-
-/// Every command ends with a status, chosen by `seed`.
-const fn refusing(seed: u64) -> FaultPlan {
-    FaultPlan { seed, status_error_ppm: ALWAYS, ..FaultPlan::NONE }
-}
 
 fn status_of(kind: IoErrorKind) -> Status {
     let IoErrorKind::Command(CommandError::Status(status)) = kind else {
@@ -180,7 +176,7 @@ fn only_the_part_that_failed_is_repeated() {
         let mut channel = rig.channel(4);
         // 16 parts.
         let request = write_of(&channel, 0..256, seed + 1);
-        rig.ssd.set_faults(FaultPlan { seed, status_error_ppm: 60_000, ..FaultPlan::NONE });
+        rig.ssd.set_faults(with_statuses(FaultPlan { seed, ..FaultPlan::NONE }, 60_000));
         let ticket = channel.submit(request).expect("room");
         let done = channel.wait(ticket);
         rig.ssd.set_faults(FaultPlan::NONE);
@@ -346,8 +342,7 @@ fn a_fatal_status_is_not_seen() {
     put(&mut channel, 0..64, 1);
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal =
-        rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
+    let fatal = rig.doomed(always(Fault::FatalStatus), &mut channel, request);
     for (ticket, lba) in [(fatal, 3), (pending, 1)] {
         let done = channel.wait(ticket);
         assert_eq!(done.result, Ok(()));
@@ -360,7 +355,7 @@ fn resets_are_not_put_up_with_for_ever() {
     let rig = Rig::new(ssd("optane"));
     let mut channel = rig.channel(4);
     // After each reset the first command is the controller's end.
-    rig.ssd.set_faults(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE });
+    rig.ssd.set_faults(always(Fault::FatalStatus));
     let request = read_of(&channel, 0..1);
     let ticket = channel.submit(request).expect("room");
     let done = channel.wait(ticket);
@@ -373,12 +368,7 @@ fn resets_are_not_put_up_with_for_ever() {
 fn repeated_completions_of_a_try_do_not_end_the_next() {
     let rig = Rig::new(ssd("optane"));
     let mut channel = rig.channel(16);
-    rig.ssd.set_faults(FaultPlan {
-        seed: 5,
-        status_error_ppm: ALWAYS / 4,
-        duplicate_cqe_ppm: ALWAYS,
-        ..FaultPlan::NONE
-    });
+    rig.ssd.set_faults(with_statuses(always(Fault::DuplicateCqe), ALWAYS / 4));
     let mut versions = [0; 16];
     for version in 1..50 {
         let requests: Vec<_> = (0..16)
@@ -613,7 +603,7 @@ fn a_device_that_vanishes_while_a_queue_is_created_anew_is_gone() {
 /// for the write would have taken.
 #[test]
 fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
-    let fatal = FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE };
+    let fatal = always(Fault::FatalStatus);
     for policy in [Policy::Poll, Policy::Interrupt] {
         for plan in [fatal.clone(), LOST] {
             let rig = Rig::new(ssd("optane"));

@@ -1,8 +1,7 @@
 //! Applies a fault plan.
 
-use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::Status;
 
 use super::rule::{Fault, FaultHits, FaultRule};
 use super::{FaultPlan, FaultRules, TooManyRules};
@@ -123,30 +122,15 @@ pub(crate) struct Faults {
     rules: Vec<Armed>,
     /// Seeds of the rules' own generators.
     seeds: Rng,
-    rng: Rng,
-    commands: u64,
     none: bool,
 }
 
-/// Statuses that a driver may retry (DNR clear), and statuses that it must not.
-const STATUSES: [(StatusCode, bool); 8] = [
-    (StatusCode::InternalError, false),
-    (StatusCode::CommandInterrupted, false),
-    (StatusCode::NamespaceNotReady, false),
-    (StatusCode::TransientTransportError, false),
-    (StatusCode::InternalError, true),
-    (StatusCode::UnrecoveredReadError, true),
-    (StatusCode::WriteFault, true),
-    (StatusCode::AccessDenied, true),
-];
-
 impl Faults {
     pub(crate) fn new(plan: FaultPlan) -> Self {
-        let rng = Rng::new(plan.seed);
         let mut seeds = Rng::new(plan.seed);
         let rules = plan.rules.iter().map(|rule| Armed::new(*rule, seeds.next_u64())).collect();
         let none = plan.is_none();
-        Self { plan, rules, seeds, rng, commands: 0, none }
+        Self { plan, rules, seeds, none }
     }
 
     /// Whether nothing is injected.
@@ -173,7 +157,7 @@ impl Faults {
 
     /// Stops injecting faults.
     pub(crate) fn clear(&mut self) {
-        self.plan = FaultPlan { seed: self.plan.seed, rules: FaultRules::NONE, ..FaultPlan::NONE };
+        self.plan.rules = FaultRules::NONE;
         self.rules.clear();
         self.none = true;
     }
@@ -181,16 +165,12 @@ impl Faults {
     /// Whether CSTS.RDY does not follow CC.EN this time.
     pub(crate) fn never_ready(&mut self, now_ns: u64) -> bool {
         let rules = self.rules.iter_mut().filter(|armed| armed.rule.fault == Fault::NeverReady);
-        rules.fold(self.plan.never_ready, |never, armed| armed.strikes(now_ns) || never)
+        rules.fold(false, |never, armed| armed.strikes(now_ns) || never)
     }
 
     /// Decides on the next command.
     pub(crate) fn next(&mut self, seen: Seen) -> Verdict {
-        let mut verdict = if seen.is_admin() {
-            Verdict { stuck: self.plan.stuck_admin, ..Verdict::default() }
-        } else {
-            self.by_rates(&seen)
-        };
+        let mut verdict = Verdict::default();
         for armed in &mut self.rules {
             if armed.rule.fault != Fault::NeverReady
                 && armed.concerns(&seen)
@@ -199,39 +179,6 @@ impl Faults {
                 let first_bit = armed.rng.next_u64();
                 verdict.add(armed.rule.fault, first_bit);
             }
-        }
-        verdict
-    }
-
-    /// Applies the plan's own rates to an I/O command.
-    fn by_rates(&mut self, seen: &Seen) -> Verdict {
-        let (plan, rng) = (&self.plan, &mut self.rng);
-        // Media errors occur only on reads and writes.
-        let (is_read, is_write) = (seen.opcode == io::READ, seen.opcode == io::WRITE);
-        self.commands += 1;
-        let mut verdict = Verdict {
-            fatal: plan.fatal_after.is_some_and(|n| self.commands > n),
-            gone: plan.gone_after.is_some_and(|n| self.commands > n),
-            lose: rng.chance_ppm(plan.lose_completion_ppm),
-            ..Verdict::default()
-        };
-        verdict.cqe.stray = rng.chance_ppm(plan.stray_cqe_ppm);
-        verdict.cqe.duplicate = rng.chance_ppm(plan.duplicate_cqe_ppm);
-        if rng.chance_ppm(plan.late_completion_ppm) {
-            verdict.late_by_ns = plan.late_by_ns;
-        }
-        if rng.chance_ppm(plan.status_error_ppm) {
-            let (mut code, dnr) = STATUSES[rng.below(STATUSES.len() as u64) as usize];
-            if code == StatusCode::UnrecoveredReadError && !is_read
-                || code == StatusCode::WriteFault && !is_write
-            {
-                code = StatusCode::InternalError;
-            }
-            let status = Status::from_code(code);
-            verdict.status = Some(if dnr { status.with_dnr() } else { status });
-        }
-        if is_read && rng.chance_ppm(plan.corrupt_read_ppm) {
-            verdict.corrupt_read = Some(Corruption { first_bit: rng.next_u64(), bits: 1 });
         }
         verdict
     }

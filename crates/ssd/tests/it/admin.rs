@@ -6,7 +6,8 @@ use meantime_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
 use meantime_spec::regs::{self, Aqa, Cap};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode as S;
-use meantime_ssd::{FaultPlan, Medium, NamespaceConfig, SsdConfig, SteppedSsd};
+use meantime_ssd::{Fault, Medium, NamespaceConfig, SsdConfig, SteppedSsd};
+use meantime_testkit::faults::always;
 use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -134,7 +135,7 @@ fn ready_takes_its_time_or_never_comes() {
     assert!(host.csts().rdy());
 
     let mut c = config(1 << 20, 512);
-    c.faults = FaultPlan { never_ready: true, ..FaultPlan::NONE };
+    c.faults = always(Fault::NeverReady);
     let ssd = SteppedSsd::new(c, Medium::dram(1 << 20).unwrap(), 1).unwrap();
     let mut host = Host::new(ssd.port());
     host.prepare_admin(8);
@@ -513,7 +514,7 @@ fn an_event_request_makes_way_for_a_command_of_its_identifier() {
 #[test]
 fn stuck_admin_commands_never_complete() {
     let mut c = config(1 << 20, 512);
-    c.faults = FaultPlan { stuck_admin: true, ..FaultPlan::NONE };
+    c.faults = always(Fault::StuckAdmin);
     let (ssd, mut host) = stepped(c);
     host.submit(0, &Sqe::abort(1, 0, 1));
     ssd.clock().advance(1_000_000_000);

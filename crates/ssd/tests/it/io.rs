@@ -7,7 +7,10 @@ use meantime_spec::dsm::DsmRange;
 use meantime_spec::features::fid;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode as S;
-use meantime_ssd::{FaultPlan, Model, NamespaceConfig, Rng, SsdConfig, SteppedSsd};
+use meantime_ssd::{
+    Fault, FaultPlan, FaultRule, Model, NamespaceConfig, Rng, SsdConfig, SteppedSsd, When,
+};
+use meantime_testkit::faults::{always, corrupt_reads, ppm, with_statuses};
 use meantime_testkit::host::*;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -452,16 +455,12 @@ fn taking_memory_away_fails_what_is_in_flight_to_it() {
 
 #[test]
 fn faults() {
-    let plan = FaultPlan {
-        status_error_ppm: 100_000,
-        lose_completion_ppm: 10_000,
-        late_completion_ppm: 50_000,
-        late_by_ns: 1_000_000,
-        stray_cqe_ppm: 20_000,
-        duplicate_cqe_ppm: 20_000,
-        corrupt_read_ppm: 20_000,
-        ..FaultPlan::NONE
-    };
+    let plan = with_statuses(FaultPlan::NONE, 110_000)
+        .with(ppm(Fault::LostCompletion, 10_000))
+        .with(ppm(Fault::LateCompletion(1_000_000), 50_000))
+        .with(ppm(Fault::StrayCqe, 20_000))
+        .with(ppm(Fault::DuplicateCqe, 20_000))
+        .with(corrupt_reads(20_000));
     let (ssd, mut host) = stepped(SsdConfig { faults: plan, ..config(1 << 20, 512) });
     host.create_queues(1, 64, None);
     let area = host.alloc(4096);
@@ -492,7 +491,7 @@ fn faults() {
     assert!(errors > 400 && retryable > 100 && retryable < errors && successes > 4000);
 
     // A lost command stays outstanding until its queue is deleted.
-    ssd.set_faults(FaultPlan { lose_completion_ppm: 1_000_000, ..FaultPlan::NONE });
+    ssd.set_faults(always(Fault::LostCompletion));
     host.submit(1, &Sqe::read(6000, 1, 0, 1, area, 0));
     ssd.clock().advance(1_000_000_000);
     assert!(host.poll(1).is_none());
@@ -507,7 +506,8 @@ fn faults() {
     host.submit(1, &Sqe::read(6000, 1, 0, 1, area, 0));
     ok(host.wait(1));
 
-    ssd.set_faults(FaultPlan { fatal_after: Some(2), ..FaultPlan::NONE });
+    let third = When { from: 3, ..When::ALWAYS };
+    ssd.set_faults(FaultPlan::only(FaultRule::new(Fault::FatalStatus, third)));
     for cid in 0..3 {
         host.submit(1, &Sqe::read(cid, 1, 0, 1, area, 0));
         host.settle();

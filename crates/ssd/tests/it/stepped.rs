@@ -5,20 +5,17 @@ use std::collections::HashMap;
 
 use meantime_spec::regs;
 use meantime_spec::sqe::{Sqe, qprio};
-use meantime_ssd::{FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
+use meantime_ssd::{Fault, FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::faults::{ppm, with_statuses};
 use meantime_testkit::host::*;
 use proptest::prelude::*;
 
 /// Runs a mixed load and writes down what is seen of it.
 fn trace(seed: u64) -> Vec<(u64, u16, u16, u64)> {
-    let plan = FaultPlan {
-        status_error_ppm: 50_000,
-        lose_completion_ppm: 2_000,
-        late_completion_ppm: 20_000,
-        late_by_ns: 500_000,
-        stray_cqe_ppm: 10_000,
-        ..FaultPlan::NONE
-    };
+    let plan = with_statuses(FaultPlan::NONE, 50_000)
+        .with(ppm(Fault::LostCompletion, 2_000))
+        .with(ppm(Fault::LateCompletion(500_000), 20_000))
+        .with(ppm(Fault::StrayCqe, 10_000));
     let c = SsdConfig {
         model: Model::named("nand").unwrap(),
         volatile_write_cache: true,

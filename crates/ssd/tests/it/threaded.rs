@@ -8,7 +8,9 @@ use meantime_spec::regs;
 use meantime_spec::seam::SeamError;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
-use meantime_ssd::{FaultPlan, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError};
+use meantime_ssd::{
+    Fault, FaultPlan, FaultRule, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError, When,
+};
 use meantime_testkit::host::*;
 use meantime_testkit::process::in_own_process;
 
@@ -166,7 +168,8 @@ fn after_the_end_registers_read_all_ones() {
 #[test]
 fn a_vanished_device_answers_nothing() {
     let mut config = config(1 << 20, 512);
-    config.faults = FaultPlan { gone_after: Some(3), ..FaultPlan::NONE };
+    config.faults =
+        FaultPlan::only(FaultRule::new(Fault::SurpriseRemoval, When { from: 4, ..When::ALWAYS }));
     let (ssd, mut host) = threaded(config);
     host.create_queues(1, 64, None);
     let buffer = host.alloc(4096);
