@@ -200,7 +200,8 @@ fn connections_are_lost_at_random() {
         let round = seed() + threads;
         let fs = served.mount("&kato_ms=500", &options(round));
         begin(&fs, round, threads);
-        let faults = NetFaults::NONE.with_drop(700).with_cut(700).with_seed(round);
+        let faults =
+            NetFaults { drop_one_in: 700, cut_one_in: 700, seed: round, ..NetFaults::NONE };
         let (ledgers, errors) = beside(fs, round, threads, true, || {
             served.target.set_net_faults(faults);
             sleep(seconds());
@@ -249,7 +250,7 @@ fn power_is_cut(served: &Served, round: u64, random: &mut Rng, told: &Mutex<[u64
     begin(&fs, round, threads);
     // Sometimes the I/O queues' connections are lost at the same time, for which the host resets
     // the controller.
-    let faults = NetFaults::NONE.with_drop(20).with_seed(random.next());
+    let faults = NetFaults { drop_one_in: 20, seed: random.next(), ..NetFaults::NONE };
     let (ledgers, errors) = beside(fs, round, threads, false, || {
         sleep(Duration::from_millis(random.below(120)));
         if random.one_in(2) {

@@ -183,8 +183,14 @@ fn verified_commands_under_random_loss() {
         let options =
             ChannelOptions { policy: Some(policy), depth: 32, ..ChannelOptions::default() };
         let mut channel = device.channel(&options).unwrap();
-        let faults = NetFaults::NONE.with_drop(2_000).with_cut(2_000).with_digests(0, 1_000);
-        target.set_net_faults(faults.with_seed(seed));
+        let faults = NetFaults {
+            drop_one_in: 2_000,
+            cut_one_in: 2_000,
+            ddgst_one_in: 1_000,
+            seed,
+            ..NetFaults::NONE
+        };
+        target.set_net_faults(faults);
         let started = Instant::now();
         verified(&mut channel, commands.unwrap_or(10_000), seed);
         let lost = target.tcp_counters();

@@ -10,6 +10,7 @@ mod parse;
 mod rule;
 
 pub(crate) use engine::{Corruption, CqeFaults, Faults, Seen, Verdict};
+pub(crate) use names::parse_ns;
 pub use rule::{Fault, FaultHits, FaultRule, OpcodeSet, When};
 
 /// The most rules of a plan: every command is tested against each.

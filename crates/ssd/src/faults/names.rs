@@ -80,7 +80,7 @@ fn all_opcodes() -> String {
 const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 /// Parses `250ns`, `5us`, `3ms`, `2s`.
-pub(super) fn parse_ns(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_ns(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = UNITS.iter().find(|(name, _)| *name == unit.trim());

@@ -4,13 +4,16 @@ use std::str::FromStr;
 
 use super::output::Spoiled;
 use crate::Rng;
+use crate::faults::parse_ns;
+
+/// The longest delay: a minute.
+const DELAY_MAX_NS: u64 = 60_000_000_000;
 
 /// Which faults of the network to inject. The default is none.
 ///
 /// As text it is a list of `delay=TIME`, `drop=1/N`, `cut=1/N`, `hdgst=1/N`, `ddgst=1/N` and
 /// `seed=N`, separated by commas; TIME has a unit: ns, us, ms or s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct NetFaults {
     /// Each response is held back so long, in ns.
     pub delay_ns: u64,
@@ -36,42 +39,6 @@ impl NetFaults {
         ddgst_one_in: 0,
         seed: 0,
     };
-
-    /// Holds each response back for `delay_ns`.
-    #[must_use]
-    pub const fn with_delay_ns(mut self, delay_ns: u64) -> Self {
-        self.delay_ns = delay_ns;
-        self
-    }
-
-    /// Closes the connection at one in `one_in` commands.
-    #[must_use]
-    pub const fn with_drop(mut self, one_in: u32) -> Self {
-        self.drop_one_in = one_in;
-        self
-    }
-
-    /// Ends one in `one_in` responses in the middle.
-    #[must_use]
-    pub const fn with_cut(mut self, one_in: u32) -> Self {
-        self.cut_one_in = one_in;
-        self
-    }
-
-    /// Sends one in `one_in` header and data digests wrong.
-    #[must_use]
-    pub const fn with_digests(mut self, header_one_in: u32, data_one_in: u32) -> Self {
-        self.hdgst_one_in = header_one_in;
-        self.ddgst_one_in = data_one_in;
-        self
-    }
-
-    /// The same with another seed.
-    #[must_use]
-    pub const fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
 }
 
 /// Why a text is no [`NetFaults`].
@@ -96,7 +63,8 @@ impl FromStr for NetFaults {
             seen.push(key);
             let to = match key {
                 "delay" => {
-                    let Some(delay_ns) = time_ns(value) else {
+                    let Some(delay_ns) = parse_ns(value).ok().filter(|&ns| ns <= DELAY_MAX_NS)
+                    else {
                         return err("a time up to 60s, with a unit: ns, us, ms or s");
                     };
                     faults.delay_ns = delay_ns;
@@ -120,19 +88,6 @@ impl FromStr for NetFaults {
         }
         Ok(faults)
     }
-}
-
-fn time_ns(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let number: u64 = text[..digits].parse().ok()?;
-    let unit = match &text[digits..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    number.checked_mul(unit).filter(|&ns| ns <= 60_000_000_000)
 }
 
 /// Faults at work.
@@ -179,8 +134,15 @@ mod tests {
     fn plans_are_read_strictly() {
         let plan: NetFaults =
             "delay=2ms,drop=1/100,cut=1/7,hdgst=1/9,ddgst=1/3,seed=5".parse().unwrap();
-        let digests = NetFaults::NONE.with_delay_ns(2_000_000).with_digests(9, 3);
-        assert_eq!(plan, digests.with_drop(100).with_cut(7).with_seed(5));
+        let expected = NetFaults {
+            delay_ns: 2_000_000,
+            drop_one_in: 100,
+            cut_one_in: 7,
+            hdgst_one_in: 9,
+            ddgst_one_in: 3,
+            seed: 5,
+        };
+        assert_eq!(plan, expected);
         for (text, word) in [
             ("", "key=value"),
             ("delay", "key=value"),

@@ -183,10 +183,10 @@ fn an_io_connection_ends_alike_with_and_without_digests() {
             let mut host = Host::with(target.addr(), digests, &Connect::default());
             let mut faults = NetFaults::NONE;
             if let End::TargetCuts = end {
-                faults = faults.with_cut(1);
+                faults.cut_one_in = 1;
             } else {
                 // The commands are in flight until the connection has ended.
-                faults = faults.with_delay_ns(100_000_000);
+                faults.delay_ns = 100_000_000;
             }
             target.set_net_faults(faults);
             let lines = ended(&mut host, end);
@@ -227,7 +227,7 @@ fn a_queue_whose_connection_ends_while_it_waits_for_slots_can_be_had_again() {
         host.io = Peer::with(target.addr(), digests, 0);
         let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
         assert!(host.io.connect(&connect).status.is_success());
-        target.set_net_faults(NetFaults::NONE.with_delay_ns(500_000_000));
+        target.set_net_faults(NetFaults { delay_ns: 500_000_000, ..NetFaults::NONE });
         let read = |cid| Sqe::read(cid, 1, 0, 1, 0, 0).with_sgl(SglDescriptor::transport(BLOCK));
         let bytes: Vec<u8> = (0..300).flat_map(|cid| host.io.capsule(&read(cid), &[])).collect();
         host.io.send(&bytes);

@@ -310,28 +310,28 @@ fn a_flood_of_connections_harms_nobody() {
 fn faults_of_the_network_are_injected() {
     let target = target();
     let mut host = Host::with(target.addr(), 3, &Connect::default());
-    target.set_net_faults(NetFaults::NONE.with_delay_ns(30_000_000));
+    target.set_net_faults(NetFaults { delay_ns: 30_000_000, ..NetFaults::NONE });
     let begun = Instant::now();
     works(&mut host);
     assert!(begun.elapsed() >= Duration::from_millis(60));
-    target.set_net_faults(NetFaults::NONE.with_digests(0, 1));
+    target.set_net_faults(NetFaults { ddgst_one_in: 1, ..NetFaults::NONE });
     let sqe = Sqe::read(9, 1, 0, 8, 0, 0).with_sgl(SglDescriptor::transport(4096));
     let bytes = host.io.capsule(&sqe, &[]);
     host.io.send(&bytes);
     assert!(!host.io.receive().unwrap().digests_right);
-    target.set_net_faults(NetFaults::NONE.with_cut(1));
+    target.set_net_faults(NetFaults { cut_one_in: 1, ..NetFaults::NONE });
     host.io.send(&bytes);
     assert!(closes(&mut host.io.stream));
     for seed in 0..40 {
         // Each ends within its answer to the first command, whatever chance says.
         let mut peer = Peer::new(target.addr());
-        target.set_net_faults(NetFaults::NONE.with_cut(1).with_seed(seed));
+        target.set_net_faults(NetFaults { cut_one_in: 1, seed, ..NetFaults::NONE });
         peer.connect(&Connect::default());
         let begun = Instant::now();
         assert!(peer.try_command(&Sqe::property_get(9, 0, 8), &[]).is_none());
         assert!(begun.elapsed() < Duration::from_secs(2));
     }
-    target.set_net_faults(NetFaults::NONE.with_drop(1));
+    target.set_net_faults(NetFaults { drop_one_in: 1, ..NetFaults::NONE });
     let sqe = Sqe::property_get(9, 0, 8);
     assert!(host.admin.try_command(&sqe, &[]).is_none());
     target.set_net_faults(NetFaults::NONE);
@@ -385,7 +385,7 @@ fn a_command_that_finds_no_slot_need_not_be_followed_by_another() {
     host.io = Peer::new(target.addr());
     let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
     assert!(host.io.connect(&connect).status.is_success());
-    target.set_net_faults(NetFaults::NONE.with_delay_ns(200_000_000));
+    target.set_net_faults(NetFaults { delay_ns: 200_000_000, ..NetFaults::NONE });
     // One more than a connection has slots.
     let begun = Instant::now();
     for cid in 0..129 {
@@ -407,7 +407,7 @@ fn an_answer_that_does_not_fit_goes_on_when_the_socket_has_cooled() {
     let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
     assert!(host.io.connect(&connect).status.is_success());
     // By the time of the answers the socket is left to epoll.
-    target.set_net_faults(NetFaults::NONE.with_delay_ns(100_000_000));
+    target.set_net_faults(NetFaults { delay_ns: 100_000_000, ..NetFaults::NONE });
     for cid in 0..120 {
         let sqe = Sqe::read(cid, 1, 0, 256, 0, 0).with_sgl(SglDescriptor::transport(131_072));
         let bytes = host.io.capsule(&sqe, &[]);
