@@ -45,23 +45,9 @@ pub mod sel {
     pub const CURRENT: u8 = 0;
     /// The default value.
     pub const DEFAULT: u8 = 1;
-    /// The saved value.
-    pub const SAVED: u8 = 2;
-    /// [`FeatureCapabilities`](super::FeatureCapabilities) instead of a value.
-    pub const SUPPORTED_CAPABILITIES: u8 = 3;
 }
 
 bitfields! {
-    /// DW0 of Get Features with Select 3 (1.4 §5.13.1).
-    FeatureCapabilities(u32) {
-        /// Saveable.
-        [0] saveable with_saveable: bool,
-        /// Namespace specific.
-        [1] namespace_specific with_namespace_specific: bool,
-        /// Changeable.
-        [2] changeable with_changeable: bool,
-    }
-
     /// Arbitration, 01h (1.4 §5.21.1.1).
     Arbitration(u32) {
         /// Arbitration Burst: 2^AB commands; 7 no limit.
@@ -162,13 +148,6 @@ bitfields! {
     AutonomousPowerStateTransition(u32) {
         /// Autonomous Power State Transition Enable.
         [0] apste with_apste: bool,
-    }
-
-    /// Non-Operational Power State Config, 11h (1.4 §5.21.1.17).
-    NonOperationalPowerStateConfig(u32) {
-        /// Non-Operational Power State Permissive Mode Enable: background work may exceed such a
-        /// state's power.
-        [0] noppme with_noppme: bool,
     }
 
     /// Keep Alive Timer, 0Fh (1.4 §5.21.1.15).

@@ -5,12 +5,10 @@ mod lists;
 mod namespace;
 
 pub use controller::{
-    IdentifyController, PowerStateDescriptor, apsta, controller_type, ctratt, fna, fuses, lpa,
-    oacs, oncs, power_flags, sanicap, vwc,
+    IdentifyController, PowerStateDescriptor, apsta, controller_type, ctratt, fuses, lpa, oacs,
+    oncs, power_flags, vwc,
 };
-pub use lists::{
-    ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt,
-};
+pub use lists::{ActiveNamespaceList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt};
 pub use namespace::{IdentifyNamespace, IndependentNamespace, LbaFormat, dlfeat, nsfeat, nstat};
 
 /// Bytes of every Identify data structure.
@@ -38,6 +36,4 @@ pub mod cns {
     pub const CONTROLLER_OF_COMMAND_SET: u8 = 0x06;
     /// I/O command set independent Identify Namespace (2.0).
     pub const NAMESPACE_INDEPENDENT: u8 = 0x08;
-    /// Controllers of the NVM subsystem with identifiers from CNTID.
-    pub const CONTROLLER_LIST: u8 = 0x13;
 }

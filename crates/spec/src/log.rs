@@ -15,8 +15,6 @@ pub mod lid {
     pub const SMART: u8 = 0x02;
     /// Firmware Slot Information.
     pub const FIRMWARE_SLOT: u8 = 0x03;
-    /// Changed Namespace List.
-    pub const CHANGED_NAMESPACE_LIST: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// Device Self-test.
@@ -57,10 +55,6 @@ wire! {
         42 reserved_42: Reserved<22>,
     }
 }
-
-/// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero;
-/// FFFFFFFFh first if there are more than 1024. Laid out as the lists of Identify.
-pub type ChangedNamespaceList = crate::identify::ActiveNamespaceList;
 
 impl ErrorLogEntry {
     /// Parameter Error Location if no parameter caused the error.
@@ -207,8 +201,6 @@ bitfields! {
 
 /// CSE, Command Submission and Execution (1.4 §5.14.1.5).
 pub mod cse {
-    /// When no other command to the same namespace is outstanding.
-    pub const ALONE_IN_NAMESPACE: u8 = 1;
     /// When no other command to any namespace is outstanding.
     pub const ALONE: u8 = 2;
 }

@@ -34,14 +34,10 @@ pub mod offset {
     pub const BAR0: usize = offset_of!(ConfigHeader, bars);
     /// Base address register 5.
     pub const BAR5: usize = BAR0 + 5 * 4;
-    /// Expansion ROM base address.
-    pub const EXPANSION_ROM: usize = offset_of!(ConfigHeader, expansion_rom);
     /// Where the list of capabilities begins.
     pub const CAPABILITIES: usize = offset_of!(ConfigHeader, capabilities);
     /// Interrupt line.
     pub const INTERRUPT_LINE: usize = offset_of!(ConfigHeader, interrupt_line);
-    /// Interrupt pin.
-    pub const INTERRUPT_PIN: usize = offset_of!(ConfigHeader, interrupt_pin);
 }
 
 /// Bits of the command register (PCI 3.0 §6.2.2).

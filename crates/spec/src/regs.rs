@@ -30,24 +30,8 @@ pub const ASQ: u32 = 0x28;
 pub const ACQ: u32 = 0x30;
 /// Controller Memory Buffer Location.
 pub const CMBLOC: u32 = 0x38;
-/// Controller Memory Buffer Size.
-pub const CMBSZ: u32 = 0x3c;
-/// Boot Partition Information.
-pub const BPINFO: u32 = 0x40;
-/// Boot Partition Read Select.
-pub const BPRSEL: u32 = 0x44;
-/// Boot Partition Memory Buffer Location, 64 bits.
-pub const BPMBL: u32 = 0x48;
-/// Controller Memory Buffer Memory Space Control, 64 bits.
-pub const CMBMSC: u32 = 0x50;
-/// Controller Memory Buffer Status.
-pub const CMBSTS: u32 = 0x58;
-/// Controller Ready Timeouts (2.0).
-pub const CRTO: u32 = 0x68;
 /// Persistent Memory Region Capabilities.
 pub const PMRCAP: u32 = 0xe00;
-/// Persistent Memory Region Sustained Write Throughput.
-pub const PMRSWTP: u32 = 0xe10;
 /// The first doorbell, that of the admin submission queue.
 pub const DOORBELLS: u32 = 0x1000;
 
@@ -151,14 +135,6 @@ bitfields! {
         /// down.
         [6] st with_st: bool,
     }
-
-    /// Controller Ready Timeouts (2.0 §3.1.3).
-    Crto(u32) {
-        /// Controller Ready With Media Timeout, in 500 ms units.
-        [15:0] crwmt with_crwmt: u16,
-        /// Controller Ready Independent of Media Timeout, in 500 ms units.
-        [31:16] crimt with_crimt: u16,
-    }
 }
 
 impl Cap {
@@ -169,7 +145,7 @@ impl Cap {
         self.mqes() as u32 + 1
     }
 
-    /// TO in milliseconds. 2.0: if CRMS is not 0, [`CRTO`] can say more than this field holds.
+    /// TO in milliseconds. 2.0: if CRMS is not 0, CRTO can say more than this field holds.
     #[inline]
     #[must_use]
     pub const fn timeout_ms(self) -> u32 {
@@ -200,10 +176,6 @@ impl Cap {
 
 /// CAP.CSS bit: the NVM command set.
 pub const CAP_CSS_NVM: u8 = 1 << 0;
-/// CAP.CSS bit: one or more I/O command sets, as Identify with CNS 1Ch reports (2.0).
-pub const CAP_CSS_IO_COMMAND_SETS: u8 = 1 << 6;
-/// CAP.CSS bit: no I/O command set.
-pub const CAP_CSS_ADMIN_ONLY: u8 = 1 << 7;
 
 /// CC.CSS: the NVM command set.
 pub const CC_CSS_NVM: u8 = 0;

@@ -53,8 +53,6 @@ pub mod sgls {
     pub const SUPPORTED: u32 = 1;
     /// Supported; data blocks must be aligned to dwords and hold whole dwords.
     pub const SUPPORTED_DWORD_ALIGNED: u32 = 2;
-    /// Bit bucket descriptors.
-    pub const BIT_BUCKET: u32 = 1 << 16;
     /// The address field may hold an offset.
     pub const OFFSETS: u32 = 1 << 20;
 }

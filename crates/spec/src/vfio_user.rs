@@ -228,8 +228,6 @@ pub mod region {
     pub const ROM: u32 = 6;
     /// Configuration space.
     pub const CONFIG: u32 = 7;
-    /// VGA.
-    pub const VGA: u32 = 8;
     /// How many there are.
     pub const COUNT: u32 = 9;
 

@@ -148,7 +148,7 @@ wire! {
         520 pub oncs: U16,
         /// Fused Operation Support, bits of [`fuses`].
         522 pub fuses: U16,
-        /// Format NVM Attributes, bits of [`fna`].
+        /// Format NVM Attributes, bit 0: a format applies to all namespaces.
         524 pub fna: u8,
         /// Volatile Write Cache, see [`vwc`].
         525 pub vwc: u8,
@@ -263,12 +263,6 @@ pub mod fuses {
     pub const COMPARE_AND_WRITE: u16 = 1 << 0;
 }
 
-/// FNA: Format NVM Attributes.
-pub mod fna {
-    /// A format applies to all namespaces.
-    pub const FORMAT_ALL: u8 = 1 << 0;
-}
-
 /// VWC: Volatile Write Cache.
 pub mod vwc {
     /// There is a volatile write cache: without Flush or FUA, a completed write may be lost with
@@ -285,9 +279,6 @@ pub mod apsta {
     /// Autonomous power state transitions are supported.
     pub const SUPPORTED: u8 = 1 << 0;
 }
-
-/// SANICAP: Sanitize Capabilities; 0 if there is no Sanitize.
-pub mod sanicap {}
 
 /// Flags of a power state descriptor, its byte 3.
 pub mod power_flags {

@@ -1,7 +1,7 @@
 //! Lists that Identify returns.
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::U32;
 
 use crate::bytes::Reserved;
 
@@ -21,23 +21,6 @@ impl ActiveNamespaceList {
     }
 }
 
-wire! {
-    /// Controller List (1.4 §4, 2.0 §4.5): up to 2047 identifiers in ascending order.
-    pub struct ControllerList, 4096 {
-        /// Number of Identifiers.
-        0 pub count: U16,
-        /// The identifiers.
-        2 pub cntlid: [U16; 2047],
-    }
-}
-
-impl ControllerList {
-    /// The identifiers in use: as many as the count says, but at most as many as there is room for.
-    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
-        self.cntlid.iter().take(self.count.get().into()).map(|cntlid| cntlid.get())
-    }
-}
-
 /// Namespace Identifier Type (1.4 §5.15.2), and the length each must have.
 pub mod nidt {
     /// IEEE Extended Unique Identifier, 8 bytes.
@@ -46,8 +29,6 @@ pub mod nidt {
     pub const NGUID: u8 = 2;
     /// Namespace UUID, 16 bytes.
     pub const UUID: u8 = 3;
-    /// Command Set Identifier, 1 byte (2.0).
-    pub const CSI: u8 = 4;
 }
 
 wire! {
