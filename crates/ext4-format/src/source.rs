@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::{Corruption, Defect, Error};
 
-/// A source of metadata. Reads are repeatable: after [`SourceError::NotHere`] the caller repeats
-/// the operation later.
+/// A source of metadata. Reads are repeatable.
 pub trait Source {
     /// Reads `bytes` bytes from byte `offset` of the device.
     ///
@@ -60,10 +59,6 @@ impl<P: Deref<Target: Source>> Source for P {
 /// Why a read failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Not in memory, and the caller does not wait: the bytes are being fetched, and the operation
-    /// has to be repeated.
-    #[error("not in memory")]
-    NotHere,
     /// Beyond the end of the device.
     #[error("beyond the end of the device")]
     OutOfRange,

@@ -266,7 +266,7 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Result<usize, Error> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        if len == 0 || options.no_wait || !self.file.is_in_blocks() || !self.file.may_be_read() {
+        if len == 0 || !self.file.is_in_blocks() || !self.file.may_be_read() {
             // None of these waits for the device, except to read inline data.
             return self.file.read_at_with(buf, offset, options);
         }

@@ -207,7 +207,7 @@ impl FileChannel {
                 file.write_at_with(buf, offset, &options)
             }
             (_, Some(buf)) => {
-                let options = ReadOptions { policy, direct: *direct, no_wait: false };
+                let options = ReadOptions { policy, direct: *direct };
                 file.read_at_with(buf, offset, &options)
             }
             (_, None) if *data_only => file.sync_data().map(|()| 0),

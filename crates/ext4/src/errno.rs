@@ -32,7 +32,6 @@ impl From<&Error> for Errno {
             Error::Invalid(_) => libc::EINVAL,
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,
-            Error::WouldBlock => libc::EAGAIN,
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,
             // A program gets no details of the device below a file system.
@@ -77,6 +76,5 @@ mod tests {
         let damaged = Error::Corrupt(Corruption::new(Defect::ExtentHeader));
         assert_eq!(Errno::from(&damaged), Errno(libc::EUCLEAN));
         assert_eq!(damaged.errno_of_data(), Errno(libc::EIO));
-        assert_eq!(Error::WouldBlock.errno_of_data(), Errno(libc::EAGAIN));
     }
 }

@@ -36,9 +36,6 @@ pub enum Error {
     /// The file has no such attribute (ENODATA).
     #[error("no such attribute")]
     NoAttribute,
-    /// The data are not in the cache, and the caller did not want to wait (EAGAIN).
-    #[error("the data are not in the cache")]
-    WouldBlock,
     /// The disk contains impossible data (EUCLEAN; EIO if file data cannot be read because of it).
     #[error("the file system is damaged: {0}")]
     Corrupt(#[from] Corruption),
@@ -142,7 +139,6 @@ impl From<format::Error> for Error {
 impl From<SourceError> for Error {
     fn from(error: SourceError) -> Self {
         match error {
-            SourceError::NotHere => Self::WouldBlock,
             // Pointers are checked against the file system's size, and that against the device's.
             SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
             SourceError::Io(failure) => match failure.downcast_ref::<RequestError>() {
@@ -163,7 +159,6 @@ impl From<Error> for std::io::Error {
             Error::IsDirectory => ErrorKind::IsADirectory,
             Error::Invalid(_) | Error::NameTooLong => ErrorKind::InvalidInput,
             Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
-            Error::WouldBlock => ErrorKind::WouldBlock,
             Error::Unsupported(_) => ErrorKind::Unsupported,
             Error::Corrupt(_) => ErrorKind::InvalidData,
             Error::Resources(_) => ErrorKind::OutOfMemory,

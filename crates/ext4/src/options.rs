@@ -188,9 +188,6 @@ pub struct ReadOptions {
     /// Reads past the cache into the caller's memory (O_DIRECT). Dirty pages are written back
     /// first.
     pub direct: bool,
-    /// Reads only from the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is
-    /// there, a short read if a part is (RWF_NOWAIT).
-    pub no_wait: bool,
 }
 
 /// A program's announcement of its later reads (`posix_fadvise`).

@@ -131,7 +131,7 @@ impl File {
     /// As [`read_at`](Self::read_at), with `options`.
     ///
     /// # Errors
-    /// As `preadv2(2)`. [`Error::WouldBlock`] if `options` do not allow to wait.
+    /// As `preadv2(2)`.
     #[inline]
     pub fn read_at_with(
         &self,

@@ -32,7 +32,7 @@ struct Nothing;
 
 impl Source for Nothing {
     fn read(&self, _: u64, _: usize) -> Result<Arc<[u8]>, SourceError> {
-        Err(SourceError::NotHere)
+        Err(SourceError::OutOfRange)
     }
 }
 

@@ -322,31 +322,26 @@ fn read_ahead_is_for_those_who_read_in_order() {
 }
 
 #[test]
-fn without_waiting_only_what_is_there() {
+fn what_is_there_is_not_read_from_the_device() {
     let Some(image) = Image::make(&[], 16, one_file(64 * PAGE)) else { return };
     let fs = image.mount("", &quiet());
     let file = fs.open("data").unwrap();
-    let now = ReadOptions { no_wait: true, ..ReadOptions::default() };
     let mut buf = vec![0; 3 * 4096];
-    assert_eq!(file.read_at_with(&mut buf, 0, &now), Err(Error::WouldBlock));
-    check(&file, 1, 0, 2 * 4096, &ReadOptions::default());
-    assert_eq!(file.read_at_with(&mut buf, 0, &now), Ok(2 * 4096));
-    assert_eq!(buf[..2 * 4096], content(1, 64 * PAGE)[..2 * 4096]);
-    assert_eq!(file.read_at_with(&mut buf, 8192, &now), Err(Error::WouldBlock));
-    assert_eq!(file.read_at_with(&mut buf, 64 * PAGE, &now), Ok(0));
+    let mut read = |offset, len: usize| {
+        file.read_at_where(&mut buf[..len], offset, &ReadOptions::default()).unwrap()
+    };
+    assert_eq!(read(0, 2 * 4096), (2 * 4096, false));
+    assert_eq!(read(0, 2 * 4096), (2 * 4096, true));
+    assert_eq!(read(64 * PAGE, 4096), (0, true));
     // Read ahead on advice, and dropped on advice.
     file.advise(0, 0, Advice::WillNeed).unwrap();
     check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
     let counters = fs.counters();
     assert_eq!((counters.misses, counters.ahead), (2, 62), "{counters:?}");
     file.advise(4096, 4096, Advice::DontNeed).unwrap();
-    assert_eq!(file.read_at_with(&mut buf, 0, &now), Ok(4096));
+    assert_eq!((read(0, 4096), read(4096, 4096)), ((4096, true), (4096, false)));
     file.advise(0, 0, Advice::DontNeed).unwrap();
-    assert_eq!(file.read_at_with(&mut buf, 0, &now), Err(Error::WouldBlock));
-    for is_cached in [false, true] {
-        let read = file.read_at_where(&mut buf[..4096], 8192, &ReadOptions::default());
-        assert_eq!(read, Ok((4096, is_cached)));
-    }
+    assert_eq!((read(8192, 4096), read(8192, 4096)), ((4096, false), (4096, true)));
     check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
 }
 
@@ -399,7 +394,7 @@ fn any_way_to_wait() {
         let ways = [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(1000), Policy::ADAPTIVE];
         for (n, policy) in ways.into_iter().enumerate() {
             for direct in [false, true] {
-                let options = ReadOptions { policy: Some(policy), direct, no_wait: false };
+                let options = ReadOptions { policy: Some(policy), direct };
                 check(&file, 1, n as u64 * 8 * PAGE, 7 * 4096, &options);
             }
         }

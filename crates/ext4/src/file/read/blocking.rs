@@ -41,9 +41,6 @@ impl File {
         options: &ReadOptions,
     ) -> Result<usize, Error> {
         let mount = &*self.node().mount;
-        if options.no_wait {
-            return self.read_without_waiting(target, offset, at, end);
-        }
         target.is_from_device = true;
         let guard = self.keep_blocks();
         if self.extents.is_none() {

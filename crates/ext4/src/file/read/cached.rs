@@ -100,46 +100,11 @@ impl File {
         if at > offset {
             mount.counts.add(Count::Hits, at.div_ceil(PAGE) - pages.start);
         }
-        if !options.no_wait {
-            self.go_ahead_of(&pages, options);
-        }
+        self.go_ahead_of(&pages, options);
         if at == end {
             return Ok(len);
         }
         self.read_missing(target, offset, at, end, options)
-    }
-}
-
-impl File {
-    /// Copies the cached part of the rest of a read, and zeroes of its holes, up to the first byte
-    /// for which it would have to wait. Fails if that is the first byte.
-    #[cold]
-    pub(super) fn read_without_waiting(
-        &self,
-        target: &mut Target<'_, '_>,
-        offset: u64,
-        mut at: u64,
-        end: u64,
-    ) -> Result<usize, Error> {
-        let mount = &*self.node().mount;
-        let there = self.extents.as_ref().filter(|extents| extents.reaches(end, mount.block_shift));
-        while at < end {
-            let (index, within) = (at / PAGE, (at % PAGE) as usize);
-            let len = (PAGE_BYTES - within).min((end - at) as usize);
-            let to = (at - offset) as usize;
-            let ino = u64::from(self.node().ino());
-            if !copy_hit(mount.contexts.cache(), ino, index, within, to, len, target) {
-                let piece = there.map(|extents| self.finder(extents).find(at, len));
-                if !piece
-                    .is_some_and(|piece| matches!(piece.place, Place::Zero) && piece.len == len)
-                {
-                    break;
-                }
-                target.zero(to, len);
-            }
-            at += len as u64;
-        }
-        if at == offset { Err(Error::WouldBlock) } else { Ok((at - offset) as usize) }
     }
 }
 

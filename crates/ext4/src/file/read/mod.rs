@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::extents::{Extents, Finder};
 use crate::io::direct::Stopped;
-use crate::io::target::{Place, Target};
+use crate::io::target::Target;
 use crate::options::ReadOptions;
 
 impl File {
@@ -94,11 +94,6 @@ impl File {
         };
         let len = (end - offset) as usize;
         let finder = self.finder(&extents);
-        if options.no_wait
-            && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
-        {
-            return Err(Error::WouldBlock);
-        }
         target.is_from_device = true;
         mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
         let mut io = mount.contexts.take()?;
