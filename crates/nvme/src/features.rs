@@ -3,7 +3,7 @@
 
 use meantime_spec::features::{
     Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, InterruptCoalescing,
-    PowerManagement, VolatileWriteCache, fid, sel,
+    PowerManagement, fid, sel,
 };
 use meantime_spec::sqe::Sqe;
 use zerocopy::IntoBytes;
@@ -166,7 +166,8 @@ impl Controller {
     }
 
     /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
-    /// saved in the device.
+    /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed write
+    /// is durable, and slower.
     ///
     /// # Errors
     /// The controller's error.
@@ -176,33 +177,6 @@ impl Controller {
             features.remember(fid, nsid, value);
             Ok(dw0)
         })
-    }
-
-    /// Whether the volatile write cache is on (1.4 §5.21.1.6).
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if there is none; the controller's error.
-    pub fn volatile_write_cache(&self) -> Result<bool> {
-        self.has_write_cache()?;
-        Ok(VolatileWriteCache(self.get_feature(fid::VOLATILE_WRITE_CACHE, 0)?).wce())
-    }
-
-    /// Switches the volatile write cache on or off. With the cache off, every completed write is
-    /// durable, and slower.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if there is none; the controller's error.
-    pub fn set_volatile_write_cache(&self, on: bool) -> Result<()> {
-        self.has_write_cache()?;
-        let value = VolatileWriteCache(0).with_wce(on);
-        self.set_feature(fid::VOLATILE_WRITE_CACHE, 0, value.0).map(drop)
-    }
-
-    fn has_write_cache(&self) -> Result<()> {
-        if self.info().volatile_write_cache {
-            return Ok(());
-        }
-        Err(Error::Unsupported("it has no volatile write cache".into()))
     }
 
     /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4

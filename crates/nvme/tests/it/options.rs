@@ -49,21 +49,19 @@ fn weights_are_set_and_set_again_after_a_reset() {
 fn the_write_cache_is_turned_off_for_as_long_as_the_device_is_open() {
     let rig = Rig::new(SsdConfig { volatile_write_cache: true, ..ssd("null") });
     let controller = &rig.controller;
-    assert!(controller.volatile_write_cache().expect("there is one"));
-    controller.set_volatile_write_cache(false).expect("it can be off");
+    let cache = fid::VOLATILE_WRITE_CACHE;
+    assert_eq!(controller.get_feature(cache, 0).expect("there is one"), 1);
+    controller.set_feature(cache, 0, 0).expect("it can be off");
     controller.reset_now();
-    assert!(!controller.volatile_write_cache().expect("there is one"));
+    assert_eq!(controller.get_feature(cache, 0).expect("there is one"), 0);
     let mut channel = rig.channel(1);
     put(&mut channel, 0..8, 1);
     assert_eq!(rig.ssd.unflushed_bytes(), 0);
-    controller.set_volatile_write_cache(true).expect("and on");
+    controller.set_feature(cache, 0, 1).expect("and on");
     put(&mut channel, 0..8, 2);
     assert!(rig.ssd.unflushed_bytes() > 0);
     let without = Rig::new(ssd("null"));
-    assert!(matches!(
-        without.controller.set_volatile_write_cache(true),
-        Err(Error::Unsupported(_))
-    ));
+    assert!(matches!(without.controller.set_feature(cache, 0, 1), Err(Error::Admin { .. })));
 }
 
 /// A device that falls asleep after a millisecond, and takes one to wake up.
