@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -44,10 +45,7 @@ pub(crate) fn columns() -> usize {
     const ELSEWHERE: usize = 120;
     const LEAST: usize = 40;
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_terminal = || {
-        let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
-        size.ok().map(|(columns, _)| usize::from(columns))
-    };
+    let of_terminal = || tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     told.or_else(of_terminal).filter(|columns| *columns > 0).unwrap_or(ELSEWHERE).max(LEAST)
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct TopArgs {
     /// The process to look at [default: the one there is; of several, a list to choose from]
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
-    /// Print one table and end, instead of the live view
+    /// Print one table and end, instead of one after another
     #[arg(long)]
     pub once: bool,
     /// With --once: JSON instead of a table

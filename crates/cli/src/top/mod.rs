@@ -1,15 +1,13 @@
 //! `meantime top`: looks at a running process, and changes the policies of its queues.
 
-mod app;
 mod change;
 mod choice;
-mod live;
 mod once;
 pub(crate) mod process;
 mod row;
 mod short;
-mod view;
 
+use std::io::{self, ErrorKind, IsTerminal as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +15,7 @@ use std::time::Duration;
 use change::Change;
 use meantime_block::control::{Client, ControlError};
 use meantime_completion::telemetry::Snapshot;
+use process::{Process, shortened};
 use short::Short;
 
 use crate::cli::TopArgs;
@@ -26,8 +25,11 @@ use crate::{metrics, output};
 /// Time between the two looks of `--once`, unless `--interval` is given.
 const ONCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time between two looks of the live view.
-const LIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two tables.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Moves the cursor to the upper left, and clears the screen from there.
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Runs the command.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
@@ -37,9 +39,6 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let changes = args.set.iter().map(|text| Change::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let interval = args.interval.map(interval).transpose()?;
     let process = process::only(process::find(args.pid)?)?;
-    if !args.once && changes.is_empty() {
-        return live::run(process, interval.unwrap_or(LIVE_INTERVAL));
-    }
     let mut client = process.connect()?;
     for change in &changes {
         let done = change.make(&process, &mut client)?;
@@ -49,20 +48,49 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
             output::print(&done)?;
         }
     }
-    if args.once {
-        let mut look = || Look::take(&mut client).map_err(|error| process.failure(&error));
-        let before = look()?;
-        thread::sleep(interval.unwrap_or(ONCE_INTERVAL));
-        let after = look()?;
-        let (rows, short) = (row::rows(&before.queues, &after.queues), after.short_rates(&before));
-        let text = if args.json {
-            output::json_text(&once::json(&process, &rows, after.interval_ns(&before), short))
-        } else {
-            once::text(&process, &rows, short)
-        };
-        output::print(&text)?;
+    if args.once || changes.is_empty() {
+        show(args, &process, &mut client, interval)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a table, or one each interval until the process ends or nobody reads them.
+fn show(
+    args: &TopArgs,
+    process: &Process,
+    client: &mut Client,
+    interval: Option<Duration>,
+) -> Result<(), Failure> {
+    let failure = |error| process.failure(&error);
+    let interval = interval.unwrap_or(if args.once { ONCE_INTERVAL } else { INTERVAL });
+    let mut before = Look::take(client).map_err(failure)?;
+    // The first table comes soon.
+    let mut pause = if args.once { interval } else { interval.min(ONCE_INTERVAL) };
+    loop {
+        thread::sleep(pause);
+        let after = match Look::take(client) {
+            Ok(after) => after,
+            // Not by the existence of the process: its parent may not have waited for it yet.
+            Err(ControlError::Io { source, .. }) if !args.once && is_end(&source) => {
+                let pid = process.served.pid;
+                return output::print(&format!(
+                    "process {pid} has ended, or serves its control socket no more\n"
+                ));
+            }
+            Err(error) => return Err(failure(error)),
+        };
+        let text = after.text(args, process, &before);
+        if !output::print_while_read(text.as_bytes())? || args.once {
+            return Ok(());
+        }
+        (before, pause) = (after, interval);
+    }
+}
+
+/// Returns whether an error of the socket means that its process has ended.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// What is seen of a process at one time.
@@ -79,13 +107,22 @@ impl Look {
         Ok(Self { queues, short: metrics.as_ref().and_then(Short::of) })
     }
 
-    fn interval_ns(&self, before: &Self) -> u64 {
-        self.queues.now_ns.saturating_sub(before.queues.now_ns)
-    }
-
-    fn short_rates(&self, before: &Self) -> Option<Short> {
-        let (now, then) = self.short.zip(before.short)?;
-        Some(now.rates(&then, self.interval_ns(before)))
+    /// Returns what happened since `before`, as it is printed.
+    fn text(&self, args: &TopArgs, process: &Process, before: &Self) -> String {
+        let rows = row::rows(&before.queues, &self.queues);
+        let interval_ns = self.queues.now_ns.saturating_sub(before.queues.now_ns);
+        let short = self.short.zip(before.short).map(|(now, then)| now.rates(&then, interval_ns));
+        if args.json {
+            return output::json_text(&once::json(process, &rows, interval_ns, short));
+        }
+        let text = once::text(process, &rows, short);
+        if args.once || !io::stdout().is_terminal() {
+            return text;
+        }
+        // A line that is too long would push those above it out of sight.
+        let columns = output::columns();
+        let lines = text.lines().map(|line| shortened(line, columns) + "\n");
+        CLEAR.to_owned() + &lines.collect::<String>()
     }
 }
 

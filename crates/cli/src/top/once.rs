@@ -1,7 +1,6 @@
-//! One table, for a shell or a file.
+//! A table of the queues.
 
-use comfy_table::{Cell, CellAlignment};
-use ratatui::layout::Alignment;
+use comfy_table::Cell;
 use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
@@ -12,13 +11,12 @@ use crate::output::{bare_table, table_lines};
 /// Returns the table, with its process.
 pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> String {
     let mut table = bare_table();
-    table.set_header(COLUMNS.iter().map(|column| {
-        let [above, below] = column.head;
-        aligned(Cell::new(format!("{above}\n{below}")), column.align)
-    }));
+    table.set_header(
+        COLUMNS.iter().map(|column| Cell::new(column.head.join("\n")).set_alignment(column.align)),
+    );
     for row in rows {
         table.add_row(
-            COLUMNS.iter().map(|column| aligned(Cell::new((column.text)(row)), column.align)),
+            COLUMNS.iter().map(|column| Cell::new((column.text)(row)).set_alignment(column.align)),
         );
     }
     let mut text =
@@ -30,14 +28,13 @@ pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> Str
         text += "It has no queues at present.\n";
         return text;
     }
-    text + &table_lines(&table).join("\n") + "\n"
-}
-
-fn aligned(cell: Cell, align: Alignment) -> Cell {
-    cell.set_alignment(match align {
-        Alignment::Right => CellAlignment::Right,
-        _ => CellAlignment::Left,
-    })
+    text += &(table_lines(&table).join("\n") + "\n");
+    for row in rows {
+        if let Some(choice) = row.choice() {
+            text += &format!("queue {}: {choice}\n", row.state.id);
+        }
+    }
+    text
 }
 
 /// Returns the table as JSON.

@@ -1,7 +1,7 @@
-//! A queue as text: the columns of the table and of the live view.
+//! A queue as text: the columns of the table.
 
+use comfy_table::CellAlignment::{self, Left, Right};
 use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
-use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
 use super::choice::Choice;
@@ -27,45 +27,34 @@ pub(super) struct Column {
     /// Heading, above and below.
     pub head: [&'static str; 2],
     /// The alignment.
-    pub align: Alignment,
-    /// Columns with the greatest number are left out first where there is no room; 0 never is.
-    pub spare: u8,
+    pub align: CellAlignment,
     /// The text of a row.
     pub text: fn(&Row) -> String,
 }
 
-const fn column(
-    head: [&'static str; 2],
-    align: Alignment,
-    spare: u8,
-    text: fn(&Row) -> String,
-) -> Column {
-    Column { head, align, spare, text }
+const fn column(head: [&'static str; 2], align: CellAlignment, text: fn(&Row) -> String) -> Column {
+    Column { head, align, text }
 }
 
 /// All columns.
 pub(super) const COLUMNS: [Column; 13] = [
-    column(["", "queue"], Alignment::Right, 0, |row| row.state.id.to_string()),
-    column(["", "device"], Alignment::Left, 3, |row| plain(&row.state.device)),
-    column(["", "thread"], Alignment::Left, 7, |row| plain(&row.state.thread)),
-    column(["", "policy"], Alignment::Left, 0, |row| plain(&row.state.policy)),
-    column(["", "IOPS"], Alignment::Right, 0, |row| {
+    column(["", "queue"], Right, |row| row.state.id.to_string()),
+    column(["", "device"], Left, |row| plain(&row.state.device)),
+    column(["", "thread"], Left, |row| plain(&row.state.thread)),
+    column(["", "policy"], Left, |row| plain(&row.state.policy)),
+    column(["", "IOPS"], Right, |row| {
         if row.is_idle() { "idle".to_owned() } else { iops(row.rates.iops) }
     }),
-    column(["mean", "µs"], Alignment::Right, 0, |row| micros(row.rates.mean_ns)),
-    column(["expected", "µs"], Alignment::Right, 2, expected),
-    column(["CPU", "%"], Alignment::Right, 1, |row| {
-        one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))
-    }),
-    column(["CPU per", "I/O µs"], Alignment::Right, 5, |row| micros(row.rates.cpu_per_io_ns)),
-    column(["sleeps", "% of I/Os"], Alignment::Right, 6, |row| one_digit(row.rates.sleep_percent)),
-    column(["overslept", "% of sleeps"], Alignment::Right, 4, |row| {
-        one_digit(row.rates.oversleep_percent)
-    }),
-    column(["fallbacks", "per s"], Alignment::Right, 8, |row| {
+    column(["mean", "µs"], Right, |row| micros(row.rates.mean_ns)),
+    column(["expected", "µs"], Right, expected),
+    column(["CPU", "%"], Right, |row| one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))),
+    column(["CPU per", "I/O µs"], Right, |row| micros(row.rates.cpu_per_io_ns)),
+    column(["sleeps", "% of I/Os"], Right, |row| one_digit(row.rates.sleep_percent)),
+    column(["overslept", "% of sleeps"], Right, |row| one_digit(row.rates.oversleep_percent)),
+    column(["fallbacks", "per s"], Right, |row| {
         if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
     }),
-    column(["in", "flight"], Alignment::Right, 9, |row| {
+    column(["in", "flight"], Right, |row| {
         // The I/Os in flight of an idle queue's last report have probably ended since.
         if row.is_idle() { none() } else { row.state.figures.in_flight.to_string() }
     }),

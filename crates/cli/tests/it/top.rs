@@ -1,5 +1,6 @@
 //! `meantime top` and a run that it looks at.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Child;
@@ -116,6 +117,14 @@ fn a_run_is_seen_and_its_policy_changed() {
         table.stdout
     );
     assert!(table.stdout.contains("hybrid-min"), "{}", table.stdout);
+    // A table each interval, for as long as the run lasts.
+    let mut watching = meantime(dir, &["top", &pid, "--interval", "0.2"])
+        .env("XDG_RUNTIME_DIR", dir)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let head = format!("process {pid}: meantime bench");
+    assert_eq!(lines.by_ref().filter(|line| line.starts_with(&head)).take(2).count(), 2);
     // Two of them: one has to be named.
     let other = Bench::start(dir);
     job_queue(dir, &other.pid().to_string(), |_| true);
@@ -130,6 +139,9 @@ fn a_run_is_seen_and_its_policy_changed() {
         "a result that says poll and was not: {}",
         ended.stdout
     );
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.last().unwrap().contains("has ended") && !rest.concat().contains('\x1b'));
+    assert!(watching.wait().unwrap().success());
     // What the killed one has left goes when somebody looks.
     let none = run(dir, &["top", "--once"]);
     assert!(
@@ -140,7 +152,7 @@ fn a_run_is_seen_and_its_policy_changed() {
 }
 
 #[test]
-fn without_a_process_or_a_terminal_it_says_what_to_do() {
+fn without_a_process_it_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     for (args, code, word) in [
