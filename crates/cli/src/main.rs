@@ -37,7 +37,6 @@ mod bench;
 mod bind;
 mod calibrate;
 mod cli;
-mod compare_and_write;
 mod competitor;
 mod complete;
 mod copy;
@@ -90,7 +89,6 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(args),
         Command::Discover(args) => discover::run(args),
         Command::Copy(args) => copy::run(args),
-        Command::CompareAndWrite(args) => compare_and_write::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Anatomy(args) => anatomy::run(args),
         Command::Top(args) => top::run(args),

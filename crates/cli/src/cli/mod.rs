@@ -2,7 +2,6 @@
 
 mod anatomy;
 mod bench;
-mod compare_and_write;
 mod copy;
 mod fs;
 mod fs_write;
@@ -26,7 +25,6 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
-pub(crate) use compare_and_write::CompareAndWriteArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use fs::{
     CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs,
@@ -83,10 +81,6 @@ pub(crate) enum Command {
     #[command(long_about = help!("copy", "about"), after_long_help = help!("copy", "after"))]
     Copy(CopyArgs),
     /// Write blocks if they hold what is expected, in one step: locks and counters on shared
-    /// devices
-    #[command(long_about = help!("compare-and-write", "about"))]
-    #[command(after_long_help = help!("compare-and-write", "after"))]
-    CompareAndWrite(CompareAndWriteArgs),
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
     #[command(long_about = help!("fs", "about"), after_long_help = help!("fs", "after"))]
     Fs(FsArgs),
@@ -228,8 +222,8 @@ pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, copy, compare-and-write, fs, run, \
-                mount, umount, calibrate, anatomy, waits, reproduce, top, devices, bind, unbind or ssd; \
+        return "no command given: bench, report, info, copy, fs, run, mount, umount, \
+                calibrate, anatomy, waits, reproduce, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
     }
@@ -314,7 +308,6 @@ mod tests {
             "mount",
             "umount",
             "fs",
-            "compare-and-write",
         ] {
             let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
             let widest = help.lines().map(|line| line.chars().count()).max().unwrap();

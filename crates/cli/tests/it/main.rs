@@ -6,7 +6,6 @@ mod bench;
 mod bench_files;
 mod browser;
 mod common;
-mod compare_and_write;
 mod completions;
 mod copy;
 mod devices;
