@@ -32,9 +32,6 @@ pub(crate) enum FsCommand {
     /// Copy a file, or with -r a directory, out of the file system
     #[command(long_about = help!("fs", "get about"), after_long_help = help!("fs", "get after"))]
     Get(GetArgs),
-    /// Show everything below a directory
-    #[command(after_long_help = help!("fs", "tree after"))]
-    Tree(TreeArgs),
     /// Show how full the file system is
     #[command(after_long_help = help!("fs", "df after"))]
     Df(PlaceArgs),
@@ -124,6 +121,9 @@ pub(crate) struct LsArgs {
     /// Names that begin with a dot, too
     #[arg(short, long)]
     pub all: bool,
+    /// Everything below the directory, each by its path from there
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
@@ -158,27 +158,6 @@ pub(crate) struct GetArgs {
     /// Replace files that are there already
     #[arg(short, long)]
     pub force: bool,
-    /// How to mount.
-    #[command(flatten)]
-    pub mount: MountArgs,
-}
-
-/// Options of `tree`.
-#[derive(Debug, Args)]
-pub(crate) struct TreeArgs {
-    /// The device and the path in it, e.g. file:disk.img:/etc
-    #[arg(value_name = "DEVICE:/PATH")]
-    pub location: OsString,
-    /// Names that begin with a dot, too
-    #[arg(short, long)]
-    pub all: bool,
-    /// Go down at most this number of levels
-    #[arg(short = 'L', long, value_name = "LEVELS")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub depth: Option<u32>,
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
     /// How to mount.
     #[command(flatten)]
     pub mount: MountArgs,

@@ -26,9 +26,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use copy::CopyArgs;
-pub(crate) use fs::{
-    CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs,
-};
+pub(crate) use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs};
 pub(crate) use fs_write::{
     FEATURES, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };

@@ -10,7 +10,6 @@ mod names;
 mod progress;
 mod put;
 mod show;
-mod tree;
 mod volume;
 mod walk;
 mod write;
@@ -39,7 +38,6 @@ pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
         FsCommand::Cat(args) => show::cat(args),
         FsCommand::Stat(args) => show::stat(args),
         FsCommand::Get(args) => get::run(args),
-        FsCommand::Tree(args) => tree::run(args),
         FsCommand::Df(args) => volume::df(args),
         FsCommand::Info(args) => volume::info(args),
         FsCommand::Extents(args) => extents::run(args),

@@ -89,9 +89,4 @@ impl<'a> Walk<'a> {
             Err(error) => Step::Failed(path, error),
         })
     }
-
-    /// Returns whether each directory that was entered has further names, from the outermost.
-    pub(super) fn has_more(&self) -> impl ExactSizeIterator<Item = bool> {
-        self.levels.iter().map(|(_, names)| names.len() > 0)
-    }
 }
