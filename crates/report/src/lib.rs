@@ -26,7 +26,7 @@
 mod escape;
 pub mod figures;
 mod machine;
-pub mod plot;
+mod plot;
 pub mod reproduction;
 pub mod results;
 pub mod run;

@@ -50,28 +50,25 @@ pub(crate) struct Part {
     pub is_device: bool,
     /// The character of a text bar: distinguishable without colours.
     pub glyph: char,
-    /// Its colours in the picture, on white and on black: colours that colour-blind readers
-    /// distinguish (Okabe and Ito).
-    pub colours: [&'static str; 2],
 }
 
 /// All parts, in their order in time.
 pub(super) const PARTS: [Part; 7] = [
     // start → doorbell: building the command, ringing the doorbell.
-    part(0, "submit", "host submit", false, '▓', ["#0072B2", "#3E9BD6"]),
+    part(0, "submit", "host submit", false, '▓'),
     // doorbell → the device has seen it.
-    part(1, "doorbell", "doorbell to SQE seen", true, '·', ["#56B4E9", "#9AD4F5"]),
+    part(1, "doorbell", "doorbell to SQE seen", true, '·'),
     // seen by the device → a unit of it is free: behind another command, or behind the device's own
     // work.
-    part(QUEUE, "queue", "queued in the device", true, '~', ["#CC79A7", "#D990B7"]),
+    part(QUEUE, "queue", "queued in the device", true, '~'),
     // on the device; without stamps, everything from the doorbell to the CQE being found.
-    part(SERVICE, "service", "service", true, '█', ["#B5B5B5", "#767D85"]),
+    part(SERVICE, "service", "service", true, '█'),
     // CQE written → the waiting thread runs again; 0 if it was awake.
-    part(4, "wake", "wake", false, '░', ["#D55E00", "#E8742A"]),
+    part(4, "wake", "wake", false, '░'),
     // CQE written, or thread running again → CQE found.
-    part(5, "cqe_seen", "CQE to seen", false, '─', ["#E69F00", "#E6AC35"]),
+    part(5, "cqe_seen", "CQE to seen", false, '─'),
     // CQE found → back with the caller.
-    part(6, "complete", "host completion", false, '▒', ["#009E73", "#1FB98C"]),
+    part(6, "complete", "host completion", false, '▒'),
 ];
 
 /// Index of the time in a device's queue.
@@ -84,9 +81,8 @@ const fn part(
     name: &'static str,
     is_device: bool,
     glyph: char,
-    colours: [&'static str; 2],
 ) -> Part {
-    Part { at, key, name, is_device, glyph, colours }
+    Part { at, key, name, is_device, glyph }
 }
 
 impl Part {

@@ -4,7 +4,7 @@ use crate::figures::short_time;
 
 /// A tick's value and label.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tick {
+pub(crate) struct Tick {
     /// The value.
     pub at: f64,
     /// Its label; empty for a line without one.
@@ -13,7 +13,7 @@ pub struct Tick {
 
 /// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// Evenly, from 0.
     Linear,
     /// By their logarithm.
@@ -25,7 +25,7 @@ pub enum Scale {
 
 /// An axis between two values and two positions.
 #[derive(Debug, Clone)]
-pub struct Axis {
+pub(crate) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
@@ -39,7 +39,11 @@ const FAR: f64 = 1e21;
 impl Axis {
     /// Returns an axis over `values`, with room at the ends. The low end is less than the high end
     /// for any values.
-    pub fn over(scale: Scale, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    pub(crate) fn over(
+        scale: Scale,
+        values: impl Iterator<Item = f64>,
+        (from, to): (f64, f64),
+    ) -> Self {
         let usable = |value: &f64| {
             value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear))
         };
@@ -68,12 +72,12 @@ impl Axis {
     }
 
     /// Returns an axis with these ends.
-    pub fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
+    pub(crate) fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         Self { scale, low, high, from, to }
     }
 
     /// Returns the position of `value`, within the axis.
-    pub fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let (low, high) = (self.position(self.low), self.position(self.high));
         let part = (self.position(value.clamp(self.low, self.high)) - low) / (high - low);
         self.from + (self.to - self.from) * if part.is_finite() { part } else { 0.0 }
@@ -88,13 +92,8 @@ impl Axis {
         }
     }
 
-    /// Returns whether `value` is beyond the axis' end.
-    pub fn is_beyond(&self, value: f64) -> bool {
-        value > self.high
-    }
-
     /// Returns ticks for latencies in ns.
-    pub fn latency_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn latency_ticks(&self) -> Vec<Tick> {
         self.log_ticks(short_time)
     }
 
@@ -133,7 +132,7 @@ impl Axis {
     }
 
     /// Returns evenly spaced ticks at round figures, with labels made of the value and the step.
-    pub fn even_ticks(&self, count: f64, label: impl Fn(f64, f64) -> String) -> Vec<Tick> {
+    pub(crate) fn even_ticks(&self, count: f64, label: impl Fn(f64, f64) -> String) -> Vec<Tick> {
         let rough = (self.high - self.low) / count;
         let power = 10f64.powf(rough.log10().floor());
         let step =
@@ -163,7 +162,7 @@ impl Axis {
     }
 
     /// Returns ticks at 1, 1/10, 1/100, …; their labels are made of the 1, the 10, the 100, …
-    pub fn decade_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    pub(crate) fn decade_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let decades = (-12..=0i32).map(|power| (10f64.powi(power), 10f64.powi(-power)));
         let within = decades.filter(|(at, _)| (self.low * 0.999..=self.high * 1.001).contains(at));
         within.map(|(at, of)| Tick { at, label: label(of) }).collect()

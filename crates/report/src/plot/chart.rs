@@ -1,14 +1,13 @@
 //! Plots on pages: two axes, and what lies between them.
 
 use super::axis::{Axis, Scale, Tick};
-use super::element::{Element, line, text};
-use super::frame::{Frame, Side, view};
+use super::element::{Element, line, text, text_width, view};
 use super::look::Style;
 
 /// A plot's size on a page in its own units. Text is 12 units high (14 on a phone, see the style
 /// sheet).
-const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 300.0;
+pub(crate) const WIDTH: f64 = 440.0;
+pub(crate) const HEIGHT: f64 = 300.0;
 /// The plot's left and right end.
 pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
 /// The plot's lower and upper end.
@@ -67,17 +66,52 @@ impl<'a> Chart<'a> {
         self.add([block(class, (left, high), (right - left, low - high)).tip(tip)]);
     }
 
+    /// Returns lines at the ticks of both axes, and a stronger one along the lower end.
+    fn grid(&self) -> Vec<Element> {
+        let class = |tick: &Tick| if tick.label.is_empty() { "minor" } else { "major" };
+        let upright = self.x.1.iter().map(|tick| {
+            let at = self.x.0.place(tick.at);
+            line(class(tick), (at, UP.0), (at, UP.1))
+        });
+        let level = self.y.1.iter().map(|tick| {
+            let at = self.y.0.place(tick.at);
+            line(class(tick), (ACROSS.0, at), (ACROSS.1, at))
+        });
+        let axis = line("axis", (ACROSS.0, UP.0), (ACROSS.1, UP.0));
+        upright.chain(level).chain([axis]).collect()
+    }
+
+    /// Returns the ticks' labels, without those that would touch each other or leave the drawing.
+    fn labels(&self) -> Vec<Element> {
+        let mut labels = Vec::new();
+        let mut free_from = 0.0;
+        for tick in self.x.1.iter().filter(|tick| !tick.label.is_empty()) {
+            let (half, place) = (text_width(&tick.label) / 2.0, self.x.0.place(tick.at));
+            if place - half >= free_from && place + half <= WIDTH {
+                labels.push(text("tick", "middle", (place, UP.0 + 17.0), &tick.label));
+                free_from = place + half + 6.0;
+            }
+        }
+        let mut free_below = f64::MAX;
+        for tick in self.y.1.iter().filter(|tick| !tick.label.is_empty()) {
+            let place = self.y.0.place(tick.at);
+            if place <= free_below {
+                labels.push(text("tick", "end", (ACROSS.0 - 6.0, place + 4.0), &tick.label));
+                free_below = place - 15.0;
+            }
+        }
+        labels
+    }
+
     /// Returns the plot; `label` describes it in words.
     pub(crate) fn draw(self, label: &str) -> Element {
-        let frame = Frame { across: ACROSS, up: UP };
-        let (x, y) = (Side(&self.x.0, &self.x.1, self.x.2), Side(&self.y.0, &self.y.1, self.y.2));
         let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
         svg.set("role", "img")
             .set("aria-label", label)
-            .with([Element::new("g").set("class", "grid").with(frame.grid(x, Some(y)))])
-            .with(frame.labels(x, Some(y), WIDTH))
-            .with([text("title", "start", (2.0, 13.0), y.2)])
-            .with([text("title", "end", (ACROSS.1, HEIGHT - 8.0), x.2)])
+            .with([Element::new("g").set("class", "grid").with(self.grid())])
+            .with(self.labels())
+            .with([text("title", "start", (2.0, 13.0), self.y.2)])
+            .with([text("title", "end", (ACROSS.1, HEIGHT - 8.0), self.x.2)])
             .with(self.inside)
     }
 }

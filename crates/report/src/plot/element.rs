@@ -8,7 +8,7 @@ use itertools::Itertools as _;
 /// An element of a drawing. Text and values are escaped where it is written.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "element.svg")]
-pub struct Element {
+pub(crate) struct Element {
     pub(super) tag: &'static str,
     pub(super) attrs: Vec<(&'static str, String)>,
     pub(super) words: String,
@@ -17,12 +17,12 @@ pub struct Element {
 
 impl Element {
     /// Creates an empty element.
-    pub fn new(tag: &'static str) -> Self {
+    pub(crate) fn new(tag: &'static str) -> Self {
         Self { tag, ..Self::default() }
     }
 
     /// Adds an attribute, unless the value is empty.
-    pub fn set(mut self, name: &'static str, value: impl Display) -> Self {
+    pub(crate) fn set(mut self, name: &'static str, value: impl Display) -> Self {
         let value = value.to_string();
         if !value.is_empty() {
             self.attrs.push((name, value));
@@ -31,24 +31,24 @@ impl Element {
     }
 
     /// Adds coordinates.
-    pub fn places<const N: usize>(self, places: [(&'static str, f64); N]) -> Self {
+    pub(crate) fn places<const N: usize>(self, places: [(&'static str, f64); N]) -> Self {
         places.into_iter().fold(self, |element, (name, place)| element.set(name, at(place)))
     }
 
     /// Sets the text.
-    pub fn words(mut self, words: impl Into<String>) -> Self {
+    pub(crate) fn words(mut self, words: impl Into<String>) -> Self {
         self.words = words.into();
         self
     }
 
     /// Adds elements inside this one.
-    pub fn with(mut self, inside: impl IntoIterator<Item = Element>) -> Self {
+    pub(crate) fn with(mut self, inside: impl IntoIterator<Item = Element>) -> Self {
         self.inside.extend(inside);
         self
     }
 
     /// Adds a tooltip.
-    pub fn tip(self, tip: &str) -> Self {
+    pub(crate) fn tip(self, tip: &str) -> Self {
         self.with((!tip.is_empty()).then(|| Self::new("title").words(tip)))
     }
 
@@ -64,20 +64,20 @@ pub(crate) fn at(place: f64) -> String {
 }
 
 /// Returns text at a position.
-pub fn text(class: &str, anchor: &str, (x, y): (f64, f64), text: &str) -> Element {
+pub(crate) fn text(class: &str, anchor: &str, (x, y): (f64, f64), text: &str) -> Element {
     let element = Element::new("text").set("class", class).set("text-anchor", anchor);
     element.places([("x", x), ("y", y)]).words(text)
 }
 
 /// Returns a straight line.
-pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
+pub(crate) fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
     let ends = [("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)];
     Element::new("line").set("class", class).places(ends)
 }
 
 /// Returns a line through positions, with a tooltip: without those that differ by less than a pixel
 /// from the one before. The first and the last stay.
-pub fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
+pub(crate) fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
     let mut points = thinned(places).into_iter().map(|(x, y)| format!("{},{}", at(x), at(y)));
     let element = Element::new("polyline").set("class", class).set("points", points.join(" "));
     element.set("stroke-dasharray", dashes).tip(tip)
@@ -96,6 +96,23 @@ fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
         }
     }
     kept
+}
+
+/// Returns the view box of a drawing in its own units.
+pub(super) fn view(width: f64, height: f64) -> String {
+    format!("0 0 {width} {height}")
+}
+
+/// Returns the maximum width of a text, in the larger of a plot's two sizes.
+pub(crate) fn text_width(text: &str) -> f64 {
+    // Widths of DejaVu Sans, which is wide, and the fallback of browsers on many systems.
+    let width = |c| match c {
+        ' ' | '.' => 4.6,
+        'm' | 'M' | 'w' | 'W' | '%' => 13.7,
+        '=' => 11.8,
+        _ => 8.9,
+    };
+    text.chars().map(width).sum()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The look of policies: the same in every picture and on every page.
 
-use super::element::{Element, at, curve};
-use super::frame::view;
+use super::element::{Element, at, curve, view};
 
 /// Policies with a look of their own. Related policies share a colour.
 const KNOWN: [(&str, usize); 9] = [
@@ -17,14 +16,8 @@ const KNOWN: [(&str, usize); 9] = [
 ];
 
 /// Number of colours. There are five kinds of dashes and of markers, so there are forty looks.
-pub const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 const LOOKS: usize = 40;
-
-/// The colours by number, on white and on black.
-pub const PALETTE: [[&str; COLOURS]; 2] = [
-    ["#0067b1", "#c4480a", "#00775c", "#9b3a94", "#7d6200", "#3d4148", "#00809c", "#8a4633"],
-    ["#58b0ff", "#ff8f57", "#35cba0", "#ee8fe4", "#e0c245", "#cfd5dc", "#4fd2ee", "#d99c84"],
-];
 
 /// Colours for what is no policy: first those that are not a common policy's.
 const FREE: [usize; COLOURS] = [4, 7, 6, 2, 3, 0, 5, 1];
@@ -32,7 +25,7 @@ const FREE: [usize; COLOURS] = [4, 7, 6, 2, 3, 0, 5, 1];
 /// Returns the look of each of `names`, which are all names on a page. A policy always has its own.
 /// Others have a colour of their own as long as there are any, then dashes; a policy with something
 /// added (`hybrid=2us`, `poll, sched rr:1`) has the policy's colour unless it is taken.
-pub fn looks(names: &[String]) -> Vec<usize> {
+pub(crate) fn looks(names: &[String]) -> Vec<usize> {
     let mut used: Vec<usize> = names.iter().filter_map(|name| known(name)).collect();
     let look = |name: &String| {
         if let Some(look) = known(name) {
@@ -162,20 +155,6 @@ mod tests {
         let colours: std::collections::BTreeSet<_> =
             looks.iter().map(|look| look % COLOURS).collect();
         assert_eq!((colours.len(), looks[2]), (5, 1));
-    }
-
-    /// The style sheet has the same colours.
-    #[test]
-    fn the_page_has_the_same_colours() {
-        let css = include_str!("../../templates/style.css");
-        for colours in PALETTE {
-            let line: Vec<String> = colours
-                .iter()
-                .enumerate()
-                .map(|(at, colour)| format!("--c{at}: {colour};"))
-                .collect();
-            assert!(css.contains(&line.join(" ")), "{line:?}");
-        }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Points, with their names where there is room.
 
 use super::chart::{ACROSS, Chart, UP};
-use super::element::{Element, at, line, text};
-use super::frame::text_width;
+use super::element::{Element, at, line, text, text_width};
 use super::look::Style;
 
 /// Height of a label, with a margin.

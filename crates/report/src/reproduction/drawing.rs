@@ -134,6 +134,10 @@ fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> Option<(Le
                     chart.block(&format!("{class} {colour}"), ends.0, ends.1, &tip);
                     *below += part;
                 }
+                if nth + 1 == one.figures.len() {
+                    let (middle, top) = chart.place(((left + right) / 2.0, below[0]));
+                    chart.add([text("note", "middle", (middle, top - 4.0), &unit.text(below[0]))]);
+                }
                 continue;
             }
             if let Some(here) = figure.here {

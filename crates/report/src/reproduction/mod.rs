@@ -1,11 +1,14 @@
-//! The five documents' figures, measured again: a page, and a part of the documentation.
+//! The five documents' figures, measured again: a page, and a part of the documentation; and what
+//! draws them, for a picture of others.
 
 mod drawing;
 mod markdown;
 mod page;
+mod picture;
 
 pub use markdown::markdown;
 pub use page::page;
+pub use picture::picture;
 
 use crate::figures;
 
