@@ -17,6 +17,9 @@ use crate::figures;
 use crate::output;
 use crate::signal;
 
+/// Width of lists of names.
+const COLUMNS: usize = 90;
+
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
@@ -92,23 +95,7 @@ fn namespaces(device: &NvmeDevice) -> Vec<Vec<Fact>> {
 
 /// Returns the names of the set bits of `bits`, by (bit, name).
 fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
-    let set = names.iter().filter(|(bit, _)| bits & bit != 0);
-    let set: Vec<String> = set.map(|(_, name)| (*name).to_owned()).collect();
-    if set.is_empty() { "none".to_owned() } else { in_lines(&set) }
-}
-
-/// Wraps a list into lines.
-fn in_lines(words: &[String]) -> String {
-    const COLUMNS: usize = 90;
-    let mut lines = vec![String::new()];
-    for (n, word) in words.iter().enumerate() {
-        let part = format!("{word}{}", if n + 1 < words.len() { ", " } else { "" });
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + part.chars().count() <= COLUMNS => {
-                line.push_str(&part)
-            }
-            _ => lines.push(part),
-        }
-    }
-    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+    let set = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
+    let set: Vec<&str> = set.collect();
+    if set.is_empty() { "none".to_owned() } else { figures::wrapped(&set.join(", "), COLUMNS) }
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use meantime_hw::cpu;
 use meantime_report::figures::wrapped;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The git revision, or the version without git.
@@ -16,7 +17,7 @@ pub(crate) const PROGRAM: &str = concat!("meantime ", env!("MEANTIME_VERSION"));
 const COLUMNS_MOST: usize = 118;
 
 /// The machine of a measurement.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     /// The CPU's name.
     pub cpu: String,
@@ -73,20 +74,13 @@ impl Machine {
 
     /// Returns the facts for JSON.
     pub(crate) fn json(&self) -> Map<String, Value> {
-        let facts = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "revision": REVISION,
-            "cpu": self.cpu,
-            "cpus": self.cpus,
-            "kernel": self.kernel,
-            "virtual_machine": self.virtual_machine,
-            "governor": self.governor,
-            "isolcpus": self.isolcpus,
-        });
-        match facts {
-            Value::Object(map) => map,
-            _ => Map::new(),
+        let mut facts = Map::new();
+        facts.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        facts.insert("revision".to_owned(), json!(REVISION));
+        if let Value::Object(own) = json!(self) {
+            facts.extend(own);
         }
+        facts
     }
 }
 

@@ -26,14 +26,19 @@ pub(crate) fn catch() {
     }
 }
 
-type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// Has `handler` called for `signal`; if `unless_ignored`, not where the signal is ignored.
-fn install(signal: libc::c_int, handler: Handler, flags: libc::c_int, unless_ignored: bool) {
+pub(crate) fn install(
+    signal: libc::c_int,
+    handler: Handler,
+    flags: libc::c_int,
+    unless_ignored: bool,
+) {
     // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed.
-    // With SA_SIGINFO the handler is called with the three arguments that `Handler` has. Both
+    // With SA_SIGINFO the handler is called with the three arguments that `Handler` has. All
     // handlers do only what is async-signal-safe: they use lock-free atomics, and kill(2) without
-    // errno. Without SA_RESTART a blocking wait returns, so that the flag is looked at. The old
+    // errno; that of SIGBUS says so itself. Without SA_RESTART a blocking wait returns, so that the flag is looked at. The old
     // action is written to a valid place.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -2,47 +2,38 @@
 //! to Linux (2013).
 
 use meantime_completion::calibrate::Times;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::measure::label;
 use crate::figures;
 
-/// The cost of leaving the idle state in a wake-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The cost of leaving the idle state in a wake-up, as it is in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct IdleCost {
     /// Time for which the CPU was idle before.
     idle_us: u64,
     /// Median of a wake-up, without a limit on idling.
-    free_ns: u64,
+    wake_ns: u64,
     /// Median while no CPU may enter a C-state with an exit latency.
-    held_ns: u64,
+    pm_qos_wake_ns: u64,
+    /// The idle state's part; 0 if a wake-up without it is no quicker.
+    idle_state_ns: u64,
+    /// The same, in percent with one digit.
+    idle_state_percent: f64,
 }
 
 impl IdleCost {
     /// Computes the cost from the times of wake-ups; `None` without samples.
     pub(super) fn of(idle_us: u64, free: &Times, held: &Times) -> Option<Self> {
-        let cost = Self { idle_us, free_ns: free.median_ns(), held_ns: held.median_ns() };
-        (free.count() > 0 && held.count() > 0 && cost.free_ns > 0).then_some(cost)
+        let cost = Self::new(idle_us, free.median_ns(), held.median_ns());
+        (free.count() > 0 && held.count() > 0 && cost.wake_ns > 0).then_some(cost)
     }
 
-    /// Returns the idle state's part; 0 if a wake-up without it is no quicker.
-    fn cost_ns(&self) -> u64 {
-        self.free_ns.saturating_sub(self.held_ns)
-    }
-
-    fn percent(&self) -> f64 {
-        self.cost_ns() as f64 * 100.0 / self.free_ns as f64
-    }
-
-    /// Returns the JSON.
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "idle_us": self.idle_us,
-            "wake_ns": self.free_ns,
-            "pm_qos_wake_ns": self.held_ns,
-            "idle_state_ns": self.cost_ns(),
-            "idle_state_percent": (self.percent() * 10.0).round() / 10.0,
-        })
+    fn new(idle_us: u64, wake_ns: u64, pm_qos_wake_ns: u64) -> Self {
+        let idle_state_ns = wake_ns.saturating_sub(pm_qos_wake_ns);
+        let permille = (idle_state_ns as f64 * 1000.0 / wake_ns as f64).round();
+        let idle_state_percent = permille / 10.0;
+        Self { idle_us, wake_ns, pm_qos_wake_ns, idle_state_ns, idle_state_percent }
     }
 }
 
@@ -56,11 +47,11 @@ pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
             .to_owned(),
     ];
     for cost in costs {
-        let [free, part] = [cost.free_ns, cost.cost_ns()].map(|ns| figures::time(ns as f64));
+        let [free, part] = [cost.wake_ns, cost.idle_state_ns].map(|ns| figures::time(ns as f64));
         let idle = label(cost.idle_us);
         lines.push(format!(
             "  after {idle:>6} idle: {part:>7} of {free:>7}, {:>3.0} %",
-            cost.percent()
+            cost.idle_state_percent
         ));
     }
     lines
@@ -70,18 +61,12 @@ pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn cost(free_ns: u64, held_ns: u64) -> IdleCost {
-        IdleCost { idle_us: 1_000, free_ns, held_ns }
-    }
-
-    /// By hand: of 24.5 µs 4.1 remain; the difference is 20.4 µs, 83.3 %.
     #[test]
     fn the_difference_is_the_idle_states() {
-        let one = cost(24_500, 4_100);
-        assert_eq!(one.json()["idle_state_ns"], 20_400);
-        assert_eq!(one.json()["idle_state_percent"], 83.3);
+        let one = IdleCost::new(1_000, 24_500, 4_100);
+        assert_eq!((one.idle_state_ns, one.idle_state_percent), (20_400, 83.3));
         assert_eq!(lines(&[one])[1], "  after   1 ms idle: 20.4 µs of 24.5 µs,  83 %");
-        assert_eq!(cost(4_000, 4_100).json()["idle_state_percent"], 0.0);
+        assert_eq!(IdleCost::new(1_000, 4_000, 4_100).idle_state_percent, 0.0);
         assert!(lines(&[]).is_empty());
     }
 }

@@ -193,7 +193,7 @@ impl Report {
         ]);
         report.extend([
             ("pm_qos".to_owned(), Value::Object(held)),
-            ("idle_cost".to_owned(), self.idle_costs().iter().map(IdleCost::json).collect()),
+            ("idle_cost".to_owned(), json!(self.idle_costs())),
             ("idle".to_owned(), json!(self.idle)),
             ("waited_percent".to_owned(), json!(self.waited_percent)),
             ("cpu".to_owned(), json!(self.first)),

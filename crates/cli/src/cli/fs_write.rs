@@ -200,20 +200,15 @@ fn mode(text: &str) -> Result<u16, String> {
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    let wrong = || format!("{text:?} is no UUID, e.g. 00112233-4455-6677-8899-aabbccddeeff");
-    let dashes = [8, 13, 18, 23];
-    let in_place =
-        text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == dashes.contains(&at));
-    if text.len() != 36 || !in_place {
-        return Err(wrong());
-    }
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let mut uuid = [0; 16];
-    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    Ok(uuid)
+    let in_place = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    let number = u128::from_str_radix(&text.replace('-', ""), 16).ok();
+    let number = number.filter(|_| text.len() == 36 && text.bytes().enumerate().all(in_place));
+    number
+        .map(u128::to_be_bytes)
+        .ok_or_else(|| format!("{text:?} is no UUID, e.g. 00112233-4455-6677-8899-aabbccddeeff"))
 }
 
 #[cfg(test)]

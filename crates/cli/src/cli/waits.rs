@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::help::help;
 use super::{HtmlPath, JsonPath};
+use crate::waits::Whose;
 
 /// Options of `waits`.
 #[derive(Debug, Clone, Args)]
@@ -35,10 +36,10 @@ pub(crate) struct WaitsArgs {
     #[arg(long_help = help!("waits", "--competitor"))]
     pub competitor: Option<String>,
     /// Measure nothing; simulate, with the wake costs of: bare-metal (the default), this-machine
-    #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_enum, value_name = "WHOSE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "bare-metal", long_help = help!("waits", "--simulate"))]
     #[arg(conflicts_with_all = ["runtime", "competitor"])]
-    pub simulate: Option<String>,
+    pub simulate: Option<Whose>,
     /// With --simulate: device times from files in DIR
     #[arg(long, value_name = "DIR", requires = "simulate", long_help = help!("waits", "--replay"))]
     pub replay: Option<PathBuf>,

@@ -6,8 +6,9 @@ use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::in_lines;
+use super::COLUMNS;
 use crate::facts::{Fact, facts};
+use crate::figures::wrapped;
 
 /// Number of error log entries that are shown.
 const ERRORS_SHOWN: u16 = 4;
@@ -82,7 +83,8 @@ fn commands(controller: &Controller) -> Answer {
         return Ok(("not told".to_owned(), Value::Null));
     };
     let (admin, io) = supported(&log);
-    let words = format!("{};\n{}", in_lines(&admin), in_lines(&io));
+    let [of_admin, of_io] = [&admin, &io].map(|names| wrapped(&names.join(", "), COLUMNS));
+    let words = format!("{of_admin};\n{of_io}");
     Ok((words, json!({ "admin": admin, "io": io })))
 }
 

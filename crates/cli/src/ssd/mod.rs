@@ -70,7 +70,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     // Before the medium, which may create a file: if another process already serves there, nothing
     // is left behind.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
-    sigbus::catch()?;
+    sigbus::catch();
     signal::catch();
     let options = OpenOptions { access, ..OpenOptions::default() };
     let ssd = start_ssd(uri, &options, |config| adjust(args, config))

@@ -3,24 +3,11 @@
 
 #![expect(unsafe_code)]
 
-use crate::failure::Failure;
+use crate::signal;
 
 /// Catches SIGBUS from now on.
-pub(super) fn catch() -> Result<(), Failure> {
-    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = replace;
-    // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed;
-    // the handler has the signature that SA_SIGINFO asks for, and calls nothing that is not
-    // async-signal-safe.
-    let caught = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as libc::sighandler_t;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut())
-    };
-    if caught == 0 {
-        return Ok(());
-    }
-    Err(Failure::new(format_args!("cannot take SIGBUS: {}", std::io::Error::last_os_error())))
+pub(super) fn catch() {
+    signal::install(libc::SIGBUS, replace, 0, false);
 }
 
 extern "C" fn replace(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use meantime_bench::run::Progress as _;
 use meantime_completion::Policy;
 use meantime_lab::sim;
@@ -27,7 +28,7 @@ use crate::signal;
 
 use grid::{GridCell, Shape};
 use measure::Spec;
-use simulated::Whose;
+pub(crate) use simulated::Whose;
 use trace::WakeCosts;
 
 /// The defaults of the options.
@@ -160,11 +161,12 @@ fn report(plan: &Plan, results: &[CellResult], outputs: &Outputs) -> Result<(), 
     let mut facts = machine.json();
     facts.insert("command".to_owned(), command_line());
     facts.insert("interrupted".to_owned(), serde_json::json!(signal::stopped()));
+    let whose = plan.simulated.and_then(|whose| whose.to_possible_value());
     let setting = Setting {
         facts,
         runtime_ms: plan.spec.runtime.as_millis() as u64,
         competitor: plan.spec.competitor.clone(),
-        simulated: plan.simulated.map(|whose| whose.name().to_owned()),
+        simulated: whose.map(|whose| whose.get_name().to_owned()),
     };
     outputs.write(
         || json(results, &summaries, &setting),
@@ -194,9 +196,8 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     if runtime < Duration::from_millis(1) {
         return Err(Failure::usage("--runtime: give a millisecond at least, better a second"));
     }
-    let simulated = args.simulate.as_deref().map(Whose::parse).transpose()?;
     let spec = Spec { policies, runtime, competitor };
-    Ok(Plan { cells, spec, simulated, replay: args.replay.clone() })
+    Ok(Plan { cells, spec, simulated: args.simulate, replay: args.replay.clone() })
 }
 
 /// Returns the policies of a list, and `poll`.
@@ -251,7 +252,6 @@ mod tests {
             &["--runtime", "0"],
             &["--runtime", "x"],
             &["--competitor", "nobody"],
-            &["--simulate=metal"],
         ] {
             assert!(plan(&args(words)).is_err(), "{words:?}");
         }

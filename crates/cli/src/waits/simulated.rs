@@ -1,5 +1,6 @@
 //! Simulates a cell, and its references.
 
+use clap::ValueEnum;
 use meantime_completion::{Goal, Policy};
 use meantime_lab::sim::{self, Machine, Outcome, Trace};
 use meantime_report::waits::{Baseline, CellResult, Figures, Reference, References};
@@ -7,35 +8,17 @@ use meantime_report::waits::{Baseline, CellResult, Figures, Reference, Reference
 use super::grid::GridCell;
 use super::made;
 use super::trace::WakeCosts;
-use crate::failure::Failure;
 
 /// One seed gives one outcome.
 const SEED: u64 = 0x6d65_616e;
 
 /// The wake costs of a simulation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Whose {
     /// A server without a hypervisor: 1.5 to 3 µs.
     BareMetal,
     /// Those of this machine, measured now.
     ThisMachine,
-}
-
-const WHOSE: [(&str, Whose); 2] =
-    [("bare-metal", Whose::BareMetal), ("this-machine", Whose::ThisMachine)];
-
-impl Whose {
-    /// Returns its name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        WHOSE[self as usize].0
-    }
-
-    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
-        let found = WHOSE.iter().find(|(name, _)| *name == text).map(|(_, whose)| *whose);
-        found.ok_or_else(|| {
-            Failure::usage(format_args!("--simulate: {text:?}: use bare-metal or this-machine"))
-        })
-    }
 }
 
 /// Returns the machine with these wake costs, and with the CPU that sleeping is charged here: live
@@ -185,13 +168,5 @@ mod tests {
         );
         assert!(!impossible.unwrap().reachable && loose.unwrap().reachable);
         assert_eq!(usual, None);
-    }
-
-    #[test]
-    fn names_come_back() {
-        for whose in [Whose::BareMetal, Whose::ThisMachine] {
-            assert_eq!(Whose::parse(whose.name()).unwrap(), whose);
-        }
-        assert!(Whose::parse("metal").is_err());
     }
 }
