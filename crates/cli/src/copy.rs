@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use meantime_block::{
-    Access, BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, Device, OpenOptions,
-    Request, Ticket,
+    Access, BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, Device, Request, Ticket,
 };
 use meantime_hw::DmaBuf;
 
@@ -61,8 +60,7 @@ fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
     if uri == PIPE {
         return Ok(None);
     }
-    let options = OpenOptions { access, ..OpenOptions::default() };
-    meantime_block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
+    crate::fs::open(uri, access).map(Some)
 }
 
 /// Checks the sizes before anything is overwritten.

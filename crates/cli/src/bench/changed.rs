@@ -1,10 +1,8 @@
 //! The control socket of a run, and the changes made through it: results note that their queues did
 //! not keep their first policy.
 
-use meantime_block::control::{self, Change, ControlServer};
+use meantime_block::control::{Change, ControlServer};
 use serde_json::{Value, json};
-
-use crate::failure::warn;
 
 /// The control socket of this process, if it could be created.
 pub(super) struct Control(Option<ControlServer>);
@@ -12,17 +10,7 @@ pub(super) struct Control(Option<ControlServer>);
 impl Control {
     /// Serves from now on, if it is `wanted`. A failure does not prevent the measurement.
     pub(super) fn serve(wanted: bool) -> Self {
-        if !wanted {
-            return Self(None);
-        }
-        let served = control::own_path().and_then(|path| control::serve(&path));
-        Self(
-            served
-                .inspect_err(|error| {
-                    warn(format_args!("`meantime top` cannot look at this run: {error}"))
-                })
-                .ok(),
-        )
+        Self(wanted.then(crate::mount::control).flatten())
     }
 
     fn changes(&self) -> Vec<Change> {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-fn open(uri: &str, access: Access) -> Result<Device, Failure> {
+pub(crate) fn open(uri: &str, access: Access) -> Result<Device, Failure> {
     let options = OpenOptions { access, ..OpenOptions::default() };
     meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
 }

@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use meantime_block::Access;
 use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
@@ -22,18 +21,11 @@ pub(super) fn change(
     work: impl FnOnce(&FileSystem, &Location) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let location = Location::parse(location)?;
-    let on_wait = |most: Duration| {
-        eprintln!(
-            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
-             (mmp)",
-            most.as_secs()
-        );
-    };
     let options = MountOptions {
         policy: args.completion,
         cache_bytes: args.cache,
         write: true,
-        on_wait: Some(on_wait),
+        on_wait: Some(crate::mount::tell_of_wait),
         ..MountOptions::default()
     };
     let device = open(&location.device, Access::ReadWrite)?;

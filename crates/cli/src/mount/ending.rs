@@ -51,6 +51,15 @@ pub(super) fn place(dir: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(failed)
 }
 
+/// Returns the place of our mount at `dir`, and what the kernel says of it.
+pub(super) fn ours(dir: &Path) -> Result<(PathBuf, MountEntry), Failure> {
+    let place = place(dir)?;
+    let mounted = find(&place).filter(|mounted| mounted.kind == KIND).ok_or_else(|| {
+        Failure::new(format_args!("{}: nothing of ours is mounted there", dir.display()))
+    })?;
+    Ok((place, mounted))
+}
+
 /// Connects to the process that serves `mounted`.
 pub(super) fn connect(mounted: &MountEntry) -> std::io::Result<UnixStream> {
     UnixStream::connect_addr(&address(mounted)?)
@@ -96,11 +105,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
 /// Unmounts `dir`, and waits until its process has ended. `by_force`: users of the mount get errors
 /// from now on. `lazily`: detaches it now, and does not wait for its users.
 pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Failure> {
-    let place = place(dir)?;
-    let mounted = find(&place).filter(|mounted| mounted.kind == KIND);
-    let mounted = mounted.ok_or_else(|| {
-        Failure::new(format_args!("{}: nothing of ours is mounted there", dir.display()))
-    })?;
+    let (place, mounted) = ours(dir)?;
     let server = connect(&mounted);
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("umount");

@@ -142,6 +142,14 @@ pub(crate) fn control() -> Option<ControlServer> {
         .ok()
 }
 
+/// Says why a mount takes so long: whether another machine has the file system is being watched.
+pub(crate) fn tell_of_wait(most: Duration) {
+    warn(format_args!(
+        "waiting for up to {} s whether somebody else has mounted it: it was not unmounted (mmp)",
+        most.as_secs()
+    ));
+}
+
 /// Opens `device`, and mounts its file system in this process, not yet in the kernel.
 pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     let mut file_system = words.file_system.clone();
@@ -150,13 +158,7 @@ pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
     file_system.channels = file_system.channels.max(cpus + 2);
     // The other half is for those who wait for the answers.
     file_system.pollers = (cpus / 2).max(1);
-    file_system.on_wait = Some(|most| {
-        warn(format_args!(
-            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
-             (mmp)",
-            most.as_secs()
-        ));
-    });
+    file_system.on_wait = Some(tell_of_wait);
     let access = if file_system.write { Access::ReadWrite } else { Access::Read };
     let access = OpenOptions { access, ..OpenOptions::default() };
     let device = meantime_block::open(device, &access).map_err(|error| match error {

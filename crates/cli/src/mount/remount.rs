@@ -15,7 +15,7 @@ use meantime_hw::mountinfo::MountEntry;
 use meantime_mount::Words;
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::ending::{KIND, find, place};
+use super::ending::{find, ours};
 use crate::failure::Failure;
 
 /// The longest time that a client can keep the server waiting.
@@ -114,10 +114,7 @@ fn the_rest(words: &Words) -> String {
 /// Remounts the mount at `dir` with `options`.
 pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
     let shown = dir.display();
-    let place = place(dir)?;
-    let mounted = find(&place).filter(|mounted| mounted.kind == KIND);
-    let mounted = mounted
-        .ok_or_else(|| Failure::new(format_args!("{shown}: nothing of ours is mounted there")))?;
+    let (place, mounted) = ours(dir)?;
     ask(&mounted, CHECK, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))?;
     let mut new = Words::default();
     for word in options.split(',').filter(|word| *word != "remount") {
