@@ -1,7 +1,7 @@
 //! `meantime devices`: the NVMe controllers of this machine, and the repair of those that a crash
 //! left.
 
-mod json;
+mod facts;
 mod table;
 
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
     let functions = pci::scan(&sysfs);
     let is_root = rustix::process::geteuid().is_root();
     let text = if args.json {
-        output::json_text(&json::report(&functions, repaired.as_deref()))
+        output::json_text(&facts::report(&functions, repaired.as_deref()))
     } else {
         let mut text = repaired.as_deref().map(repaired_text).unwrap_or_default();
         text += &table::text(&functions, is_root, sysfs.sys.join("bus/pci").is_dir());

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::CellAlignment;
 use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 
+use super::facts;
+use crate::facts::table;
 use crate::figures;
-use crate::output::{bare_table, table_lines};
 
 /// Number of a device's uses that are shown; a thousand containers may each have a mount.
 const USES_MAX: usize = 6;
@@ -21,33 +21,15 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
              --device mem:1G`, `meantime bench --rw randread --device mem:1G`\n"
         );
     }
-    let mut table = bare_table();
-    table.set_header(["address", "name", "model", "size", "driver", "IOMMU group", "used by"]);
-    for function in functions {
-        table.add_row([
-            function.address.to_string(),
-            function.controller.clone().unwrap_or_else(|| "–".to_owned()),
-            model(function),
-            size(function),
-            function.driver.clone().unwrap_or_else(|| "none".to_owned()),
-            group(function),
-            used_by(function),
-        ]);
-    }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if at == 3 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let mut text = table_lines(&table).join("\n") + "\n\n";
+    let rows: Vec<_> = functions.iter().map(facts::of).collect();
+    let mut text = table(&rows) + "\n";
     for line in advice(functions, is_root) {
         let _ = writeln!(text, "{line}");
     }
     text
 }
 
-fn model(function: &NvmeFunction) -> String {
+pub(super) fn model(function: &NvmeFunction) -> String {
     let ids = format!("{:04x}:{:04x}", function.vendor_id, function.device_id);
     let mut lines = function.model.clone().unwrap_or_else(|| format!("PCI device {ids}"));
     let mut facts = Vec::new();
@@ -72,7 +54,7 @@ fn model(function: &NvmeFunction) -> String {
     lines
 }
 
-fn size(function: &NvmeFunction) -> String {
+pub(super) fn size(function: &NvmeFunction) -> String {
     match (function.bytes(), function.disks.len()) {
         (None, _) => "–".to_owned(),
         (Some(bytes), 1) => figures::bytes(bytes),
@@ -80,7 +62,7 @@ fn size(function: &NvmeFunction) -> String {
     }
 }
 
-fn group(function: &NvmeFunction) -> String {
+pub(super) fn group(function: &NvmeFunction) -> String {
     let Some(group) = &function.group else { return "none".to_owned() };
     let mut lines =
         vec![group.number.to_string() + if group.no_iommu { " (no IOMMU)" } else { "" }];
@@ -88,7 +70,7 @@ fn group(function: &NvmeFunction) -> String {
     lines.join("\n")
 }
 
-fn used_by(function: &NvmeFunction) -> String {
+pub(super) fn used_by(function: &NvmeFunction) -> String {
     let mut lines = Vec::new();
     match &function.taker {
         Some(taker) => lines.push(taker_in_words(taker)),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use meantime_hw::pci::{Sysfs, System, scan};
 
-use super::{json, table};
+use super::{facts, table};
 
 fn put(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -66,7 +66,8 @@ fn the_table_says_what_is_there_and_what_to_do() {
     let functions = scan(&machine(root.path()));
     let text = table::text(&functions, false, true);
     let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().position(|line| line.starts_with("0000:01:00.0")).unwrap();
+    let first =
+        lines.iter().position(|line| line.trim_start().starts_with("0000:01:00.0")).unwrap();
     let row = lines[first].split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(row, "0000:01:00.0 nvme0 Fast SSD 1TB 953.9 GiB nvme 7 nvme0n1: mounted at /data");
     let below = lines[first + 1].split_whitespace().collect::<Vec<_>>().join(" ");
@@ -91,13 +92,13 @@ fn without_any_a_software_ssd_is_suggested() {
     let text = table::text(&[], true, true);
     assert!(text.contains("No NVMe controller") && text.contains("--device mem:1G"), "{text}");
     assert!(table::text(&[], true, false).contains("/sys/bus/pci is not there"));
-    assert_eq!(json::report(&[], None).to_string(), r#"{"devices":[]}"#);
+    assert_eq!(facts::report(&[], None).to_string(), r#"{"devices":[]}"#);
 }
 
 #[test]
 fn the_json_has_all_of_it() {
     let root = tempfile::tempdir().unwrap();
-    let report = json::report(&scan(&machine(root.path())), Some(&[]));
+    let report = facts::report(&scan(&machine(root.path())), Some(&[]));
     let first = &report["devices"][0];
     assert_eq!(first["address"], "0000:01:00.0");
     assert_eq!(first["bytes"], 2_000_409_264u64 * 512);

@@ -49,10 +49,14 @@ impl Progress {
         self.bar.set_position(if self.of_one { offset } else { self.bytes });
     }
 
-    /// Counts and reports a failure.
-    pub(super) fn failed(&mut self, failure: &Failure) {
+    /// Counts and reports a failure; returns it if what follows would fail, too.
+    pub(super) fn failed(&mut self, failure: Failure, is_final: bool) -> Result<(), Failure> {
+        if is_final {
+            return Err(failure);
+        }
         self.failures += 1;
         self.bar.suspend(|| failure.show());
+        Ok(())
     }
 
     /// Removes the bar.

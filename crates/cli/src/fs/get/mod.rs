@@ -256,11 +256,7 @@ impl Getter<'_> {
             Trouble::Source(error) => failed(names::harmless(shown.as_os_str()), error),
             Trouble::Target(path, errno) => refused(path, *errno),
         };
-        if trouble.is_final() {
-            return Err(failure);
-        }
-        self.progress.failed(&failure);
-        Ok(())
+        self.progress.failed(failure, trouble.is_final())
     }
 }
 

@@ -362,10 +362,6 @@ impl Putter<'_> {
             )),
             Trouble::Target(error) => failed(format_args!("{from}: not copied to {to}"), error),
         };
-        if trouble.is_final() {
-            return Err(failure);
-        }
-        self.progress.failed(&failure);
-        Ok(())
+        self.progress.failed(failure, trouble.is_final())
     }
 }

@@ -1,29 +1,25 @@
-//! The controllers as JSON.
+//! What is known of the controllers, as JSON and for the table.
 
 use meantime_hw::pci::{NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
+use super::table;
+use crate::facts::{Fact, facts, objects};
+
 /// Returns everything that is known.
 pub(super) fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
-    let mut report = json!({ "devices": functions.iter().map(device).collect::<Vec<_>>() });
+    let devices: Vec<_> = functions.iter().map(of).collect();
+    let mut report = json!({ "devices": objects(&devices) });
     if let Some(repaired) = repaired {
         report["repaired"] = repaired.iter().map(repair).collect();
     }
     report
 }
 
-fn device(function: &NvmeFunction) -> Value {
-    json!({
-        "address": function.address.to_string(),
-        "vendor_id": function.vendor_id,
-        "device_id": function.device_id,
-        "name": function.controller,
-        "model": function.model,
-        "serial": function.serial,
-        "firmware": function.firmware,
-        "driver": function.driver,
-        "driver_override": function.driver_override,
-        "iommu_group": function.group.as_ref().map(|group| json!({
+/// Returns what is known of a controller.
+pub(super) fn of(function: &NvmeFunction) -> Vec<Fact> {
+    let group = function.group.as_ref().map(|group| {
+        json!({
             "number": group.number,
             "no_iommu": group.no_iommu,
             "others": group.others.iter().map(|other| json!({
@@ -32,37 +28,52 @@ fn device(function: &NvmeFunction) -> Value {
                 "driver": other.driver,
                 "in_the_way": other.is_in_the_way(),
             })).collect::<Vec<_>>(),
-        })),
-        "numa_node": function.numa_node,
-        "pcie_link": function.link.as_ref().map(|link| json!({
+        })
+    });
+    let uses = function.uses.iter().map(|one| {
+        json!({
+            "device": one.device,
+            "kind": kind(&one.kind),
+            "what": one.kind.to_string(),
+            "forbids": one.forbids(),
+        })
+    });
+    facts! {
+        "address", "address": function.address.to_string();
+        "name", "name": function.controller;
+        "model", "model": function.model => table::model(function);
+        "size", "bytes": function.bytes() => table::size(function);
+        "driver", "driver": function.driver => function.driver.as_deref().unwrap_or("none");
+        "IOMMU group", "iommu_group": group => table::group(function);
+        "used by", "uses": uses.collect::<Value>() => table::used_by(function);
+        "", "vendor_id": function.vendor_id;
+        "", "device_id": function.device_id;
+        "", "serial": function.serial;
+        "", "firmware": function.firmware;
+        "", "driver_override": function.driver_override;
+        "", "numa_node": function.numa_node;
+        "", "pcie_link": function.link.as_ref().map(|link| json!({
             "speed": link.speed,
             "width": link.width,
             "max_speed": link.max_speed,
             "max_width": link.max_width,
-        })),
-        "bytes": function.bytes(),
-        "disks": function.disks.iter().map(|disk| json!({
+        }));
+        "", "disks": function.disks.iter().map(|disk| json!({
             "name": disk.name,
             "bytes": disk.bytes,
             "partitions": disk.partitions.iter().map(|part| json!({
                 "name": part.name,
                 "bytes": part.bytes,
             })).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "uses": function.uses.iter().map(|one| json!({
-            "device": one.device,
-            "kind": kind(&one.kind),
-            "what": one.kind.to_string(),
-            "forbids": one.forbids(),
-        })).collect::<Vec<_>>(),
-        "taker": function.taker.as_ref().map(|taker| json!({
+        })).collect::<Vec<_>>();
+        "", "taker": function.taker.as_ref().map(|taker| json!({
             "pid": taker.pid,
             "alive": taker.alive,
             "persistent": taker.persistent,
             "unfinished": taker.unfinished,
             "uid": taker.uid,
-        })),
-    })
+        }));
+    }
 }
 
 fn kind(kind: &UseKind) -> &'static str {
