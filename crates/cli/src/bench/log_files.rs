@@ -34,7 +34,7 @@ fn name_of(job: &Job) -> Option<&str> {
 }
 
 fn path(kind: LogKind, name: &str, number: usize) -> PathBuf {
-    PathBuf::from(format!("{name}_{}.{number}.log", kind.suffix()))
+    PathBuf::from(format!("{name}_{}.{number}.log", kind.suffix))
 }
 
 fn names(groups: &[Group]) -> impl Iterator<Item = &str> {
@@ -61,8 +61,9 @@ pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
 
 /// Checks that the files can be written, before anything runs.
 pub(super) fn prepare(groups: &[Group]) -> Result<(), Failure> {
+    let [.., lat] = LogKind::ALL;
     for name in names(groups) {
-        let path = path(LogKind::Lat, name, 1);
+        let path = path(lat, name, 1);
         output::can_replace(&path)
             .map_err(|error| failed(&path, &error, "; give the log another name"))?;
     }
@@ -99,7 +100,7 @@ impl LogFiles {
                 job.name, result.uri, result.policy
             ));
         }
-        let files = LogKind::ALL.map(|kind| format!("{name}_{}.N.log", kind.suffix())).join(", ");
+        let files = LogKind::ALL.map(|kind| format!("{name}_{}.N.log", kind.suffix)).join(", ");
         let numbers = match self.threads {
             last if last == first => last.to_string(),
             last => format!("{first} to {last}"),

@@ -48,37 +48,22 @@ pub struct LogRows {
     pub dropped: u64,
 }
 
-/// The value of a line, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogKind {
-    /// `_slat`.
-    Slat,
-    /// `_clat`.
-    Clat,
-    /// `_lat`.
-    Lat,
+/// What the lines of a log have of each I/O.
+#[derive(Debug, Clone, Copy)]
+pub struct LogKind {
+    /// Its part of the file's name.
+    pub suffix: &'static str,
+    /// The value of a line, in ns, by submission and completion latency.
+    value_ns: fn(u64, u64) -> u64,
 }
 
 impl LogKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Slat, Self::Clat, Self::Lat];
-
-    /// Returns its part of the file's name.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            LogKind::Slat => "slat",
-            LogKind::Clat => "clat",
-            LogKind::Lat => "lat",
-        }
-    }
-
-    fn of(self, slat_ns: u64, clat_ns: u64) -> u64 {
-        match self {
-            LogKind::Slat => slat_ns,
-            LogKind::Clat => clat_ns,
-            LogKind::Lat => slat_ns + clat_ns,
-        }
-    }
+    /// All kinds: submission latency, completion latency, and both together.
+    pub const ALL: [Self; 3] = [
+        Self { suffix: "slat", value_ns: |slat_ns, _| slat_ns },
+        Self { suffix: "clat", value_ns: |_, clat_ns| clat_ns },
+        Self { suffix: "lat", value_ns: |slat_ns, clat_ns| slat_ns + clat_ns },
+    ];
 }
 
 /// The format of the lines.
@@ -105,7 +90,7 @@ pub fn write_log(
     let priority = u8::from(style.real_time);
     for entry in &rows.entries {
         let LogEntry { clat_ns, lba, slat_ns, at_ms, bytes, direction } = *entry;
-        let value = kind.of(slat_ns.into(), clat_ns);
+        let value = (kind.value_ns)(slat_ns.into(), clat_ns);
         write!(out, "{at_ms}, {value}, {direction}, {bytes}, ")?;
         if style.offset {
             write!(out, "{}, ", lba * style.block_bytes)?;
@@ -114,7 +99,7 @@ pub fn write_log(
     }
     let offset = if style.offset { "0, " } else { "" };
     for LogWindow { at_ms, direction, ios, slat_ns, clat_ns } in &rows.windows {
-        let mean_ns = kind.of(*slat_ns, *clat_ns) / ios;
+        let mean_ns = (kind.value_ns)(*slat_ns, *clat_ns) / ios;
         writeln!(out, "{at_ms}, {mean_ns}, {direction}, 0, {offset}{priority}")?;
     }
     Ok(())
@@ -135,6 +120,7 @@ mod tests {
     /// Lines that fio 3.33 wrote for the same I/O.
     #[test]
     fn lines_are_fios() {
+        let [slat, clat, lat] = LogKind::ALL;
         let entry = LogEntry {
             clat_ns: 21_131,
             lba: 120,
@@ -145,21 +131,19 @@ mod tests {
         };
         let rows = LogRows { entries: vec![entry], ..LogRows::default() };
         let with_offset = LogStyle { offset: true, ..STYLE };
-        assert_eq!(text(&rows, LogKind::Lat, with_offset), "0, 21852, 1, 4096, 61440, 0\n");
-        assert_eq!(text(&rows, LogKind::Clat, with_offset), "0, 21131, 1, 4096, 61440, 0\n");
-        assert_eq!(text(&rows, LogKind::Slat, STYLE), "0, 721, 1, 4096, 0\n");
+        assert_eq!(text(&rows, lat, with_offset), "0, 21852, 1, 4096, 61440, 0\n");
+        assert_eq!(text(&rows, clat, with_offset), "0, 21131, 1, 4096, 61440, 0\n");
+        assert_eq!(text(&rows, slat, STYLE), "0, 721, 1, 4096, 0\n");
         let real_time = LogStyle { real_time: true, ..STYLE };
-        assert_eq!(text(&rows, LogKind::Slat, real_time), "0, 721, 1, 4096, 1\n");
+        assert_eq!(text(&rows, slat, real_time), "0, 721, 1, 4096, 1\n");
     }
 
     #[test]
     fn windows_have_averages() {
+        let [.., lat] = LogKind::ALL;
         let window = LogWindow { at_ms: 20, direction: 0, ios: 4, slat_ns: 40, clat_ns: 4000 };
         let rows = LogRows { windows: vec![window], ..LogRows::default() };
-        assert_eq!(text(&rows, LogKind::Lat, STYLE), "20, 1010, 0, 0, 0\n");
-        assert_eq!(
-            text(&rows, LogKind::Lat, LogStyle { offset: true, ..STYLE }),
-            "20, 1010, 0, 0, 0, 0\n"
-        );
+        assert_eq!(text(&rows, lat, STYLE), "20, 1010, 0, 0, 0\n");
+        assert_eq!(text(&rows, lat, LogStyle { offset: true, ..STYLE }), "20, 1010, 0, 0, 0, 0\n");
     }
 }
