@@ -56,18 +56,16 @@ fn job(result: &RunResult) -> Value {
     // Of the values that the job compares, the one of this result.
     let Settings { sched, pm_qos, hogs } = &result.settings;
     let mut options = strings(&result.options);
-    let own = [
-        ("device", Some(&result.device)),
-        ("completion", Some(&result.completion)),
-        ("sched", sched.as_ref()),
-        ("pm_qos", pm_qos.as_ref()),
-        ("hog", (*hogs > 0).then(|| hogs.to_string()).as_ref()),
-    ]
-    .map(|(key, value)| Some((key.to_owned(), json!(value?))));
-    options.extend(own.into_iter().flatten());
+    options.extend(known(json!({
+        "device": result.device,
+        "completion": result.completion,
+        "sched": sched,
+        "pm_qos": pm_qos,
+        "hog": (*hogs > 0).then(|| hogs.to_string()),
+    })));
     let latency = result.latency();
     let runtime = Duration::from_nanos(result.runtime_ns);
-    let mut object = into_map(json!({
+    let mut object = known(json!({
         "jobname": result.job_name,
         "groupid": result.group_id,
         "error": error,
@@ -92,7 +90,9 @@ fn job(result: &RunResult) -> Value {
         "iodepth_complete": levels(&BATCH_LEVELS, &percents(result.batch_levels[1])),
     }));
     latency_buckets(&mut object, &latency);
-    object.extend(into_map(json!({
+    let extra = result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure))));
+    let extra: Map<_, _> = extra.collect();
+    object.extend(known(json!({
         // As fio writes them of a job without a latency target.
         "latency_depth": result.iodepth,
         "latency_target": 0,
@@ -102,37 +102,24 @@ fn job(result: &RunResult) -> Value {
         "medium": result.medium,
         "errors": result.errors,
         "verify_errors": result.verify_errors,
+        "cell": result.cell,
+        "beside": result.cell.map(|_| &result.beside),
+        "series": result.series,
+        "slowest_1_in_6000_ns": latency.slowest_1_in(SLOWEST_ONE_IN),
+        "competitor_percent": result.competitor_percent,
+        "energy_uj_per_io": result.energy_uj_per_io,
+        "floor_ns": result.floor_ns,
+        "floor_ratio": result.floor_ratio,
+        "floor_ratio_spread": result.floor_ratio_spread,
+        "extra": (!extra.is_empty()).then_some(extra),
     })));
-    if let Some(cell) = result.cell {
-        object.insert("cell".to_owned(), json!(cell));
-        object.insert("beside".to_owned(), json!(result.beside));
-    }
-    object.insert("series".to_owned(), json!(result.series));
-    insert_slowest(&mut object, &latency);
-    for (key, figure) in [
-        ("competitor_percent", result.competitor_percent),
-        ("energy_uj_per_io", result.energy_uj_per_io),
-        ("floor_ns", result.floor_ns),
-        ("floor_ratio", result.floor_ratio),
-    ] {
-        if let Some(figure) = figure {
-            object.insert(key.to_owned(), json!(finite(figure)));
-        }
-    }
-    if let Some((least, most)) = result.floor_ratio_spread {
-        object.insert("floor_ratio_spread".to_owned(), json!([finite(least), finite(most)]));
-    }
-    if !result.extra.is_empty() {
-        let extra = result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure))));
-        object.insert("extra".to_owned(), Value::Object(extra.collect()));
-    }
     Value::Object(object)
 }
 
 fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     let runtime_ns = if stats.ios == 0 { 0 } else { runtime_ns };
     let bytes_per_second = per_second(stats.bytes, runtime_ns);
-    let mut object = into_map(json!({
+    Value::Object(known(json!({
         "io_bytes": stats.bytes,
         "io_kbytes": stats.bytes >> 10,
         "bw_bytes": bytes_per_second as u64,
@@ -158,14 +145,13 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "iops_mean": 0.0,
         "iops_stddev": 0.0,
         "iops_samples": 0,
-    }));
-    insert_slowest(&mut object, stats.total());
-    Value::Object(object)
+        "slowest_1_in_6000_ns": stats.total().slowest_1_in(SLOWEST_ONE_IN),
+    })))
 }
 
 /// The detail of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: a
 /// count for each latency.)
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Detail {
     Moments,
     Bins,
@@ -173,31 +159,19 @@ enum Detail {
 }
 
 fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
-    let mut object = into_map(json!({
+    let has = |of: Detail| stats.n() > 0 && detail >= of;
+    let percentiles = stats.percentiles_ns().into_iter();
+    let percentiles = percentiles.map(|(at, ns)| (format!("{at:.6}"), json!(ns)));
+    let bins = stats.steps().map(|(ns, count)| (ns.to_string(), json!(count)));
+    Value::Object(known(json!({
         "min": stats.min_ns(),
         "max": stats.max_ns(),
         "mean": stats.mean_ns(),
         "stddev": stats.stddev_ns(),
         "N": stats.n(),
-    }));
-    if detail == Detail::PercentilesAndBins && stats.n() > 0 {
-        let percentiles = stats.percentiles_ns();
-        let percentiles: Map<_, _> =
-            percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
-        object.insert("percentile".to_owned(), Value::Object(percentiles));
-    }
-    if matches!(detail, Detail::Bins | Detail::PercentilesAndBins) && stats.n() > 0 {
-        let bins: Map<_, _> =
-            stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
-        object.insert("bins".to_owned(), Value::Object(bins));
-    }
-    Value::Object(object)
-}
-
-fn insert_slowest(object: &mut Map<String, Value>, stats: &LatencyStats) {
-    if let Some(ns) = stats.slowest_1_in(SLOWEST_ONE_IN) {
-        object.insert(format!("slowest_1_in_{SLOWEST_ONE_IN}_ns"), json!(ns));
-    }
+        "percentile": has(Detail::PercentilesAndBins).then(|| percentiles.collect::<Map<_, _>>()),
+        "bins": has(Detail::Bins).then(|| bins.collect::<Map<_, _>>()),
+    })))
 }
 
 /// Adds fio's three histograms: the share of I/Os below each bound, in percent, at ns, µs and ms.
@@ -233,11 +207,12 @@ fn strings(pairs: &[(String, String)]) -> Map<String, Value> {
     pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
 }
 
-fn into_map(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+/// Returns an object without what is not known, which is null. (So are NaN and infinity, which JSON
+/// does not have.)
+fn known(value: Value) -> Map<String, Value> {
+    let Value::Object(mut map) = value else { return Map::new() };
+    map.retain(|_, value| !value.is_null());
+    map
 }
 
 /// Replaces NaN and infinity, which JSON does not have.

@@ -322,12 +322,6 @@ impl RunResult {
         self.usr_cpu_percent + self.sys_cpu_percent
     }
 
-    /// Returns I/Os per second for each percent of a CPU; `None` without CPU time.
-    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
-        let cpu_percent = self.cpu_percent();
-        (cpu_percent > 0.0).then(|| self.iops() / cpu_percent)
-    }
-
     /// Returns the share of I/Os at each of [`DEPTH_LEVELS`], in percent. If depths were not
     /// counted, all I/Os are at the requested depth.
     pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
