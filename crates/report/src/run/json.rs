@@ -16,6 +16,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 
 use super::stats::{
     DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, Settings, per_second, percents,
@@ -222,26 +223,13 @@ fn finite(figure: f64) -> f64 {
 
 /// Formats C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
 pub fn ctime_utc(since_epoch: Duration) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
-    // Civil date from days: eras of 400 years that begin on 1 March.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12;
-    let year = era * 400 + year_of_era + u64::from(month < 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!(
-        "{} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}",
-        DAYS[(days % 7) as usize],
-        MONTHS[month as usize]
-    )
+    let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+    // There is no date beyond the year 9999.
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (weekday, month) = (at.weekday().to_string(), at.month().to_string());
+    let (hour, minute, second) = at.to_hms();
+    let (day, year) = (at.day(), at.year());
+    format!("{weekday:.3} {month:.3} {day:>2} {hour:02}:{minute:02}:{second:02} {year}")
 }
 
 #[cfg(test)]
