@@ -29,42 +29,8 @@ pub(crate) enum Best {
     Most,
 }
 
-/// What headings mean, with their units.
-const EXPLAINED: [(&str, &str); 33] = [
-    ("mean µs", "mean latency"),
-    ("p50 µs", "half of the I/Os took no longer"),
-    ("p99 µs", "99 % of the I/Os took no longer"),
-    ("p99.9 µs", "99.9 % of the I/Os took no longer"),
-    ("1 in 6,000 µs", "the slowest one in 6,000 I/Os took at least so long"),
-    ("p99.99 µs", "99.99 % of the I/Os took no longer"),
-    ("max µs", "the slowest I/O"),
-    ("IOPS", "I/Os per second"),
-    ("CPU %", "user and system time of the waiting threads over wall time"),
-    ("IOPS / CPU-%", "I/Os per second for each percent of a CPU"),
-    ("energy µJ/I/O", "energy of the processors, with everything that ran meanwhile, for each I/O"),
-    ("rival % kept", "what a program that competes for the same core kept of its lone speed"),
-    ("floor ns", "what no protocol between two cores can beat, measured in the same run"),
-    ("floor ratio ×", "median, over all turns, of a turn's median latency to the floor around it"),
-    ("errors", "I/Os that failed, and blocks that were not what had been written"),
-    ("mean vs first", "change of the mean against the device's first row"),
-    ("mean vs file", "change of the mean against the same way to wait in the first file with it"),
-    ("mean × poll", "the mean latency over that of poll"),
-    ("mean by turns", "the mean over that of poll, turn by turn: the median"),
-    ("CPU × informed", "CPU over that of the informed policy"),
-    ("CPU over oracle %", "CPU above the oracle's, in percent of a CPU"),
-    ("overslept % sleeps", "sleeps that ended after the completion, in percent of the sleeps"),
-    ("overslept % I/Os", "the same in percent of the I/Os"),
-    ("p99.9 µs beside it", "p99.9 while a program competes"),
-    ("at most × 1.03", "cells in which the mean latency is at most 1.03 times that of poll"),
-    ("mean × poll, median", "the mean latency over that of poll: the median of the cells"),
-    ("CPU %, median", "CPU of the waiting thread: the median of the cells"),
-    ("CPU × informed, median", "CPU over that of the informed policy: the median of the cells"),
-    ("overslept %, median", "sleeps that ended after the completion, in percent of the sleeps"),
-    ("rival %, median", "what a competing program kept of its lone speed"),
-    ("worst", "the greatest value, and its cell"),
-    ("dominates in cells", "cells in which it dominates at least one other way"),
-    ("dominated in cells", "cells in which another way dominates it"),
-];
+/// A line for each heading with its unit: what it means.
+const EXPLAINED: &str = include_str!("../templates/headings.txt");
 
 /// Returns a column. It is in a table only if one of its rows has a figure for it.
 pub(crate) fn column<T>(
@@ -73,8 +39,9 @@ pub(crate) fn column<T>(
     figure: fn(&T) -> Option<Cell>,
 ) -> Column<T> {
     let name = format!("{heading} {unit}");
-    let known = EXPLAINED.iter().find(|(known, _)| *known == name.trim_end());
-    let explained = known.map_or("", |(_, explained)| explained);
+    let mut lines = EXPLAINED.lines().filter_map(|line| line.split_once(": "));
+    let explained = lines.find(|(known, _)| *known == name.trim_end());
+    let explained = explained.map_or("", |(_, explained)| explained);
     Column { heading, unit, explained, figure, best: None, has_bars: false }
 }
 

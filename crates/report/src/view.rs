@@ -19,18 +19,6 @@ pub(crate) enum Kind {
     Plane,
 }
 
-impl Kind {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Distribution => "Latency distribution",
-            Self::Tail => "Slow I/Os: how often, and how slow",
-            Self::Cpu => "CPU against latency",
-            Self::Time => "Latency over time",
-            Self::Plane => "",
-        }
-    }
-}
-
 /// Plots side by side, with a sentence on how to read them.
 #[derive(Debug, Clone, Template)]
 #[template(path = "figure.html")]
