@@ -13,7 +13,9 @@ const COLUMNS: usize = 100;
 #[template(path = "reproduction.md", escape = "none")]
 struct Markdown<'a> {
     about: Vec<String>,
-    counts: String,
+    /// By tone: those of the documents, and our own.
+    theirs: [usize; 4],
+    ours: [usize; 4],
     documents: &'a [Part],
 }
 
@@ -26,22 +28,10 @@ impl Markdown<'_> {
 
 /// Returns the results as Markdown.
 pub fn markdown(reproduction: &Reproduction) -> String {
-    let [as_there, less, unlike, open] = reproduction.counts(false);
-    let ours = reproduction.counts(true);
-    let counts = format!(
-        "Of the documents' {} claims {as_there} hold, {less} have the same direction and are \
-         smaller, {unlike} do not hold, {open} are open. Of {} expectations of our own, beyond what \
-         they state, {} hold, {} are smaller, {} do not hold, {} are open.",
-        as_there + less + unlike + open,
-        ours.iter().sum::<usize>(),
-        ours[0],
-        ours[1],
-        ours[2],
-        ours[3]
-    );
     view::page(&Markdown {
         about: reproduction.about.iter().map(|line| wrapped(line, COLUMNS)).collect(),
-        counts: wrapped(&counts, COLUMNS),
+        theirs: reproduction.counts(false),
+        ours: reproduction.counts(true),
         documents: &reproduction.documents,
     })
 }
