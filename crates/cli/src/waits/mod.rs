@@ -151,11 +151,10 @@ fn each_cell(
 fn report(plan: &Plan, results: &[CellResult], outputs: &Outputs) -> Result<(), Failure> {
     let summaries = summaries(results);
     let machine = Machine::probe();
-    let all: Vec<&CellResult> = results.iter().collect();
     outputs.show(&format!(
         "{}\n{}\n\n{}\n",
         summary_table(&summaries, results.len(), output::columns()),
-        legend(&all),
+        legend(results),
         machine.line()
     ))?;
     let mut facts = machine.json();

@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::{Entry, Figure, Part, Picture, Reproduction, Series, Spread, Unit, drawing};
 use crate::table::{Column, Row, Table, Title, column};
-use crate::view::{self, Legend};
+use crate::view;
 
 #[derive(Template)]
 #[template(path = "reproduction.html")]
@@ -14,41 +14,19 @@ struct Page<'a> {
     about: &'a [String],
     counts: [usize; 4],
     ours: [usize; 4],
-    documents: Vec<Shown<'a>>,
-}
-
-struct Shown<'a> {
-    part: &'a Part,
-    entries: Vec<ShownEntry<'a>>,
-}
-
-struct ShownEntry<'a> {
-    entry: &'a Entry,
-    legend: Legend,
-    plot: Option<crate::plot::Element>,
-    table: Option<Table>,
+    documents: &'a [Part],
 }
 
 /// Returns the page.
 pub fn page(reproduction: &Reproduction) -> String {
-    let documents = reproduction
-        .documents
-        .iter()
-        .map(|part| Shown { part, entries: part.entries.iter().map(shown).collect() });
     view::page(&Page {
         generator: &reproduction.generator,
         title: "Five documents, measured again",
         about: &reproduction.about,
         counts: reproduction.counts(false),
         ours: reproduction.counts(true),
-        documents: documents.collect(),
+        documents: &reproduction.documents,
     })
-}
-
-fn shown(entry: &Entry) -> ShownEntry<'_> {
-    let (legend, plot) = drawing::draw(&entry.title, &entry.picture)
-        .map_or((Legend::default(), None), |(legend, plot)| (legend, Some(plot)));
-    ShownEntry { entry, legend, plot, table: table(entry) }
 }
 
 /// A figure with its unit.

@@ -1,5 +1,6 @@
 //! The model of a report: results of one file or several, sorted into jobs and devices.
 
+use itertools::Itertools as _;
 use serde::Deserialize;
 
 use super::latency::Latency;
@@ -107,6 +108,11 @@ impl Job {
     /// Returns whether there is a device with several results.
     pub(crate) fn compares(&self) -> bool {
         self.blocks.iter().any(|block| block.runs.len() > 1)
+    }
+
+    /// Returns what a reader needs to interpret its figures.
+    pub(crate) fn caveats(&self) -> impl Iterator<Item = &'static str> {
+        self.runs().flat_map(|run| &run.caveats).copied().unique()
     }
 
     /// Returns whether programs competed for the CPU.

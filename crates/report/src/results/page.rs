@@ -3,13 +3,9 @@
 use askama::Template;
 use itertools::Itertools as _;
 
-use super::differences::{self, Warning};
-use super::headline::{self, Finding};
 use super::model::{Job, Report, Source, device_name};
-use super::{plots, read, tables};
-use crate::machine;
-use crate::table::Table;
-use crate::view::{self, Figure};
+use super::{differences, headline, plots, read, tables};
+use crate::{machine, view};
 
 #[derive(Template)]
 #[template(path = "results.html")]
@@ -17,21 +13,6 @@ struct Page<'a> {
     generator: &'a str,
     title: String,
     report: &'a Report,
-    warnings: Vec<Warning>,
-    findings: Vec<Finding>,
-    jobs: Vec<Section<'a>>,
-    facts: Vec<Fact>,
-    commands: Vec<String>,
-}
-
-/// A job.
-struct Section<'a> {
-    job: &'a Job,
-    table: Table,
-    /// Jobs that ran at the same time.
-    beside: String,
-    caveats: Vec<&'static str>,
-    figures: Vec<Figure>,
 }
 
 /// A fact of the machines: its name, and its value in each file.
@@ -44,30 +25,8 @@ struct Fact {
 impl Report {
     /// Returns the page, which is one file; `generator` is the program that makes it.
     pub fn page(&self, generator: &str) -> String {
-        let sections = self.jobs.iter().map(|job| Section {
-            job,
-            table: tables::table(self, job),
-            beside: beside(self, job),
-            caveats: job.runs().flat_map(|run| &run.caveats).copied().unique().collect(),
-            figures: plots::figures(self, job),
-        });
-        view::page(&Page {
-            generator,
-            title: title(self),
-            report: self,
-            warnings: differences::warnings(self),
-            findings: headline::findings(self),
-            jobs: sections.collect(),
-            facts: facts(self),
-            commands: commands(self),
-        })
+        view::page(&Page { generator, title: title(self), report: self })
     }
-}
-
-fn beside(report: &Report, job: &Job) -> String {
-    let runs = report.jobs.iter().flat_map(Job::runs);
-    let beside = runs.filter(|run| job.runs().any(|ours| ours.ran_beside(run)));
-    beside.map(|run| &run.job).unique().join(", ")
 }
 
 fn title(report: &Report) -> String {
@@ -83,6 +42,13 @@ fn title(report: &Report) -> String {
 impl Page<'_> {
     fn has_several(&self) -> bool {
         self.report.sources.len() > 1
+    }
+
+    /// Returns the names of the jobs that ran at the same time.
+    fn beside(&self, job: &Job) -> String {
+        let runs = self.report.jobs.iter().flat_map(Job::runs);
+        let beside = runs.filter(|run| job.runs().any(|ours| ours.ran_beside(run)));
+        beside.map(|run| &run.job).unique().join(", ")
     }
 
     /// Describes where, with which tool, and when a file's results were measured.
@@ -105,35 +71,18 @@ impl Page<'_> {
     }
 }
 
-/// Titles of facts. Facts with an empty title are shown elsewhere, facts that are not listed under
-/// their own name.
-const FACTS: [(&str, &str); 17] = [
-    ("tool", "measured by"),
-    ("time", "ended"),
-    ("cpu", "CPU"),
-    ("cpus", "CPUs usable"),
-    ("virtual_machine", "virtual machine"),
-    ("kernel", "Linux"),
-    ("governor", "frequency governor"),
-    ("isolcpus", "CPUs kept from the scheduler"),
-    ("dma_pages", "pages of DMA memory"),
-    ("cacheline_rtt_ns", "cache line there and back, ns (median)"),
-    ("turns_repeated", "turns repeated because the CPUs moved"),
-    ("turns_disturbed", "turns counted although the CPUs moved"),
-    ("interrupted", "ended early"),
-    ("version", ""),
-    ("revision", "revision"),
-    ("command", ""),
-    ("left_out", ""),
-];
+/// A line for each fact: its title. Facts without a title are shown elsewhere, facts that are not
+/// listed under their own name.
+const FACTS: &str = include_str!("../../templates/facts.txt");
 
 fn facts(report: &Report) -> Vec<Fact> {
     let sources = &report.sources;
     let told = sources.iter().flat_map(|source| &source.facts).map(|(name, _)| name.as_str());
-    let names = FACTS.iter().map(|(name, _)| *name).chain(told).unique();
+    let titles = || FACTS.lines().filter_map(|line| line.split_once(':'));
+    let names = titles().map(|(name, _)| name).chain(told).unique();
     let fact = |name: &str| {
-        let title = FACTS.iter().find(|(known, _)| *known == name);
-        let title = title.map_or_else(|| name.replace('_', " "), |(_, title)| (*title).to_owned());
+        let title = titles().find(|(known, _)| *known == name);
+        let title = title.map_or(name.replace('_', " "), |(_, title)| title.trim().to_owned());
         let values: Vec<_> = sources.iter().map(|source| source.fact(name)).collect();
         let differs = values.iter().any(|value| value.is_some() && *value != values[0]);
         let known = !title.is_empty() && values.iter().any(Option::is_some);

@@ -5,7 +5,7 @@ use askama::Template;
 use itertools::Itertools as _;
 use serde_json::Value;
 
-use super::figures::{CellResult, Figures, time_name};
+use super::figures::{CellResult, Figures};
 use super::json::Setting;
 use super::plane;
 use super::summary::{AS_QUICK, Summary};
@@ -21,33 +21,11 @@ use crate::view::{self, Figure, Kind, Legend, Panel};
 struct Page<'a> {
     generator: &'a str,
     title: &'static str,
-    about: String,
-    counted: String,
-    summary: Table,
-    verdicts: Vec<String>,
-    words: String,
-    overview: Option<Table>,
-    sections: Vec<Section>,
-    is_live: bool,
-    /// Turns repeated since the CPUs moved, and moved turns that count nevertheless.
-    moved_turns: (u64, u64),
-    command: String,
-}
-
-/// A device time: the planes of its shapes, and their tables.
-struct Section {
-    title: String,
-    legend: Legend,
-    figure: Figure,
-    cells: Vec<Details>,
-}
-
-/// A cell: its name, its description, its table, and the notes on it.
-struct Details {
-    name: String,
-    words: &'static str,
-    table: Table,
-    below: String,
+    cells: &'a [CellResult],
+    summaries: &'a [Summary],
+    setting: &'a Setting,
+    /// Those of all policies, which decide their looks.
+    names: Vec<String>,
 }
 
 /// Returns the page; `generator` is the program that makes it.
@@ -57,27 +35,44 @@ pub fn page(
     setting: &Setting,
     generator: &str,
 ) -> String {
-    let names: Vec<String> = summaries.iter().map(|summary| summary.completion.clone()).collect();
-    let rows = cells.iter().chunk_by(|cell| cell.cell.device_ns);
-    let sections = rows.into_iter().map(|(ns, row)| section(ns, &row.collect::<Vec<_>>(), &names));
-    let command = setting.facts.get("command").and_then(Value::as_array);
-    let moved = |(repeated, disturbed): (u64, u64), cell: &CellResult| {
-        (repeated + cell.moved_turns.0, disturbed + cell.moved_turns.1)
-    };
-    view::page(&Page {
-        generator,
-        title: "Ways to wait",
-        about: about(cells, setting, generator),
-        counted: table::counted(cells.len()),
-        summary: table::of_all(summaries, &names),
-        verdicts: summaries.iter().map(table::verdict).collect(),
-        words: table::legend(&cells.iter().collect::<Vec<_>>()),
-        overview: (cells.len() > 1).then(|| overview(cells, &names)),
-        sections: sections.collect(),
-        is_live: setting.simulated.is_none(),
-        moved_turns: cells.iter().fold((0, 0), moved),
-        command: command.into_iter().flatten().filter_map(Value::as_str).join(" "),
-    })
+    let names = summaries.iter().map(|summary| summary.completion.clone()).collect();
+    view::page(&Page { generator, title: "Ways to wait", cells, summaries, setting, names })
+}
+
+impl Page<'_> {
+    /// Returns the cells by device time.
+    fn sections(&self) -> impl Iterator<Item = &[CellResult]> {
+        self.cells.chunk_by(|one, next| one.cell.device_ns == next.cell.device_ns)
+    }
+
+    /// Returns the samples of all policies.
+    fn legend(&self) -> Legend {
+        let entries = self.names.iter();
+        let entries = entries.map(|name| (Style::of(&self.names, name).swatch(true), name.clone()));
+        Legend { entries: entries.collect() }
+    }
+
+    /// Returns the planes of cells, side by side.
+    fn figure(&self, cells: &[CellResult]) -> Figure {
+        let range = plane::range(cells);
+        let panels = cells.iter().map(|cell| Panel {
+            name: cell.cell.shape[0].to_owned(),
+            legend: Legend::default(),
+            plot: plane::plane(cell, &self.names, range),
+        });
+        Figure { kind: Kind::Plane, wide: true, is_coarse: false, panels: panels.collect() }
+    }
+
+    /// Returns the turns repeated since the CPUs moved, and the moved turns that count nevertheless.
+    fn moved_turns(&self) -> (u64, u64) {
+        let turns = || self.cells.iter().map(|cell| cell.moved_turns);
+        (turns().map(|(repeated, _)| repeated).sum(), turns().map(|(_, counted)| counted).sum())
+    }
+
+    fn command(&self) -> String {
+        let words = self.setting.facts.get("command").and_then(Value::as_array);
+        words.into_iter().flatten().filter_map(Value::as_str).join(" ")
+    }
 }
 
 /// Describes what was measured, for how long, where, and with what.
@@ -110,32 +105,6 @@ fn overview(cells: &[CellResult], names: &[String]) -> Table {
     let label = "mean latency over that of poll, and CPU, by cell".to_owned();
     let groups = vec![Group { title: None, rows: rows.collect() }];
     Table { label, first: "cell", heads, groups }
-}
-
-fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
-    let range = plane::range(cells);
-    let panels = cells.iter().map(|cell| Panel {
-        name: cell.cell.shape[0].to_owned(),
-        legend: Legend::default(),
-        plot: plane::plane(cell, names, range),
-    });
-    let legend = names.iter().map(|name| (Style::of(names, name).swatch(true), name.clone()));
-    Section {
-        title: format!("Device time {}", time_name(device_ns).replace("us", " µs")),
-        legend: Legend { entries: legend.collect() },
-        figure: Figure {
-            kind: Kind::Plane,
-            wide: true,
-            is_coarse: false,
-            panels: panels.collect(),
-        },
-        cells: cells.iter().map(|cell| details(cell, names)).collect(),
-    }
-}
-
-fn details(cell: &CellResult, names: &[String]) -> Details {
-    let (name, words) = (cell.cell.name(), cell.cell.shape[1]);
-    Details { name, words, table: table::of_cell(cell, names), below: table::below(cell) }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::table::ratio_text;
 
 /// Returns the range of means over poll's that the planes of a row share, so that they can be
 /// compared by eye.
-pub(super) fn range(cells: &[&CellResult]) -> (f64, f64) {
-    let ratios = |cell: &&CellResult| -> Vec<f64> {
+pub(super) fn range(cells: &[CellResult]) -> (f64, f64) {
+    let ratios = |cell: &CellResult| -> Vec<f64> {
         let ways = cell.ways.iter().filter_map(|way| cell.mean_over_poll(way));
         ways.chain(references(cell).into_iter().map(|(_, at)| at.0)).collect()
     };

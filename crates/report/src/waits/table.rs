@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use askama::Template;
 use itertools::Itertools as _;
 
-use super::figures::{CellResult, Figures, Reference};
+use super::figures::{Baseline, CellResult, Figures, Reference};
 use super::summary::{AS_QUICK, Ratio, Summary};
 use crate::figures::{self, wrapped};
 use crate::plot::Style;
 use crate::table::{self, Cell, Column, Head, Row, Table, decimals, iops, us};
+use crate::view;
 
 /// A policy in a cell.
 type Way<'a> = (&'a CellResult, &'a Figures);
@@ -97,37 +99,29 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
     text
 }
 
-/// Returns the notes below a cell's rows.
+/// The notes below a cell's rows, a line for each.
+#[derive(Template)]
+#[template(path = "below.txt", escape = "none")]
+struct Below<'a> {
+    cell: &'a CellResult,
+    spread_percent: Option<(f64, f64)>,
+    crowded: Option<&'a Baseline>,
+}
+
+impl Reference {
+    fn words(&self) -> String {
+        let mean_us = figures::us(self.mean_ns);
+        format!("{mean_us} µs with {:.1} % CPU", self.cpu_percent)
+    }
+}
+
+/// Returns the notes below a cell's rows, in a line.
 pub(crate) fn below(cell: &CellResult) -> String {
-    let mut parts = Vec::new();
-    if let Some((mean, cpu)) =
-        cell.poll.as_ref().and_then(|poll| poll.mean_spread.zip(poll.cpu_spread_percent))
-    {
-        let mean = mean * 100.0;
-        parts.push(format!("poll twice differs by {mean:.1} % and {cpu:.1} % of a CPU"));
-    }
-    if let Some(references) = cell.references {
-        let of = |name: &str, reference: &Reference| {
-            let mean_us = figures::us(reference.mean_ns);
-            format!("{name} {mean_us} µs with {:.1} % CPU", reference.cpu_percent)
-        };
-        parts.push(of("informed", &references.informed));
-        parts.push(of("oracle", &references.oracle));
-    }
-    let (repeated, disturbed) = cell.moved_turns;
-    if repeated + disturbed > 0 {
-        parts.push(format!(
-            "the CPUs moved: {repeated} turns repeated, {disturbed} counted all the same"
-        ));
-    }
-    if let Some(poll) = cell.poll.as_ref().filter(|poll| poll.is_crowded()) {
-        parts.push(format!(
-            "poll had {:.0} % of the CPU: other programs were running, and these figures are \
-             worth little",
-            poll.cpu_percent
-        ));
-    }
-    if parts.is_empty() { String::new() } else { format!("{}\n", parts.join("; ")) }
+    let poll = cell.poll.as_ref();
+    let spread = |poll: &Baseline| Some((poll.mean_spread? * 100.0, poll.cpu_spread_percent?));
+    let crowded = poll.filter(|poll| poll.is_crowded());
+    let notes = view::page(&Below { cell, spread_percent: poll.and_then(spread), crowded });
+    if notes.is_empty() { notes } else { notes.lines().join("; ") + "\n" }
 }
 
 /// Returns the summary of all cells, with a verdict for each policy.
@@ -147,32 +141,29 @@ pub(crate) fn counted(cells: usize) -> String {
     if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
 }
 
+/// The verdict on a policy, in a line.
+#[derive(Template)]
+#[template(path = "verdict.txt", escape = "none")]
+struct Verdict<'a> {
+    of: &'a Summary,
+    /// Number of cells in which another policy dominates it, by policy.
+    dominated_by: BTreeMap<String, usize>,
+}
+
+impl Verdict<'_> {
+    fn list(&self, counts: &BTreeMap<String, usize>) -> String {
+        counts.iter().map(|(other, cells)| format!("{other} in {cells}")).join(", ")
+    }
+}
+
 /// Returns the verdict on a policy, in a line.
 pub(crate) fn verdict(of: &Summary) -> String {
-    let word = if of.as_quick_cells == of.cells { "kept  " } else { "missed" };
-    let mut line = format!(
-        "{word}  {}: at most {AS_QUICK} × poll in {} of {}",
-        of.completion, of.as_quick_cells, of.cells
-    );
-    if let Some(cells) = of.as_quick_cells_by_turns {
-        let _ = write!(line, " (by the median turn: {cells})");
-    }
-    let list = |counts: &BTreeMap<String, usize>| {
-        counts.iter().map(|(other, cells)| format!("{other} in {cells}")).join(", ")
-    };
-    if !of.dominates.is_empty() {
-        let _ = write!(line, "; dominates {}", list(&of.dominates));
-    }
-    if of.dominated_by.is_empty() {
-        return line + "; never dominated";
-    }
-    let by = of.dominated_by.values().flatten().cloned().counts().into_iter().collect();
-    let _ = write!(line, "; dominated by {}", list(&by));
-    line
+    let dominated_by = of.dominated_by.values().flatten().cloned().counts().into_iter().collect();
+    view::page(&Verdict { of, dominated_by })
 }
 
 /// Returns the legend of all tables: the meaning of the columns.
-pub fn legend(cells: &[&CellResult]) -> String {
+pub fn legend(cells: &[CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
     let heads = cells.iter().flat_map(|cell| of_cell(cell, &[]).heads);
     for Head { text: heading, unit, explained } in heads.unique_by(|head| head.explained) {
