@@ -61,14 +61,6 @@ impl Page<'_> {
         let tool = fact("tool").unwrap_or_default() + &revision;
         label.into_iter().chain(time).chain(machine::described(fact)).chain([tool]).join(" · ")
     }
-
-    fn is_ours(&self) -> bool {
-        self.report.sources.iter().any(|source| !source.is_fio())
-    }
-
-    fn is_fios(&self) -> bool {
-        self.report.sources.iter().any(Source::is_fio)
-    }
 }
 
 /// A line for each fact: its title. Facts without a title are shown elsewhere, facts that are not
