@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::latency::Latency;
 use super::workload::Workload;
 use crate::plot::Style;
+use crate::run::SeriesPoint;
 
 /// The content of one page.
 #[derive(Debug, Default)]
@@ -193,7 +194,7 @@ pub(crate) struct Run {
     /// I/Os that failed, and blocks that differed from what was written.
     pub errors: u64,
     /// Latency over time.
-    pub series: Vec<Moment>,
+    pub series: Vec<SeriesPoint>,
     /// Notes that a reader needs to interpret these figures.
     pub caveats: Vec<&'static str>,
 }
@@ -216,19 +217,6 @@ impl Run {
     pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.latency.n > 0).then_some(self.latency.mean_ns)
     }
-}
-
-/// An interval of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-pub(crate) struct Moment {
-    /// The number of I/Os, if it is known.
-    pub ios: Option<u64>,
-    /// Since the run began.
-    pub at_ms: f64,
-    /// Mean latency.
-    pub mean_ns: f64,
-    /// The 99th percentile.
-    pub p99_ns: Option<f64>,
 }
 
 /// Returns the device without the part that all software SSDs have: `optane` of

@@ -1,18 +1,20 @@
 //! The four plots of a job, a panel for each device, with a sentence on how to read each.
 
-use super::model::{Job, Moment, Report, Run};
+use itertools::Itertools as _;
+
+use super::model::{Job, Report, Run};
 use crate::figures;
 use crate::plot::{
     ACROSS, Axis, Chart, Distribution, Element, Point, Scale, Share, UP, distributions,
 };
-use crate::run::SLOWEST_ONE_IN;
+use crate::run::{SLOWEST_ONE_IN, SeriesPoint};
 use crate::view::{Figure, Kind, Legend, Panel};
 
 /// The number of curves that can be distinguished in one panel.
 const CURVES_PER_PANEL: usize = 8;
 
 /// A gap of more than this many usual steps is another turn: the line is broken there.
-const GAP_STEPS: f64 = 3.0;
+const GAP_STEPS: u64 = 3;
 
 /// Returns all figures of a job; none without I/Os.
 pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
@@ -31,11 +33,17 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
         let is_coarse = is_curve && all.iter().any(|run| run.latency.is_coarse());
         Figure { kind, wide: panels.len() > 1, is_coarse, panels: panels.collect() }
     };
+    let cdf: Draw = |device, runs, all| {
+        distribution("Cumulative distribution of latency", Share::Nines, device, runs, all)
+    };
+    let tail: Draw = |device, runs, all| {
+        distribution("How often a latency is reached or exceeded", Share::Tail, device, runs, all)
+    };
     let has = |of: fn(&Run) -> bool| all.iter().any(|run| of(run));
     let has_curves = has(|run| !run.latency.curve().is_empty());
     let kinds: [(Kind, Draw, bool); 4] = [
         (Kind::Distribution, cdf, has_curves),
-        (Kind::Tail, exceedance, has_curves),
+        (Kind::Tail, tail, has_curves),
         (Kind::Cpu, cpu_against_latency, has(|run| run.cpu_percent.is_some())),
         (Kind::Time, over_time, has(|run| !run.series.is_empty())),
     ];
@@ -72,19 +80,8 @@ fn legend(runs: &[Run], markers: bool) -> Legend {
     Legend { entries: entries.collect() }
 }
 
-/// Draws the share of I/Os that were at least as quick.
-fn cdf(device: &str, runs: &[Run], all: &[&Run]) -> Element {
-    let label = label("Cumulative distribution of latency", device, runs);
-    distribution(&label, Share::Nines, runs, all)
-}
-
-/// Draws the share of I/Os that were at least as slow.
-fn exceedance(device: &str, runs: &[Run], all: &[&Run]) -> Element {
-    let label = label("How often a latency is reached or exceeded", device, runs);
-    distribution(&label, Share::Tail, runs, all)
-}
-
-fn distribution(label: &str, share: Share, runs: &[Run], all: &[&Run]) -> Element {
+/// Draws the share of I/Os that were at least as quick, or at least as slow.
+fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Run]) -> Element {
     let done = || all.iter().map(|run| &run.latency).filter(|latency| latency.n > 0);
     let x = latencies(done().flat_map(|of| [of.min_ns, of.max_ns]), ACROSS);
     // The smallest share of I/Os that any result can show.
@@ -98,7 +95,7 @@ fn distribution(label: &str, share: Share, runs: &[Run], all: &[&Run]) -> Elemen
         is_coarse: run.latency.is_coarse(),
     });
     let rare = Some((1.0 / SLOWEST_ONE_IN as f64, "1 in 6,000"));
-    distributions(label, share, x, rarest, rare, &drawn.collect::<Vec<_>>())
+    distributions(&label(what, device, runs), share, x, rarest, rare, &drawn.collect::<Vec<_>>())
 }
 
 /// Draws a point for each result at its mean latency and its CPU, with a whisker from the median to
@@ -133,16 +130,15 @@ fn point(run: &Run) -> Option<Point<'_>> {
 /// Draws mean and 99th percentile of each interval, which a distribution cannot show.
 fn over_time(device: &str, runs: &[Run], all: &[&Run]) -> Element {
     let moments = || all.iter().flat_map(|run| &run.series);
-    let x = Axis::over(Scale::Linear, moments().map(|one| one.at_ms / 1e3), ACROSS);
-    let y = latencies(moments().flat_map(|one| [Some(one.mean_ns), one.p99_ns]).flatten(), UP);
+    let seconds = |one: &SeriesPoint| one.at_ms as f64 / 1e3;
+    let x = Axis::over(Scale::Linear, moments().map(seconds), ACROSS);
+    let y = latencies(moments().flat_map(|one| [one.mean_ns, one.p99_ns as f64]), UP);
     let (x_ticks, y_ticks) = (x.linear_ticks(6.0), y.latency_ticks());
     let y = (y, y_ticks, "latency, logarithmic: mean, and p99 (thin)");
     let mut chart = Chart::new((x, x_ticks, "time since the run began, s"), y);
     for run in runs {
         for part in parts(&run.series) {
-            let seconds = |one: &Moment| one.at_ms / 1e3;
-            let p99: Vec<_> =
-                part.iter().filter_map(|one| Some((seconds(one), one.p99_ns?))).collect();
+            let p99: Vec<_> = part.iter().map(|one| (seconds(one), one.p99_ns as f64)).collect();
             let mean: Vec<_> = part.iter().map(|one| (seconds(one), one.mean_ns)).collect();
             chart.curve(run.style, "curve thin", &p99, &in_figures(run));
             chart.curve(run.style, "curve", &mean, &in_figures(run));
@@ -152,11 +148,11 @@ fn over_time(device: &str, runs: &[Run], all: &[&Run]) -> Element {
 }
 
 /// Splits the series at its gaps.
-fn parts(series: &[Moment]) -> Vec<&[Moment]> {
-    let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1].at_ms - pair[0].at_ms).collect();
-    steps.sort_by(f64::total_cmp);
-    let usual = steps.get(steps.len() / 2).copied().unwrap_or(0.0);
-    series.chunk_by(|a, b| b.at_ms - a.at_ms <= usual * GAP_STEPS).collect()
+fn parts(series: &[SeriesPoint]) -> Vec<&[SeriesPoint]> {
+    let steps = series.windows(2).map(|pair| pair[1].at_ms - pair[0].at_ms);
+    let steps = steps.sorted().collect_vec();
+    let usual = steps.get(steps.len() / 2).copied().unwrap_or(0);
+    series.chunk_by(|a, b| b.at_ms - a.at_ms <= usual.saturating_mul(GAP_STEPS)).collect()
 }
 
 /// Describes a result in a line, for a tooltip and for readers who cannot see the plot.
@@ -178,8 +174,7 @@ fn in_figures(run: &Run) -> String {
 
 /// Describes a plot in words.
 fn label(what: &str, device: &str, runs: &[Run]) -> String {
-    let figures: Vec<String> = runs.iter().map(in_figures).collect();
-    format!("{what}, {device}. {}.", figures.join("; "))
+    format!("{what}, {device}. {}.", runs.iter().map(in_figures).join("; "))
 }
 
 #[cfg(test)]
@@ -188,8 +183,8 @@ mod unit_tests {
 
     #[test]
     fn turns_are_told_apart() {
-        let series: Vec<Moment> = [0.0, 10.0, 20.0, 30.0, 500.0, 510.0, 900.0]
-            .map(|at_ms| Moment { at_ms, mean_ns: 5_000.0, ..Moment::default() })
+        let series: Vec<SeriesPoint> = [0, 10, 20, 30, 500, 510, 900]
+            .map(|at_ms| SeriesPoint { at_ms, mean_ns: 5_000.0, ..SeriesPoint::default() })
             .to_vec();
         let lengths: Vec<usize> = parts(&series).iter().map(|part| part.len()).collect();
         assert_eq!(lengths, [4, 2, 1]);

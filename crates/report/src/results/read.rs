@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::latency::{Latency, Shape};
-use super::model::{LeftOut, Moment, Run, Source};
+use super::model::{LeftOut, Run, Source};
 use super::workload::Workload;
 use crate::machine::fact;
-use crate::run::{SLOWEST_ONE_IN, Settings};
+use crate::run::{SLOWEST_ONE_IN, SeriesPoint, Settings};
 
 /// Finds the JSON in `bytes`. fio mixes its warnings with it, and its text may follow
 /// (`--output-format=json,normal`).
@@ -109,7 +109,7 @@ struct Job {
     competitor_percent: Option<Figure>,
     energy_uj_per_io: Option<Figure>,
     #[serde(default)]
-    series: Vec<Moment>,
+    series: Vec<SeriesPoint>,
 }
 
 /// Reads or writes.
@@ -197,10 +197,10 @@ fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
         is_paced: PACES.iter().any(|key| options.contains_key(*key)),
         runtime_ms: figure(job.job_runtime).unwrap_or(0.0),
         // An interval without an I/O has no latency.
-        series: job.series.into_iter().filter(|moment| moment.ios != Some(0)).collect(),
+        series: job.series.into_iter().filter(|point| point.ios > 0).collect(),
         ..Run::default()
     };
-    run.series.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
+    run.series.sort_by_key(|point| point.at_ms);
     let runtime_ms = add_directions(&mut run, [("read", job.read), ("write", job.write)]);
     let slowest = positive(job.slowest_1_in_6000_ns);
     run.slowest_ns = slowest.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN));

@@ -1,7 +1,7 @@
 //! Latency statistics and the result of one run.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// fio's default percentile list.
 pub(crate) const PERCENTILES: [f64; 17] = [
@@ -192,7 +192,7 @@ impl DirStats {
 }
 
 /// Latencies of an interval of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// Start of the interval in the run's measured time.
     pub at_ms: u64,
