@@ -30,6 +30,10 @@ pub const ASQ: u32 = 0x28;
 pub const ACQ: u32 = 0x30;
 /// Controller Memory Buffer Location.
 pub const CMBLOC: u32 = 0x38;
+/// Controller Memory Buffer Memory Space Control, 64 bits.
+pub const CMBMSC: u32 = 0x50;
+/// Controller Memory Buffer Status.
+pub const CMBSTS: u32 = 0x58;
 /// Persistent Memory Region Capabilities.
 pub const PMRCAP: u32 = 0xe00;
 /// The first doorbell, that of the admin submission queue.

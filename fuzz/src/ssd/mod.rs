@@ -148,7 +148,7 @@ fn entry(input: &mut Input<'_>, host: &mut Host<'_>, wild: bool) -> Sqe {
 
 /// A register, and a value for it.
 fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
-    const OFFSETS: [u32; 14] = [
+    const OFFSETS: [u32; 18] = [
         regs::CC,
         regs::CSTS,
         regs::AQA,
@@ -159,6 +159,10 @@ fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
         regs::INTMS,
         regs::INTMC,
         regs::NSSR,
+        regs::CMBLOC,
+        regs::CMBMSC,
+        regs::CMBMSC + 4,
+        regs::CMBSTS,
         regs::ASQ + 4,
         regs::ACQ + 4,
         regs::DOORBELLS,

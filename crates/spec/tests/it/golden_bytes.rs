@@ -247,6 +247,7 @@ fn register_offsets() {
     assert_eq!([regs::CAP, regs::VS, regs::INTMS, regs::INTMC], [0x00, 0x08, 0x0c, 0x10]);
     assert_eq!([regs::CC, regs::CSTS, regs::NSSR, regs::AQA], [0x14, 0x1c, 0x20, 0x24]);
     assert_eq!([regs::ASQ, regs::ACQ, regs::CMBLOC], [0x28, 0x30, 0x38]);
+    assert_eq!([regs::CMBMSC, regs::CMBSTS], [0x50, 0x58]);
     assert_eq!([regs::PMRCAP, regs::DOORBELLS], [0xe00, 0x1000]);
     assert_eq!(regs::NSSR_RESET.to_be_bytes(), *b"NVMe");
 }

@@ -164,8 +164,12 @@ impl Faults {
 
     /// Whether CSTS.RDY does not follow CC.EN this time.
     pub(crate) fn never_ready(&mut self, now_ns: u64) -> bool {
-        let rules = self.rules.iter_mut().filter(|armed| armed.rule.fault == Fault::NeverReady);
-        rules.fold(false, |never, armed| armed.strikes(now_ns) || never)
+        let mut never = false;
+        for armed in self.rules.iter_mut().filter(|armed| armed.rule.fault == Fault::NeverReady) {
+            // Each rule counts.
+            never |= armed.strikes(now_ns);
+        }
+        never
     }
 
     /// Decides on the next command.
