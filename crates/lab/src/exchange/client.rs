@@ -88,7 +88,7 @@ impl Exchange {
 
     fn one_by_one(&mut self, load: &Load, time: Duration) -> io::Result<Burst> {
         let (mut request, mut payload) = (Vec::new(), vec![0; load.payload_bytes]);
-        let mut header = vec![0; HEADER_BYTES];
+        let mut header = [0; HEADER_BYTES];
         let bytes = header.len() + payload.len();
         let mut course = Course::new(time, self.clock.now_ns());
         loop {
