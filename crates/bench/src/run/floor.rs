@@ -81,8 +81,7 @@ impl DeviceFloor {
         let FloorKind::Tcp { sockets, outstanding } = kind else {
             return Floor::start(medium_bytes, cpu).map(Self::Cores);
         };
-        let options =
-            ExchangeOptions { sockets, medium_bytes, server_cpu: cpu, ..Default::default() };
+        let options = ExchangeOptions { sockets, medium_bytes, server_cpu: cpu };
         let exchange = Box::new(Exchange::start(&options)?);
         Ok(Self::Tcp { exchange, outstanding })
     }

@@ -170,7 +170,7 @@ impl Server {
             Op::Write if !open.is_writable => return Reply::done(-i64::from(libc::EBADF), 0),
             Op::Truncate if !open.is_writable => return Reply::done(-i64::from(libc::EINVAL), 0),
             Op::Read => {
-                let options = ReadOptions { direct: has(DIRECT), policy, ..ReadOptions::default() };
+                let options = ReadOptions { direct: has(DIRECT), policy };
                 let read = open.file.read_at_where(data, request.offset, &options);
                 let read = read.map(|(read, is_hit)| {
                     line.give(&data[..read]);
