@@ -244,7 +244,8 @@ impl Learning {
         }
     }
 
-    /// Looks at the thread's CPU, and decides again if that is due.
+    /// Looks at the thread's CPU, and decides again if that is due. A channel has one choice: where
+    /// I/Os have different goals of latency, it is for the one that was waited for just now.
     #[cold]
     fn look<Q: Queues>(&mut self, goal: Goal, queues: &Q) {
         let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());

@@ -50,9 +50,7 @@ mod tests;
 mod verdict;
 
 pub use document::{Document, Documents};
-pub use experiment::{
-    Claim, Disk, Expect, Experiment, FileText, Leg, Mark, Plot, Requirement, Series, Step,
-};
+pub use experiment::{Claim, Expect, Experiment, Leg, Mark, Plot, Step};
 pub use guest::{FileError, Guest};
 pub use load::{MODELS, experiments, on_a_device};
 pub use measured::Measured;

@@ -379,7 +379,8 @@ fn a_thousand_channels_one_after_the_other() {
 #[test]
 fn interrupt_without_a_vector_is_an_error() {
     let rig = Rig::new(ssd("null"));
-    let mut channel = rig.channel(1);
+    let options = ChannelOptions { policy: Some(Policy::Poll), ..ChannelOptions::default() };
+    let mut channel = rig.device.channel(&options).expect("a channel");
     let rejected =
         channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect_err("no vector");
     assert_eq!(rejected.error, SubmitError::NoInterrupt);

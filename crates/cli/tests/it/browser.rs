@@ -171,7 +171,7 @@ fn rich(dir: &Path) -> Value {
         json!([{"device": "kernel:/dev/nvme0n1", "completion": "poll", "why": "no polled queues"}]);
     for (at, job) in report["jobs"].as_array_mut().unwrap().iter_mut().enumerate() {
         let mean_ns = job["read"]["lat_ns"]["mean"].as_f64().unwrap();
-        let moment = |ms: u32| json!({"at_ms": ms, "ios": 9, "mean_ns": mean_ns, "p99_ns": mean_ns * 3.0, "max_ns": mean_ns * 9.0});
+        let moment = |ms: u32| json!({"at_ms": ms, "ios": 9, "mean_ns": mean_ns, "p99_ns": (mean_ns * 3.0) as u64, "max_ns": (mean_ns * 9.0) as u64});
         job["series"] = (0..20).map(|step| moment(step * 100)).collect();
         job["competitor_percent"] = json!(10 * at);
         job["floor_ns"] = json!(700);
