@@ -301,7 +301,7 @@ impl Mark {
 }
 
 /// Marks that belong together, with their name: a group of bars, a stack, a line.
-pub type Series = (String, Vec<Mark>);
+pub(crate) type Series = (String, Vec<Mark>);
 
 /// A plot. Its unit is that of its first mark.
 #[derive(Debug, Clone, Deserialize)]

@@ -193,7 +193,6 @@ impl DirStats {
 
 /// Latencies of an interval of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct SeriesPoint {
     /// Start of the interval in the run's measured time.
     pub at_ms: u64,
