@@ -19,7 +19,7 @@ for nsid in 1 2; do
             # and then.
             check "kernel:$dev $how: $had interrupts" [ $had -lt 20 ]
         else
-            check "kernel:$dev $how: $had interrupts" [ $had -gt 40 ]
+            check "kernel:$dev $how: $had interrupts" [ $had -gt 20 ]
         fi
     done
     ours=$(meantime copy "kernel:$dev" - 2>/dev/null | sha256sum | cut -d ' ' -f 1)

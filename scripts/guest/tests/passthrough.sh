@@ -30,7 +30,7 @@ for nsid in 1 2; do
             # What is not a transfer goes by interrupt, also Identify.
             check "kernel:$ng $how: $had interrupts" [ $had -lt 20 ]
         else
-            check "kernel:$ng $how: $had interrupts" [ $had -gt 40 ]
+            check "kernel:$ng $how: $had interrupts" [ $had -gt 20 ]
         fi
         # More than one command can have.
         verified "kernel:$ng" $how --rw write --bs 1m --size 8m --iodepth 2 --fsync 4
