@@ -688,7 +688,7 @@ fn was_aborted(status: Status) -> bool {
     aborts.iter().any(|&code| status.is(code))
 }
 
-/// Nobody looks for dropped tickets of this table any more.
+/// Removes this table's tickets from the list of dropped ones.
 impl Drop for Table {
     fn drop(&mut self) {
         while let Some(ticket) = self.take_dropped() {

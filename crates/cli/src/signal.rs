@@ -38,8 +38,8 @@ pub(crate) fn install(
     // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed.
     // With SA_SIGINFO the handler is called with the three arguments that `Handler` has. All
     // handlers do only what is async-signal-safe: they use lock-free atomics, and kill(2) without
-    // errno; that of SIGBUS says so itself. Without SA_RESTART a blocking wait returns, so that the flag is looked at. The old
-    // action is written to a valid place.
+    // errno; that of SIGBUS says so itself. Without SA_RESTART a blocking wait returns, so that the
+    // flag is looked at. The old action is written to a valid place.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;

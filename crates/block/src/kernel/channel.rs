@@ -34,7 +34,7 @@ const STARTS_PER_CLOCK: u64 = 16;
 pub struct KernelChannel {
     info: BlockInfo,
     io: KernelIo,
-    /// Runs deferred work in the waits; the kernel does the waiting.
+    /// Learns times for `adaptive` and for the gap; the kernel does the waiting.
     waiter: Waiter,
     policy: Policy,
     plugged: bool,
@@ -178,32 +178,24 @@ impl KernelChannel {
         let op = request.op;
         table.fill(slot, request, 0, policy, claim);
         self.started += 1;
-        if self.waiter.takes_times() {
-            let class = table.class(op, io.bytes, table.active());
-            table.take_time(slot, class, self.io.clock.now_ns());
-        }
         // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
-        let can_poll = has_data && self.io.polls_by().is_some();
-        let polled = match policy {
-            Policy::Interrupt => false,
-            Policy::Adaptive(_) => can_poll && self.is_to_be_polled(slot, policy, op, io.bytes),
-            _ => has_data,
-        };
+        // `adaptive` chooses for each transfer, where there are both rings.
+        let is_adaptive = matches!(policy, Policy::Adaptive(_));
+        let chooses = is_adaptive && has_data && self.io.polls_by().is_some();
+        let mut polled =
+            if is_adaptive { chooses } else { has_data && policy != Policy::Interrupt };
+        if chooses || self.waiter.takes_times() {
+            let table = &mut self.io.state.table;
+            let class = table.class(op, io.bytes, table.active());
+            let interrupted = chooses && self.waiter.interrupts(policy, class);
+            table.get_mut(slot).interrupt = interrupted;
+            table.take_time(slot, class, self.io.clock.now_ns());
+            polled &= !interrupted;
+        }
         let io = self.io.state.begin(slot, io, polled, flushes);
         self.io.send(slot, &io, polled, self.plugged);
         Ok(slot)
-    }
-
-    /// Whether the transfer in `slot`, of `adaptive`, is to be polled for. It is timed, for the next
-    /// choice.
-    fn is_to_be_polled(&mut self, slot: u16, policy: Policy, op: Op, bytes: u64) -> bool {
-        let table = &mut self.io.state.table;
-        let class = table.class(op, bytes, table.active());
-        let interrupted = self.waiter.interrupts(policy, class);
-        table.get_mut(slot).interrupt = interrupted;
-        table.take_time(slot, class, self.io.clock.now_ns());
-        !interrupted
     }
 
     /// The slot of a request whose ticket was dropped, when it has ended.

@@ -60,7 +60,7 @@ fn as_much_is_done_as_fits() {
     }
 }
 
-/// Requests of a channel that nobody asks any more are not timed any more.
+/// A channel stops timing its requests when its caller has stopped asking for the gap.
 #[test]
 fn who_does_not_ask_pays_nothing() {
     let rig = Rig::new(ssd("null"));

@@ -1,6 +1,6 @@
 //! A server of one page: `GET /metrics` over HTTP/1.1, one request a connection. A thread sleeps
-//! while nobody asks. Each connection has one of its own for as long as it lasts, so no client
-//! makes another wait but while the page is made.
+//! until a client connects. Each connection has a thread of its own as long as it lasts, so no
+//! client makes another wait but while the page is made.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -102,7 +102,7 @@ fn bind(address: &Address) -> io::Result<Bound> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
-    // Nobody can connect before it listens, so the mode applies to all.
+    // Connections are possible from `listen` on, so the mode applies to all of them.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&listener, BACKLOG)?;
     let socket = identity_of(&path).map(|identity| (path, identity));
@@ -120,7 +120,7 @@ fn serve(listener: &OwnedFd, stop: &EventFd, page: &Arc<Page>) {
         let is_full = Arc::strong_count(page) > CONNECTIONS_MAX;
         let listened = if is_full { PollFlags::empty() } else { PollFlags::IN };
         let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(listener, listened)];
-        // Nothing tells when one of so many is over.
+        // The end of a connection wakes nobody who waits for room.
         let pause = is_full.then(|| Timespec::try_from(PAUSE).unwrap_or_default());
         let failed = match poll(&mut fds, pause.as_ref()) {
             Ok(_) if !fds[0].revents().is_empty() => return,

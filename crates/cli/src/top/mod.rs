@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a table, or one each interval until the process ends or nobody reads them.
+/// Prints a table, or one each interval until the process ends or the output is closed.
 fn show(
     args: &TopArgs,
     process: &Process,
