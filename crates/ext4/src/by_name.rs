@@ -155,9 +155,7 @@ impl FileSystem {
         // Set while a change is under way, because the change may fail.
         let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
         let restore = || ended.take().iter().for_each(|inode| mount.end_deletion(inode));
-        let lost = mount.change(|handle, allocator| {
-            // Undo an earlier attempt that found no space.
-            restore();
+        let take = |handle: &mut Handle<'_>, allocator: &Allocator| {
             let unused = |ino| {
                 let inode = mount.end_unused(ino);
                 let is_unused = inode.is_some();
@@ -175,7 +173,10 @@ impl FileSystem {
             // Take a node before other threads can see that the inode has no name: dropping it
             // deletes the inode, and until then its number is not reused.
             Ok(Some(Ok(self.losing(unlinked.ino)?)))
-        });
+        };
+        // Undone before others can see it: a change that fails may be tried again.
+        let lost =
+            mount.change(|handle, allocator| take(handle, allocator).inspect_err(|_| restore()));
         match lost {
             Ok(None) => Ok(LostName::None),
             Ok(Some(Ok(node))) => Ok(LostName::Last(node)),

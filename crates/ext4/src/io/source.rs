@@ -32,6 +32,27 @@ struct Inner {
     block_bits: OnceLock<u32>,
 }
 
+/// The part of a [`DeviceSource`] that is in memory. Reading anything else fails, and what is
+/// missing is noted.
+pub(crate) struct InMemory<'a> {
+    source: &'a DeviceSource,
+    missing: OnceLock<Missing>,
+}
+
+/// The first bytes that were not in memory, perhaps of a table that ends at byte `end`.
+#[derive(Debug)]
+struct Missing {
+    offset: u64,
+    bytes: usize,
+    end: u64,
+}
+
+/// Reads a [`DeviceSource`]; notes what is not in memory if it is to read no device.
+struct Reader<'a> {
+    inner: &'a Inner,
+    missing: Option<&'a OnceLock<Missing>>,
+}
+
 impl DeviceSource {
     /// Returns the metadata of the device of `contexts`, of which `cache_bytes` are cached.
     pub(crate) fn new(
@@ -98,6 +119,17 @@ impl DeviceSource {
         });
     }
 
+    /// Returns what reads it from memory only.
+    pub(crate) fn in_memory(&self) -> InMemory<'_> {
+        InMemory { source: self, missing: OnceLock::new() }
+    }
+
+    fn reader<'a>(&'a self, missing: Option<&'a OnceLock<Missing>>) -> Reader<'a> {
+        Reader { inner: &self.0, missing }
+    }
+}
+
+impl Reader<'_> {
     /// Returns the bytes of `key`, which are within the device. They are cached if no block has
     /// been removed from the newest since `departures` was read. If the bytes before them are
     /// cached, and they belong to a table that continues up to `end`, more of it is read.
@@ -108,13 +140,17 @@ impl DeviceSource {
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
         let (offset, piece) = key;
-        if let Some(bytes) = self.0.kept.get(&key) {
+        if let Some(bytes) = self.inner.kept.get(&key) {
             return Ok(bytes);
+        }
+        if let Some(missing) = self.missing {
+            let _ = missing.set(Missing { offset, bytes: piece, end });
+            return Err(SourceError::Resources("metadata that are not in memory".to_owned()));
         }
         let ahead = end.saturating_sub(offset).min(AHEAD_BYTES) as usize / piece * piece;
         if ahead > piece
             && let Some(before) = offset.checked_sub(piece as u64)
-            && self.0.kept.get(&(before, piece)).is_some()
+            && self.inner.kept.get(&(before, piece)).is_some()
             && let Ok(bytes) = self.read_lasting(offset, ahead, piece, departures)
         {
             return Ok(bytes);
@@ -131,7 +167,7 @@ impl DeviceSource {
         piece: usize,
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
-        let Inner { contexts, policy, kept, newest, .. } = &*self.0;
+        let Inner { contexts, policy, kept, newest, .. } = self.inner;
         let mut all = vec![0; bytes];
         direct::read_bytes(contexts, offset, &mut all, *policy).map_err(|error| match error {
             Error::Io(error) => SourceError::Io(IoFailure::new(error)),
@@ -160,7 +196,7 @@ impl DeviceSource {
         end: u64,
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
-        let device_bytes = self.0.contexts.info().bytes();
+        let device_bytes = self.inner.contexts.info().bytes();
         let window = offset - offset % WINDOW_BYTES;
         let inside = (offset - window) as usize;
         if bytes as u64 >= WINDOW_BYTES || inside as u64 + bytes as u64 > WINDOW_BYTES {
@@ -184,7 +220,7 @@ impl DeviceSource {
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
         loop {
             let departures = {
-                let blocks = self.0.newest.read();
+                let blocks = self.inner.newest.read();
                 if let Some(newer) = blocks.get(block) {
                     return Ok((Arc::clone(newer), true));
                 }
@@ -192,7 +228,7 @@ impl DeviceSource {
             };
             let found =
                 self.read_device(block * block_bytes as u64, block_bytes, end, Some(departures))?;
-            let blocks = self.0.newest.read();
+            let blocks = self.inner.newest.read();
             if let Some(newer) = blocks.get(block) {
                 return Ok((Arc::clone(newer), true));
             }
@@ -206,7 +242,7 @@ impl DeviceSource {
     /// Checks that `bytes` bytes from byte `offset` on are on the device.
     #[inline]
     fn check_range(&self, offset: u64, bytes: usize) -> Result<(), SourceError> {
-        let device_bytes = self.0.contexts.info().bytes();
+        let device_bytes = self.inner.contexts.info().bytes();
         match offset.checked_add(bytes as u64) {
             Some(end) if end <= device_bytes => Ok(()),
             _ => Err(SourceError::OutOfRange),
@@ -237,23 +273,15 @@ impl DeviceSource {
     }
 }
 
-impl std::fmt::Debug for DeviceSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceSource")
-            .field("device", &self.0.contexts.info().uri)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Source for DeviceSource {
+impl Source for Reader<'_> {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         self.read_table(offset, bytes, 0)
     }
 
     fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
         self.check_range(offset, bytes)?;
-        match self.0.block_bits.get() {
-            Some(block_bits) if self.0.newest.is_active() => {
+        match self.inner.block_bits.get() {
+            Some(block_bits) if self.inner.newest.is_active() => {
                 self.read_newest(offset, bytes, end, *block_bits)
             }
             _ => self.read_device(offset, bytes, end, None),
@@ -266,12 +294,72 @@ impl Source for DeviceSource {
         bytes: usize,
         end: u64,
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
-        match self.0.block_bits.get() {
+        match self.inner.block_bits.get() {
             Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
                 self.check_range(offset, bytes)?;
                 self.read_block(offset >> bits, bytes, end)
             }
             _ => Ok((self.read_table(offset, bytes, end)?, false)),
         }
+    }
+}
+
+impl Source for DeviceSource {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.reader(None).read(offset, bytes)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        self.reader(None).read_table(offset, bytes, end)
+    }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        self.reader(None).read_checked(offset, bytes, end)
+    }
+}
+
+impl InMemory<'_> {
+    /// Returns whether anything was missing.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing.get().is_some()
+    }
+
+    /// Reads what was missing from the device, into the cache. Returns whether that succeeded.
+    pub(crate) fn read_missing(&self) -> bool {
+        self.missing.get().is_some_and(|Missing { offset, bytes, end }| {
+            self.source.read_table(*offset, *bytes, *end).is_ok()
+        })
+    }
+}
+
+impl Source for InMemory<'_> {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.source.reader(Some(&self.missing)).read(offset, bytes)
+    }
+
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        self.source.reader(Some(&self.missing)).read_table(offset, bytes, end)
+    }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        self.source.reader(Some(&self.missing)).read_checked(offset, bytes, end)
+    }
+}
+
+impl std::fmt::Debug for DeviceSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceSource")
+            .field("device", &self.0.contexts.info().uri)
+            .finish_non_exhaustive()
     }
 }

@@ -19,8 +19,12 @@ use super::transaction::Transaction;
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::CommitOverlap;
 use crate::{Error, Recovered, Timestamp};
-use meantime_ext4_format::Volume;
+use meantime_ext4_format::{Source, Volume};
 use meantime_process::lock::{Mutex, MutexGuard};
+
+/// How often the metadata that a change needs are read without the lock. A change that needs more
+/// is made with it, since each reading repeats the work before it.
+const READS_OUTSIDE: u32 = 16;
 
 /// An observer of each successful change, called for one change after another.
 pub trait Observe: Send + Sync {
@@ -89,14 +93,15 @@ impl Journal {
     /// was changed.)
     ///
     /// Changes are made one at a time. The caller has no channel of this mount and no page of a
-    /// cache locked, and `work` waits for nothing but the device.
+    /// cache locked, and `work` waits for nothing but the device. It is called again if it needs
+    /// metadata that are not in memory: they are read while others change something.
     ///
     /// # Errors
     /// Fails as `work` does, if the change does not fit the journal, or if the journal has failed
     /// earlier.
     pub fn change<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
     ) -> Result<(T, Sequence), Error> {
         let (result, sequence, _) = self.change_by(work, false)?;
         Ok((result, sequence))
@@ -109,7 +114,7 @@ impl Journal {
     /// Fails as [`change`](Self::change) does.
     pub fn change_with_data<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
     ) -> Result<(T, Sequence, OrderedToken), Error> {
         let (result, sequence, token) = self.change_by(work, true)?;
         Ok((result, sequence, token.ok_or(Error::Invalid("there is no token"))?))
@@ -117,24 +122,33 @@ impl Journal {
 
     fn change_by<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        mut work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
         with_data: bool,
     ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
         self.usable()?;
-        let mut open = self.opened();
-        let mut handle = Handle::new(
-            self.volume.with_source(()),
-            self.volume.source(),
-            &self.held,
-            &self.orphans,
-            time_now(),
-        )
-        .with_copies(open.spares.take());
-        if !self.fast {
-            handle.fast_ineligible();
-        }
-        let result = work(&mut handle)?;
-        let (changes, left) = handle.into_parts();
+        let mut reads_left = READS_OUTSIDE;
+        let (mut open, result, (changes, left)) = loop {
+            let mut open = self.opened();
+            let memory = self.volume.source().in_memory();
+            let base: &(dyn Source + Sync) =
+                if reads_left > 0 { &memory } else { self.volume.source() };
+            let volume = self.volume.with_source(());
+            let mut handle = Handle::new(volume, base, &self.held, &self.orphans, time_now())
+                .with_copies(open.spares.take());
+            if !self.fast {
+                handle.fast_ineligible();
+            }
+            let result = work(&mut handle);
+            let parts = handle.into_parts();
+            if !memory.is_missing() {
+                break (open, result?, parts);
+            }
+            // Whatever came of it, it has not seen all that there is.
+            open.spares.give_back(parts.1, Vec::new());
+            drop(open);
+            // An error of the device is the change's if it still needs what could not be read.
+            reads_left = if memory.read_missing() { reads_left - 1 } else { 0 };
+        };
         let untouched =
             changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
         if untouched && !with_data {

@@ -25,7 +25,7 @@ use meantime_ext4_format::mkfs::MakeOptions;
 
 thread_local! {
     /// What the calling thread does before each request that it sends.
-    static BESIDE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    pub(super) static BESIDE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
 /// Called before each request.
@@ -48,7 +48,7 @@ const MOST: u64 = 2 * DIRTY + 80;
 /// How long one change of the other thread may take before it counts as blocked by the call.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
+pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 /// What the two threads share.
 struct World {
@@ -173,12 +173,12 @@ const CALLS: [(&str, Call); 15] = [
     ("unmount", |world, _| world.fs.clone().unmount().unwrap()),
 ];
 
-fn device(dir: &tempfile::TempDir) -> Device {
+pub(super) fn device(dir: &tempfile::TempDir) -> Device {
     let uri = format!("file:{}?model=null", dir.path().join("image").display());
     block::open(&uri, &block::OpenOptions::default()).unwrap()
 }
 
-fn new_image() -> tempfile::TempDir {
+pub(super) fn new_image() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::File::create(dir.path().join("image")).unwrap().set_len(64 << 20).unwrap();
     make(&device(&dir), &MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 }))
@@ -186,7 +186,7 @@ fn new_image() -> tempfile::TempDir {
     dir
 }
 
-fn mounted(dir: &tempfile::TempDir) -> FileSystem {
+pub(super) fn mounted(dir: &tempfile::TempDir) -> FileSystem {
     let options = MountOptions {
         write: true,
         background: false,
