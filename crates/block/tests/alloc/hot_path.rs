@@ -144,5 +144,6 @@ fn no_system_call_is_made() {
             return;
         }
     }
+    calls.truncate(20);
     panic!("system calls on the path of an I/O, in each of 50 traces:\n{}", calls.join("\n"));
 }
