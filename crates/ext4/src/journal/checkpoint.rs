@@ -75,6 +75,8 @@ impl Journal {
         if self.volatile {
             device::flush(io, Before::Tail)?;
         }
+        // (One checkpoint at a time: nothing was written home since the flush began.)
+        self.pending().flushed();
         // A block that is pending now and was not before the flush belongs to a later transaction,
         // or a later transaction postponed it: it does not affect the tail up to `upto`.
         let mut lead = self.lead();

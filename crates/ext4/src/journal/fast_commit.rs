@@ -265,7 +265,7 @@ impl Journal {
         let pending = self.pending();
         let table = |block: u64| block == self.journal_table && pending.has(block);
         !(pending.has_any(first..=last)
-            || is_spread && pending.len() > 0
+            || is_spread && pending.has_any(0..=u64::MAX)
             || unsaid.places().any(table))
     }
 }

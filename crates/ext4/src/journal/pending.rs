@@ -17,6 +17,8 @@ pub(super) struct Pending {
     counts: BTreeMap<Sequence, usize>,
     /// Blocks that are being written home.
     under_way: BTreeSet<u64>,
+    /// Blocks that were written home, and that the device may still lose with its cache.
+    unflushed: BTreeSet<u64>,
     /// Freed blocks up to this transaction are released when the writes home complete: one of them
     /// may be among these.
     release: Option<Sequence>,
@@ -100,9 +102,15 @@ impl Pending {
                 self.blocks.get(block).is_some_and(|(newest, _)| Arc::ptr_eq(newest, content));
             if written && same {
                 self.remove(*block);
+                self.unflushed.insert(*block);
             }
         }
         self.release.take()
+    }
+
+    /// Records that a FLUSH succeeded which began after the last write [home](Self::home).
+    pub(super) fn flushed(&mut self) {
+        self.unflushed.clear();
     }
 
     /// Returns the oldest transaction with a block that is not home.
@@ -110,14 +118,15 @@ impl Pending {
         self.counts.keys().next().copied()
     }
 
-    /// Returns whether the last committed content of `block` is not home.
+    /// Returns whether the last committed content of `block` is not home, or not durable there.
     pub(super) fn has(&self, block: u64) -> bool {
-        self.blocks.contains_key(&block)
+        self.blocks.contains_key(&block) || self.unflushed.contains(&block)
     }
 
     /// Returns the same for any of `blocks`.
     pub(super) fn has_any(&self, blocks: RangeInclusive<u64>) -> bool {
-        self.blocks.range(blocks).next().is_some()
+        self.blocks.range(blocks.clone()).next().is_some()
+            || self.unflushed.range(blocks).next().is_some()
     }
 
     /// Returns how many blocks are not home.

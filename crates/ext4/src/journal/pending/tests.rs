@@ -54,3 +54,16 @@ fn nothing_is_released_while_a_write_home_of_it_is_under_way() {
     assert_eq!(pending.committed(transaction(4, &[], &[11])), Some(Sequence(4)));
     assert_eq!(pending.len(), 0);
 }
+
+#[test]
+fn what_the_device_may_still_lose_is_not_home() {
+    let mut pending = Pending::default();
+    pending.committed(transaction(1, &[10, 11], &[]));
+    let batch = pending.send(0, Sequence(1), 9);
+    assert!(pending.has(10) && pending.has_any(11..=20));
+    pending.home(&batch, true);
+    assert_eq!(pending.len(), 0);
+    assert!(pending.has(10) && pending.has_any(11..=20), "nothing was flushed");
+    pending.flushed();
+    assert!(!pending.has(10) && !pending.has_any(0..=u64::MAX));
+}
