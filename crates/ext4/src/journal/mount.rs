@@ -70,6 +70,14 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
     if volume.ignored() > 0 || volume.ignores_checksums() {
         return Err(refused("writing where checksums are ignored", READ));
     }
+    // New files would stay empty: nothing here allocates blocks without extents.
+    if !features.has_incompat(incompat::EXTENTS) {
+        return Err(refused("writing without the feature extent (ext2 and ext3)", READ));
+    }
+    // The kernel expects small files and directories in their inodes.
+    if features.has_incompat(incompat::INLINE_DATA) {
+        return Err(refused("writing with inline_data", READ));
+    }
     if !features.has_compat(compat::HAS_JOURNAL) {
         return Err(refused("writing without a journal", "make one: tune2fs -j"));
     }

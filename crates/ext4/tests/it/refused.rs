@@ -73,6 +73,27 @@ fn one_that_has_errors() {
     mount(&path, true).unwrap().unmount().unwrap();
 }
 
+/// What is not written here is refused when it is mounted, not at each use.
+#[test]
+fn one_with_a_feature_that_is_only_read() {
+    if !tools() {
+        return;
+    }
+    let dir = scratch();
+    for (arguments, what) in [
+        (&["-t", "ext2"][..], "writing without the feature extent (ext2 and ext3)"),
+        (&["-t", "ext3"], "writing without the feature extent (ext2 and ext3)"),
+        (&["-O", "inline_data"], "writing with inline_data"),
+        (&["-O", "bigalloc"], "writing with bigalloc"),
+        (&["-O", "quota"], "writing with quota"),
+    ] {
+        let path = mkfs(dir.path(), "image", "32M", arguments);
+        refused(&path, what);
+        refused(&path, "mount it for reading");
+        mount(&path, false).unwrap();
+    }
+}
+
 /// The last write of an unmount failed: nothing needs recovery, and only the journal records it.
 #[test]
 fn one_whose_journal_alone_has_errors() {
