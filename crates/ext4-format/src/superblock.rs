@@ -314,6 +314,11 @@ impl Superblock {
         u32::from(self.inode_bytes)
     }
 
+    /// Whether inodes have room for the nanoseconds of times (Linux: `s_time_gran`).
+    pub fn has_nanoseconds(&self) -> bool {
+        self.inode_bytes() as usize > size_of::<crate::inode::RawInode>()
+    }
+
     /// Inodes.
     pub fn inodes(&self) -> u32 {
         self.raw.inodes_count.get()

@@ -130,7 +130,9 @@ impl Mount {
         threads: usize,
         is_elsewhere: bool,
     ) -> Result<Self, ServeError> {
-        session::agree(&device)?;
+        let time_gran_ns =
+            if fs.volume().superblock().has_nanoseconds() { 1 } else { 1_000_000_000 };
+        session::agree(&device, time_gran_ns)?;
         let requests = Arc::clone(&server.counts);
         let calls = server.short.as_ref().map(|short| Arc::clone(&short.counts));
         let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;

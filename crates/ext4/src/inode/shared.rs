@@ -293,6 +293,12 @@ impl Inode {
         }
         let pages = writable.pages();
         pages.times.shown(&mut metadata);
+        if !mount.volume.superblock().has_nanoseconds() {
+            // As on the disk: a time must not change when it is stored.
+            for time in [&mut metadata.accessed, &mut metadata.modified, &mut metadata.changed] {
+                time.nanoseconds = 0;
+            }
+        }
         metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
         metadata
     }

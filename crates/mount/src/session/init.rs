@@ -44,8 +44,9 @@ const NEEDED: u64 = init::SETXATTR_EXT;
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
-/// Reads the first request of `device`, and answers it.
-pub(crate) fn agree(device: &OwnedFd) -> Result<(), SessionError> {
+/// Reads the first request of `device`, and answers it. Times of the file system are multiples of
+/// `time_gran_ns`.
+pub(crate) fn agree(device: &OwnedFd, time_gran_ns: u32) -> Result<(), SessionError> {
     let protocol = |why: &str| SessionError::Protocol(format!("/dev/fuse: {why}"));
     let mut bytes = vec![0; PIECE_BYTES];
     loop {
@@ -66,7 +67,8 @@ pub(crate) fn agree(device: &OwnedFd) -> Result<(), SessionError> {
             0 => 0,
             _ => request.take().map_err(|_| protocol("the kernel's INIT is malformed"))?,
         };
-        let (answer, is_agreed) = answer(&asked, flags2).map_err(|why| protocol(&why))?;
+        let (mut answer, is_agreed) = answer(&asked, flags2).map_err(|why| protocol(&why))?;
+        answer.time_gran = time_gran_ns;
         let len = (size_of::<OutHeader>() + size_of::<InitOut>()) as u32;
         let header = OutHeader { len, error: 0, unique };
         let all = [header.as_bytes(), answer.as_bytes()].concat();
