@@ -171,12 +171,16 @@ impl File {
     /// Makes the bytes `range` zeroes: with preallocated blocks (`aside`), or as a hole.
     fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let unit = mount.units().unit();
         let size = self.size();
-        // Behind the end the cache has zeroes, which need not be kept.
-        let kept = if range.end >= size { range.end.next_multiple_of(unit) } else { range.end };
-        let whole = range.start.next_multiple_of(unit)..(kept / unit * unit).max(range.start);
-        if whole.start >= whole.end {
+        let whole = |unit: u64| {
+            let start = range.start.next_multiple_of(unit);
+            // Behind the end the cache has zeroes, which need not be kept.
+            let end = if range.end >= size { range.end.next_multiple_of(unit) } else { range.end };
+            start..(end / unit * unit).max(start)
+        };
+        // Blocks may be smaller than pages.
+        let (freed, pages) = (whole(1 << mount.block_shift), whole(mount.units().unit()));
+        if freed.is_empty() {
             self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
             if range.start < size {
                 // No block changes, but the times have to be stored, as for a write.
@@ -184,16 +188,24 @@ impl File {
                 mount.for_writing()?.keep(inode);
             }
         } else {
-            self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
-            self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
+            self.zero_cached(range.start..pages.start.min(range.end).min(size.max(range.start)))?;
+            self.zero_cached(pages.end..range.end.min(size).max(pages.end))?;
+            // A page that keeps other blocks stays in the cache. Its zeroes are written, so that it
+            // is clean when it has no block for them any more.
+            if freed.start < pages.start {
+                mount.settle(inode, freed.start / PAGE..freed.start / PAGE + 1)?;
+            }
+            if pages.end < freed.end {
+                mount.settle(inode, pages.end / PAGE..freed.end.div_ceil(PAGE))?;
+            }
             // The dirty pages at the end bring the disk's size up to the file's: without them it
             // would stay smaller. Write them first.
             if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
-                mount.settle(inode, whole.start / PAGE..whole.end / PAGE)?;
+                mount.settle(inode, pages.start / PAGE..pages.end / PAGE)?;
             }
             let blocks = writable.take_blocks();
-            mount.drop_pages(inode, whole.start / PAGE..whole.end / PAGE);
-            let all = mount.units().blocks(whole.clone());
+            mount.drop_pages(inode, pages.start / PAGE..pages.end / PAGE);
+            let all = mount.units().blocks(freed);
             let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
             let changed = loop {
                 let step = mount.change(|handle, allocator| {
