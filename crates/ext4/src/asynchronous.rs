@@ -288,7 +288,7 @@ impl<S: Sharing> AsyncFile<S> {
                 Err(error) if at == offset => return Err(error),
                 Err(_) => at,
             };
-            self.file.node().accessed();
+            self.file.note_access();
             return Ok((at - offset) as usize);
         }
         // The file keeps changing: a thread's read of the rest keeps its blocks meanwhile.

@@ -295,6 +295,12 @@ impl FileSystem {
         Ok(fs)
     }
 
+    /// The size of the device's blocks, in bytes: what direct reads and writes cost the least at
+    /// multiples of, and what Linux requires of them.
+    pub fn device_block_bytes(&self) -> u32 {
+        self.mount.contexts.info().block_bytes
+    }
+
     /// The underlying device.
     pub fn device(&self) -> &Device {
         self.mount.contexts.device()
@@ -511,10 +517,19 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NotDirectory`], …
     pub fn entries(&self, node: &Node) -> Result<ReadDir, Error> {
+        let entries = self.entries_unnoted(node)?;
+        node.accessed();
+        Ok(entries)
+    }
+
+    /// As [`entries`](Self::entries), and leaves the access time as it is (O_NOATIME).
+    ///
+    /// # Errors
+    /// As [`entries`](Self::entries).
+    pub fn entries_unnoted(&self, node: &Node) -> Result<ReadDir, Error> {
         if node.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        node.accessed();
         let (node, entries) = (node.clone(), VecDeque::new());
         Ok(ReadDir { node, entries, cookie: Some(0), version: 0, bytes: u64::MAX })
     }

@@ -222,6 +222,8 @@ pub struct OpenOptions {
     pub append: bool,
     /// Reads and writes past the page cache (O_DIRECT).
     pub direct: bool,
+    /// Reads leave the access time as it is (O_NOATIME).
+    pub no_access_time: bool,
     /// A write returns when its data, the metadata needed to find them, and all other metadata are
     /// durable (O_SYNC).
     pub sync: bool,

@@ -21,6 +21,7 @@ const ANEW: OpenOptions = OpenOptions {
     truncate: true,
     append: false,
     direct: false,
+    no_access_time: false,
     sync: false,
     dsync: false,
     mode: FILE_MODE,

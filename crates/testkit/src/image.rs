@@ -17,6 +17,7 @@ use meantime_ext4::format::{
     Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions,
 };
 use meantime_ext4::{FileSystem, MountError, MountOptions, OpenOptions};
+use rustix::mount::{MountPropagationFlags, mount_change};
 
 /// An image file, with a count of its reads.
 pub struct Image {
@@ -69,6 +70,7 @@ pub const READ_WRITE: OpenOptions = OpenOptions {
     truncate: false,
     append: false,
     direct: false,
+    no_access_time: false,
     sync: false,
     dsync: false,
     mode: 0,
@@ -132,6 +134,9 @@ impl Mounted {
         let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), at.to_str().unwrap()];
         let output = e2fs::command("mount").args(args).output();
         if output.as_ref().is_ok_and(|output| output.status.success()) {
+            // Where another test copies the namespace, the mount ends there, too: its image is
+            // written when the last copy has ended.
+            mount_change(at, MountPropagationFlags::SHARED).unwrap();
             return Some(Self(at.to_owned()));
         }
         println!("skipped: no mount on a loop device ({output:?})");

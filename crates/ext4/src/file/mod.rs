@@ -88,6 +88,14 @@ impl File {
         self.node.inode.writable.as_ref().map(|writable| writable.keep_blocks())
     }
 
+    /// Notes a read, unless the file was opened not to.
+    #[inline(always)]
+    pub(crate) fn note_access(&self) {
+        if !self.options.no_access_time {
+            self.node.accessed();
+        }
+    }
+
     /// Returns whether the file is open for reading.
     pub(crate) fn may_be_read(&self) -> bool {
         self.options.read || !self.options.write
@@ -198,7 +206,7 @@ impl File {
             _ => self.read_cached(target, offset, len, options),
         };
         if read.is_ok() {
-            self.node.accessed();
+            self.note_access();
         }
         read
     }

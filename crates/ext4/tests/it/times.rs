@@ -323,3 +323,44 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
     let stored = image.mount("", &MountOptions::default()).metadata("/file").unwrap();
     assert_eq!((stored.modified, stored.changed), (last.modified, last.changed));
 }
+
+#[test]
+fn inodes_without_room_for_nanoseconds_never_show_any() {
+    let made = Image::make(&["-I", "128"], 32, |root: &Path| {
+        fs::write(root.join("file"), [7; 10_000]).unwrap();
+    });
+    let Some(image) = made else { return };
+    let fs = image.mount("", &writable(AccessTimes::Strict));
+    let file = fs.open_with("/file", &read_write()).unwrap();
+    file.write_at(&[8; 100], 50).unwrap();
+    read(&file);
+    let set = SetMetadata { accessed: Some(SetTime::To(long_ago(9))), ..SetMetadata::default() };
+    let (written, touched) = (file.metadata(), fs.set_metadata(file.node(), &set).unwrap());
+    for shown in [&written, &touched] {
+        let times = [shown.accessed, shown.modified, shown.changed];
+        assert_eq!(times.map(|time| time.nanoseconds), [0; 3], "{shown:?}");
+    }
+    assert_eq!(touched.modified, written.modified);
+    drop(file);
+    fs.unmount().unwrap();
+    let stored = image.mount("", &MountOptions::default()).metadata("/file").unwrap();
+    assert_eq!((stored.accessed, stored.modified), (touched.accessed, touched.modified));
+}
+
+#[test]
+fn a_file_opened_not_to_note_reads_keeps_its_access_time() {
+    let Some(image) = image() else { return };
+    let fs = image.mount("", &writable(AccessTimes::Strict));
+    let before = accessed(&fs, "/file");
+    let unnoted = OpenOptions { no_access_time: true, ..read_write() };
+    read(&fs.open_with("/file", &unnoted).unwrap());
+    assert_eq!(accessed(&fs, "/file"), before);
+    read(&fs.open_with("/file", &read_write()).unwrap());
+    assert!(accessed(&fs, "/file") > before);
+    let dir = fs.resolve(&fs.root().unwrap(), "dir", true).unwrap();
+    let before = accessed(&fs, "/dir");
+    fs.entries_unnoted(&dir).unwrap().for_each(drop);
+    assert_eq!(accessed(&fs, "/dir"), before);
+    fs.entries(&dir).unwrap().for_each(drop);
+    assert!(accessed(&fs, "/dir") > before);
+}

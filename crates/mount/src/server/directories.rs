@@ -10,7 +10,7 @@ use super::Server;
 use super::answer::Answer;
 use super::handles::{OpenDirectory, Opened};
 use crate::fuse::Request;
-use crate::fuse::wire::{Dirent, EntryOut, OpenOut, ReadIn};
+use crate::fuse::wire::{Dirent, EntryOut, OpenIn, OpenOut, ReadIn};
 
 /// Alignment of directory entries (`FUSE_REC_ALIGN`).
 const ALIGNED: usize = size_of::<u64>();
@@ -21,7 +21,12 @@ impl Server {
         request: &mut Request<'_>,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
-        let names = self.fs.entries(&self.node(request)?)?;
+        let open: OpenIn = request.take()?;
+        let node = self.node(request)?;
+        let names = match open.flags as i32 & libc::O_NOATIME {
+            0 => self.fs.entries(&node)?,
+            _ => self.fs.entries_unnoted(&node)?,
+        };
         let fh = self.handles.add(Opened::Directory(Arc::new(OpenDirectory::new(names))));
         answer.put_as(&OpenOut { fh, ..OpenOut::default() })
     }
