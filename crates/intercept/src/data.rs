@@ -5,10 +5,11 @@ use std::ffi::{c_int, c_void};
 use crate::hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
 use meantime_process::thread::NotSignalled;
-use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC};
+use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC, SYNCFS};
 
 use crate::ahead;
 use crate::call::{self, Outcome, Place, answer, give_back};
+use crate::descriptor::is_on_mount;
 use crate::map::prepare_append;
 use crate::report::Reason;
 use crate::state::{device, is_active};
@@ -235,6 +236,17 @@ hooks! {
     "C-unwind" fn fdatasync(fd: c_int) -> c_int = { |real|
         // SAFETY: no memory is meant.
         sync(fd, Op::SyncData, || unsafe { real()(fd) })
+    }
+
+    "C-unwind" fn syncfs(fd: c_int) -> c_int = { |real|
+        // First, for what is stored in mapped files.
+        // SAFETY: no memory is meant.
+        let synced = unsafe { real()(fd) };
+        if synced == 0 && is_active() && is_on_mount(fd) {
+            // SAFETY: the number says that no memory is meant.
+            return unsafe { libc::ioctl(fd, SYNCFS.into()) };
+        }
+        synced
     }
 
     "C" fn (ftruncate ftruncate64)(fd: c_int, bytes: off_t) -> c_int = { |real|

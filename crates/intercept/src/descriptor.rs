@@ -198,11 +198,16 @@ fn flags_changed(fd: c_int) {
     if fd < 0 || matches!(TABLE.look(fd), Some((Entry::Foreign, _))) {
         return;
     }
-    // SAFETY: a number that is not open is an error.
-    let of = rustix::fs::fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
-    if of.is_ok_and(|of| of.st_dev == device()) {
+    if is_on_mount(fd) {
         TABLE.forget_flags();
     }
+}
+
+/// Returns whether `fd`, which is not negative, is open on the mount.
+pub(crate) fn is_on_mount(fd: c_int) -> bool {
+    // SAFETY: a number that is not open is an error.
+    let of = rustix::fs::fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
+    of.is_ok_and(|of| of.st_dev == device())
 }
 
 type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 use meantime_ext4::{AccessTimes, CommitOverlap, MountOptions, Overlap};
+use rustix::mount::MountFlags;
 
 /// How the kernel mounts the file system, and how it is served.
 #[derive(Debug, Clone)]
@@ -23,6 +24,9 @@ pub struct Options {
     pub nosuid: bool,
     /// Programs on it cannot be executed (`noexec`).
     pub noexec: bool,
+    /// What statvfs(3) and /proc/mounts tell of access times (`relatime`, `noatime`, `strictatime`).
+    /// The file system keeps them by an option of its own.
+    pub access_times: AccessTimes,
     /// The directory need not be empty; the mount hides its content (`nonempty`).
     pub nonempty: bool,
     /// How long the kernel may cache names and attributes (`timeout=SECONDS`): a day, because it
@@ -51,12 +55,30 @@ impl Default for Options {
             nodev: false,
             nosuid: false,
             noexec: false,
+            access_times: AccessTimes::default(),
             nonempty: false,
             timeout: Duration::from_secs(86_400),
             threads: 0,
             short: None,
             shared_memory_limit: None,
         }
+    }
+}
+
+impl Options {
+    /// Returns the flags of mount(2) for a mount or a remount. (The kernel notes no reads of FUSE's
+    /// files, whatever they say.)
+    pub fn flags(&self) -> MountFlags {
+        let choices = [
+            (self.read_only, MountFlags::RDONLY),
+            (self.nodev, MountFlags::NODEV),
+            (self.nosuid, MountFlags::NOSUID),
+            (self.noexec, MountFlags::NOEXEC),
+            (self.sync, MountFlags::SYNCHRONOUS),
+            (self.access_times == AccessTimes::Never, MountFlags::NOATIME),
+            (self.access_times == AccessTimes::Strict, MountFlags::STRICTATIME),
+        ];
+        choices.iter().filter(|(is, _)| *is).map(|(_, flag)| *flag).collect()
     }
 }
 
@@ -152,9 +174,9 @@ impl Words {
             "suid" | "nosuid" => options.nosuid = word == "nosuid",
             "exec" | "noexec" => options.noexec = word == "noexec",
             "nonempty" => options.nonempty = true,
-            "noatime" => file_system.access_times = AccessTimes::Never,
-            "relatime" | "atime" => file_system.access_times = AccessTimes::Relative,
-            "strictatime" => file_system.access_times = AccessTimes::Strict,
+            "noatime" => self.note_reads(AccessTimes::Never),
+            "relatime" | "atime" => self.note_reads(AccessTimes::Relative),
+            "strictatime" => self.note_reads(AccessTimes::Strict),
             "fast_commit" => file_system.fast_commit = true,
             "defaults" => {
                 (options.read_only, options.sync) = (false, false);
@@ -190,6 +212,10 @@ impl Words {
             _ => return Err(Wrong::Unknown),
         }
         Ok(())
+    }
+
+    fn note_reads(&mut self, times: AccessTimes) {
+        (self.options.access_times, self.file_system.access_times) = (times, times);
     }
 
     fn obey_value(&mut self, key: &str, value: &str) -> Result<(), Wrong> {

@@ -196,6 +196,10 @@ pub type Nonce = [u8; 16];
 /// reason of [`Status::Left`].
 pub const TAKE: u32 = 0xc020_6d4d;
 
+/// The ioctl on any open file or directory of a mount that makes everything durable, as syncfs(2),
+/// which FUSE does not pass on: `_IO('m', 0x4e)`.
+pub const SYNCFS: u32 = 0x6d4e;
+
 /// The size up to which a file is small, in bytes. The kernel reads a small file by one request, so
 /// a client does not take one that it only reads through the cache.
 pub const SMALL_FILE_BYTES: u64 = 64 << 10;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use meantime_ext4::{AccessTimes, FileSystem};
 use meantime_hw::mountinfo::MountEntry;
 use meantime_mount::Words;
-use rustix::mount::{MountFlags, mount_remount};
+use rustix::mount::mount_remount;
 
 use super::ending::{find, ours};
 use crate::failure::Failure;
@@ -106,6 +106,7 @@ fn the_rest(words: &Words) -> String {
     words.file_system.write = true;
     words.file_system.access_times = AccessTimes::Never;
     let options = &mut words.options;
+    options.access_times = AccessTimes::Never;
     (options.read_only, options.nodev, options.nosuid, options.noexec) =
         (false, false, false, false);
     format!("{words:?}")
@@ -121,17 +122,7 @@ pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
         // (Fails for the kernel's own words.)
         let _ = new.obey(word);
     }
-    let options_now = &new.options;
-    let choices = [
-        (options_now.read_only, MountFlags::RDONLY),
-        (options_now.nodev, MountFlags::NODEV),
-        (options_now.nosuid, MountFlags::NOSUID),
-        (options_now.noexec, MountFlags::NOEXEC),
-        (options_now.sync, MountFlags::SYNCHRONOUS),
-    ];
-    let flags = choices.iter().filter(|(is, _)| *is);
-    let flags = flags.fold(MountFlags::NOATIME, |all, (_, flag)| all | *flag);
-    mount_remount(&place, flags, "").map_err(|error| {
+    mount_remount(&place, new.options.flags(), "").map_err(|error| {
         let advice = match error {
             rustix::io::Errno::BUSY => ": a file is open for writing, or deleted and open",
             _ => "",

@@ -21,6 +21,7 @@ use crate::fuse::wire::{
     CopyFileRangeIn, FallocateIn, FlushIn, FsyncIn, InHeader, LseekIn, LseekOut, OpenIn, OpenOut,
     ReadIn, ReleaseIn, WriteIn, WriteOut,
 };
+use crate::session::PIECE_BYTES;
 
 /// The most that one request copies. A caller that wants more repeats it, and can be interrupted in
 /// between.
@@ -60,6 +61,7 @@ impl Server {
             // Each write has its own append flag, because it can change while the file is open.
             // Here it matters only for append-only files.
             append: only_appended && flags & libc::O_APPEND != 0,
+            no_access_time: flags & libc::O_NOATIME != 0,
             ..OpenOptions::default()
         };
         if only_appended && (flags & libc::O_TRUNC != 0 || options.write && !options.append) {
@@ -78,6 +80,7 @@ impl Server {
             self.changed()?;
         }
         let mut open = OpenFile::new(file, &options, only_appended);
+        open.opened_to_append = flags & libc::O_APPEND != 0;
         if node.file_type() == FileType::Regular {
             self.share(&mut open, flags);
         }
@@ -119,6 +122,9 @@ impl Server {
         let read: ReadIn = request.take()?;
         let open = self.handles.file(read.fh)?;
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
+        if direct {
+            self.check_aligned(read.offset, read.size as usize)?;
+        }
         let options = ReadOptions { direct, ..ReadOptions::default() };
         if read.read_flags & READ_PAST_CACHE == 0 {
             open.kernel_reads(read.size);
@@ -146,11 +152,15 @@ impl Server {
             return Err(Errno(libc::EPERM));
         }
         if !is_cached {
-            may_be_changed(&open)?;
+            let metadata = open.file.node().metadata();
+            open.may_be_written(&metadata, write.offset, flags & libc::O_APPEND != 0)?;
         }
         // Nobody vouches for who stored into a mapping: the kernel sends user 0.
         let _acting = is_cached.then(|| Caller::NOBODY.act());
         let direct = !is_cached && flags & libc::O_DIRECT != 0;
+        if direct {
+            self.check_aligned(write.offset, data.len())?;
+        }
         let options = WriteOptions {
             // The pieces of one large direct write may come in any order. They go to the kernel's
             // offsets: it knows the file's end, and excludes other appends meanwhile.
@@ -186,6 +196,16 @@ impl Server {
         }
         let written = written.map_err(|error| error.errno_of_data())?;
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    /// Refuses, as Linux does, a call with O_DIRECT that ends within a block of the device. (A
+    /// large call whose memory begins within a page comes in requests that end anywhere but for the
+    /// last, which begins anywhere.)
+    pub(super) fn check_aligned(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
+        let is_part = bytes > PIECE_BYTES - 4096;
+        let end = offset.saturating_add(bytes as u64);
+        let is_whole = end.is_multiple_of(self.fs.device_block_bytes().into());
+        if is_part || is_whole { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
     /// Drops the privileges of a file that is written to: capabilities always, set-user and
@@ -269,10 +289,8 @@ impl Server {
             (libc::FALLOC_FL_ZERO_RANGE, true) => Allocate::ZeroKeepSize,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
-        if open.only_appended && how != Allocate::Extend && how != Allocate::KeepSize {
-            return Err(Errno(libc::EPERM));
-        }
-        may_be_changed(&open)?;
+        let adds = matches!(how, Allocate::Extend | Allocate::KeepSize);
+        open.may_be_changed(&open.file.node().metadata(), !adds)?;
         self.drop_privileges_of(request, &open, answer)?;
         open.file.allocate(asked.offset, asked.length, how)?;
         self.changed()
@@ -307,7 +325,7 @@ impl Server {
         if to.file.node().ino() != ino(copy.nodeid_out) {
             return Err(Errno(libc::EBADF));
         }
-        may_be_changed(&to)?;
+        to.may_be_written(&to.file.node().metadata(), copy.off_out, false)?;
         self.drop_privileges_of(request, &to, answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
@@ -324,13 +342,4 @@ impl Server {
 pub(super) fn mode_without_ids(killer: &InHeader, of: &Metadata) -> Option<u16> {
     let is_kept = of.mode & (SET_GID | GROUP_RUNS) == SET_GID;
     (is_kept && killer.gid != of.gid).then_some(of.mode & 0o7777 & !SET_IDS)
-}
-
-/// Returns EPERM if the file became immutable after it was opened: the kernel does not know that.
-fn may_be_changed(open: &OpenFile) -> Result<(), Errno> {
-    if is_immutable(&open.file.node().metadata()) { Err(Errno(libc::EPERM)) } else { Ok(()) }
-}
-
-pub(super) fn is_immutable(metadata: &Metadata) -> bool {
-    metadata.flags & flags::IMMUTABLE != 0
 }

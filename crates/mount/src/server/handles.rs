@@ -5,7 +5,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::short::Sharing;
-use meantime_ext4::{Entry, Errno, File, Node, OpenOptions, ReadDir};
+use meantime_ext4::format::inode::flags;
+use meantime_ext4::{Entry, Errno, File, Metadata, Node, OpenOptions, ReadDir};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An open file.
@@ -13,8 +14,10 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
-    /// The file is append-only.
+    /// The file was append-only when it was opened.
     pub(crate) only_appended: bool,
+    /// It was opened with O_APPEND, which the kernel lets its user clear later.
+    pub(crate) opened_to_append: bool,
     /// [`Server::privileged`](super::Server) when capabilities were last looked for; 0: never.
     pub(crate) unprivileged_at: AtomicU64,
     /// If the mount has a short way and this is a regular file.
@@ -28,9 +31,30 @@ impl OpenFile {
             is_readable: options.read,
             is_writable: options.write,
             only_appended,
+            opened_to_append: false,
             unprivileged_at: AtomicU64::new(0),
             sharing: None,
         }
+    }
+
+    /// Returns EPERM if the file became immutable or append-only after it was opened, which the
+    /// kernel does not know, and the change is not allowed then. `below`: whether it may change
+    /// what is there.
+    pub(crate) fn may_be_changed(&self, metadata: &Metadata, below: bool) -> Result<(), Errno> {
+        let forbidden = if below { flags::IMMUTABLE | flags::APPEND } else { flags::IMMUTABLE };
+        if metadata.flags & forbidden != 0 { Err(Errno(libc::EPERM)) } else { Ok(()) }
+    }
+
+    /// The same for a write at `offset`, which `appends` or not: to a file that becomes append-only
+    /// Linux writes as before by descriptors that were not opened to append.
+    pub(crate) fn may_be_written(
+        &self,
+        metadata: &Metadata,
+        offset: u64,
+        appends: bool,
+    ) -> Result<(), Errno> {
+        let below = self.opened_to_append && !appends && offset < metadata.size;
+        self.may_be_changed(metadata, below)
     }
 
     /// Called when the kernel reads or writes pages of its cache, before that is executed.

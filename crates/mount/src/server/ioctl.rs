@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Errno, Error, Node};
-use meantime_shmq::message::{Nonce, TAKE};
+use meantime_shmq::message::{Nonce, SYNCFS, TAKE};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Server;
@@ -24,6 +24,9 @@ const SETFLAGS_32: u32 = 0x4004_6602;
 /// `_IOR('v', 1, long)`.
 const GETVERSION: u32 = 0x8008_7601;
 const GETVERSION_32: u32 = 0x8004_7601;
+/// `_IOR(0x94, 49, char[FSLABEL_MAX])`.
+const GETFSLABEL: u32 = 0x8100_9431;
+const LABEL_BYTES: usize = 256;
 /// `_IOR('X', 31, struct fsxattr)`.
 const FSGETXATTR: u32 = 0x801c_581f;
 /// `_IOW('X', 32, struct fsxattr)`.
@@ -78,6 +81,11 @@ impl Server {
                 let generation = node.metadata().generation;
                 put_out(&generation.to_ne_bytes(), &asked, answer)
             }
+            GETFSLABEL => {
+                let mut label = self.fs.info().label;
+                label.resize(LABEL_BYTES, 0);
+                put_out(&label, &asked, answer)
+            }
             FSGETXATTR => {
                 let xflags = to_xflags(self.fs.flags(&node));
                 let projid = node.metadata().project;
@@ -99,6 +107,10 @@ impl Server {
                 put_out(&[], &asked, answer)
             }
             TAKE => self.take(request, given, &asked, answer),
+            SYNCFS => {
+                self.fs.sync().map_err(|error| error.errno_of_data())?;
+                put_out(&[], &asked, answer)
+            }
             FITRIM => self.trim(request, &node, given, &asked, answer),
             _ => Err(Errno(libc::ENOTTY)),
         }

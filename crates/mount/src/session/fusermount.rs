@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use meantime_ext4::AccessTimes;
 use rustix::io::FdFlags;
 
 use super::{SessionError, UNMOUNTED, pass};
@@ -25,6 +26,7 @@ fn words(options: &Options) -> String {
         (options.noexec, ",noexec"),
         (options.sync, ",sync"),
         (options.allow_other, ",allow_other"),
+        (options.access_times == AccessTimes::Never, ",noatime"),
     ];
     for (_, word) in choices.iter().filter(|(is, _)| *is) {
         words += word;

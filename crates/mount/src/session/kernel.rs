@@ -7,25 +7,13 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 
 use super::{SessionError, UNMOUNTED};
 use crate::options::Options;
 
 /// The type of our mounts in /proc/mounts: a subtype of FUSE.
 pub(super) const TYPE: &str = "fuse.meantime";
-
-fn flags(options: &Options) -> MountFlags {
-    let choices = [
-        (options.read_only, MountFlags::RDONLY),
-        (options.nodev, MountFlags::NODEV),
-        (options.nosuid, MountFlags::NOSUID),
-        (options.noexec, MountFlags::NOEXEC),
-        (options.sync, MountFlags::SYNCHRONOUS),
-    ];
-    // FUSE leaves access times to its server.
-    choices.iter().filter(|(is, _)| *is).fold(MountFlags::NOATIME, |all, (_, flag)| all | *flag)
-}
 
 pub(super) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -39,16 +27,18 @@ pub(super) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
     );
     let refused = |why: String| SessionError::Refused { dir: dir.to_owned(), why };
     let data = CString::new(data).map_err(|error| refused(error.to_string()))?;
-    rustix::mount::mount(&*options.source, dir, TYPE, flags(options), &*data).map_err(|error| {
-        refused(match error {
-            Errno::PERM => format!(
-                "the kernel does not permit it; in a container it has to be started with \
+    rustix::mount::mount(&*options.source, dir, TYPE, options.flags(), &*data).map_err(
+        |error| {
+            refused(match error {
+                Errno::PERM => format!(
+                    "the kernel does not permit it; in a container it has to be started with \
                  CAP_SYS_ADMIN and the device /dev/fuse; {UNMOUNTED}"
-            ),
-            Errno::NODEV => format!("the kernel has no FUSE (modprobe fuse); {UNMOUNTED}"),
-            error => error.to_string(),
-        })
-    })?;
+                ),
+                Errno::NODEV => format!("the kernel has no FUSE (modprobe fuse); {UNMOUNTED}"),
+                error => error.to_string(),
+            })
+        },
+    )?;
     Ok(device)
 }
 

@@ -1,5 +1,6 @@
 //! Mounts in the kernel, as programs see them.
 
+mod beside;
 mod coherence;
 mod content;
 mod databases;

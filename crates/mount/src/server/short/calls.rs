@@ -19,7 +19,7 @@ use super::Short;
 use super::connection::Connection;
 use super::gate::Done;
 use super::memory::Share;
-use crate::server::data::{SET_IDS, is_immutable};
+use crate::server::data::SET_IDS;
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
@@ -164,6 +164,13 @@ impl Server {
         let has = |flag| request.flags & flag != 0;
         let policy = has(HIPRI).then_some(Policy::Poll);
         let size = open.file.size();
+        let at = if has(APPEND) { size } else { request.offset };
+        if has(DIRECT)
+            && matches!(request.op, Op::Read | Op::Write)
+            && let Err(Errno(errno)) = self.check_aligned(at, data.len())
+        {
+            return Reply::done(-i64::from(errno), 0);
+        }
         let mut may_resize = false;
         let done = match request.op {
             Op::Read if !open.is_readable => return Reply::done(-i64::from(libc::EBADF), 0),
@@ -180,13 +187,14 @@ impl Server {
                 read.map_err(|error| error.errno_of_data())
             }
             Op::Write => {
-                let at = if has(APPEND) { size } else { request.offset };
                 // (A write up to the end grows a file that another one cuts meanwhile.)
                 let end = at.saturating_add(data.len() as u64);
                 may_resize = end >= size;
                 let metadata = open.file.node().metadata();
-                if is_immutable(&metadata) {
-                    return Reply::done(-i64::from(libc::EPERM), 0);
+                if let Err(Errno(errno)) =
+                    open.may_be_written(&metadata, request.offset, has(APPEND))
+                {
+                    return Reply::done(-i64::from(errno), 0);
                 }
                 // Whether the caller may keep the bits is the kernel's to know.
                 if metadata.mode & SET_IDS != 0 || end > size && sharing.is_appended_elsewhere() {

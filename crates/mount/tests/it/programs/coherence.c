@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 256 << 10, SLOT = 1000, SLOTS = 128, LOGGED = 48, PERIOD = 150 };
+enum { MOST = 256 << 10, SLOT = 1536, SLOTS = 128, LOGGED = 48, PERIOD = 150 };
 
 struct shared {
     pthread_mutex_t lock;
@@ -88,13 +88,13 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
 static int is_short(void) { return getenv("MEANTIME_SHORT") != NULL; }
 
 static void open_file(void) {
-    char byte;
+    char block[512];
     int direct = shared->is_direct ? O_DIRECT : 0;
     CHECK((fd = open(path, O_RDWR | O_CREAT | direct, 0644)) >= 0);
     CHECK((end_fd = open(path, O_RDWR | O_APPEND, 0644)) >= 0);
     /* A file grows the short way if nobody has it open who has not used it. */
     if (is_short() && below(4))
-        CHECK(pread(fd, &byte, 1, 0) >= 0 && pread(end_fd, &byte, 1, 0) >= 0);
+        CHECK(pread(fd, block, 512, 0) >= 0 && pread(end_fd, block, 512, 0) >= 0);
 }
 
 static void close_file(void) { CHECK(close(fd) == 0 && close(end_fd) == 0); }
@@ -337,6 +337,7 @@ static void locked(void) {
     }
 }
 
+/* In whole blocks of the device, for O_DIRECT; some cross the boundaries of pages. */
 struct record {
     uint32_t sum, slot, number;
     unsigned char rest[SLOT - 12];
