@@ -2,7 +2,7 @@
 # make demo       what ways to wait cost on this machine beside its kernel, and a report
 # make check      before a commit: format, lints, quick tests of what is changed and is built on it
 # make test       what CI runs: installs what is missing, then everything
-# make test-long  hours: 10⁵ crash states, 10⁶ fault plans, 240 images, ten minutes a fuzzer
+# make test-long  the same with repetitions: 10⁵ crash states, 10⁶ fault plans; HOURS
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
 # make crash-mount ROUNDS=1000 SEED=1    servers of a mount, and programs on it, killed
 # make fuzz SECONDS=600              each fuzzer for so long
@@ -25,7 +25,7 @@
 # make wheel      the Python package, at target/wheels; make test-python tests it
 
 .PHONY: all build demo check test test-long setup setup-test format lint build-tests tests \
-	doctests quick loom fuzz faults crash crash-mount docs coverage bench bench-fs test-guest \
+	tests-long doctests quick loom fuzz faults crash crash-mount docs coverage bench bench-fs test-guest \
 	test-served bench-guest reproduce clean install uninstall static deb test-packages wheel \
 	test-python publish-check \
 	test-aarch64 book
@@ -76,19 +76,26 @@ test: setup-test
 	@scripts/stages.sh format lint build-tests 'tests doctests | docs | loom' test-guest
 
 # What each variable makes longer is said at the head of the test that reads it.
+test-long: export MEANTIME_EXT4_IMAGES := 120
+test-long: export MEANTIME_EXT4_MUTATIONS := 1000000
+test-long: export MEANTIME_FAULT_PLANS := 1000000
+test-long: export MEANTIME_FAULT_PLANS_THREADED := 300
+test-long: export MEANTIME_STRESS_SECONDS := 180
+test-long: export MEANTIME_COHERENCE_SECONDS := 180
+test-long: export MEANTIME_FIO_VERSIONS := 3.33 3.41
+test-long: export MEANTIME_FUZZ_INPUTS := 10
+test-long: export MEANTIME_SIMULATED_ALL := 1
+test-long: export MEANTIME_CRASH_PAIRS := all
+test-long: export MEANTIME_TORTURE := 1000000
+test-long: export MEANTIME_FAST_SEEDS := 3
+test-long: export MEANTIME_FAST_ROUNDS := 12
+test-long: export LIST_ROUNDS := 12
+test-long: export GUEST_LONG := 1
 test-long: setup-test
 	@scripts/promtool.sh
-	MEANTIME_EXT4_IMAGES=240 MEANTIME_EXT4_MUTATIONS=10000000 MEANTIME_FAULT_PLANS=1000000 \
-		MEANTIME_FAULT_PLANS_THREADED=1000 MEANTIME_STRESS_SECONDS=600 MEANTIME_COHERENCE_SECONDS=600 \
-		MEANTIME_FIO_VERSIONS="3.33 3.41" MEANTIME_FUZZ_INPUTS=10 MEANTIME_SIMULATED_ALL=1 \
-		MEANTIME_CRASH_PAIRS=all MEANTIME_TORTURE=3000000 \
-		MEANTIME_FAST_SEEDS=3 MEANTIME_FAST_ROUNDS=12 LIST_ROUNDS=12 \
-		$(CARGO) nextest run --profile long --workspace --locked
-	$(MAKE) crash STATES=100000
-	$(MAKE) crash-mount ROUNDS=1000
-	$(MAKE) fuzz SECONDS=600
-	$(MAKE) doctests loom docs book publish-check test-aarch64 test-python test-packages
-	GUEST_LONG=1 $(MAKE) test-guest
+	@MAKEFLAGS="STATES=100000 ROUNDS=300 SECONDS=120" scripts/stages.sh build-tests tests-long \
+		crash crash-mount fuzz doctests loom docs book publish-check test-aarch64 build wheel \
+		test-python test-packages test-guest
 
 book:
 	@scripts/book.sh
@@ -116,6 +123,9 @@ TESTED := --workspace --lib --bins --tests
 # Two at a time for each CPU: many sleep, or wait for the other's thread.
 tests: build-tests
 	$(CARGO) nextest run $(TESTED) --locked --test-threads $$((2 * $$(nproc)))
+
+tests-long:
+	$(CARGO) nextest run --profile long $(TESTED) --locked --test-threads $$((2 * $$(nproc)))
 
 build-tests:
 	$(CARGO) test $(TESTED) --locked --quiet --no-run
