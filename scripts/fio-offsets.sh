@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fio-offsets.sh [--build] VERSION...
 #
-# Writes crates/fio/src/abi/vVERSION.rs: where fio of that version has what the engine uses. A C
-# program measures it against fio's own headers. They come from Debian's source package, and stay in
-# target/fio-VERSION/source. With --build it builds that fio there instead, for the tests, and
-# prints the program's path.
+# Writes crates/fio/src/abi/table.rs: where fio of these versions, a column each, has what the engine
+# uses. A C program measures it against fio's own headers. They come from Debian's source package,
+# and stay in target/fio-VERSION/source. With --build it builds that fio there instead, for the
+# tests, and prints the program's path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,7 +47,8 @@ fetch() {
     touch "$source/configured"
 }
 
-# C: name of the constant, its Rust type and the member; the size of a member is checked.
+# C: name of the constant, its Rust type and the member; the size of a member is checked. It prints
+# a row for each: name and type, a tab, the value.
 program() {
     cat <<'END'
 #include <stdio.h>
@@ -56,8 +57,8 @@ program() {
 
 #define FIELD(name, type, bytes, of, member)                                          \
     _Static_assert(sizeof(((of *)0)->member) == bytes, #name);                        \
-    printf("    " #name ": Field::<" type ">::at(%zu),\n", offsetof(of, member))
-#define FLAG(name, value) printf("    " #name ": %lld,\n", (long long)(value))
+    printf(#name ": Field<" type ">\tField::at(%zu)\n", offsetof(of, member))
+#define NUMBER(name, type, value) printf(#name ": " type "\t%lld\n", (long long)(value))
 #define PTR(name, of, member) FIELD(name, "Ptr", 8, of, member)
 #define I32(name, of, member) FIELD(name, "i32", 4, of, member)
 #define U32(name, of, member) FIELD(name, "u32", 4, of, member)
@@ -68,16 +69,14 @@ int main(void)
     typedef struct ioengine_ops ops;
     typedef struct thread_data td;
     typedef struct fio_option option;
-    printf("//! fio %s. Written by scripts/fio-offsets.sh; do not edit.\n\n", VERSION);
-    printf("use super::{Abi, Field, Ptr};\n\n");
-    printf("pub(super) const ABI: Abi = Abi {\n    version: \"fio-%s\",\n", VERSION);
-    FLAG(ioops_version, FIO_IOOPS_VERSION);
-    FLAG(flags, FIO_RAWIO | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOEXTEND | FIO_MEMALIGN |
-                    FIO_NO_OFFLOAD);
-    printf("    errdetails_has_td: %s,\n", _Generic(((ops *)0)->errdetails,
+    printf("version: &'static str\t\"fio-%s\"\n", VERSION);
+    NUMBER(ioops_version, "i32", FIO_IOOPS_VERSION);
+    NUMBER(flags, "i32", FIO_RAWIO | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOEXTEND |
+                             FIO_MEMALIGN | FIO_NO_OFFLOAD);
+    printf("errdetails_has_td: bool\t%s\n", _Generic(((ops *)0)->errdetails,
         char *(*)(struct thread_data *, struct io_u *): "true", char *(*)(struct io_u *): "false"));
 
-    FLAG(ops_bytes, sizeof(ops));
+    NUMBER(ops_bytes, "usize", sizeof(ops));
     PTR(ops_name, ops, name);
     I32(ops_version, ops, version);
     I32(ops_flags, ops, flags);
@@ -99,7 +98,7 @@ int main(void)
     I32(ops_option_struct_size, ops, option_struct_size);
     PTR(ops_options, ops, options);
 
-    FLAG(option_bytes, sizeof(option));
+    NUMBER(option_bytes, "usize", sizeof(option));
     PTR(option_name, option, name);
     PTR(option_lname, option, lname);
     I32(option_type, option, type);
@@ -107,11 +106,11 @@ int main(void)
     PTR(option_help, option, help);
     U64(option_category, option, category);
     U64(option_group, option, group);
-    FLAG(opt_str_store, FIO_OPT_STR_STORE);
-    FLAG(opt_c_engine, FIO_OPT_C_ENGINE);
-    FLAG(opt_g_invalid, FIO_OPT_G_INVALID);
+    NUMBER(opt_str_store, "i32", FIO_OPT_STR_STORE);
+    NUMBER(opt_c_engine, "u64", FIO_OPT_C_ENGINE);
+    NUMBER(opt_g_invalid, "u64", FIO_OPT_G_INVALID);
 
-    FLAG(td_options, offsetof(td, o));
+    NUMBER(td_options, "usize", offsetof(td, o));
     PTR(td_eo, td, eo);
     PTR(td_files, td, files);
     U32(td_files_index, td, files_index);
@@ -132,8 +131,8 @@ int main(void)
     PTR(file_name, struct fio_file, file_name);
     U64(file_real_size, struct fio_file, real_file_size);
     I32(file_flags, struct fio_file, flags);
-    FLAG(file_size_known, FIO_FILE_size_known);
-    FLAG(type_block, FIO_TYPE_BLOCK);
+    NUMBER(file_size_known, "i32", FIO_FILE_size_known);
+    NUMBER(type_block, "i32", FIO_TYPE_BLOCK);
 
     I32(io_u_ddir, struct io_u, ddir);
     U64(io_u_offset, struct io_u, offset);
@@ -148,12 +147,12 @@ int main(void)
     _Static_assert(TD_DDIR_READ == 1 && TD_DDIR_WRITE == 2 && TD_DDIR_TRIM == 8, "");
     _Static_assert(FIO_Q_COMPLETED == 0 && FIO_Q_QUEUED == 1 && FIO_Q_BUSY == 2, "");
     _Static_assert(ZBD_NONE == 1, "");
-    printf("};\n");
     return 0;
 }
 END
 }
 
+columns=()
 for version; do
     fetch "$version"
     source=target/fio-$version/source
@@ -166,7 +165,20 @@ for version; do
     program >"$new/offsets.c"
     cc -w -D_GNU_SOURCE -DCONFIG_STRSEP -DBITS_PER_LONG=64 -DVERSION="\"$version\"" \
         -include "$source/config-host.h" -I"$source" -o "$new/offsets" "$new/offsets.c"
-    file=crates/fio/src/abi/v${version//./_}.rs
-    "$new/offsets" >"$file"
-    echo "$file"
+    "$new/offsets" >"$new/column-$version"
+    columns+=("$new/column-$version")
 done
+[ -z "$build" ] || exit 0
+
+file=crates/fio/src/abi/table.rs
+{
+    echo "//! fio ${*}. Written by scripts/fio-offsets.sh; do not edit."
+    printf '\nuse super::{Field, Ptr, abi};\n\nabi! {\n'
+    paste "${columns[@]}" | awk -F'\t' '{
+        values = $2
+        for (at = 4; at <= NF; at += 2) values = values ", " $at
+        print "    " $1 " = [" values "],"
+    }'
+    echo "}"
+} >"$file"
+echo "$file"

@@ -1,16 +1,17 @@
 //! Where fio has what the engine uses, for each version of fio.
 //!
 //! fio has no stable interface for engines, and distributions ship no headers. So no structure of
-//! fio's is declared here: the tables say at which offset a member is. scripts/fio-offsets.sh
-//! measures them against fio's headers.
+//! fio's is declared here: the table says at which offset a member is. scripts/fio-offsets.sh
+//! measures it against fio's headers.
 
 #![expect(unsafe_code)]
 
-mod v3_33;
-mod v3_41;
+mod table;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+
+pub(crate) use table::Abi;
 
 /// A pointer of fio's: `thread_data`, `io_u`, `fio_file` and what they point to.
 pub(crate) type Ptr = *mut c_void;
@@ -62,86 +63,29 @@ impl<T: Copy> Field<T> {
     }
 }
 
-/// What a version of fio has where. `ops_` is of `struct ioengine_ops`, `option_` of `fio_option`,
-/// `td_` of `thread_data`, `o_` of its `thread_options`, though counted from `thread_data`, too;
-/// `file_` of `fio_file`.
-#[allow(missing_docs)]
-pub(crate) struct Abi {
-    pub(crate) version: &'static str,
-    pub(crate) ioops_version: i32,
-    pub(crate) flags: i32,
-    pub(crate) errdetails_has_td: bool,
+/// Declares [`Abi`]: each row has a name, a type, and the values in all versions of fio.
+macro_rules! abi {
+    ($($name:ident: $kind:ty = $values:expr,)*) => {
+        /// What a version of fio has where. `ops_` is of `struct ioengine_ops`, `option_` of
+        /// `fio_option`, `td_` of `thread_data`, `o_` of its `thread_options`, though counted from
+        /// `thread_data`, too; `file_` of `fio_file`.
+        pub(crate) struct Abi {
+            $(pub(crate) $name: $kind,)*
+        }
 
-    pub(crate) ops_bytes: usize,
-    pub(crate) ops_name: Field<Ptr>,
-    pub(crate) ops_version: Field<i32>,
-    pub(crate) ops_flags: Field<i32>,
-    pub(crate) ops_setup: Field<Ptr>,
-    pub(crate) ops_init: Field<Ptr>,
-    pub(crate) ops_queue: Field<Ptr>,
-    pub(crate) ops_getevents: Field<Ptr>,
-    pub(crate) ops_event: Field<Ptr>,
-    pub(crate) ops_errdetails: Field<Ptr>,
-    pub(crate) ops_cleanup: Field<Ptr>,
-    pub(crate) ops_open_file: Field<Ptr>,
-    pub(crate) ops_close_file: Field<Ptr>,
-    pub(crate) ops_invalidate: Field<Ptr>,
-    pub(crate) ops_unlink_file: Field<Ptr>,
-    pub(crate) ops_get_file_size: Field<Ptr>,
-    pub(crate) ops_iomem_alloc: Field<Ptr>,
-    pub(crate) ops_iomem_free: Field<Ptr>,
-    pub(crate) ops_get_zoned_model: Field<Ptr>,
-    pub(crate) ops_option_struct_size: Field<i32>,
-    pub(crate) ops_options: Field<Ptr>,
-
-    pub(crate) option_bytes: usize,
-    pub(crate) option_name: Field<Ptr>,
-    pub(crate) option_lname: Field<Ptr>,
-    pub(crate) option_type: Field<i32>,
-    pub(crate) option_off1: Field<u32>,
-    pub(crate) option_help: Field<Ptr>,
-    pub(crate) option_category: Field<u64>,
-    pub(crate) option_group: Field<u64>,
-    pub(crate) opt_str_store: i32,
-    pub(crate) opt_c_engine: u64,
-    pub(crate) opt_g_invalid: u64,
-
-    pub(crate) td_options: usize,
-    pub(crate) td_eo: Field<Ptr>,
-    pub(crate) td_files: Field<Ptr>,
-    pub(crate) td_files_index: Field<u32>,
-    pub(crate) td_error: Field<i32>,
-    pub(crate) td_orig_buffer: Field<Ptr>,
-    pub(crate) td_io_ops: Field<Ptr>,
-    pub(crate) td_io_ops_data: Field<Ptr>,
-    pub(crate) o_td_ddir: Field<i32>,
-    pub(crate) o_iodepth: Field<u32>,
-    pub(crate) o_iodepth_batch: Field<u32>,
-    pub(crate) o_sync_io: Field<u32>,
-    pub(crate) o_min_bs: Field<[u64; 3]>,
-    pub(crate) o_max_bs: Field<[u64; 3]>,
-    pub(crate) o_mem_align: Field<u32>,
-    pub(crate) o_use_thread: Field<u32>,
-
-    pub(crate) file_filetype: Field<i32>,
-    pub(crate) file_name: Field<Ptr>,
-    pub(crate) file_real_size: Field<u64>,
-    pub(crate) file_flags: Field<i32>,
-    pub(crate) file_size_known: i32,
-    pub(crate) type_block: i32,
-
-    pub(crate) io_u_ddir: Field<i32>,
-    pub(crate) io_u_offset: Field<u64>,
-    pub(crate) io_u_buf: Field<Ptr>,
-    pub(crate) io_u_xfer_buf: Field<Ptr>,
-    pub(crate) io_u_xfer_buflen: Field<u64>,
-    pub(crate) io_u_error: Field<u32>,
-    pub(crate) io_u_index: Field<u32>,
+        impl Abi {
+            /// The version in that column.
+            pub(super) const fn of(column: usize) -> Self {
+                Self { $($name: $values[column],)* }
+            }
+        }
+    };
 }
+use abi;
 
 /// A version of fio as a type: each has hooks of its own, in which offsets are constants.
 pub(crate) trait Version: 'static {
-    /// Its table.
+    /// Its column of the table.
     const ABI: Abi;
 
     /// Whether it does not look at errors of flushes that end later.
@@ -152,7 +96,7 @@ pub(crate) trait Version: 'static {
 pub(crate) enum Fio3_33 {}
 
 impl Version for Fio3_33 {
-    const ABI: Abi = v3_33::ABI;
+    const ABI: Abi = Abi::of(0);
     const IGNORES_FLUSHES: bool = true;
 }
 
@@ -160,7 +104,7 @@ impl Version for Fio3_33 {
 pub(crate) enum Fio3_41 {}
 
 impl Version for Fio3_41 {
-    const ABI: Abi = v3_41::ABI;
+    const ABI: Abi = Abi::of(1);
     const IGNORES_FLUSHES: bool = false;
 }
 
