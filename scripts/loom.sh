@@ -2,8 +2,8 @@
 # The loom models of the waits (ARCHITECTURE.md §5 and §6), of calls between processes (shmq) and of
 # the page cache.
 #
-# They have a target directory of their own, since --cfg loom rebuilds everything. The crates' other
-# unit tests are compiled without loom only.
+# They have a target directory of their own, since --cfg loom rebuilds everything. Unit tests that
+# need more than their crate are compiled without loom only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Every schedule with at most three preemptions: enough for each window in these protocols.

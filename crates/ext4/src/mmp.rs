@@ -355,7 +355,7 @@ pub(crate) fn who_has(
     place.map(|place| place.parse(&place.read()?)).transpose()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

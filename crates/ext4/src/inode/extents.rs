@@ -202,7 +202,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -338,7 +338,7 @@ pub(crate) fn read_bytes(
     contexts.take_leaf()?.fill(buf, std::iter::once(piece), policy)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -105,7 +105,7 @@ impl<'a, 'b> Target<'a, 'b> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -51,7 +51,7 @@ impl Drop for Acting {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
