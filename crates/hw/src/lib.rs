@@ -85,8 +85,8 @@ pub mod sched;
 pub mod sigbus;
 pub mod sleep;
 pub mod soft;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
+#[cfg(test)]
+mod testing;
 pub mod transport;
 pub mod uring;
 pub mod usage;

@@ -1,4 +1,4 @@
-//! A transport without a device, for tests of the layers above.
+//! A transport without a device, for unit tests.
 
 #![expect(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Accepts every mapping; its doorbells have no effect, and its registers read as 0.
-pub struct NullTransport {
+pub(crate) struct NullTransport {
     doorbells: Arc<Doorbells>,
     claim: Claim,
     pub(crate) mapped: AtomicUsize,

@@ -170,13 +170,12 @@ fn respond(shared: &Shared, medium: &Pages) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meantime_hw::DmaHeap;
-    use meantime_hw::testing::NullTransport;
+    use meantime_testkit::rig::{Rig, ssd};
 
     #[test]
     fn exchanges_and_ends() {
-        let heap = DmaHeap::new(Arc::new(NullTransport::default()));
-        let mut buf = heap.alloc(4096).unwrap();
+        let rig = Rig::new(ssd("null"));
+        let mut buf = rig.device.heap().alloc(4096).unwrap();
         let mut floor = Floor::start(8 << 20, None).unwrap();
         assert!(floor.measure(&mut buf, 4096, 10) > 0.0);
         assert!(floor.measure(&mut buf, 512, 10) > 0.0);

@@ -1,9 +1,8 @@
 //! Helpers shared by the tests of several crates.
 //!
 //! # What it is for
-//! Rigs, images and helpers, written once. Unit tests of the crates that it uses cannot use it: they
-//! would have two copies of their crate's types. Helpers for those are in a crate's feature
-//! `testing`.
+//! Rigs, images and helpers, written once. Unit tests of the crates that it uses cannot use it
+//! with their own crate's types, of which they would have two copies.
 //!
 //! # What it promises
 //! - Each seed reproduces one run.

@@ -6,13 +6,13 @@ use std::task::Wake;
 use proptest::prelude::*;
 
 use super::*;
-use meantime_hw::testing::NullTransport;
+use meantime_testkit::rig::{Rig, ssd};
 
 /// Longer than any test: a thread that sleeps this long was not woken.
 const LONG_NS: u64 = 3_600_000_000_000;
 
 fn cache(bytes: usize) -> PageCache {
-    PageCache::new(&DmaHeap::new(Arc::new(NullTransport::default())), bytes).unwrap()
+    PageCache::new(Rig::new(ssd("null")).device.heap(), bytes).unwrap()
 }
 
 fn page(cache: &PageCache, fill: u8) -> DmaBuf {
