@@ -189,8 +189,7 @@ fn a_part_of_ext4_uses_only_those_before_it() {
         let inside = file.strip_prefix(&src).unwrap();
         let names: Vec<&str> =
             inside.iter().map(|part| part.to_str().unwrap().trim_end_matches(".rs")).collect();
-        let is_test =
-            |name: &&str| ["tests", "testing", "model"].contains(name) || name.ends_with("_tests");
+        let is_test = |name: &&str| ["tests", "model"].contains(name) || name.ends_with("_tests");
         if names == ["lib"] || names.iter().any(is_test) {
             continue;
         }

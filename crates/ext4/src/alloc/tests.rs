@@ -4,7 +4,7 @@ mod attach;
 mod model;
 
 use super::{Allocator, Want};
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use crate::space::{Caller, Who};
 use crate::{Defect, Error};
 use meantime_ext4_format::Volume;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::fast::Unsaid;
-use super::testing::Image;
+use super::tests::image::Image;
 use super::{Changes, Handle};
 use crate::alloc::{Allocator, Want};
 use crate::ops::{extents, fallocate, truncate};
@@ -401,7 +401,7 @@ fn mount_once(image: &Path, at: &Path) -> bool {
         println!("skipped: no mount on a loop device ({output:?})");
         return false;
     }
-    super::testing::unmount(at);
+    super::tests::image::unmount(at);
     true
 }
 

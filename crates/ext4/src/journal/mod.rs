@@ -55,9 +55,7 @@ mod recover;
 mod running;
 mod spares;
 #[cfg(all(test, not(loom)))]
-pub(crate) mod testing;
-#[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 mod thread;
 mod transaction;
 

@@ -1,5 +1,7 @@
 //! The journal on a software SSD, read afterwards by e2fsprogs and by our own recovery.
 
+pub(crate) mod image;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

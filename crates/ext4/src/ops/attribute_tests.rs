@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::{acl, attributes, metadata};
 use crate::alloc::Allocator;
 use crate::journal::Handle;
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use crate::{Error, SetAttribute, Timestamp};
 use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::edit::InodeEdit;
@@ -188,7 +188,7 @@ fn mounted<T>(path: &Path, work: impl FnOnce(&Path) -> T) -> Option<T> {
         return None;
     }
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(dir.path())));
-    crate::journal::testing::unmount(dir.path());
+    crate::journal::tests::image::unmount(dir.path());
     Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::{Allocator, Want};
 use crate::journal::Handle;
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use meantime_ext4_format::checksum::{crc32c, inode_seed};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::inode::flags;

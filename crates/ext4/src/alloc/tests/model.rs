@@ -10,7 +10,7 @@ use super::super::{Allocator, Want};
 use super::attach::{Made, attach};
 use crate::Error;
 use crate::journal::Handle;
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use crate::space::Who;
 
 /// An operation; numbers are taken modulo the number of candidates.

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
-use super::{Changes, Handle, Held, Journal, Orphans, Sequence};
 use crate::alloc::Allocator;
+use crate::journal::{Changes, Handle, Held, Journal, Orphans, Sequence};
 use crate::{Error, Timestamp};
 use meantime_ext4_format::{Source, SourceError, Volume, VolumeOptions};
 

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use crate::ops::{Name, Progress, attributes, rename};
 use crate::{RenameFlags, SetAttribute};
 use meantime_ext4_format::features::compat;
@@ -112,7 +112,7 @@ pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)
         return;
     }
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&at)));
-    crate::journal::testing::unmount(Path::new(&at));
+    crate::journal::tests::image::unmount(Path::new(&at));
     if let Err(failure) = result {
         std::panic::resume_unwind(failure);
     }

@@ -10,7 +10,7 @@ use super::{Progress, extents, orphans, truncate};
 use crate::Error;
 use crate::alloc::{Allocator, Want};
 use crate::journal::Handle;
-use crate::journal::testing::Image;
+use crate::journal::tests::image::Image;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::{MappedExtent, ROOT_INO};
 
