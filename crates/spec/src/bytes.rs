@@ -4,7 +4,8 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes the specification reserves: zero when written, ignored when read.
+/// Bytes that the specification reserves, or fields that neither driver nor SSD uses: zero when
+/// written, ignored when read.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(transparent)]
 pub struct Reserved<const N: usize>([u8; N]);

@@ -128,20 +128,6 @@ bitfields! {
         [7:0] smart with_smart: u8,
         /// Namespace Attribute Notices.
         [8] namespace_attribute with_namespace_attribute: bool,
-        /// Firmware Activation Notices.
-        [9] firmware_activation with_firmware_activation: bool,
-        /// Telemetry Log Notices.
-        [10] telemetry_log with_telemetry_log: bool,
-        /// Asymmetric Namespace Access Change Notices.
-        [11] ana_change with_ana_change: bool,
-        /// Predictable Latency Event Aggregate Log Change Notices.
-        [12] predictable_latency with_predictable_latency: bool,
-        /// LBA Status Information Notices.
-        [13] lba_status with_lba_status: bool,
-        /// Endurance Group Event Aggregate Log Change Notices.
-        [14] endurance_group with_endurance_group: bool,
-        /// Normal NVM Subsystem Shutdown (2.0).
-        [15] subsystem_shutdown with_subsystem_shutdown: bool,
     }
 
     /// Autonomous Power State Transition, 0Ch (1.4 §5.21.1.12); its data is 32 [`ApstEntry`]s.

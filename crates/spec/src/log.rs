@@ -47,12 +47,7 @@ wire! {
         28 pub vendor_specific_log_page: u8,
         /// Transport Type.
         29 pub trtype: u8,
-        30 reserved_30: Reserved<2>,
-        /// Command Specific Information.
-        32 pub command_specific: U64,
-        /// Transport Type Specific Information.
-        40 pub transport_specific: U16,
-        42 reserved_42: Reserved<22>,
+        30 unused_30: Reserved<34>,
     }
 }
 
@@ -98,9 +93,7 @@ wire! {
         4 pub available_spare_threshold: u8,
         /// Percentage Used of the life expected; may exceed 100, 255 stands for more.
         5 pub percentage_used: u8,
-        /// Endurance Group Critical Warning Summary.
-        6 pub endurance_group_critical_warning: u8,
-        7 reserved_7: Reserved<25>,
+        6 unused_6: Reserved<26>,
         /// Data Units Read, in 1000 × 512 bytes, rounded up.
         32 pub data_units_read: U128,
         /// Data Units Written, in 1000 × 512 bytes, rounded up.
@@ -121,18 +114,10 @@ wire! {
         160 pub media_errors: U128,
         /// Number of Error Information Log Entries over the controller's life.
         176 pub error_log_entries: U128,
-        /// Warning Composite Temperature Time, in minutes.
-        192 pub warning_temperature_time: U32,
-        /// Critical Composite Temperature Time, in minutes.
-        196 pub critical_temperature_time: U32,
+        192 unused_192: Reserved<8>,
         /// Temperature Sensors 1 to 8, in kelvin; 0 not there.
         200 pub temperature_sensors: [U16; 8],
-        /// Thermal Management Temperature 1 Transition Count.
-        216 pub tmt1_transition_count: U32,
-        /// Thermal Management Temperature 2 Transition Count.
-        220 pub tmt2_transition_count: U32,
-        /// Total Time For Thermal Management Temperature 1, in seconds.
-        224 pub tmt1_total_time: U32,
+        216 unused_216: Reserved<12>,
         /// Total Time For Thermal Management Temperature 2, in seconds.
         228 pub tmt2_total_time: U32,
         232 reserved_232: Reserved<280>,

@@ -4,6 +4,8 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+use crate::bytes::Reserved;
+
 /// Class code of an NVM Express I/O controller: mass storage, non-volatile memory, NVMe (NVMe Base
 /// 1.4 §2.1.5).
 pub const CLASS_NVME: u32 = 0x01_08_02;
@@ -87,30 +89,17 @@ wire! {
         12 pub cache_line: u8,
         /// Latency timer.
         13 pub latency: u8,
-        /// Header type.
-        14 pub header_type: u8,
-        /// Built-in self test.
-        15 pub bist: u8,
+        14 unused_14: Reserved<2>,
         /// Base address registers.
         16 pub bars: [U32; 6],
-        /// CardBus CIS pointer.
-        40 pub cardbus: U32,
-        /// Subsystem vendor ID.
-        44 pub subsystem_vendor_id: U16,
-        /// Subsystem ID.
-        46 pub subsystem_id: U16,
-        /// Expansion ROM base address.
-        48 pub expansion_rom: U32,
+        40 unused_40: Reserved<12>,
         /// Where the list of capabilities begins.
         52 pub capabilities: u8,
         /// Reserved.
         53 pub reserved: [u8; 7],
         /// Interrupt line.
         60 pub interrupt_line: u8,
-        /// Interrupt pin.
-        61 pub interrupt_pin: u8,
-        /// Minimum grant.
-        62 pub min_grant: u8,
+        61 unused_61: Reserved<2>,
         /// Maximum latency.
         63 pub max_latency: u8,
     }

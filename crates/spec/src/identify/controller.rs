@@ -19,10 +19,7 @@ wire! {
         24 pub mn: [u8; 40],
         /// Firmware Revision, ASCII.
         64 pub fr: [u8; 8],
-        /// Recommended Arbitration Burst: 2^RAB commands.
-        72 pub rab: u8,
-        /// IEEE OUI Identifier, little-endian.
-        73 pub ieee: [u8; 3],
+        72 unused_72: Reserved<4>,
         /// Controller Multi-Path I/O and Namespace Sharing Capabilities.
         76 pub cmic: u8,
         /// Maximum Data Transfer Size: 2^MDTS units of CAP.MPSMIN; 0 no limit.
@@ -31,18 +28,10 @@ wire! {
         78 pub cntlid: U16,
         /// Version, laid out as [`Vs`].
         80 pub ver: U32,
-        /// RTD3 Resume Latency, in microseconds.
-        84 pub rtd3r: U32,
-        /// RTD3 Entry Latency, in microseconds.
-        88 pub rtd3e: U32,
-        /// Optional Asynchronous Events Supported; bits as in
-        /// [`AsyncEventConfig`](crate::features::AsyncEventConfig).
-        92 pub oaes: U32,
+        84 unused_84: Reserved<12>,
         /// Controller Attributes, bits of [`ctratt`].
         96 pub ctratt: U32,
-        /// Read Recovery Levels Supported.
-        100 pub rrls: U16,
-        102 reserved_102: Reserved<9>,
+        100 unused_100: Reserved<11>,
         /// Controller Type, one of [`controller_type`].
         111 pub cntrltype: u8,
         /// FRU Globally Unique Identifier.
@@ -53,14 +42,7 @@ wire! {
         130 pub crdt2: U16,
         /// Command Retry Delay Time 3, in 100 ms.
         132 pub crdt3: U16,
-        134 reserved_134: Reserved<106>,
-        240 reserved_240_mi: Reserved<13>,
-        /// NVM Subsystem Report (NVMe-MI; 2.0).
-        253 pub nvmsr: u8,
-        /// VPD Write Cycle Information (NVMe-MI; 2.0).
-        254 pub vwci: u8,
-        /// Management Endpoint Capabilities (NVMe-MI; 2.0).
-        255 pub mec: u8,
+        134 unused_134: Reserved<122>,
         /// Optional Admin Command Support, bits of [`oacs`].
         256 pub oacs: U16,
         /// Abort Command Limit, 0's based.
@@ -84,58 +66,13 @@ wire! {
         266 pub wctemp: U16,
         /// Critical Composite Temperature Threshold, in kelvin.
         268 pub cctemp: U16,
-        /// Maximum Time for Firmware Activation, in 100 ms.
-        270 pub mtfa: U16,
-        /// Host Memory Buffer Preferred Size, in 4 KiB.
-        272 pub hmpre: U32,
-        /// Host Memory Buffer Minimum Size, in 4 KiB.
-        276 pub hmmin: U32,
+        270 unused_270: Reserved<10>,
         /// Total NVM Capacity, in bytes.
         280 pub tnvmcap: U128,
-        /// Unallocated NVM Capacity, in bytes.
-        296 pub unvmcap: U128,
-        /// Replay Protected Memory Block Support.
-        312 pub rpmbs: U32,
-        /// Extended Device Self-test Time, in minutes.
-        316 pub edstt: U16,
-        /// Device Self-test Options.
-        318 pub dsto: u8,
-        /// Firmware Update Granularity, in 4 KiB; FFh no restriction.
-        319 pub fwug: u8,
+        296 unused_296: Reserved<24>,
         /// Keep Alive Support: granularity in 100 ms; 0 not supported.
         320 pub kas: U16,
-        /// Host Controlled Thermal Management Attributes.
-        322 pub hctma: U16,
-        /// Minimum Thermal Management Temperature, in kelvin.
-        324 pub mntmt: U16,
-        /// Maximum Thermal Management Temperature, in kelvin.
-        326 pub mxtmt: U16,
-        /// Sanitize Capabilities.
-        328 pub sanicap: U32,
-        /// Host Memory Buffer Minimum Descriptor Entry Size, in 4 KiB.
-        332 pub hmminds: U32,
-        /// Host Memory Maximum Descriptors Entries.
-        336 pub hmmaxd: U16,
-        /// NVM Set Identifier Maximum.
-        338 pub nsetidmax: U16,
-        /// Endurance Group Identifier Maximum.
-        340 pub endgidmax: U16,
-        /// ANA Transition Time, in seconds.
-        342 pub anatt: u8,
-        /// Asymmetric Namespace Access Capabilities.
-        343 pub anacap: u8,
-        /// ANA Group Identifier Maximum.
-        344 pub anagrpmax: U32,
-        /// Number of ANA Group Identifiers.
-        348 pub nanagrpid: U32,
-        /// Persistent Event Log Size, in 64 KiB.
-        352 pub pels: U32,
-        /// Domain Identifier (2.0).
-        356 pub domain_id: U16,
-        358 reserved_358: Reserved<10>,
-        /// Max Endurance Group Capacity, in bytes (2.0).
-        368 pub megcap: U128,
-        384 reserved_384: Reserved<128>,
+        322 unused_322: Reserved<190>,
         /// Submission Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 66h.
         512 pub sqes: u8,
         /// Completion Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 44h.
@@ -156,23 +93,14 @@ wire! {
         526 pub awun: U16,
         /// Atomic Write Unit Power Fail, in logical blocks, 0's based.
         528 pub awupf: U16,
-        /// NVM Vendor Specific Command Configuration (2.0: I/O Command Set …, ICSVSCC).
-        530 pub nvscc: u8,
-        /// Namespace Write Protection Capabilities.
-        531 pub nwpc: u8,
+        530 unused_530: Reserved<2>,
         /// Atomic Compare & Write Unit, in logical blocks, 0's based.
         532 pub acwu: U16,
         /// Optional Copy Formats Supported (2.0).
         534 pub ocfs: U16,
         /// SGL Support; 1:0 zero if none.
         536 pub sgls: U32,
-        /// Maximum Number of Allowed Namespaces; 0: no more than NN.
-        540 pub mnan: U32,
-        /// Maximum Domain Namespace Attachments (2.0).
-        544 pub maxdna: U128,
-        /// Maximum I/O Controller Namespace Attachments (2.0).
-        560 pub maxcna: U32,
-        564 reserved_564: Reserved<204>,
+        540 unused_540: Reserved<228>,
         /// NVM Subsystem NVMe Qualified Name, UTF-8, ended by a zero byte.
         768 pub subnqn: [u8; 256],
         1024 reserved_1024: Reserved<768>,
@@ -386,24 +314,7 @@ wire! {
         4 pub enlat: U32,
         /// Exit Latency, in microseconds.
         8 pub exlat: U32,
-        /// Relative Read Throughput, 4:0; lower is better.
-        12 pub rrt: u8,
-        /// Relative Read Latency, 4:0.
-        13 pub rrl: u8,
-        /// Relative Write Throughput, 4:0.
-        14 pub rwt: u8,
-        /// Relative Write Latency, 4:0.
-        15 pub rwl: u8,
-        /// Idle Power, in units of IPS.
-        16 pub idlp: U16,
-        /// Idle Power Scale, 7:6: 1 0.0001 W, 2 0.01 W.
-        18 pub ips: u8,
-        19 reserved_19: Reserved<1>,
-        /// Active Power, in units of APS.
-        20 pub actp: U16,
-        /// 2:0 Active Power Workload (APW), 7:6 Active Power Scale (APS): 1 0.0001 W, 2 0.01 W.
-        22 pub apw_aps: u8,
-        23 reserved_23: Reserved<9>,
+        12 unused_12: Reserved<20>,
     }
 }
 

@@ -20,12 +20,7 @@ wire! {
         /// Formatted LBA Size: 3:0 the LBA format in use (2.0: 6:5 above them), bit 4 metadata at
         /// the block's end.
         26 pub flbas: u8,
-        /// Metadata Capabilities.
-        27 pub mc: u8,
-        /// End-to-end Data Protection Capabilities.
-        28 pub dpc: u8,
-        /// End-to-end Data Protection Type Settings; 2:0 zero if protection information is off.
-        29 pub dps: u8,
+        27 unused_27: Reserved<3>,
         /// Namespace Multi-path I/O and Namespace Sharing Capabilities; bit 0 may be shared.
         30 pub nmic: u8,
         /// Reservation Capabilities.
@@ -34,12 +29,7 @@ wire! {
         32 pub fpi: u8,
         /// Deallocate Logical Block Features, see [`dlfeat`].
         33 pub dlfeat: u8,
-        /// Namespace Atomic Write Unit Normal, in logical blocks, 0's based; counts if NSFEAT bit 1
-        /// is set.
-        34 pub nawun: U16,
-        /// Namespace Atomic Write Unit Power Fail, in logical blocks, 0's based; counts if NSFEAT
-        /// bit 1 is set.
-        36 pub nawupf: U16,
+        34 unused_34: Reserved<4>,
         /// Namespace Atomic Compare & Write Unit, in logical blocks, 0's based.
         38 pub nacwu: U16,
         /// Namespace Atomic Boundary Size Normal, in logical blocks, 0's based; 0 none.
@@ -52,28 +42,7 @@ wire! {
         46 pub noiob: U16,
         /// NVM Capacity, in bytes.
         48 pub nvmcap: U128,
-        /// Namespace Preferred Write Granularity, in logical blocks, 0's based; counts if NSFEAT
-        /// bit 4 is set.
-        64 pub npwg: U16,
-        /// Namespace Preferred Write Alignment, in logical blocks, 0's based; counts if NSFEAT bit
-        /// 4 is set.
-        66 pub npwa: U16,
-        /// Namespace Preferred Deallocate Granularity, in logical blocks, 0's based; counts if
-        /// NSFEAT bit 4 is set.
-        68 pub npdg: U16,
-        /// Namespace Preferred Deallocate Alignment, in logical blocks, 0's based; counts if NSFEAT
-        /// bit 4 is set.
-        70 pub npda: U16,
-        /// Namespace Optimal Write Size, in logical blocks, 0's based; counts if NSFEAT bit 4 is
-        /// set.
-        72 pub nows: U16,
-        /// Maximum Single Source Range Length of Copy, in logical blocks (2.0).
-        74 pub mssrl: U16,
-        /// Maximum Copy Length, in logical blocks (2.0).
-        76 pub mcl: U32,
-        /// Maximum Source Range Count of Copy, 0's based (2.0).
-        80 pub msrc: u8,
-        81 reserved_81: Reserved<11>,
+        64 unused_64: Reserved<28>,
         /// ANA Group Identifier.
         92 pub anagrpid: U32,
         96 reserved_96: Reserved<3>,
