@@ -55,7 +55,9 @@ fn machine(root: &Path) -> Sysfs {
     link(root, "sys/bus/pci/devices/0000:01:00.1/driver", "../../drivers/e1000e");
     link(root, "sys/bus/pci/devices/0000:02:00.0/driver", "../../drivers/vfio-pci");
     put(root, "proc/sys/kernel/random/boot_id", "b\n");
-    let record = "address=0000:02:00.0\nstage=taken\npid=4\nstart_ticks=1\nboot_id=b\npersistent=1\ndisks=1\nowner_uid=1000\nmodel=Other\n";
+    let record = r#"{"address": {"domain": 0, "bus": 2, "device": 0, "function": 0},
+        "stage": "taken", "process": {"pid": 4, "start_ticks": 1}, "boot_id": "b",
+        "persistent": true, "disks": 1, "owner_uid": 1000, "model": "Other"}"#;
     put(root, "run/meantime/pci/0000:02:00.0", record);
     Sysfs::at(root, Arc::new(System::default()))
 }

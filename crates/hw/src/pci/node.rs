@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::address::PciAddress;
 use super::error::PciError;
 use super::group::IommuGroup;
@@ -19,7 +21,7 @@ const UDEV_TIMEOUT: Duration = Duration::from_secs(10);
 const UDEV_QUIET: Duration = Duration::from_millis(250);
 
 /// The owner and mode of a device node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOwner {
     /// User.
     pub uid: u32,

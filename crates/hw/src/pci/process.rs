@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use serde::{Deserialize, Serialize};
+
 use super::sysfs::{Sysfs, attribute};
 
 /// A process, distinguishable after its number is reused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessId {
     pub pid: u32,
     /// Its start time, in clock ticks since boot.

@@ -1,5 +1,5 @@
-//! Records of changes to a controller, written before the changes: `/run/meantime/pci/ADDRESS`,
-//! lines of `key=value`.
+//! Records of changes to a controller, written before the changes: `/run/meantime/pci/ADDRESS`, in
+//! JSON.
 
 use std::fs;
 use std::io;
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
 
 use super::address::PciAddress;
 use super::error::PciError;
@@ -23,15 +24,13 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 const RECORD_MAX_BYTES: u64 = 64 << 10;
 
 /// The progress of taking or giving back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Stage {
     Taking,
     Taken,
     GivingBack,
 }
-
-const STAGES: [(Stage, &str); 3] =
-    [(Stage::Taking, "taking"), (Stage::Taken, "taken"), (Stage::GivingBack, "giving-back")];
 
 /// The process that took a controller from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +48,7 @@ pub struct Taker {
 }
 
 /// The record of one controller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub address: PciAddress,
     pub stage: Stage,
@@ -146,7 +145,7 @@ impl Record {
     pub(super) fn write(&self, sysfs: &Sysfs) -> Result<(), PciError> {
         let path = dir(sysfs).join(self.address.to_string());
         let beside = dir(sysfs).join(format!(".{}", self.address));
-        let written = sysfs.ops().create(&beside, &self.text());
+        let written = self.text().and_then(|text| sysfs.ops().create(&beside, &text));
         let written = written.and_then(|()| sysfs.ops().rename(&beside, &path));
         written.map_err(|error| {
             let _ = sysfs.ops().remove(&beside);
@@ -159,100 +158,26 @@ impl Record {
         remove(sysfs, self.address)
     }
 
-    fn text(&self) -> String {
-        let stage =
-            STAGES.iter().find(|(stage, _)| *stage == self.stage).map_or("", |(_, name)| name);
-        let mut text =
-            String::from("# Written by meantime; `meantime devices --repair` goes by it.\n");
-        let mut line = |key: &str, value: &str| {
-            let value = value.replace(|c: char| c.is_control(), " ");
-            text += &format!("{key}={value}\n");
-        };
-        line("address", &self.address.to_string());
-        line("stage", stage);
-        line("pid", &self.process.pid.to_string());
-        line("start_ticks", &self.process.start_ticks.to_string());
-        line("boot_id", &self.boot_id);
-        line("persistent", if self.persistent { "1" } else { "0" });
-        line("disks", &self.disks.to_string());
-        if let Some(uid) = self.owner_uid {
-            line("owner_uid", &uid.to_string());
-        }
-        if let Some((node, NodeOwner { uid, gid, mode })) = &self.node {
-            line("node", &node.to_string_lossy());
-            line("node_was", &format!("{uid}:{gid}:{mode:o}"));
-        }
-        for (key, value) in [
-            ("former_driver", &self.former_driver),
-            ("former_override", &self.former_override),
-            ("no_iommu_was", &self.no_iommu_was),
-            ("model", &self.model),
-            ("serial", &self.serial),
-            ("firmware", &self.firmware),
-        ] {
-            if let Some(value) = value {
-                line(key, value);
-            }
-        }
-        text
+    fn text(&self) -> io::Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
     }
 }
 
 fn parse(address: PciAddress, text: &str) -> Result<Record, String> {
-    let get = |key: &str| {
-        let mut values = text.lines().filter_map(|line| line.split_once('='));
-        values.find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
-    };
-    let need = |key: &str| get(key).ok_or_else(|| format!("it has no {key}"));
-    let number =
-        |key: &str| need(key)?.parse::<u64>().map_err(|_| format!("its {key} is no number"));
-    let small =
-        |key: &str| u32::try_from(number(key)?).map_err(|_| format!("its {key} is too large"));
-    if need("address")? != address.to_string() {
+    let record: Record = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if record.address != address {
         return Err("it is of another device".to_owned());
     }
-    let stage = need("stage")?;
-    let stage = STAGES.iter().find(|(_, name)| *name == stage).ok_or("its stage is unknown")?.0;
-    let node = match (get("node"), get("node_was")) {
-        (Some(node), Some(was)) => {
-            Some((node.into(), node_owner(&was).ok_or("its node_was is not uid:gid:mode")?))
-        }
-        _ => None,
-    };
-    // Checks driver names, which are written to the kernel.
-    let driver = |key: &str| match get(key) {
-        Some(name) if name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') => {
-            Ok(Some(name))
-        }
-        Some(_) => Err(format!("its {key} is no driver's name")),
-        None => Ok(None),
-    };
-    Ok(Record {
-        address,
-        stage,
-        process: ProcessId { pid: small("pid")?, start_ticks: number("start_ticks")? },
-        boot_id: need("boot_id")?,
-        persistent: need("persistent")? == "1",
-        former_driver: driver("former_driver")?,
-        former_override: driver("former_override")?,
-        disks: small("disks")?,
-        owner_uid: get("owner_uid").map(|_| small("owner_uid")).transpose()?,
-        node,
-        no_iommu_was: get("no_iommu_was"),
-        model: get("model"),
-        serial: get("serial"),
-        firmware: get("firmware"),
-    })
-}
-
-fn node_owner(text: &str) -> Option<NodeOwner> {
-    let mut parts = text.split(':');
-    let owner = NodeOwner {
-        uid: parts.next()?.parse().ok()?,
-        gid: parts.next()?.parse().ok()?,
-        mode: u32::from_str_radix(parts.next()?, 8).ok()?,
-    };
-    (parts.next().is_none() && owner.mode <= 0o7777).then_some(owner)
+    // Names of drivers are written to the kernel.
+    let is_driver =
+        |name: &String| name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if ![&record.former_driver, &record.former_override].into_iter().flatten().all(is_driver) {
+        return Err("it has a driver's name that is none".to_owned());
+    }
+    if record.node.as_ref().is_some_and(|(_, owner)| owner.mode > 0o7777) {
+        return Err("its node's mode is none".to_owned());
+    }
+    Ok(record)
 }
 
 pub(super) fn dir(sysfs: &Sysfs) -> PathBuf {
@@ -337,21 +262,22 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let record = record();
-        assert_eq!(parse(record.address, &record.text()), Ok(record));
+        assert_eq!(parse(record.address, &record.text().unwrap()), Ok(record));
     }
 
     #[test]
     fn a_damaged_record_is_refused() {
         let record = record();
-        let text = record.text();
+        let text = record.text().unwrap();
         for (from, to, word) in [
-            ("stage=taken", "stage=done", "stage"),
-            ("pid=42", "pid=-1", "pid"),
-            ("pid=42\n", "", "no pid"),
-            ("0000:01:00.0", "0000:02:00.0", "another device"),
-            ("former_driver=nvme", "former_driver=../nvme", "driver's name"),
-            ("node_was=0:0:600", "node_was=0:0:99999", "uid:gid:mode"),
+            ("\"taken\"", "\"done\"", "`giving-back`"),
+            ("42", "-1", "u32"),
+            ("\"pid\": 42,", "", "`pid`"),
+            ("\"bus\": 1", "\"bus\": 2", "another device"),
+            ("\"nvme\"", "\"../nvme\"", "driver's name"),
+            ("384", "38400", "mode"),
         ] {
+            assert!(text.contains(from), "{text}");
             let error = parse(record.address, &text.replace(from, to)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
@@ -360,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(([a-z_]{1,14}=)?[0-9a-z:./= ]{0,20}\n){0,12}") {
+        fn never_panics(text in "[{](\"[a-z_]{1,14}\": ?[0-9a-z:./\" {}]{0,20},?\n){0,12}[}]") {
             let _ = parse("0000:01:00.0".parse().unwrap(), &text);
         }
     }

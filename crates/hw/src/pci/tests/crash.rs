@@ -121,9 +121,11 @@ fn by_hand_or_by_other_tools() {
     sim.assert_untouched();
     // A record that cannot be parsed, and one from another boot.
     for (text, words) in [
-        ("stage=odd\n", "has no address"),
+        (r#"{"stage": "taken"}"#, "missing field `address`"),
         (
-            "address=0000:01:00.0\nstage=taken\npid=1\nstart_ticks=1\nboot_id=other\npersistent=1\ndisks=9\n",
+            r#"{"address": {"domain": 0, "bus": 1, "device": 0, "function": 0}, "stage": "taken",
+                "process": {"pid": 1, "start_ticks": 1}, "boot_id": "other", "persistent": true,
+                "disks": 9}"#,
             "earlier boot",
         ),
     ] {

@@ -514,7 +514,8 @@ impl SysfsOps for Sim {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let text = fs::read_to_string(from).unwrap_or_default();
-        let stage = text.lines().find_map(|line| line.strip_prefix("stage=")).unwrap_or("?");
+        let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let stage = record["stage"].as_str().unwrap_or("?");
         self.step(format!("record {stage}"))?;
         fs::rename(from, to)
     }
