@@ -196,13 +196,6 @@ impl Sqe {
         Self::blocks(io::READ, cid, nsid, slba, nlb, 0).with_prps(prp1, prp2)
     }
 
-    /// Read (1.4 §6.9) with Force Unit Access: from the medium, not from a volatile cache.
-    #[inline]
-    #[must_use]
-    pub const fn read_fua(cid: u16, nsid: u32, slba: u64, nlb: u32, prp1: u64, prp2: u64) -> Self {
-        Self::blocks(io::READ, cid, nsid, slba, nlb, CDW12_FUA).with_prps(prp1, prp2)
-    }
-
     /// Write (1.4 §6.15) `nlb` blocks (1 to 65536); with `fua`, completed only once on the medium.
     #[inline]
     #[must_use]

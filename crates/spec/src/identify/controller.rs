@@ -217,19 +217,6 @@ pub mod power_flags {
 }
 
 impl IdentifyController {
-    /// How long to wait before the retry of a command that ended with Command Retry Delay `crd`, in
-    /// ms (1.4 §5.15.2.2, CRDT1 to CRDT3); 0 if `crd` asks for none.
-    #[must_use]
-    pub fn retry_delay_ms(&self, crd: u8) -> u32 {
-        let delay = match crd {
-            1 => self.crdt1,
-            2 => self.crdt2,
-            3 => self.crdt3,
-            _ => return 0,
-        };
-        u32::from(delay.get()) * 100
-    }
-
     /// The supported power states: the descriptors up to NPSS, at most as many as fit.
     pub fn power_states(&self) -> impl Iterator<Item = &PowerStateDescriptor> {
         self.psd.iter().take(usize::from(self.npss) + 1)
@@ -293,12 +280,6 @@ impl IdentifyController {
         // A sum of 64 or more is beyond any transfer, hence no limit either.
         let shift = 12 + mpsmin as u32 + self.mdts as u32;
         if self.mdts == 0 { None } else { 1_u64.checked_shl(shift) }
-    }
-
-    /// Whether there is a volatile write cache.
-    #[must_use]
-    pub const fn has_volatile_write_cache(&self) -> bool {
-        self.vwc & vwc::PRESENT != 0
     }
 }
 

@@ -73,7 +73,7 @@ fn read() {
     assert_eq!((sqe.opcode(), sqe.cid(), sqe.nsid.get()), (0x02, 0xbeef, 1));
     assert_eq!((sqe.slba(), sqe.nlb(), sqe.fua()), (0x1_2345_6789, 8, false));
     assert_eq!((sqe.fuse(), sqe.psdt()), (0, 0));
-    assert!(Sqe::read_fua(0, 1, 0, 1, 0, 0).fua());
+    assert!(Sqe::transfer(0x02, 0, 1, 0, 0, 0, 0, true).fua());
 }
 
 #[test]

@@ -117,14 +117,12 @@ fn host_behavior_support() {
 
 #[test]
 fn retry_delays() {
-    // CRDT1 at bytes 129:128, in 100 ms.
+    // CRDT1 at bytes 129:128.
     let mut bytes = [0; 4096];
     bytes[128..134].copy_from_slice(&[1, 0, 0x0a, 0, 0x2c, 0x01]);
     let controller = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
-    assert_eq!(
-        [0, 1, 2, 3, 4].map(|crd| controller.retry_delay_ms(crd)),
-        [0, 100, 1000, 30_000, 0]
-    );
+    let IdentifyController { crdt1, crdt2, crdt3, .. } = controller;
+    assert_eq!([crdt1, crdt2, crdt3].map(|delay| delay.get()), [1, 10, 300]);
 }
 
 #[test]

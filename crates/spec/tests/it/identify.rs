@@ -52,7 +52,7 @@ fn controller() {
     assert_eq!((id.acl, id.aerl, id.npss), (3, 7, 1));
     assert_eq!((id.sqes, id.cqes, id.nn.get(), id.tnvmcap.get()), (0x66, 0x44, 2, 1 << 30));
     assert_eq!(id.oncs.get(), oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES);
-    assert!(id.has_volatile_write_cache());
+    assert_eq!(id.vwc & vwc::PRESENT, vwc::PRESENT);
     assert_eq!(id.vwc & vwc::FLUSH_ALL_MASK, vwc::FLUSH_ALL_SUPPORTED);
     assert_eq!((id.psd[0].max_power_100uw(), id.psd[0].non_operational()), (50_000, false));
     assert_eq!((id.psd[1].max_power_100uw(), id.psd[1].non_operational()), (50, true));

@@ -1,7 +1,9 @@
 //! Enable, reset, registers and admin commands, rule by rule.
 
 use meantime_spec::features::{InterruptVectorConfig, NumberOfQueues, fid};
-use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
+use meantime_spec::identify::{
+    ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, vwc,
+};
 use meantime_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
 use meantime_spec::regs::{self, Aqa, Cap};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -171,7 +173,7 @@ fn identify() {
     assert_eq!((id.serial(), id.model()), ("MEANTIME0001", "Meantime software SSD"));
     assert_eq!((id.sqes, id.cqes, id.nn.get()), (0x66, 0x44, 2));
     assert_eq!(id.mdts_bytes(0), Some(1 << 20));
-    assert!(id.has_volatile_write_cache());
+    assert_eq!(id.vwc & vwc::PRESENT, vwc::PRESENT);
     assert_eq!(id.aerl, 3);
 
     for (nsid, blocks, lba_bytes) in [(1, 2048, 512), (2, 512, 4096)] {

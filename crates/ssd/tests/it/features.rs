@@ -315,7 +315,7 @@ fn host_behavior_support() {
     assert_eq!(host.read(page + 512, 1), [0], "a reset forgets it");
     ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
     let id = IdentifyController::read_from_bytes(&host.read(page, 4096)).unwrap();
-    assert_eq!([1, 2, 3].map(|crd| id.retry_delay_ms(crd)), [100, 1000, 5000]);
+    assert_eq!([id.crdt1, id.crdt2, id.crdt3].map(|delay| delay.get()), [1, 10, 50]);
 }
 
 #[test]

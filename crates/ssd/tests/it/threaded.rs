@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use meantime_spec::opcode::io::READ;
 use meantime_spec::regs;
 use meantime_spec::seam::SeamError;
 use meantime_spec::sqe::Sqe;
@@ -311,7 +312,7 @@ fn a_medium_that_is_only_read() {
         host.create_queues(1, 16, None);
         let buffer = host.alloc(4096);
         ok(host.io(1, Sqe::read(0, 1, 5, 1, buffer, 0)));
-        ok(host.io(1, Sqe::read_fua(0, 1, 5, 1, buffer, 0)));
+        ok(host.io(1, Sqe::transfer(READ, 0, 1, 5, 0, buffer, 0, true)));
         assert_eq!(host.read(buffer, 4096), [5; 4096]);
         ok(host.io(1, Sqe::flush(0, 1)));
         let mut range = DsmRange::default();
