@@ -196,7 +196,7 @@ pub fn start_ssd(
     options: &OpenOptions,
     adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
 ) -> Result<meantime_ssd::Ssd, OpenError> {
-    soft::start(uri, uri.parse()?, options, adjust)
+    make_ssd(uri, options, adjust, |config, medium| soft::run(uri, config, medium))?
 }
 
 /// Makes something else of the software SSD that `uri` names: `make` gets what it is made of. A
@@ -328,23 +328,6 @@ mod soft {
         read_only: Option<String>,
     }
 
-    /// An SSD with a thread, for other processes.
-    pub(super) fn start(
-        uri: &str,
-        parsed: Uri,
-        options: &OpenOptions,
-        adjust: impl FnOnce(&mut SsdConfig),
-    ) -> Result<Ssd, OpenError> {
-        let Prepared { config, medium, soft, created, .. } = prepare(uri, parsed, options, adjust)?;
-        if soft.inline {
-            let what = "inline=1 has no thread that could serve others; leave it out".to_owned();
-            return Err(UriError { uri: uri.to_owned(), what }.into());
-        }
-        let ssd = run(uri, config, medium)?;
-        created.keep();
-        Ok(ssd)
-    }
-
     /// What `make` makes of an SSD.
     pub(super) fn make<T, E>(
         uri: &str,
@@ -365,7 +348,7 @@ mod soft {
         Ok(made)
     }
 
-    fn run(uri: &str, config: SsdConfig, medium: Medium) -> Result<Ssd, OpenError> {
+    pub(super) fn run(uri: &str, config: SsdConfig, medium: Medium) -> Result<Ssd, OpenError> {
         Ssd::start(config, medium, SharedClock(Clock::real())).map_err(|source| failed(uri, source))
     }
 
