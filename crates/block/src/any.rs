@@ -116,50 +116,60 @@ impl Channel {
     }
 }
 
-/// Forwards each function to the channel of either kind.
-macro_rules! forward {
-    (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
+/// The functions of a [`BlockChannel`] that forwards them: `$shared!` and `$unique!` make an
+/// expression of `self`, which is borrowed in that way, and the call.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_channel {
+    ($shared:ident, $unique:ident) => {
+        $crate::forward_channel! { $shared &self:
+            fn info() -> &BlockInfo;
+            fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
+            fn event() -> Option<EventFd>;
+            fn descriptor() -> Option<BorrowedFd<'_>>;
+            fn in_flight() -> usize;
+            fn depth() -> u16;
+            fn policy() -> Policy;
+        }
+        $crate::forward_channel! { $unique &mut self:
+            fn submit(request: Request) -> Result<Ticket, Rejected>;
+            fn enqueue(request: Request) -> Result<(), Rejected>;
+            fn plug();
+            fn unplug();
+            fn poll() -> usize;
+            fn look(away: Option<Away>) -> usize;
+            fn rest() -> Rest;
+            fn wait(ticket: Ticket) -> Done;
+            fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
+            fn detach(ticket: Ticket);
+            fn next_done() -> Option<Done>;
+            fn wait_done() -> Option<Done>;
+            fn wait_until(stop: &dyn Fn() -> bool);
+            fn set_policy(policy: Policy) -> Result<(), SubmitError>;
+            fn gap_left_ns() -> Option<u64>;
+        }
+    };
+    ($to:ident &$this:ident: $(fn $name:ident($($arg:ident: $of:ty)?) -> $out:ty;)*) => {$(
         #[inline]
-        fn $name(&self $(, $arg: $of)*) -> $out {
-            either!(self, channel => channel.$name($($arg),*))
+        fn $name(&$this $(, $arg: $of)?) -> $out {
+            $to!($this.$name($($arg)?))
         }
     )*};
-    (&mut self: $(fn $name:ident($($arg:ident: $of:ty),*) $(-> $out:ty)?;)*) => {$(
+    ($to:ident &mut $this:ident: $(fn $name:ident($($arg:ident: $of:ty)?) $(-> $out:ty)?;)*) => {$(
         #[inline]
-        fn $name(&mut self $(, $arg: $of)*) $(-> $out)? {
-            either!(self, channel => channel.$name($($arg),*))
+        fn $name(&mut $this $(, $arg: $of)?) $(-> $out)? {
+            $to!($this.$name($($arg)?))
         }
     )*};
 }
 
-impl BlockChannel for Channel {
-    forward! { &self:
-        fn info() -> &BlockInfo;
-        fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
-        fn event() -> Option<EventFd>;
-        fn descriptor() -> Option<BorrowedFd<'_>>;
-        fn in_flight() -> usize;
-        fn depth() -> u16;
-        fn policy() -> Policy;
-    }
+/// The call of the channel of either kind.
+macro_rules! of_either {
+    ($this:ident.$($call:tt)+) => { either!($this, channel => channel.$($call)+) };
+}
 
-    forward! { &mut self:
-        fn submit(request: Request) -> Result<Ticket, Rejected>;
-        fn enqueue(request: Request) -> Result<(), Rejected>;
-        fn plug();
-        fn unplug();
-        fn poll() -> usize;
-        fn look(away: Option<Away>) -> usize;
-        fn rest() -> Rest;
-        fn wait(ticket: Ticket) -> Done;
-        fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
-        fn detach(ticket: Ticket);
-        fn next_done() -> Option<Done>;
-        fn wait_done() -> Option<Done>;
-        fn wait_until(stop: &dyn Fn() -> bool);
-        fn set_policy(policy: Policy) -> Result<(), SubmitError>;
-        fn gap_left_ns() -> Option<u64>;
-    }
+impl BlockChannel for Channel {
+    forward_channel!(of_either, of_either);
 
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {

@@ -81,46 +81,14 @@ impl Member {
     }
 }
 
-/// Forwards each function to the library's channel.
-macro_rules! forward {
-    (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
-        #[inline]
-        fn $name(&self $(, $arg: $of)*) -> $out {
-            self.value().channel().$name($($arg),*)
-        }
-    )*};
-    (&mut self: $(fn $name:ident($($arg:ident: $of:ty),*) $(-> $out:ty)?;)*) => {$(
-        #[inline]
-        fn $name(&mut self $(, $arg: $of)*) $(-> $out)? {
-            self.value_mut().channel_mut().$name($($arg),*)
-        }
-    )*};
+/// The call of the library's channel.
+macro_rules! shared {
+    ($this:ident.$($call:tt)+) => { $this.value().channel().$($call)+ };
+}
+macro_rules! unique {
+    ($this:ident.$($call:tt)+) => { $this.value_mut().channel_mut().$($call)+ };
 }
 
 impl BlockChannel for Member {
-    forward! { &self:
-        fn info() -> &BlockInfo;
-        fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
-        fn event() -> Option<EventFd>;
-        fn descriptor() -> Option<BorrowedFd<'_>>;
-        fn in_flight() -> usize;
-        fn depth() -> u16;
-        fn policy() -> Policy;
-    }
-
-    forward! { &mut self:
-        fn submit(request: Request) -> Result<Ticket, Rejected>;
-        fn enqueue(request: Request) -> Result<(), Rejected>;
-        fn plug();
-        fn unplug();
-        fn poll() -> usize;
-        fn look(away: Option<Away>) -> usize;
-        fn rest() -> Rest;
-        fn wait(ticket: Ticket) -> Done;
-        fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
-        fn detach(ticket: Ticket);
-        fn next_done() -> Option<Done>;
-        fn wait_done() -> Option<Done>;
-        fn set_policy(policy: Policy) -> Result<(), SubmitError>;
-    }
+    meantime_block::forward_channel!(shared, unique);
 }
