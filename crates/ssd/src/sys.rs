@@ -5,10 +5,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
+
+use crate::error::SsdError;
 
 /// Prefetches the cache line at `address` for reading. A hint: harmless for any address.
 #[inline(always)]
@@ -63,6 +66,35 @@ impl Drop for StoppedThread {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
+    }
+}
+
+/// Starts an SSD's thread, which runs `run` if it could be bound to `cpu`.
+///
+/// # Errors
+/// If it could not be started or bound.
+pub(crate) fn spawn_ssd<T: Send + 'static>(
+    cpu: Option<usize>,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<Option<T>>, SsdError> {
+    let (pinned, is_pinned) = sync_channel(1);
+    let thread = meantime_process::thread::spawn("meantime-ssd", move || {
+        let result = cpu.map_or(Ok(()), pin_to_cpu);
+        let go_on = result.is_ok();
+        let _ = pinned.send(result);
+        go_on.then(run)
+    })
+    .map_err(SsdError::Thread)?;
+    match is_pinned.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => {
+            let cpu = cpu.unwrap_or_default();
+            let problem = format!(
+                "binding the SSD's thread to CPU {cpu}: {error}; choose one of this machine's"
+            );
+            Err(SsdError::config("cpu", problem))
+        }
+        Err(_) => Err(SsdError::Thread(io::Error::other("the thread ended at once"))),
     }
 }
 

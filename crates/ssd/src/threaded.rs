@@ -44,7 +44,7 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 /// A running software SSD. Dropping it ends its thread; after that registers read all ones.
 pub struct Ssd {
     handle: SsdHandle,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<()>>>,
 }
 
 /// Controls a running [`Ssd`]. A clone controls the same one.
@@ -75,7 +75,6 @@ impl Ssd {
         let controller = Controller::new(config, medium);
         let shared = Shared::of(&controller);
         let mailbox = Arc::new(Mailbox::default());
-        let (pinned, is_pinned) = sync_channel(1);
         let naps = Arc::<AtomicBool>::default();
         let beat = Arc::<Beat>::default();
         let worker = Worker {
@@ -86,39 +85,21 @@ impl Ssd {
             beat: Arc::clone(&beat),
             nap: FIRST_NAP,
         };
-        let run = move || {
+        let thread = sys::spawn_ssd(cpu, move || {
             // Closes the mailbox however the thread ends, so that no caller waits for ever for an
             // answer.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(&worker.controller.regs),
             };
-            let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
-            let go_on = result.is_ok();
-            let _ = pinned.send(result);
-            if go_on {
-                worker.run();
-            }
-        };
-        let thread =
-            meantime_process::thread::spawn("meantime-ssd", run).map_err(SsdError::Thread)?;
+            worker.run();
+        })?;
         // CAP.TO is in units of 500 ms.
         let timeout = Duration::from_millis(500) * u32::from(Cap(shared.regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
         let threaded =
             Threaded { shared, mailbox, thread: thread.thread().clone(), naps, beat, patience };
-        let ssd = Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) };
-        match is_pinned.recv() {
-            Ok(Ok(())) => Ok(ssd),
-            Ok(Err(e)) => {
-                let cpu = cpu.unwrap_or_default();
-                let problem = format!(
-                    "binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"
-                );
-                Err(SsdError::config("cpu", problem))
-            }
-            Err(_) => Err(SsdError::Thread(std::io::Error::other("the thread ended at once"))),
-        }
+        Ok(Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) })
     }
 
     /// A handle to control it while it runs. The handle does not keep it alive.

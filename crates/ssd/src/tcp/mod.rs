@@ -142,7 +142,7 @@ pub struct Target {
     handle: TargetHandle,
     addr: SocketAddr,
     /// Returns whether what was cached has reached the medium, if that was asked for.
-    thread: Option<JoinHandle<bool>>,
+    thread: Option<JoinHandle<Option<bool>>>,
 }
 
 /// Controls a running [`Target`] and its SSD. A clone controls the same one.
@@ -231,31 +231,13 @@ impl Target {
         let neighbours = Neighbours::new(waited_ns);
         let server = Server::new(engine, listener, calls, wake, asleep, net_faults, neighbours);
         let mut server = server.map_err(|error| system(error.into()))?;
-        let (pinned, is_pinned) = sync_channel(1);
-        let thread = meantime_process::thread::spawn("meantime-ssd", move || {
+        let thread = sys::spawn_ssd(cpu, move || {
             // However the thread ends, no caller waits for ever for an answer.
             let _closing = CloseOnDrop(mailbox);
-            let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
-            let go_on = result.is_ok();
-            let _ = pinned.send(result);
-            if go_on {
-                server.run();
-            }
-            go_on && last.load(Ordering::Relaxed) && server.end()
-        })
-        .map_err(system)?;
-        let target = Self { handle: TargetHandle(Arc::new(shared)), addr, thread: Some(thread) };
-        match is_pinned.recv() {
-            Ok(Ok(())) => Ok(target),
-            Ok(Err(error)) => {
-                let cpu = cpu.unwrap_or_default();
-                let problem = format!(
-                    "binding the SSD's thread to CPU {cpu}: {error}; choose one of this machine's"
-                );
-                Err(SsdError::config("cpu", problem).into())
-            }
-            Err(_) => Err(system(io::Error::other("the thread ended at once"))),
-        }
+            server.run();
+            last.load(Ordering::Relaxed) && server.end()
+        })?;
+        Ok(Self { handle: TargetHandle(Arc::new(shared)), addr, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -310,7 +292,7 @@ impl Target {
     fn end(&mut self) -> Option<bool> {
         self.handle.0.push(Call::Stop);
         // A panic of the thread was reported when it happened.
-        self.thread.take()?.join().ok()
+        self.thread.take()?.join().ok()?
     }
 }
 
