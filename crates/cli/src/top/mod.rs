@@ -5,7 +5,6 @@ mod choice;
 mod once;
 pub(crate) mod process;
 mod row;
-mod short;
 
 use std::io::{self, ErrorKind, IsTerminal as _};
 use std::process::ExitCode;
@@ -16,7 +15,6 @@ use change::Change;
 use meantime_block::control::{Client, ControlError};
 use meantime_completion::telemetry::Snapshot;
 use process::{Process, shortened};
-use short::Short;
 
 use crate::cli::TopArgs;
 use crate::failure::Failure;
@@ -63,12 +61,12 @@ fn show(
 ) -> Result<(), Failure> {
     let failure = |error| process.failure(&error);
     let interval = interval.unwrap_or(if args.once { ONCE_INTERVAL } else { INTERVAL });
-    let mut before = Look::take(client).map_err(failure)?;
+    let mut before = client.snapshot().map_err(failure)?;
     // The first table comes soon.
     let mut pause = if args.once { interval } else { interval.min(ONCE_INTERVAL) };
     loop {
         thread::sleep(pause);
-        let after = match Look::take(client) {
+        let after = match client.snapshot() {
             Ok(after) => after,
             // Not by the existence of the process: its parent may not have waited for it yet.
             Err(ControlError::Io { source, .. }) if !args.once && is_end(&source) => {
@@ -79,7 +77,7 @@ fn show(
             }
             Err(error) => return Err(failure(error)),
         };
-        let text = after.text(args, process, &before);
+        let text = text(args, process, &before, &after);
         if !output::print_while_read(text.as_bytes())? || args.once {
             return Ok(());
         }
@@ -93,37 +91,21 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// What is seen of a process at one time.
-struct Look {
-    queues: Snapshot,
-    short: Option<Short>,
-}
-
-impl Look {
-    fn take(client: &mut Client) -> Result<Self, ControlError> {
-        let queues = client.snapshot()?;
-        // (A process of an older version has no metrics.)
-        let metrics = client.metrics().ok();
-        Ok(Self { queues, short: metrics.as_ref().and_then(Short::of) })
+/// Returns what happened between two looks, as it is printed.
+fn text(args: &TopArgs, process: &Process, before: &Snapshot, after: &Snapshot) -> String {
+    let rows = row::rows(before, after);
+    if args.json {
+        let interval_ns = after.now_ns.saturating_sub(before.now_ns);
+        return output::json_text(&once::json(process, &rows, interval_ns));
     }
-
-    /// Returns what happened since `before`, as it is printed.
-    fn text(&self, args: &TopArgs, process: &Process, before: &Self) -> String {
-        let rows = row::rows(&before.queues, &self.queues);
-        let interval_ns = self.queues.now_ns.saturating_sub(before.queues.now_ns);
-        let short = self.short.zip(before.short).map(|(now, then)| now.rates(&then, interval_ns));
-        if args.json {
-            return output::json_text(&once::json(process, &rows, interval_ns, short));
-        }
-        let text = once::text(process, &rows, short);
-        if args.once || !io::stdout().is_terminal() {
-            return text;
-        }
-        // A line that is too long would push those above it out of sight.
-        let columns = output::columns();
-        let lines = text.lines().map(|line| shortened(line, columns) + "\n");
-        CLEAR.to_owned() + &lines.collect::<String>()
+    let text = once::text(process, &rows);
+    if args.once || !io::stdout().is_terminal() {
+        return text;
     }
+    // A line that is too long would push those above it out of sight.
+    let columns = output::columns();
+    let lines = text.lines().map(|line| shortened(line, columns) + "\n");
+    CLEAR.to_owned() + &lines.collect::<String>()
 }
 
 fn interval(seconds: f64) -> Result<Duration, Failure> {

@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
 use super::row::{COLUMNS, Row};
-use super::short::Short;
 use crate::output::{bare_table, table_lines};
 
 /// Returns the table, with its process.
-pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> String {
+pub(super) fn text(process: &Process, rows: &[Row]) -> String {
     let mut table = bare_table();
     table.set_header(
         COLUMNS.iter().map(|column| Cell::new(column.head.join("\n")).set_alignment(column.align)),
@@ -21,9 +20,6 @@ pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> Str
     }
     let mut text =
         format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
-    if let Some(short) = short {
-        text += &(short.text() + "\n");
-    }
     if rows.is_empty() {
         text += "It has no queues at present.\n";
         return text;
@@ -38,18 +34,12 @@ pub(super) fn text(process: &Process, rows: &[Row], short: Option<Short>) -> Str
 }
 
 /// Returns the table as JSON.
-pub(super) fn json(
-    process: &Process,
-    rows: &[Row],
-    interval_ns: u64,
-    short: Option<Short>,
-) -> Value {
+pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
     json!({
         "pid": process.served.pid,
         "command": process.command,
         "interval_ns": interval_ns,
         "queues": rows.iter().map(Row::json).collect::<Vec<_>>(),
-        "short_way": short.map(|short| short.json()),
     })
 }
 
@@ -66,12 +56,12 @@ mod tests {
             served: Served { pid: 7, path: "/run/7.sock".into() },
             command: "meantime bench".into(),
         };
-        let text = text(&process, &known(), None);
+        let text = text(&process, &known());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "process 7: meantime bench");
         assert_eq!(lines.len(), 7, "{text}");
         assert!(lines[4].contains("adaptive:cpu=30") && lines[4].contains("10.0 +5%"), "{text}");
-        assert!(super::text(&process, &[], None).contains("no queues"));
-        assert_eq!(json(&process, &known(), 5, None)["queues"][2]["queue"], json!(5));
+        assert!(super::text(&process, &[]).contains("no queues"));
+        assert_eq!(json(&process, &known(), 5)["queues"][2]["queue"], json!(5));
     }
 }
