@@ -4,7 +4,6 @@ mod ctl;
 mod log;
 mod metrics;
 mod sigbus;
-mod starved;
 mod tcp;
 
 use std::path::Path;
@@ -29,7 +28,6 @@ use crate::metrics::Endpoint;
 use crate::output::print;
 use crate::signal;
 use log::Log;
-use starved::Watch;
 
 /// Interval at which refusals and the stop flag are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -97,7 +95,6 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     });
     say(args, &ready, &format!("{uri} is served at {socket} (process {})", std::process::id()))?;
     let mut log = Log::new(args.log == SsdLog::Refused);
-    let mut watch = Watch::new();
     while !signal::stopped() {
         match events.recv_timeout(LOOK_EVERY) {
             Ok(event) => log.event(&event),
@@ -109,11 +106,6 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
             }
         }
         log.look(&ssd.handle());
-        if let Some(text) = watch.as_mut().and_then(Watch::look) {
-            log.line(&text);
-            // It reports once.
-            watch = None;
-        }
     }
     drop((server, beside));
     for event in events.try_iter() {
