@@ -78,7 +78,6 @@ pub(crate) enum Command {
     /// Copy all of a device's data: to another device, or from or to a pipe
     #[command(long_about = help!("copy", "about"), after_long_help = help!("copy", "after"))]
     Copy(CopyArgs),
-    /// Write blocks if they hold what is expected, in one step: locks and counters on shared
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
     #[command(long_about = help!("fs", "about"), after_long_help = help!("fs", "after"))]
     Fs(FsArgs),
