@@ -19,7 +19,7 @@ use crate::signal;
 
 use super::progress::Progress;
 use super::walk::{Found, Step, Walk};
-use target::{Kept, Target, finish};
+use target::{Kept, Target};
 
 /// Why something was not copied.
 enum Trouble {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
         target,
         progress: Progress::new((!is_directory).then(|| node.metadata().size)),
         links: HashMap::new(),
-        kept: Kept::new(),
+        kept: Kept::default(),
         buf: vec![0; CHUNK_BYTES],
     };
     let (path, name) = (location.path().to_owned(), OsString::new());
@@ -172,10 +172,14 @@ impl Getter<'_> {
         if to.as_os_str().is_empty() {
             return Ok(());
         }
+        self.finish(node, to)
+    }
+
+    /// Has the copy at `to` all that `node` is, but for its data.
+    fn finish(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
         let attributes = self.fs.attributes(node)?;
-        self.target
-            .finish_directory(to, &node.metadata(), &attributes, &mut self.kept)
-            .map_err(|errno| Trouble::Target(to.to_owned(), errno))
+        let finished = self.target.finish(to, &node.metadata(), &attributes, &mut self.kept);
+        finished.map_err(|errno| Trouble::Target(to.to_owned(), errno))
     }
 
     /// Copies anything but a directory.
@@ -189,31 +193,26 @@ impl Getter<'_> {
             self.progress.files += 1;
             return Ok(());
         }
-        let attributes = self.fs.attributes(node)?;
-        match meta.file_type {
+        let copied = match meta.file_type {
             FileType::Regular => {
                 let new = self.target.create(to).map_err(at)?;
-                let copied = self.contents(node, &new, to);
-                let finished = copied
-                    .and_then(|()| finish(&new, &meta, &attributes, &mut self.kept).map_err(at));
-                if finished.is_err() || signal::stopped() {
-                    // A part of a file could be taken for the whole.
-                    self.target.remove(to);
-                }
-                finished?;
+                self.contents(node, &new, to)
             }
             FileType::Symlink => {
                 let leads_to = self.fs.read_link_at(node)?;
-                self.target.make_symlink(to, &leads_to).map_err(at)?;
-                self.target.finish_special(to, &meta, &attributes, &mut self.kept).map_err(at)?;
+                self.target.make_symlink(to, &leads_to).map_err(at)
             }
-            _ => {
-                if !self.target.make_special(to, &meta, &mut self.kept).map_err(at)? {
-                    return Ok(());
-                }
-                self.target.finish_special(to, &meta, &attributes, &mut self.kept).map_err(at)?;
-            }
+            _ => match self.target.make_special(to, &meta, &mut self.kept).map_err(at)? {
+                true => Ok(()),
+                false => return Ok(()),
+            },
+        };
+        let finished = copied.and_then(|()| self.finish(node, to));
+        if finished.is_err() || signal::stopped() {
+            // A part of a file could be taken for the whole.
+            self.target.remove(to);
         }
+        finished?;
         if meta.links > 1 {
             self.links.insert(meta.ino, to.to_owned());
         }

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -25,8 +25,8 @@ pub(super) struct Target {
 }
 
 /// Counters of properties that could not be kept.
+#[derive(Default)]
 pub(super) struct Kept {
-    is_root: bool,
     owners: u64,
     attributes: u64,
     specials: u64,
@@ -34,12 +34,6 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Creates the counters.
-    pub(super) fn new() -> Self {
-        let is_root = rustix::process::geteuid().is_root();
-        Self { is_root, owners: 0, attributes: 0, specials: 0, modes: 0 }
-    }
-
     /// Warns of what was lost.
     pub(super) fn warn(&self) {
         for (count, what) in [
@@ -63,7 +57,8 @@ impl Kept {
     }
 }
 
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = PLACE.union(OFlags::DIRECTORY);
 
 impl Target {
     /// Opens `path`, below which copies go; the user names it, and it may be a link. With `force`,
@@ -82,14 +77,14 @@ impl Target {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
         for step in path.parent().into_iter().flat_map(Path::components) {
             let Component::Normal(step) = step else { return Err(Errno::INVAL) };
-            fd = fs::openat(&fd, step, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+            fd = fs::openat(&fd, step, DIRECTORY, Mode::empty())?;
         }
         Ok((fd, name))
     }
 
     /// Calls `make`, which creates something that must be new; with `force` an existing entry is
     /// removed first, unless it is a directory.
-    fn make(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<()>) -> Result<()> {
+    fn make<T>(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<T>) -> Result<T> {
         let (parent, name) = self.parent(path)?;
         match make(&parent, name) {
             Err(Errno::EXIST) if self.force => {
@@ -103,32 +98,17 @@ impl Target {
     /// Creates a directory that only this user can use for now; with `force` it may exist.
     pub(super) fn make_directory(&self, path: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
-        let make = || fs::mkdirat(&parent, name, Mode::RWXU);
-        match make() {
-            Err(Errno::EXIST) if self.force => {
-                match fs::openat(&parent, name, OFlags::RDONLY | DIRECTORY, Mode::empty()) {
-                    Ok(_) => Ok(()),
-                    Err(Errno::NOTDIR | Errno::LOOP) => {
-                        fs::unlinkat(&parent, name, AtFlags::empty())?;
-                        make()
-                    }
-                    Err(errno) => Err(errno),
-                }
-            }
-            made => made,
+        if self.force && fs::openat(&parent, name, DIRECTORY, Mode::empty()).is_ok() {
+            return Ok(());
         }
+        self.make(path, |parent, name| fs::mkdirat(parent, name, Mode::RWXU))
     }
 
     /// Creates an empty file that only this user can use for now.
     pub(super) fn create(&self, path: &Path) -> Result<File> {
-        let file = std::cell::Cell::new(None);
-        self.make(path, |parent, name| {
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            file.set(Some(fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?));
-            Ok(())
-        })?;
-        file.take().map(File::from).ok_or(Errno::NOENT)
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        self.make(path, |parent, name| fs::openat(parent, name, flags, mode)).map(File::from)
     }
 
     /// Removes an incomplete file.
@@ -156,19 +136,19 @@ impl Target {
         meta: &Metadata,
         kept: &mut Kept,
     ) -> Result<bool> {
-        let (kind, device) = match meta.file_type {
-            FileType::Character => {
-                (Kind::CharacterDevice, fs::makedev(meta.device.0, meta.device.1))
-            }
-            FileType::Block => (Kind::BlockDevice, fs::makedev(meta.device.0, meta.device.1)),
-            FileType::Fifo => (Kind::Fifo, 0),
-            _ => (Kind::Socket, 0),
+        let kind = match meta.file_type {
+            FileType::Character => Kind::CharacterDevice,
+            FileType::Block => Kind::BlockDevice,
+            FileType::Fifo => Kind::Fifo,
+            _ => Kind::Socket,
         };
+        // The kernel looks at the number of a device only.
+        let device = fs::makedev(meta.device.0, meta.device.1);
         let made = self.make(path, |parent, name| {
             fs::mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device)
         });
         match made {
-            Err(Errno::PERM | Errno::ACCESS) if !kept.is_root => {
+            Err(Errno::PERM | Errno::ACCESS) if !rustix::process::geteuid().is_root() => {
                 kept.specials += 1;
                 Ok(false)
             }
@@ -176,8 +156,11 @@ impl Target {
         }
     }
 
-    /// Sets owner, attributes, mode and times of anything but a file or directory.
-    pub(super) fn finish_special(
+    /// Sets owner, attributes, mode and times of what is complete, whatever it is.
+    ///
+    /// A change of owner removes capabilities and set-user-ID bits, and every change sets the times:
+    /// hence this order.
+    pub(super) fn finish(
         &self,
         path: &Path,
         meta: &Metadata,
@@ -185,55 +168,22 @@ impl Target {
         kept: &mut Kept,
     ) -> Result<()> {
         let (parent, name) = self.parent(path)?;
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        // Its descriptor stands for a link itself, or a device that is not opened. By this name the
+        // kernel gets to it, and no further, whatever the last part of `path` is by then.
+        let fd = fs::openat(&parent, name, PLACE, Mode::empty())?;
+        let this = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-        let owned = fs::chownat(&parent, name, Some(uid), Some(gid), nofollow).is_ok();
+        let owned = fs::chown(&this, Some(uid), Some(gid)).is_ok();
         kept.owners += u64::from(!owned);
-        // By the open directory: the last part is not followed.
-        let by_fd = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd())).join(name);
         for (name, value) in attributes {
-            let set = fs::lsetxattr(&by_fd, OsStr::from_bytes(name), value, XattrFlags::empty());
+            let set = fs::setxattr(&this, OsStr::from_bytes(name), value, XattrFlags::empty());
             kept.attributes += u64::from(set.is_err());
         }
         if meta.file_type != FileType::Symlink {
-            fs::chmodat(&parent, name, mode(meta, owned, kept), AtFlags::empty())?;
+            fs::chmod(&this, mode(meta, owned, kept))?;
         }
-        fs::utimensat(&parent, name, &times(meta), nofollow)
+        fs::utimensat(fs::CWD, &this, &times(meta), AtFlags::empty())
     }
-
-    /// Sets owner, attributes, mode and times of a directory that is complete.
-    pub(super) fn finish_directory(
-        &self,
-        path: &Path,
-        meta: &Metadata,
-        attributes: &Attributes,
-        kept: &mut Kept,
-    ) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        let fd = fs::openat(&parent, name, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
-        finish(&fd, meta, attributes, kept)
-    }
-}
-
-/// Sets owner, attributes, mode and times of a file or directory that is complete.
-///
-/// A change of owner removes capabilities and set-user-ID bits, and every change sets the times:
-/// hence this order.
-pub(super) fn finish(
-    fd: impl AsFd,
-    meta: &Metadata,
-    attributes: &Attributes,
-    kept: &mut Kept,
-) -> Result<()> {
-    let owned =
-        fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
-    kept.owners += u64::from(!owned);
-    for (name, value) in attributes {
-        let set = fs::fsetxattr(&fd, OsStr::from_bytes(name), value, XattrFlags::empty());
-        kept.attributes += u64::from(set.is_err());
-    }
-    fs::fchmod(&fd, mode(meta, owned, kept))?;
-    fs::futimens(&fd, &times(meta))
 }
 
 /// Returns the mode. A program that runs as its owner must not run as another one.
