@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
 
 use meantime_ext4::{
     Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute,
@@ -205,7 +206,9 @@ impl Putter<'_> {
     /// Creates the file under a temporary name, and renames it when it is on the disk.
     fn replace(&mut self, item: &Item) -> Result<(), Trouble> {
         let Item { above, name, .. } = item;
-        let temporary = self.temporary(above)?;
+        // Nobody else changes the file system, and what a crash has left has another time.
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+        let temporary = OsString::from(format!(".meantime-put-{}", now.as_nanos()));
         let made = self.make(item, &temporary).and_then(|made| {
             let Some(node) = made else { return Ok(()) };
             self.fs.sync_node(&node)?;
@@ -216,18 +219,6 @@ impl Putter<'_> {
             self.fs.unlink(above, &temporary)?;
         }
         made
-    }
-
-    /// Returns a name that nothing in `above` has.
-    fn temporary(&self, above: &Node) -> Result<OsString, Trouble> {
-        let mut number = 0;
-        loop {
-            let name = OsString::from(format!(".meantime-put-{}-{number}", std::process::id()));
-            if find(self.fs, above, &name)?.is_none() {
-                return Ok(name);
-            }
-            number += 1;
-        }
     }
 
     /// Creates `name`, which does not exist; `None`: the user has stopped it, and nothing was
