@@ -2,21 +2,18 @@
 //! until a client connects. Each connection has a thread of its own as long as it lasts, so no
 //! client makes another wait but while the page is made.
 
-use std::fs;
+use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use meantime_hw::EventFd;
 use meantime_process::thread::spawn;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use meantime_ssd::served::{Socket, SocketOptions};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use super::address::Address;
 use super::text::CONTENT_TYPE;
@@ -25,8 +22,6 @@ use super::text::CONTENT_TYPE;
 const HEAD_BYTES_MAX: usize = 8192;
 /// The most connections; further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32;
-/// Of that queue.
-const BACKLOG: i32 = 128;
 /// The time of a connection, from beginning to end.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a page is shared: not each of many clients has all processes asked.
@@ -37,10 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A server; dropping it ends its thread and removes its socket.
 pub(super) struct Server {
     place: String,
-    stop: EventFd,
-    thread: Option<JoinHandle<()>>,
-    /// A Unix socket, with its device and inode.
-    socket: Option<(PathBuf, (u64, u64))>,
+    listener: Box<dyn AsFd>,
 }
 
 impl Server {
@@ -49,14 +41,31 @@ impl Server {
         address: &Address,
         page: impl Fn() -> String + Send + 'static,
     ) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("cannot serve metrics at {address}: {error}");
-        let (listener, place, socket) = bind(address).map_err(failed)?;
-        let stop = EventFd::new().map_err(|e| e.to_string())?;
-        let mut server = Self { place, stop: stop.clone(), thread: None, socket };
-        let page = Arc::new(Page(Mutex::new((Box::new(page), None))));
-        let thread = spawn("meantime-metrics", move || serve(&listener, &stop, &page));
-        server.thread = Some(thread.map_err(failed)?);
-        Ok(server)
+        let start = || -> Result<Self, Box<dyn Error>> {
+            let server = Self::bind(address)?;
+            let listener = server.listener.as_fd().try_clone_to_owned()?;
+            rustix::io::ioctl_fionbio(&listener, false)?;
+            let page = Arc::new(Page(Mutex::new((Box::new(page), None))));
+            spawn("meantime-metrics", move || serve(&listener, &page))?;
+            Ok(server)
+        };
+        start().map_err(|error| format!("cannot serve metrics at {address}: {error}"))
+    }
+
+    fn bind(address: &Address) -> Result<Self, Box<dyn Error>> {
+        Ok(match address {
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                let place = Address::Tcp(listener.local_addr()?).to_string();
+                Self { place, listener: Box::new(listener) }
+            }
+            Address::Unix(path) => {
+                // Absolute, because a mount's process leaves its directory.
+                let path = std::path::absolute(path)?;
+                let listener = Socket::bind(&path, &SocketOptions::default())?;
+                Self { place: address.to_string(), listener: Box::new(listener) }
+            }
+        })
     }
 
     /// Where it is, with the port that was chosen.
@@ -67,78 +76,29 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.signal();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        if let Some((path, identity)) = &self.socket
-            && identity_of(path) == Some(*identity)
-        {
-            let _ = fs::remove_file(path);
-        }
+        // Whoever waits for a connection gets EINVAL.
+        let _ = shutdown(&self.listener, Shutdown::Both);
     }
 }
 
-type Bound = (OwnedFd, String, Option<(PathBuf, (u64, u64))>);
-
-fn bind(address: &Address) -> io::Result<Bound> {
-    let path = match address {
-        Address::Tcp(address) => {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            let place = Address::Tcp(listener.local_addr()?).to_string();
-            return Ok((listener.into(), place, None));
-        }
-        Address::Unix(path) => path,
-    };
-    // What a dead process has left is replaced.
-    let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(refused) {
-        fs::remove_file(path)?;
-    }
-    // Absolute, because a mount's process leaves its directory.
-    let path = std::path::absolute(path)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
-    // Connections are possible from `listen` on, so the mode applies to all of them.
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    rustix::net::listen(&listener, BACKLOG)?;
-    let socket = identity_of(&path).map(|identity| (path, identity));
-    Ok((listener, address.to_string(), socket))
-}
-
-fn identity_of(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Accepts connections until `stop`.
-fn serve(listener: &OwnedFd, stop: &EventFd, page: &Arc<Page>) {
+/// Accepts connections until the server is dropped.
+fn serve(listener: &OwnedFd, page: &Arc<Page>) {
     loop {
         // Each connection's thread has a reference.
-        let is_full = Arc::strong_count(page) > CONNECTIONS_MAX;
-        let listened = if is_full { PollFlags::empty() } else { PollFlags::IN };
-        let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(listener, listened)];
-        // The end of a connection wakes nobody who waits for room.
-        let pause = is_full.then(|| Timespec::try_from(PAUSE).unwrap_or_default());
-        let failed = match poll(&mut fds, pause.as_ref()) {
-            Ok(_) if !fds[0].revents().is_empty() => return,
-            Ok(_) if fds[1].revents().is_empty() => false,
-            Ok(_) => accept(listener, page).is_err(),
-            Err(errno) => errno != rustix::io::Errno::INTR,
-        };
-        if failed {
+        while Arc::strong_count(page) > CONNECTIONS_MAX {
             std::thread::sleep(PAUSE);
         }
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(stream) => {
+                let connection = Connection(stream.into(), Instant::now());
+                let page = Arc::clone(page);
+                // A client that goes away, or takes too long, is not answered.
+                let _ = spawn("meantime-metrics", move || drop(connection.answer(&page)));
+            }
+            Err(Errno::INVAL) => return,
+            Err(_) => std::thread::sleep(PAUSE),
+        }
     }
-}
-
-fn accept(listener: &OwnedFd, page: &Arc<Page>) -> io::Result<()> {
-    let stream = rustix::net::accept_with(listener, SocketFlags::CLOEXEC)?;
-    let (connection, page) = (Connection(stream.into(), Instant::now()), Arc::clone(page));
-    // A client that goes away, or takes too long, is not answered.
-    spawn("meantime-metrics", move || drop(connection.answer(&page))).map(drop)
 }
 
 /// The answer with the page, shared for a while by all who ask, and how a new one is made.

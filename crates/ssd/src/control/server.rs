@@ -69,8 +69,8 @@ struct Stopped;
 impl Server {
     fn run(&self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while self.wait(self.socket.listener(), PollFlags::IN, None).is_ok() {
-            match rustix::net::accept_with(self.socket.listener(), flags) {
+        while self.wait(&self.socket, PollFlags::IN, None).is_ok() {
+            match rustix::net::accept_with(&self.socket, flags) {
                 Ok(stream) => {
                     if self.talk(stream.into()).is_err() {
                         return;

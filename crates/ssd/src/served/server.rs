@@ -154,7 +154,7 @@ impl Service {
                 fds.push(PollFd::new(client.connection.stream(), client.connection.interest()));
             }
             None => {
-                fds.push(PollFd::new(self.socket.listener(), PollFlags::IN));
+                fds.push(PollFd::new(&self.socket, PollFlags::IN));
                 fds.extend(
                     self.silent.iter().map(|other| PollFd::new(other.stream(), PollFlags::IN)),
                 );
@@ -169,7 +169,7 @@ impl Service {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(self.socket.listener(), flags) {
+        match rustix::net::accept_with(&self.socket, flags) {
             Ok(stream) => {
                 if self.silent.len() >= SILENT_MAX {
                     self.silent.remove(0);
