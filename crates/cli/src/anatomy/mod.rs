@@ -95,17 +95,6 @@ pub(crate) struct Bar {
     pub competing: Tally,
 }
 
-/// Returns the end of a scale of bars: the longest bar, unless that would make most of the others
-/// too short to be seen.
-pub(crate) fn scale_end_ns(totals_ns: &[f64]) -> f64 {
-    const LONGEST_IN_MEDIANS: f64 = 5.0;
-    let mut sorted = totals_ns.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let longest_ns = sorted.last().copied().unwrap_or(0.0);
-    let median_ns = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    longest_ns.min(median_ns * LONGEST_IN_MEDIANS).max(1.0)
-}
-
 /// The request of the command line.
 struct Request {
     uris: Vec<String>,

@@ -6,14 +6,11 @@ use comfy_table::Cell;
 use meantime_report::run::LatencyStats;
 
 use super::fast12::Fast12;
-use super::tally::{Tally, Typical};
+use super::tally::Tally;
 use super::timeline::{PARTS, Part, QUEUE};
-use super::{Anatomy, Bar, scale_end_ns};
+use super::{Anatomy, Bar};
 use crate::figures;
 use crate::output;
-
-/// Width of the longest bar, in columns.
-const BAR_COLUMNS: usize = 64;
 
 /// Width of a paragraph, in columns.
 const NOTE_COLUMNS: usize = 110;
@@ -26,56 +23,13 @@ pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0,
 
 /// Returns the whole report.
 pub(super) fn report(anatomy: &Anatomy) -> String {
-    let mut text = bars(anatomy);
+    let mut text = format!("One {}, taken apart\n", anatomy.what());
     text += &parts_tables(anatomy);
     text += &host_and_device(anatomy);
     text += &submission(anatomy);
     text += &fast12(anatomy);
     text += &footer(anatomy);
     text
-}
-
-fn bars(anatomy: &Anatomy) -> String {
-    let typical: Vec<Typical> = anatomy.bars.iter().map(|bar| bar.alone.typical()).collect();
-    let totals_ns: Vec<f64> = typical.iter().map(Typical::total_ns).collect();
-    let column_ns = scale_end_ns(&totals_ns) / BAR_COLUMNS as f64;
-    let mut text = format!(
-        "The typical {} (mean of the middle half); a column is {}\n",
-        anatomy.what(),
-        figures::time(column_ns)
-    );
-    let labels: Vec<String> = anatomy.bars.iter().map(Bar::way).collect();
-    let label_columns = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-    let mut device = None;
-    for ((bar, typical), label) in anatomy.bars.iter().zip(&typical).zip(&labels) {
-        if device.replace(&bar.device) != Some(&bar.device) {
-            let _ = writeln!(text, "\n{}", bar.device);
-        }
-        let _ = write!(text, "  {label:label_columns$}  ");
-        for (part, columns) in PARTS.iter().zip(columns(typical, column_ns)) {
-            text.extend(std::iter::repeat_n(part.glyph, columns));
-        }
-        let cut = if typical.total_ns() / column_ns > BAR_COLUMNS as f64 + 0.5 { "»" } else { "" };
-        let _ = writeln!(text, "{cut} {} µs", us(typical.total_ns()));
-    }
-    text += "\n  ";
-    for part in PARTS.iter().filter(|part| anatomy.shows(part)) {
-        let name = part.name(anatomy.bars.iter().any(|bar| bar.stamped));
-        let _ = write!(text, "{} {name}   ", part.glyph);
-    }
-    text.truncate(text.trim_end().len());
-    text + "\n"
-}
-
-/// Returns the columns of each part: the bar is as long as the total, to half a column, and the
-/// borders between parts are exact. The rest beyond the scale is cut off.
-fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
-    let (mut end_ns, mut drawn) = (0.0, 0);
-    typical.parts_ns.map(|ns| {
-        end_ns += ns;
-        let end = ((end_ns / column_ns).round() as usize).min(BAR_COLUMNS);
-        end - std::mem::replace(&mut drawn, end)
-    })
 }
 
 fn parts_tables(anatomy: &Anatomy) -> String {
@@ -252,34 +206,7 @@ fn signed_us(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::testing::anatomy;
-    use super::super::timeline::TimeLine;
     use super::*;
-
-    #[test]
-    fn a_bar_is_as_long_as_its_whole() {
-        let typical = Typical {
-            parts_ns: [240.0, 240.0, 0.0, 2_900.0, 0.0, 240.0, 40.0],
-            competitor_ns: 0.0,
-        };
-        let columns = columns(&typical, 100.0);
-        assert_eq!(columns.iter().sum::<usize>(), 37);
-        assert_eq!(columns, [2, 3, 0, 29, 0, 2, 1]);
-    }
-
-    #[test]
-    fn a_bar_beyond_the_scale_is_cut() {
-        let mut anatomy = anatomy(true);
-        for _ in 0..1_000 {
-            let parts_ns = [200, 100, 0, 2_900, 900_000, 150, 50];
-            anatomy.bars[1].alone.record(&TimeLine { parts_ns, ..TimeLine::default() });
-        }
-        for nth in 0..3 {
-            anatomy.bars.push(super::super::testing::bar(&format!("mem:{nth}M"), "poll", true));
-        }
-        let text = bars(&anatomy);
-        assert_eq!(text.matches('»').count(), 1, "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-    }
 
     #[test]
     fn what_a_device_does_not_tell_is_not_made_up() {

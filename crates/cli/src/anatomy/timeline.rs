@@ -48,41 +48,33 @@ pub(crate) struct Part {
     /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
     /// bus would see it.
     pub is_device: bool,
-    /// The character of a text bar: distinguishable without colours.
-    pub glyph: char,
 }
 
 /// All parts, in their order in time.
 pub(super) const PARTS: [Part; 7] = [
     // start → doorbell: building the command, ringing the doorbell.
-    part(0, "submit", "host submit", false, '▓'),
+    part(0, "submit", "host submit", false),
     // doorbell → the device has seen it.
-    part(1, "doorbell", "doorbell to SQE seen", true, '·'),
+    part(1, "doorbell", "doorbell to SQE seen", true),
     // seen by the device → a unit of it is free: behind another command, or behind the device's own
     // work.
-    part(QUEUE, "queue", "queued in the device", true, '~'),
+    part(QUEUE, "queue", "queued in the device", true),
     // on the device; without stamps, everything from the doorbell to the CQE being found.
-    part(SERVICE, "service", "service", true, '█'),
+    part(SERVICE, "service", "service", true),
     // CQE written → the waiting thread runs again; 0 if it was awake.
-    part(4, "wake", "wake", false, '░'),
+    part(4, "wake", "wake", false),
     // CQE written, or thread running again → CQE found.
-    part(5, "cqe_seen", "CQE to seen", false, '─'),
+    part(5, "cqe_seen", "CQE to seen", false),
     // CQE found → back with the caller.
-    part(6, "complete", "host completion", false, '▒'),
+    part(6, "complete", "host completion", false),
 ];
 
 /// Index of the time in a device's queue.
 pub(super) const QUEUE: usize = 2;
 const SERVICE: usize = 3;
 
-const fn part(
-    at: usize,
-    key: &'static str,
-    name: &'static str,
-    is_device: bool,
-    glyph: char,
-) -> Part {
-    Part { at, key, name, is_device, glyph }
+const fn part(at: usize, key: &'static str, name: &'static str, is_device: bool) -> Part {
+    Part { at, key, name, is_device }
 }
 
 impl Part {
