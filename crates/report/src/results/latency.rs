@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use itertools::Itertools as _;
+
 use crate::run::is_known;
 
 /// Latencies of one run.
@@ -15,38 +17,35 @@ pub(crate) struct Latency {
     pub max_ns: f64,
     /// The mean, in ns.
     pub mean_ns: f64,
-    /// The distribution between minimum and maximum.
-    pub shape: Shape,
-}
-
-/// The known part of a distribution.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) enum Shape {
-    /// Only mean and extremes are known.
-    #[default]
-    Unknown,
-    /// (highest latency of the step in ns, count), ascending, counts above 0.
-    Histogram(Vec<(f64, u64)>),
-    /// (latency in ns, share of I/Os not slower), both ascending, the shares above 0 and below 1.
-    Percentiles(Vec<(f64, f64)>),
+    /// (latency in ns, number of I/Os that were not slower), both ascending; empty if only mean and
+    /// extremes are known.
+    pub steps: Vec<(f64, f64)>,
+    /// Whether the steps are a few percentiles, and nothing is known between them.
+    pub is_coarse: bool,
 }
 
 impl Latency {
-    /// Returns the histogram of `bins`: by latency in ns, a count.
-    pub(crate) fn histogram(bins: &BTreeMap<u64, u64>, (min_ns, max_ns): (f64, f64)) -> Shape {
+    /// Sets the histogram of `bins`: by latency in ns, a count.
+    pub(crate) fn set_bins(&mut self, bins: &BTreeMap<u64, u64>) {
         let known = bins.iter().filter(|(_, count)| **count > 0);
-        let known = known.map(|(ns, count)| ((*ns as f64).clamp(min_ns, max_ns), *count));
-        let mut known: Vec<(f64, u64)> = known.collect();
+        let mut until = 0.0;
+        let step = |(ns, count): (&u64, &u64)| {
+            until += *count as f64;
+            ((*ns as f64).clamp(self.min_ns, self.max_ns), until)
+        };
+        self.steps = known.map(step).collect();
         // The last step ends at the maximum, even if the histogram ends before.
-        let Some(last) = known.last_mut() else { return Shape::Unknown };
-        last.0 = max_ns;
-        Shape::Histogram(known)
+        if let Some(last) = self.steps.last_mut() {
+            last.0 = self.max_ns;
+        }
     }
 
-    /// Returns the distribution with these percentiles, in any order.
-    pub(crate) fn percentiles(mut known: Vec<(f64, f64)>) -> Shape {
-        known.sort_by(|a, b| a.1.total_cmp(&b.1));
-        if known.is_empty() { Shape::Unknown } else { Shape::Percentiles(known) }
+    /// Sets percentiles, in any order: each a latency in ns with the share of I/Os that were not
+    /// slower.
+    pub(crate) fn set_percentiles(&mut self, known: impl Iterator<Item = (f64, f64)>) {
+        self.is_coarse = true;
+        self.steps = known.map(|(ns, share)| (ns, share * self.n as f64)).collect();
+        self.steps.sort_by(|a, b| a.1.total_cmp(&b.1));
     }
 
     /// Returns the latency that `percentile` percent of the I/Os did not exceed; `None` where it is
@@ -63,71 +62,44 @@ impl Latency {
 
     /// Returns the latency that `share` of the I/Os did not exceed; `None` where it is not known.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<f64> {
-        match &self.shape {
-            Shape::Unknown => None,
-            Shape::Histogram(steps) => {
-                let total: u64 = steps.iter().map(|(_, count)| count).sum();
-                let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
-                let mut seen = 0;
-                let reached = steps.iter().find(|(_, count)| {
-                    seen += count;
-                    seen >= rank
-                });
-                reached.map(|(ns, _)| *ns)
-            }
-            Shape::Percentiles(known) => {
-                const NEAR: f64 = 1e-9;
-                let after = known.iter().position(|(_, at)| *at >= share - NEAR)?;
-                let (ns, at) = known[after];
-                if (at - share).abs() <= NEAR {
-                    return Some(ns);
-                }
-                let (before_ns, before) = known[after.checked_sub(1)?];
-                Some(before_ns + (ns - before_ns) * (share - before) / (at - before))
-            }
+        let (rank, total) = (share * self.total(), self.total());
+        let rank = if self.is_coarse { rank } else { rank.ceil().max(1.0).min(total) };
+        let after = self.steps.partition_point(|(_, until)| *until < rank);
+        let (ns, until) = *self.steps.get(after)?;
+        if !self.is_coarse || until == rank {
+            return Some(ns);
         }
+        let (before_ns, before) = self.steps[after.checked_sub(1)?];
+        Some(before_ns + (ns - before_ns) * (rank - before) / (until - before))
+    }
+
+    /// Returns the number of I/Os of which the steps are.
+    fn total(&self) -> f64 {
+        let all = self.steps.last().filter(|_| !self.is_coarse);
+        all.map_or(self.n as f64, |(_, all)| *all)
     }
 
     /// Returns the latency that the slowest one in `of` reached; `None` with fewer than `of` I/Os,
     /// or where it is not known.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
-        match self.shape {
-            Shape::Histogram(_) => {
-                self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64)
-            }
-            _ => self.quantile_ns(1.0 - 1.0 / of as f64),
-        }
-    }
-
-    /// Returns whether the curve is drawn through only a few percentiles.
-    pub(crate) fn is_coarse(&self) -> bool {
-        matches!(self.shape, Shape::Percentiles(_))
+        let slow = (slow as f64 - 0.5) / self.n as f64;
+        self.quantile_ns(1.0 - if self.is_coarse { 1.0 / of as f64 } else { slow })
     }
 
     /// Returns (latency in ns, share of I/Os at least as slow): ascending, descending, from
     /// (minimum, 1) to (maximum, 1/n).
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
-        if self.n == 0 {
+        if self.n == 0 || self.steps.is_empty() {
             return Vec::new();
         }
-        let n = self.n as f64;
-        let mut curve = vec![(self.min_ns, 1.0)];
-        match &self.shape {
-            Shape::Unknown => return Vec::new(),
-            Shape::Histogram(steps) => {
-                let total: u64 = steps.iter().map(|(_, count)| count).sum();
-                let mut left = total;
-                for (ns, count) in steps {
-                    curve.push((*ns, left as f64 / total as f64));
-                    left -= count;
-                }
-            }
-            Shape::Percentiles(known) => {
-                curve.extend(known.iter().map(|(ns, at)| (*ns, 1.0 - at)));
-            }
+        let (mut curve, mut before) = (vec![(self.min_ns, 1.0)], 0.0);
+        for (ns, until) in &self.steps {
+            let quicker = if self.is_coarse { *until } else { before };
+            curve.push((*ns, (self.total() - quicker) / self.total()));
+            before = *until;
         }
-        curve.push((self.max_ns, 1.0 / n));
+        curve.push((self.max_ns, 1.0 / self.n as f64));
         // Foreign files may have a percentile beyond the maximum; a curve does not turn back.
         let (mut ns_so_far, mut share_so_far) = (0.0f64, 1.0f64);
         for (ns, share) in &mut curve {
@@ -138,60 +110,46 @@ impl Latency {
         curve
     }
 
-    /// Merges both distributions: exactly for two histograms, else through the percentiles of both.
+    /// Merges both distributions: exactly for two histograms, else from the percentiles of both.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         if self.n == 0 || other.n == 0 {
             return if self.n == 0 { other.clone() } else { self.clone() };
         }
         let n = self.n.saturating_add(other.n);
-        let shape = match (&self.shape, &other.shape) {
-            (Shape::Histogram(ours), Shape::Histogram(theirs)) => {
-                let mut all = [ours.as_slice(), theirs.as_slice()].concat();
-                all.sort_by(|a, b| a.0.total_cmp(&b.0));
-                Shape::Histogram(all)
-            }
-            (Shape::Unknown, _) | (_, Shape::Unknown) => Shape::Unknown,
-            _ => {
-                let (ours, theirs) = (self.curve(), other.curve());
-                let mut all: Vec<f64> = ours.iter().chain(&theirs).map(|(ns, _)| *ns).collect();
-                all.sort_by(f64::total_cmp);
-                let weight = self.n as f64 / n as f64;
-                let both = all.into_iter().map(|ns| {
-                    (
-                        ns,
-                        1.0 - (weight * share_at(&ours, ns)
-                            + (1.0 - weight) * share_at(&theirs, ns)),
-                    )
-                });
-                Shape::Percentiles(both.filter(|(_, at)| *at > 0.0 && *at <= LAST_KNOWN).collect())
-            }
-        };
+        let is_coarse = self.is_coarse || other.is_coarse;
+        let all = self.steps.iter().chain(&other.steps).map(|(ns, _)| *ns);
+        let steps = all.sorted_by(f64::total_cmp).dedup();
+        let steps = steps.map(|ns| (ns, self.until(ns) + other.until(ns)));
+        let told = |until: f64| !is_coarse || until <= LAST_KNOWN * n as f64;
+        let is_known = !self.steps.is_empty() && !other.steps.is_empty();
         Self {
             n,
             min_ns: self.min_ns.min(other.min_ns),
             max_ns: self.max_ns.max(other.max_ns),
             mean_ns: (self.mean_ns * self.n as f64 + other.mean_ns * other.n as f64) / n as f64,
-            shape,
+            steps: steps.filter(|(_, until)| is_known && told(*until)).collect(),
+            is_coarse,
         }
+    }
+
+    /// Returns the number of I/Os that took no longer: between percentiles a guess, on the
+    /// logarithmic axis of latencies.
+    fn until(&self, ns: f64) -> f64 {
+        let after = self.steps.partition_point(|(at, _)| *at <= ns);
+        let before = after.checked_sub(1).map(|before| self.steps[before]);
+        let (before_ns, before) = before.unwrap_or((self.min_ns, 0.0));
+        if !self.is_coarse || ns <= before_ns {
+            return before;
+        }
+        let (next_ns, next) =
+            self.steps.get(after).copied().unwrap_or((self.max_ns, self.n as f64));
+        let part = (ns / before_ns).ln() / (next_ns / before_ns).ln();
+        before + (next - before) * part.clamp(0.0, 1.0)
     }
 }
 
 /// fio's list of percentiles ends here; beyond it only the maximum is known.
 const LAST_KNOWN: f64 = 0.9999;
-
-/// Returns the curve's share at `ns`, interpolated on the logarithmic axis of latencies.
-fn share_at(curve: &[(f64, f64)], ns: f64) -> f64 {
-    let after = curve.partition_point(|(at, _)| *at < ns);
-    match (after.checked_sub(1).map(|before| curve[before]), curve.get(after)) {
-        (None, _) => 1.0,
-        (_, None) => 0.0,
-        (Some((left, high)), Some((right, low))) => {
-            let whole = (right / left.max(1e-3)).ln();
-            let part = if whole > 0.0 { (ns / left.max(1e-3)).ln() / whole } else { 1.0 };
-            high + (low - high) * part.clamp(0.0, 1.0)
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -200,19 +158,15 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_run() {
-        let mut stats = LatencyStats::new();
+        let mut stats = LatencyStats::default();
         for at in 0..50_000u64 {
             stats.record(900 + at * at % 100_003 + if at % 500 == 0 { 3_000_000 } else { 0 });
         }
         let bins = stats.steps().collect();
         let ends = (stats.min_ns() as f64, stats.max_ns() as f64);
-        let latency = Latency {
-            n: stats.n(),
-            min_ns: ends.0,
-            max_ns: ends.1,
-            mean_ns: stats.mean_ns(),
-            shape: Latency::histogram(&bins, ends),
-        };
+        let (min_ns, max_ns) = ends;
+        let mut latency = Latency { n: stats.n(), min_ns, max_ns, ..Latency::default() };
+        latency.set_bins(&bins);
         for at in PERCENTILES {
             assert_eq!(
                 latency.quantile_ns(at / 100.0),
@@ -232,8 +186,9 @@ mod tests {
     #[test]
     fn a_percentile_of_too_few_is_not_known() {
         let of = |n: u64| {
-            let shape = Latency::histogram(&[(1_000, n)].into(), (1.0, 2_000.0));
-            Latency { n, shape, ..Latency::default() }
+            let mut latency = Latency { n, min_ns: 1.0, max_ns: 2_000.0, ..Latency::default() };
+            latency.set_bins(&[(1_000, n)].into());
+            latency
         };
         assert_eq!(of(650).known_percentile_ns(99.9), None);
         assert!(of(650).known_percentile_ns(99.0).is_some());
@@ -244,8 +199,9 @@ mod tests {
 
     #[test]
     fn percentiles_are_known_where_they_were_told() {
-        let shape = Shape::Percentiles(vec![(100.0, 0.5), (200.0, 0.9), (900.0, 0.9999)]);
-        let latency = Latency { n: 100_000, min_ns: 50.0, max_ns: 5_000.0, mean_ns: 120.0, shape };
+        let (n, min_ns, max_ns, mean_ns) = (100_000, 50.0, 5_000.0, 120.0);
+        let mut latency = Latency { n, min_ns, max_ns, mean_ns, ..Latency::default() };
+        latency.set_percentiles([(200.0, 0.9), (100.0, 0.5), (900.0, 0.9999)].into_iter());
         assert_eq!(latency.quantile_ns(0.9), Some(200.0));
         assert_eq!(latency.quantile_ns(0.7), Some(150.0));
         assert_eq!((latency.quantile_ns(0.1), latency.quantile_ns(0.99999)), (None, None));
@@ -262,10 +218,11 @@ mod tests {
         assert_eq!((nothing.quantile_ns(0.5), nothing.slowest_1_in(6000)), (None, None));
         assert!(nothing.curve().is_empty());
         // A percentile beyond the maximum, and a single I/O.
-        let shape = Shape::Percentiles(vec![(9_000.0, 0.5)]);
-        let odd = Latency { n: 1, min_ns: 10.0, max_ns: 20.0, mean_ns: 15.0, shape };
+        let mut odd = Latency { n: 1, min_ns: 10.0, max_ns: 20.0, ..Latency::default() };
+        odd.set_percentiles([(9_000.0, 0.5)].into_iter());
         assert!(odd.curve().is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1));
-        let huge = Latency::histogram(&[(u64::MAX, 3), (0, 0), (1, 2)].into(), (1.0, 2.0));
-        assert_eq!(huge, Shape::Histogram(vec![(1.0, 2), (2.0, 3)]));
+        let mut huge = Latency { n: 5, min_ns: 1.0, max_ns: 2.0, ..Latency::default() };
+        huge.set_bins(&[(u64::MAX, 3), (0, 0), (1, 2)].into());
+        assert_eq!(huge.steps, [(1.0, 2.0), (2.0, 5.0)]);
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
             plot: draw(name, runs, &all),
         });
         let is_curve = matches!(kind, Kind::Distribution | Kind::Tail);
-        let is_coarse = is_curve && all.iter().any(|run| run.latency.is_coarse());
+        let is_coarse = is_curve && all.iter().any(|run| run.latency.is_coarse);
         Figure { kind, wide: panels.len() > 1, is_coarse, panels: panels.collect() }
     };
     let cdf: Draw = |device, runs, all| {
@@ -92,7 +92,7 @@ fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Ru
         style: run.style,
         points,
         tip: in_figures(run),
-        is_coarse: run.latency.is_coarse(),
+        is_coarse: run.latency.is_coarse,
     });
     let rare = Some((1.0 / SLOWEST_ONE_IN as f64, "1 in 6,000"));
     distributions(&label(what, device, runs), share, x, rarest, rare, &drawn.collect::<Vec<_>>())

@@ -7,7 +7,7 @@ use itertools::Itertools as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::latency::{Latency, Shape};
+use super::latency::Latency;
 use super::model::{LeftOut, Run, Source};
 use super::workload::Workload;
 use crate::machine::fact;
@@ -254,29 +254,27 @@ fn latency(total: Distribution, completion: Distribution) -> (Latency, Option<&'
     if total.n == 0 {
         return (completion, None);
     }
-    if total.shape != Shape::Unknown {
+    if !total.steps.is_empty() {
         return (total, None);
     }
-    total.shape = completion.shape;
-    let caveat = (total.shape != Shape::Unknown).then_some(CAVEAT_CLAT);
+    (total.steps, total.is_coarse) = (completion.steps, completion.is_coarse);
+    let caveat = (!total.steps.is_empty()).then_some(CAVEAT_CLAT);
     (total, caveat)
 }
 
 impl Distribution {
     fn latency(self) -> Latency {
         let Self { n, min: Figure(min_ns), max: Figure(max_ns), mean: Figure(mean_ns), .. } = self;
-        let ends_ns = (min_ns, max_ns.max(min_ns));
-        let shape = match (self.bins, self.percentile) {
-            (Some(bins), _) => Latency::histogram(&bins, ends_ns),
-            (None, Some(list)) => {
-                let known =
-                    list.iter().map(|(at, ns)| Some((ns.0, at.parse::<f64>().ok()? / 100.0)));
-                let within = |(_, at): &(f64, f64)| (f64::MIN_POSITIVE..1.0).contains(at);
-                Latency::percentiles(known.flatten().filter(within).collect())
-            }
-            (None, None) => Shape::Unknown,
-        };
-        Latency { n, min_ns, max_ns: ends_ns.1, mean_ns, shape }
+        let max_ns = max_ns.max(min_ns);
+        let mut latency = Latency { n, min_ns, max_ns, mean_ns, ..Latency::default() };
+        if let Some(bins) = self.bins {
+            latency.set_bins(&bins);
+        } else if let Some(list) = self.percentile {
+            let known = list.iter().map(|(at, ns)| Some((ns.0, at.parse::<f64>().ok()? / 100.0)));
+            let within = |(_, at): &(f64, f64)| (f64::MIN_POSITIVE..1.0).contains(at);
+            latency.set_percentiles(known.flatten().filter(within));
+        }
+        latency
     }
 }
 
