@@ -28,18 +28,18 @@ impl askama::filters::Escaper for Escape {
 
 #[cfg(test)]
 mod tests {
-    use crate::plot::Element;
+    use crate::plot::{line, text};
 
     #[test]
     fn everything_is_escaped() {
-        let text = Element::new("p")
-            .set("title", "\"'><script>")
-            .words("a & b <script>alert(1)</script>\0\u{202e}");
-        let path = Element::new("path").set("d", "M0 0");
+        let words = "a & b <script>alert(1)</script>\0\u{202e}";
+        let text = text("\"'><script>", "end", (0.0, 0.0), words);
+        let path = line("", (0.0, 0.0), (0.0, 1.0));
         assert_eq!(
             format!("{text}{path}"),
-            "<p title=\"&quot;&#39;&gt;&lt;script&gt;\">a &amp; b &lt;script&gt;alert(1)&lt;/script&gt;\u{fffd}\u{fffd}</p>\
-             <path d=\"M0 0\"/>"
+            "<text class=\"&quot;&#39;&gt;&lt;script&gt;\" text-anchor=\"end\" x=\"0.0\" y=\"0.0\">\
+             a &amp; b &lt;script&gt;alert(1)&lt;/script&gt;\u{fffd}\u{fffd}</text>\
+             <path class=\"\" d=\"M0,0 0,1\"/>"
         );
     }
 }

@@ -7,7 +7,7 @@ use comfy_table::{Cell as TextCell, CellAlignment, Table as Text};
 use itertools::Itertools as _;
 
 use crate::figures::{self, none, wrapped};
-use crate::plot::Element;
+use crate::plot::Mark;
 
 /// A line only below the header.
 const PRESET: &str = "     ═             ";
@@ -101,7 +101,7 @@ pub(crate) struct Title {
 pub(crate) struct Row {
     pub class: &'static str,
     /// Its sample from the plots.
-    pub swatch: Option<Element>,
+    pub sample: Option<Mark>,
     pub name: String,
     /// Marks behind the name, with their tooltips.
     pub notes: Vec<(&'static str, &'static str)>,

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use crate::plot::Element;
+use crate::plot::{Chart, Mark};
 
 /// What plots show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 }
 
 /// Plots side by side, with a sentence on how to read them.
-#[derive(Debug, Clone, Template)]
+#[derive(Debug, Template)]
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
     pub kind: Kind,
@@ -32,18 +32,18 @@ pub(crate) struct Figure {
 }
 
 /// A plot with its name and its legend.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(crate) struct Panel {
     pub name: String,
     pub legend: Legend,
-    pub plot: Element,
+    pub plot: Chart,
 }
 
 /// Samples of the curves, with their names.
 #[derive(Debug, Clone, Default, Template)]
 #[template(path = "legend.html")]
 pub(crate) struct Legend {
-    pub entries: Vec<(Element, String)>,
+    pub entries: Vec<(Mark, String)>,
 }
 
 /// Renders the page of a template. (Writing to a string does not fail, unless a template does so on

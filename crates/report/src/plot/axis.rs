@@ -1,5 +1,7 @@
 //! Axes: from values to positions, and the positions of their ticks.
 
+use super::chart::WIDTH;
+use super::mark::text_width;
 use crate::figures::short_time;
 
 /// A tick's value and label.
@@ -9,6 +11,13 @@ pub(crate) struct Tick {
     pub at: f64,
     /// Its label; empty for a line without one.
     pub label: String,
+}
+
+impl Tick {
+    /// Returns the class of its line.
+    pub(super) fn class(&self) -> &'static str {
+        if self.label.is_empty() { "minor" } else { "major" }
+    }
 }
 
 /// The scale of an axis.
@@ -31,6 +40,8 @@ pub(crate) struct Axis {
     high: f64,
     from: f64,
     to: f64,
+    pub(super) ticks: Vec<Tick>,
+    pub(super) title: String,
 }
 
 /// Limit of every axis.
@@ -68,12 +79,34 @@ impl Axis {
             }
             Scale::Nines => {}
         }
-        Self { scale, low, high, from, to }
+        Self::between(scale, (low, high), (from, to))
     }
 
     /// Returns an axis with these ends.
     pub(crate) fn between(scale: Scale, (low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
-        Self { scale, low, high, from, to }
+        Self { scale, low, high, from, to, ticks: Vec::new(), title: String::new() }
+    }
+
+    /// Adds ticks and a title.
+    pub(crate) fn with(self, ticks: impl Fn(&Self) -> Vec<Tick>, title: impl Into<String>) -> Self {
+        Self { ticks: ticks(&self), title: title.into(), ..self }
+    }
+
+    /// Returns the ticks' labels, without those that would touch the one before or leave the
+    /// drawing, each with its position.
+    pub(super) fn labels(&self) -> Vec<(f64, &str)> {
+        const GAP: f64 = 6.0;
+        let (mut kept, mut before) = (Vec::new(), None);
+        for Tick { at, label } in self.ticks.iter().filter(|tick| !tick.label.is_empty()) {
+            let place = self.place(*at);
+            let half = if self.from < self.to { text_width(label) / 2.0 } else { 4.5 };
+            let touches = |(last, its): (f64, f64)| (place - last).abs() < its + half + GAP;
+            if place + half <= WIDTH && !before.is_some_and(touches) {
+                kept.push((place, label.as_str()));
+                before = Some((place, half));
+            }
+        }
+        kept
     }
 
     /// Returns the position of `value`, within the axis.
@@ -153,16 +186,12 @@ impl Axis {
 
     /// Returns ticks for the rarity of an I/O: 1 in 10, 1 in 100, …
     pub(crate) fn rarity_ticks(&self) -> Vec<Tick> {
-        self.decade_ticks(|of| match of {
+        let label = |of: f64| match of {
             of if of < 1.5 => "all".to_owned(),
             of if of >= 1e6 => format!("1 in {}M", short(of / 1e6)),
             of if of >= 1e3 => format!("1 in {}k", short(of / 1e3)),
             of => format!("1 in {}", short(of)),
-        })
-    }
-
-    /// Returns ticks at 1, 1/10, 1/100, …; their labels are made of the 1, the 10, the 100, …
-    pub(crate) fn decade_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
+        };
         let decades = (-12..=0i32).map(|power| (10f64.powi(power), 10f64.powi(-power)));
         let within = decades.filter(|(at, _)| (self.low * 0.999..=self.high * 1.001).contains(at));
         within.map(|(at, of)| Tick { at, label: label(of) }).collect()

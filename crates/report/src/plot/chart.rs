@@ -1,8 +1,10 @@
 //! Plots on pages: two axes, and what lies between them.
 
-use super::axis::{Axis, Scale, Tick};
-use super::element::{Element, line, text, text_width, view};
+use askama::Template;
+
+use super::axis::{Axis, Scale};
 use super::look::Style;
+use super::mark::{Mark, block, line, text};
 
 /// A plot's size on a page in its own units. Text is 12 units high (14 on a phone, see the style
 /// sheet).
@@ -13,28 +15,31 @@ pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
 /// The plot's lower and upper end.
 pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 
-/// A plot that is being drawn.
-#[derive(Debug)]
-pub(crate) struct Chart<'a> {
-    x: (Axis, Vec<Tick>, &'a str),
-    y: (Axis, Vec<Tick>, &'a str),
-    inside: Vec<Element>,
+/// A plot.
+#[derive(Debug, Template)]
+#[template(path = "chart.svg")]
+pub(crate) struct Chart {
+    /// Describes it in words.
+    label: String,
+    x: Axis,
+    y: Axis,
+    marks: Vec<Mark>,
 }
 
-impl<'a> Chart<'a> {
-    /// Creates a plot; each axis has its ticks and its title.
-    pub(crate) fn new(x: (Axis, Vec<Tick>, &'a str), y: (Axis, Vec<Tick>, &'a str)) -> Self {
-        Self { x, y, inside: Vec::new() }
+impl Chart {
+    /// Creates a plot without marks; `label` describes it in words.
+    pub(crate) fn new(label: String, x: Axis, y: Axis) -> Self {
+        Self { label, x, y, marks: Vec::new() }
     }
 
     /// Returns the position of values.
     pub(crate) fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
-        (self.x.0.place(x), self.y.0.place(y))
+        (self.x.place(x), self.y.place(y))
     }
 
-    /// Adds elements.
-    pub(crate) fn add(&mut self, elements: impl IntoIterator<Item = Element>) {
-        self.inside.extend(elements);
+    /// Adds marks.
+    pub(crate) fn add(&mut self, marks: impl IntoIterator<Item = Mark>) {
+        self.marks.extend(marks);
     }
 
     /// Adds a line between two points.
@@ -45,7 +50,7 @@ impl<'a> Chart<'a> {
 
     /// Adds a dotted line across the plot.
     pub(crate) fn reference(&mut self, y: f64) {
-        let at = self.y.0.place(y);
+        let at = self.y.place(y);
         self.add([line("reference", (ACROSS.0, at), (ACROSS.1, at))]);
     }
 
@@ -56,7 +61,7 @@ impl<'a> Chart<'a> {
             places = vec![(x - 1.5, y), (x + 1.5, y)];
         }
         if !places.is_empty() {
-            self.add([style.curve(class, &places, tip)]);
+            self.add([style.curve(class, &places).tip(tip)]);
         }
     }
 
@@ -65,61 +70,6 @@ impl<'a> Chart<'a> {
         let ((left, low), (right, high)) = (self.place(from), self.place(to));
         self.add([block(class, (left, high), (right - left, low - high)).tip(tip)]);
     }
-
-    /// Returns lines at the ticks of both axes, and a stronger one along the lower end.
-    fn grid(&self) -> Vec<Element> {
-        let class = |tick: &Tick| if tick.label.is_empty() { "minor" } else { "major" };
-        let upright = self.x.1.iter().map(|tick| {
-            let at = self.x.0.place(tick.at);
-            line(class(tick), (at, UP.0), (at, UP.1))
-        });
-        let level = self.y.1.iter().map(|tick| {
-            let at = self.y.0.place(tick.at);
-            line(class(tick), (ACROSS.0, at), (ACROSS.1, at))
-        });
-        let axis = line("axis", (ACROSS.0, UP.0), (ACROSS.1, UP.0));
-        upright.chain(level).chain([axis]).collect()
-    }
-
-    /// Returns the ticks' labels, without those that would touch each other or leave the drawing.
-    fn labels(&self) -> Vec<Element> {
-        let mut labels = Vec::new();
-        let mut free_from = 0.0;
-        for tick in self.x.1.iter().filter(|tick| !tick.label.is_empty()) {
-            let (half, place) = (text_width(&tick.label) / 2.0, self.x.0.place(tick.at));
-            if place - half >= free_from && place + half <= WIDTH {
-                labels.push(text("tick", "middle", (place, UP.0 + 17.0), &tick.label));
-                free_from = place + half + 6.0;
-            }
-        }
-        let mut free_below = f64::MAX;
-        for tick in self.y.1.iter().filter(|tick| !tick.label.is_empty()) {
-            let place = self.y.0.place(tick.at);
-            if place <= free_below {
-                labels.push(text("tick", "end", (ACROSS.0 - 6.0, place + 4.0), &tick.label));
-                free_below = place - 15.0;
-            }
-        }
-        labels
-    }
-
-    /// Returns the plot; `label` describes it in words.
-    pub(crate) fn draw(self, label: &str) -> Element {
-        let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
-        svg.set("role", "img")
-            .set("aria-label", label)
-            .with([Element::new("g").set("class", "grid").with(self.grid())])
-            .with(self.labels())
-            .with([text("title", "start", (2.0, 13.0), self.y.2)])
-            .with([text("title", "end", (ACROSS.1, HEIGHT - 8.0), self.x.2)])
-            .with(self.inside)
-    }
-}
-
-/// Returns a rectangle that can be seen.
-pub(crate) fn block(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) -> Element {
-    let size = [("x", x), ("y", y), ("width", width.max(0.5)), ("height", height.max(0.5))];
-    Element::new("rect").set("class", class).places(size)
 }
 
 /// How the share of I/Os is shown that take no longer than a time, or longer.
@@ -146,30 +96,26 @@ pub(crate) struct Distribution<'a> {
 
 /// Draws distributions over an axis of latencies, down to the rarest share; `rare` is marked.
 pub(crate) fn distributions(
-    label: &str,
+    label: String,
     share: Share,
     x: Axis,
     rarest: f64,
     rare: Option<(f64, &str)>,
     all: &[Distribution<'_>],
-) -> Element {
+) -> Chart {
+    const NO_LONGER: &str = "share of I/Os that took no longer, %";
+    let between = |scale, low, high| Axis::between(scale, (low, high), UP);
+    let percents = |axis: &Axis| axis.even_ticks(5.0, |at, _| format!("{:.0}", at * 100.0));
     let y = match share {
-        Share::Even => Axis::between(Scale::Linear, (0.0, 1.0), UP),
+        Share::Even => between(Scale::Linear, 0.0, 1.0).with(percents, NO_LONGER),
         // The last nine that a result with so many I/Os can show.
-        Share::Nines => Axis::between(Scale::Nines, (0.01, (1.0 - rarest).min(0.999_999_9)), UP),
-        Share::Tail => Axis::between(Scale::Log, (rarest * 0.8, 1.0), UP),
+        Share::Nines => between(Scale::Nines, 0.01, (1.0 - rarest).min(0.999_999_9))
+            .with(Axis::nines_ticks, NO_LONGER),
+        Share::Tail => between(Scale::Log, rarest * 0.8, 1.0)
+            .with(Axis::rarity_ticks, "share of I/Os that took at least so long"),
     };
-    let (ticks, title) = match share {
-        Share::Even => {
-            let ticks = y.even_ticks(5.0, |at, _| format!("{:.0}", at * 100.0));
-            (ticks, "share of I/Os that took no longer, %")
-        }
-        Share::Nines => (y.nines_ticks(), "share of I/Os that took no longer, %"),
-        Share::Tail => (y.rarity_ticks(), "share of I/Os that took at least so long"),
-    };
-    let x_ticks = x.latency_ticks();
-    let mut chart =
-        Chart::new((x, x_ticks, "latency, logarithmic; left is faster"), (y, ticks, title));
+    let x = x.with(Axis::latency_ticks, "latency, logarithmic; left is faster");
+    let mut chart = Chart::new(label, x, y);
     if let Some((at, name)) = rare.filter(|(at, _)| share == Share::Tail && *at > rarest) {
         chart.reference(at);
         let place = (ACROSS.0 + 3.0, chart.place((0.0, at)).1 - 4.0);
@@ -189,5 +135,5 @@ pub(crate) fn distributions(
         let dots: Vec<_> = dots.map(|place| style.dot(place)).collect();
         chart.add(dots);
     }
-    chart.draw(label)
+    chart
 }

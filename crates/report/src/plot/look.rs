@@ -1,6 +1,6 @@
 //! The look of policies: the same in every picture and on every page.
 
-use super::element::{Element, at, curve, view};
+use super::mark::{Mark, at, curve};
 
 /// Policies with a look of their own. Related policies share a colour.
 const KNOWN: [(&str, usize); 9] = [
@@ -77,13 +77,12 @@ impl Style {
     }
 
     /// Returns a curve.
-    pub(crate) fn curve(self, class: &str, places: &[(f64, f64)], tip: &str) -> Element {
-        let class = format!("{class} {}", self.colour());
-        curve(&class, DASHES[self.0 % DASHES.len()], places, tip)
+    pub(crate) fn curve(self, class: &str, places: &[(f64, f64)]) -> Mark {
+        curve(&format!("{class} {}", self.colour()), DASHES[self.0 % DASHES.len()], places)
     }
 
     /// Returns a marker at a position: circle, square, triangle, diamond, cross.
-    pub(crate) fn marker(self, (x, y): (f64, f64)) -> Element {
+    pub(crate) fn marker(self, (x, y): (f64, f64)) -> Mark {
         let begin = |left: f64, up: f64| format!("M{} {}", at(x - left), at(y - up));
         let shape = match self.0 % DASHES.len() {
             0 => begin(5.0, 0.0) + "a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
@@ -92,28 +91,22 @@ impl Style {
             3 => begin(0.0, 6.0) + "l6 6l-6 6l-6 -6z",
             _ => begin(5.0, 5.0) + "l10 10m0 -10l-10 10",
         };
-        Element::new("path").set("class", format!("marker {}", self.colour())).set("d", shape)
+        Mark::new(format!("marker {}", self.colour()), shape)
     }
 
     /// Returns a dot on a curve, at a known percentile.
-    pub(crate) fn dot(self, (x, y): (f64, f64)) -> Element {
-        let dot = Element::new("circle").set("class", format!("dot {}", self.colour()));
-        dot.places([("cx", x), ("cy", y), ("r", 2.6)])
+    pub(crate) fn dot(self, (x, y): (f64, f64)) -> Mark {
+        let circle = "a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0";
+        Mark::new(format!("dot {}", self.colour()), format!("M{} {}{circle}", at(x - 2.6), at(y)))
     }
 
-    /// Returns a legend's sample: the marker or the curve.
-    pub(crate) fn swatch(self, with_marker: bool) -> Element {
-        swatch([match with_marker {
+    /// Returns a sample for a legend, 34 units wide and 12 high: the marker or the curve.
+    pub(crate) fn sample(self, with_marker: bool) -> Mark {
+        match with_marker {
             true => self.marker((17.0, 6.0)),
-            false => self.curve("curve", &[(1.0, 6.0), (33.0, 6.0)], ""),
-        }])
+            false => self.curve("curve", &[(1.0, 6.0), (33.0, 6.0)]),
+        }
     }
-}
-
-/// Returns a sample for a legend, 34 units wide and 12 high.
-pub(crate) fn swatch(inside: impl IntoIterator<Item = Element>) -> Element {
-    let svg = Element::new("svg").set("class", "swatch").set("viewBox", view(34.0, 12.0));
-    svg.places([("width", 34.0), ("height", 12.0)]).set("aria-hidden", true).with(inside)
 }
 
 #[cfg(test)]

@@ -5,14 +5,12 @@
 
 mod axis;
 mod chart;
-mod element;
 mod look;
+mod mark;
 mod points;
 
 pub(crate) use axis::{Axis, Scale, Tick, short};
-pub(crate) use chart::{
-    ACROSS, Chart, Distribution, HEIGHT, Share, UP, WIDTH, block, distributions,
-};
-pub(crate) use element::{Element, line, text, text_width};
-pub(crate) use look::{Style, swatch};
+pub(crate) use chart::{ACROSS, Chart, Distribution, HEIGHT, Share, UP, WIDTH, distributions};
+pub(crate) use look::Style;
+pub(crate) use mark::{Mark, block, line, text, text_width};
 pub(crate) use points::Point;

@@ -1,8 +1,8 @@
 //! Points, with their names where there is room.
 
 use super::chart::{ACROSS, Chart, UP};
-use super::element::{Element, at, line, text, text_width};
 use super::look::Style;
+use super::mark::{Mark, at, text, text_width};
 
 /// Height of a label, with a margin.
 const LINE: f64 = 15.0;
@@ -21,25 +21,24 @@ pub(crate) struct Point<'a> {
     pub tip: String,
 }
 
-impl Chart<'_> {
+impl Chart {
     /// Adds points with their names beside them. The legend shows a name for which there is no room.
     pub(crate) fn points(&mut self, points: &[Point<'_>]) {
         let place = |point: &Point<'_>| self.place(point.at);
         let places: Vec<_> = points.iter().map(place).collect();
         let mut taken: Vec<[f64; 4]> = places.iter().map(|place| box_around(*place)).collect();
         let (mut drawn, mut labels) = (Vec::new(), Vec::new());
-        for (Point { at, style, whisker, tip, .. }, (x, y)) in points.iter().zip(&places) {
-            let mut marks = Vec::new();
+        for (Point { at: value, style, whisker, tip, .. }, (x, y)) in points.iter().zip(&places) {
             if let Some(((low, high), style)) = whisker.zip(*style) {
-                let class = format!("whisker {}", style.colour());
-                let [low, high] = [low, high].map(|end| self.place((end, at.1)).0);
+                let [low, high] = [low, high].map(|end| self.place((end, value.1)).0);
                 let (from, to) = (low.min(*x), high.max(*x));
-                marks.push(line(&class, (from, *y), (to, *y)));
-                marks.push(line(&class, (high, y - 4.0), (high, y + 4.0)));
+                let path =
+                    format!("M{} {}H{}M{} {}v8", at(from), at(*y), at(to), at(high), at(y - 4.0));
+                drawn.push(Mark::new(format!("whisker {}", style.colour()), path).tip(tip));
                 taken.push([from, y - 4.0, to, y + 4.0]);
             }
-            marks.push(style.map_or_else(|| target((*x, *y)), |style| style.marker((*x, *y))));
-            drawn.push(Element::new("g").set("class", "point").tip(tip).with(marks));
+            let mark = style.map_or_else(|| target((*x, *y)), |style| style.marker((*x, *y)));
+            drawn.push(mark.tip(tip));
         }
         for (Point { style, name, .. }, place) in points.iter().zip(places) {
             let class = match style {
@@ -57,9 +56,9 @@ impl Chart<'_> {
 }
 
 /// Draws a reference's mark: a ring with a cross in it.
-fn target((x, y): (f64, f64)) -> Element {
+fn target((x, y): (f64, f64)) -> Mark {
     let ring = format!("M{} {}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", at(x - 5.0), at(y));
-    Element::new("path").set("class", "target").set("d", ring + "m-3 0h16m-8 -8v16")
+    Mark::new("target", ring + "m-3 0h16m-8 -8v16")
 }
 
 /// Returns the area of a point at this position: left, upper, right and lower end.

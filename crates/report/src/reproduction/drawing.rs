@@ -5,8 +5,8 @@ use itertools::Itertools as _;
 use super::{Curve, Figure, Form, Picture, Series, Unit};
 use crate::figures;
 use crate::plot::{
-    ACROSS, Axis, Chart, Distribution, Element, Scale, Share, Style, Tick, UP, block,
-    distributions, line, short, swatch, text, text_width,
+    ACROSS, Axis, Chart, Distribution, Mark, Scale, Share, Style, Tick, UP, block, distributions,
+    line, short, text, text_width,
 };
 use crate::view::Legend;
 
@@ -14,14 +14,15 @@ use crate::view::Legend;
 const GAP: f64 = 0.25;
 
 /// Draws a picture, with its legend; `None` without figures.
-pub(super) fn draw(title: &str, picture: &Picture) -> Option<(Legend, Element)> {
+pub(super) fn draw(title: &str, picture: &Picture) -> Option<(Legend, Chart)> {
     let Picture { form, unit, series, curves } = picture;
     match form {
-        Form::Bars => bars(title, *unit, series, false),
-        Form::Stacks => bars(title, *unit, series, true),
-        Form::Lines(axis, log) => lines(title, *unit, axis, *log, series),
         Form::Exceedance => distribution(title, Share::Tail, curves),
         Form::Distribution => distribution(title, Share::Even, curves),
+        _ if values(series).is_empty() => None,
+        Form::Lines(axis, log) => Some(lines(title, *unit, axis, *log, series)),
+        Form::Bars => Some(bars(title, *unit, series, false)),
+        Form::Stacks => Some(bars(title, *unit, series, true)),
     }
 }
 
@@ -29,10 +30,9 @@ fn figures(series: &[Series]) -> impl Iterator<Item = &Figure> {
     series.iter().flat_map(|one| &one.figures)
 }
 
-/// Returns the vertical axis over these values, its ticks and its title.
-fn vertical(unit: Unit, values: &[f64]) -> (Axis, Vec<Tick>, &'static str) {
-    let axis = Axis::over(Scale::Linear, values.iter().copied(), UP);
-    let ticks = match unit {
+/// Returns the vertical axis over these values.
+fn vertical(unit: Unit, values: &[f64]) -> Axis {
+    let ticks = |axis: &Axis| match unit {
         Unit::Time => axis.even_ticks(6.0, |at, _| figures::short_time(at)),
         Unit::Rate | Unit::Count => axis.even_ticks(6.0, |at, step| match at {
             at if at >= 1e6 => format!("{}M", short(at / 1e6)),
@@ -43,7 +43,7 @@ fn vertical(unit: Unit, values: &[f64]) -> (Axis, Vec<Tick>, &'static str) {
         Unit::Bytes => axis.even_ticks(6.0, |at, _| figures::bytes(at as u64)),
         Unit::Percent | Unit::Ratio => axis.linear_ticks(6.0),
     };
-    (axis, ticks, unit.title())
+    Axis::over(Scale::Linear, values.iter().copied(), UP).with(ticks, unit.title())
 }
 
 /// Returns all figures with their ranges and the document's numbers.
@@ -65,7 +65,7 @@ fn described(title: &str, unit: Unit, series: &[Series]) -> String {
 }
 
 /// Names of groups below the axis, in two rows if they are long.
-fn group_names(series: &[Series], chart: &Chart<'_>) -> Vec<Element> {
+fn group_names(series: &[Series], chart: &Chart) -> Vec<Mark> {
     let room = (ACROSS.1 - ACROSS.0) / series.len().max(1) as f64;
     let crowded = series.iter().any(|one| text_width(&one.name) > room);
     let name = |(at, one): (usize, &Series)| {
@@ -79,16 +79,16 @@ fn group_names(series: &[Series], chart: &Chart<'_>) -> Vec<Element> {
 }
 
 /// Returns the sample of a bar.
-fn bar(class: &str) -> Element {
-    swatch([block(class, (6.0, 1.0), (22.0, 10.0))])
+fn bar(class: &str) -> Mark {
+    block(class, (6.0, 1.0), (22.0, 10.0))
 }
 
 /// Returns samples of `names`, and that of the document's numbers if there are any.
 fn legend(
     names: &[String],
     series: &[Series],
-    sample: impl Fn(Style) -> Element,
-    theirs: Element,
+    sample: impl Fn(Style) -> Mark,
+    theirs: Mark,
 ) -> Legend {
     let of = |name: &String| (sample(Style::of(names, name)), name.clone());
     let there = figures(series).any(|figure| figure.there.is_some());
@@ -97,112 +97,110 @@ fn legend(
 }
 
 /// The sample of a line of the document's.
-fn document_line() -> Element {
-    swatch([line("there", (6.0, 6.0), (28.0, 6.0))])
+fn document_line() -> Mark {
+    line("there", (6.0, 6.0), (28.0, 6.0))
 }
 
 /// Draws the figures of each series side by side, or upon each other beside the document's.
-fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> Option<(Legend, Element)> {
-    let values = values(series);
-    values.first()?;
+fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> (Legend, Chart) {
     let names: Vec<String> = figures(series).map(|figure| figure.name.clone()).unique().collect();
     let x = Axis::between(Scale::Linear, (0.0, series.len() as f64), ACROSS);
-    let sum = |one: &Series, of: fn(&Figure) -> Option<f64>| {
+    let sum = |one: &Series, of: fn(&Figure) -> Option<f64>| -> f64 {
         one.figures.iter().filter_map(of).map(|part| part.max(0.0)).sum()
     };
     let sums = series.iter().flat_map(|one| [sum(one, |of| of.here), sum(one, |of| of.there)]);
-    let y = vertical(unit, &if stacked { sums.collect() } else { values });
-    let mut chart = Chart::new((x, Vec::new(), ""), y);
+    let y = vertical(unit, &if stacked { sums.collect() } else { values(series) });
+    let mut chart = Chart::new(described(title, unit, series), x, y);
     for (at, one) in series.iter().enumerate() {
         let columns = match stacked {
             true => 1 + usize::from(one.figures.iter().any(|figure| figure.there.is_some())),
             false => one.figures.len().max(1),
         };
         let width = (1.0 - GAP) / columns as f64;
+        // What lies below the next part of the stacks: ours, the document's.
         let mut below = [0.0, 0.0];
         for (nth, figure) in one.figures.iter().enumerate() {
-            let column = if stacked { 0 } else { nth };
-            let left = at as f64 + GAP / 2.0 + width * column as f64;
+            let left = at as f64 + GAP / 2.0 + if stacked { 0.0 } else { width * nth as f64 };
             let right = left + width * 0.9;
             let colour = Style::of(&names, &figure.name).colour();
             let tip = tip(unit, &one.name, figure);
-            if stacked {
-                let parts = [(figure.here, "block", 0.0), (figure.there, "block theirs", width)];
-                for ((part, class, shift), below) in parts.into_iter().zip(&mut below) {
-                    let Some(part) = part.filter(|part| *part > 0.0) else { continue };
-                    let ends = ((left + shift, *below), (right + shift, *below + part));
-                    chart.block(&format!("{class} {colour}"), ends.0, ends.1, &tip);
-                    *below += part;
+            let is_part = |part: &f64| !stacked || *part > 0.0;
+            if let Some(here) = figure.here.filter(is_part) {
+                let top = below[0] + here;
+                chart.block(&format!("block {colour}"), (left, below[0]), (right, top), &tip);
+                below[0] = if stacked { top } else { 0.0 };
+            }
+            match figure.there.filter(is_part) {
+                Some(there) if stacked => {
+                    let (from, top) = ((left + width, below[1]), below[1] + there);
+                    chart.block(
+                        &format!("block theirs {colour}"),
+                        from,
+                        (right + width, top),
+                        &tip,
+                    );
+                    below[1] = top;
                 }
-                if nth + 1 == one.figures.len() {
-                    let (middle, top) = chart.place(((left + right) / 2.0, below[0]));
-                    chart.add([text("note", "middle", (middle, top - 4.0), &unit.text(below[0]))]);
+                Some(there) => {
+                    chart.line("there", (left - 0.02, there), (right + 0.02, there), &tip)
                 }
-                continue;
+                None => {}
             }
-            if let Some(here) = figure.here {
-                chart.block(&format!("block {colour}"), (left, 0.0), (right, here), &tip);
+            if !stacked {
+                whisker(&mut chart, (left + right) / 2.0, figure);
             }
-            whisker(&mut chart, (left + right) / 2.0, figure);
-            if let Some(there) = figure.there {
-                chart.line("there", (left - 0.02, there), (right + 0.02, there), &tip);
-            }
+        }
+        if stacked && !one.figures.is_empty() {
+            let middle = at as f64 + GAP / 2.0 + width * 0.45;
+            let (middle, top) = chart.place((middle, below[0]));
+            chart.add([text("note", "middle", (middle, top - 4.0), &unit.text(below[0]))]);
         }
     }
     let names_below = group_names(series, &chart);
     chart.add(names_below);
     let theirs = if stacked { bar("block theirs c5") } else { document_line() };
     let sample = |style: Style| bar(&format!("block {}", style.colour()));
-    let legend = legend(&names, series, sample, theirs);
-    Some((legend, chart.draw(&described(title, unit, series))))
+    (legend(&names, series, sample, theirs), chart)
 }
 
 /// Draws how far the figures behind one are apart.
-fn whisker(chart: &mut Chart<'_>, x: f64, figure: &Figure) {
+fn whisker(chart: &mut Chart, x: f64, figure: &Figure) {
     let Some((low, high)) = figure.whisker() else { return };
     let ends = [low.max(0.0), high].map(|end| chart.place((x, end)));
     chart.add([line("range", ends[0], ends[1])]);
     chart.add(ends.map(|(x, y)| line("range", (x - 3.0, y), (x + 3.0, y))));
 }
 
-fn lines(
-    title: &str,
-    unit: Unit,
-    axis: &str,
-    log: bool,
-    series: &[Series],
-) -> Option<(Legend, Element)> {
-    let values = values(series);
-    values.first()?;
+fn lines(title: &str, unit: Unit, axis: &str, log: bool, series: &[Series]) -> (Legend, Chart) {
     let names: Vec<String> = series.iter().map(|one| one.name.clone()).collect();
     let number = |figure: &Figure| figure.name.parse::<f64>().ok();
-    let mut numbers: Vec<f64> = figures(series).filter_map(number).collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
+    let numbers = figures(series).filter_map(number).sorted_by(f64::total_cmp).dedup();
+    let numbers = numbers.collect_vec();
+    let ticks =
+        |_: &Axis| numbers.iter().map(|at| Tick { at: *at, label: plain_number(*at) }).collect();
     let scale = if log { Scale::Log } else { Scale::Linear };
-    let x = Axis::over(scale, numbers.iter().copied(), ACROSS);
-    let x_ticks = numbers.into_iter().map(|at| Tick { at, label: plain_number(at) }).collect();
-    let mut chart = Chart::new((x, x_ticks, axis), vertical(unit, &values));
+    let x = Axis::over(scale, numbers.iter().copied(), ACROSS).with(ticks, axis);
+    let y = vertical(unit, &values(series));
+    let mut chart = Chart::new(described(title, unit, series), x, y);
     for one in series {
         let style = Style::of(&names, &one.name);
         let points = |of: fn(&Figure) -> Option<f64>| -> Vec<(f64, f64)> {
             one.figures.iter().filter_map(|figure| Some((number(figure)?, of(figure)?))).collect()
         };
-        let (here, there) = (points(|figure| figure.here), points(|figure| figure.there));
-        chart.curve(style, "curve", &here, &one.name);
+        chart.curve(style, "curve", &points(|figure| figure.here), &one.name);
         for figure in &one.figures {
             let Some(place) = number(figure).zip(figure.here) else { continue };
             whisker(&mut chart, place.0, figure);
             let marker = style.marker(chart.place(place));
             chart.add([marker.tip(&tip(unit, &one.name, figure))]);
         }
+        let there = points(|figure| figure.there);
         chart.curve(style, "curve thin theirs", &there, &format!("{}: the document", one.name));
-        for place in there.into_iter().map(|point| chart.place(point)).collect::<Vec<_>>() {
-            chart.add([line("there", (place.0 - 4.0, place.1), (place.0 + 4.0, place.1))]);
+        for (x, y) in there.into_iter().map(|point| chart.place(point)).collect_vec() {
+            chart.add([line("there", (x - 4.0, y), (x + 4.0, y))]);
         }
     }
-    let legend = legend(&names, series, |style| style.swatch(true), document_line());
-    Some((legend, chart.draw(&described(title, unit, series))))
+    (legend(&names, series, |style| style.sample(true), document_line()), chart)
 }
 
 fn plain_number(at: f64) -> String {
@@ -212,7 +210,7 @@ fn plain_number(at: f64) -> String {
     }
 }
 
-fn distribution(title: &str, share: Share, curves: &[Curve]) -> Option<(Legend, Element)> {
+fn distribution(title: &str, share: Share, curves: &[Curve]) -> Option<(Legend, Chart)> {
     let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
     points().next()?;
     let names: Vec<String> = curves.iter().map(|(name, _)| name.clone()).collect();
@@ -224,6 +222,6 @@ fn distribution(title: &str, share: Share, curves: &[Curve]) -> Option<(Legend, 
         tip: name.clone(),
         is_coarse: false,
     });
-    let plot = distributions(title, share, x, rarest, None, &all.collect::<Vec<_>>());
-    Some((legend(&names, &[], |style| style.swatch(false), Element::default()), plot))
+    let plot = distributions(title.to_owned(), share, x, rarest, None, &all.collect_vec());
+    Some((legend(&names, &[], |style| style.sample(false), Mark::default()), plot))
 }

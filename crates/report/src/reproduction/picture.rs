@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::{Picture, drawing};
-use crate::plot::{Element, HEIGHT, WIDTH, text, text_width};
+use crate::plot::{Chart, HEIGHT, Mark, WIDTH, text, text_width};
 use crate::view;
 
 /// Space around plots.
@@ -11,45 +11,48 @@ const GAP: f64 = 20.0;
 /// The height of a line of text.
 const LINE: f64 = 18.0;
 
-#[derive(Template)]
+/// Texts, samples and plots; each of these with its left upper corner.
+#[derive(Default, Template)]
 #[template(path = "picture.svg")]
 struct Svg {
     width: f64,
     height: f64,
-    inside: Vec<Element>,
+    texts: Vec<Mark>,
+    samples: Vec<(f64, f64, Mark)>,
+    plots: Vec<(f64, f64, Chart)>,
 }
 
 /// Returns the SVG of rows of plots, each plot with its title and its legend.
 pub fn picture(title: &str, about: &str, rows: &[Vec<(String, Picture)>]) -> String {
-    let mut inside = vec![text("label", "start", (GAP, GAP), title)];
-    inside.push(text("note", "start", (GAP, GAP + LINE), about));
-    let (mut right, mut below) = (GAP + text_width(about), GAP + 2.0 * LINE);
+    let texts = vec![
+        text("label", "start", (GAP, GAP), title),
+        text("note", "start", (GAP, GAP + LINE), about),
+    ];
+    let (width, height) = (GAP + text_width(about), GAP + 2.0 * LINE);
+    let mut svg = Svg { width, height, texts, ..Svg::default() };
     for row in rows {
-        let top = below;
+        let top = svg.height;
         let mut left = GAP;
         for (title, picture) in row {
             let Some((legend, plot)) = drawing::draw(title, picture) else { continue };
-            inside.push(text("label", "start", (left, top + LINE), title));
+            svg.texts.push(text("label", "start", (left, top + LINE), title));
             let (mut x, mut y) = (left, top + 2.0 * LINE);
             for (sample, name) in legend.entries {
                 let width = 50.0 + text_width(&name);
                 if x > left && x + width > left + WIDTH {
                     (x, y) = (left, y + LINE);
                 }
-                inside.push(sample.places([("x", x), ("y", y - 10.0)]));
-                inside.push(text("", "start", (x + 38.0, y), &name));
+                svg.samples.push((x, y - 10.0, sample));
+                svg.texts.push(text("", "start", (x + 38.0, y), &name));
                 x += width;
             }
-            let place = [("x", left), ("y", y + LINE / 2.0), ("width", WIDTH), ("height", HEIGHT)];
-            // Some browsers go by the style sheet, which has plots as wide as what they are in.
-            let size = format!("width:{WIDTH}px;height:{HEIGHT}px");
-            inside.push(plot.places(place).set("style", size));
+            svg.plots.push((left, y + LINE / 2.0, plot));
             left += WIDTH + GAP;
-            below = below.max(y + LINE / 2.0 + HEIGHT + GAP);
+            svg.height = svg.height.max(y + LINE / 2.0 + HEIGHT + GAP);
         }
-        right = f64::max(right, left);
+        svg.width = svg.width.max(left);
     }
-    view::page(&Svg { width: right.ceil(), height: below.ceil(), inside })
+    view::page(&svg)
 }
 
 #[cfg(test)]

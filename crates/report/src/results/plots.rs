@@ -4,9 +4,7 @@ use itertools::Itertools as _;
 
 use super::model::{Job, Report, Run};
 use crate::figures;
-use crate::plot::{
-    ACROSS, Axis, Chart, Distribution, Element, Point, Scale, Share, UP, distributions,
-};
+use crate::plot::{ACROSS, Axis, Chart, Distribution, Point, Scale, Share, UP, distributions};
 use crate::run::{SLOWEST_ONE_IN, SeriesPoint};
 use crate::view::{Figure, Kind, Legend, Panel};
 
@@ -52,7 +50,7 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
 
 /// Draws the panel of a device with its results; panels have the same range, which is that of all
 /// results, so that they can be compared by eye.
-type Draw = fn(&str, &[Run], &[&Run]) -> Element;
+type Draw = fn(&str, &[Run], &[&Run]) -> Chart;
 
 /// Returns an axis over all latencies.
 fn latencies(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
@@ -76,12 +74,12 @@ fn panels<'a>(report: &Report, job: &'a Job) -> Vec<(String, &'a [Run])> {
 }
 
 fn legend(runs: &[Run], markers: bool) -> Legend {
-    let entries = runs.iter().map(|run| (run.style.swatch(markers), run.label.clone()));
+    let entries = runs.iter().map(|run| (run.style.sample(markers), run.label.clone()));
     Legend { entries: entries.collect() }
 }
 
 /// Draws the share of I/Os that were at least as quick, or at least as slow.
-fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Run]) -> Element {
+fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Run]) -> Chart {
     let done = || all.iter().map(|run| &run.latency).filter(|latency| latency.n > 0);
     let x = latencies(done().flat_map(|of| [of.min_ns, of.max_ns]), ACROSS);
     // The smallest share of I/Os that any result can show.
@@ -95,25 +93,24 @@ fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Ru
         is_coarse: run.latency.is_coarse,
     });
     let rare = Some((1.0 / SLOWEST_ONE_IN as f64, "1 in 6,000"));
-    distributions(&label(what, device, runs), share, x, rarest, rare, &drawn.collect::<Vec<_>>())
+    distributions(label(what, device, runs), share, x, rarest, rare, &drawn.collect::<Vec<_>>())
 }
 
 /// Draws a point for each result at its mean latency and its CPU, with a whisker from the median to
 /// the 99th percentile.
-fn cpu_against_latency(device: &str, runs: &[Run], all: &[&Run]) -> Element {
+fn cpu_against_latency(device: &str, runs: &[Run], all: &[&Run]) -> Chart {
     let typical = all.iter().flat_map(|run| {
         [run.mean_ns(), run.latency.percentile_ns(50.0), run.latency.percentile_ns(99.0)]
     });
-    let x = latencies(typical.flatten(), ACROSS);
+    let x = latencies(typical.flatten(), ACROSS)
+        .with(Axis::latency_ticks, "mean latency, logarithmic; left is faster");
     // One busy thread is the natural limit.
     let cpu_percent = all.iter().filter_map(|run| run.cpu_percent).chain([100.0]);
-    let y = Axis::over(Scale::Linear, cpu_percent, UP);
-    let label = label("CPU against mean latency", device, runs);
-    let (x_ticks, y_ticks) = (x.latency_ticks(), y.linear_ticks(6.0));
-    let y = (y, y_ticks, "CPU of the waiting threads, %; lower is cheaper");
-    let mut chart = Chart::new((x, x_ticks, "mean latency, logarithmic; left is faster"), y);
+    let y = Axis::over(Scale::Linear, cpu_percent, UP)
+        .with(|axis| axis.linear_ticks(6.0), "CPU of the waiting threads, %; lower is cheaper");
+    let mut chart = Chart::new(label("CPU against mean latency", device, runs), x, y);
     chart.points(&runs.iter().filter_map(point).collect::<Vec<_>>());
-    chart.draw(&label)
+    chart
 }
 
 fn point(run: &Run) -> Option<Point<'_>> {
@@ -128,14 +125,14 @@ fn point(run: &Run) -> Option<Point<'_>> {
 }
 
 /// Draws mean and 99th percentile of each interval, which a distribution cannot show.
-fn over_time(device: &str, runs: &[Run], all: &[&Run]) -> Element {
+fn over_time(device: &str, runs: &[Run], all: &[&Run]) -> Chart {
     let moments = || all.iter().flat_map(|run| &run.series);
     let seconds = |one: &SeriesPoint| one.at_ms as f64 / 1e3;
-    let x = Axis::over(Scale::Linear, moments().map(seconds), ACROSS);
-    let y = latencies(moments().flat_map(|one| [one.mean_ns, one.p99_ns as f64]), UP);
-    let (x_ticks, y_ticks) = (x.linear_ticks(6.0), y.latency_ticks());
-    let y = (y, y_ticks, "latency, logarithmic: mean, and p99 (thin)");
-    let mut chart = Chart::new((x, x_ticks, "time since the run began, s"), y);
+    let x = Axis::over(Scale::Linear, moments().map(seconds), ACROSS)
+        .with(|axis| axis.linear_ticks(6.0), "time since the run began, s");
+    let y = latencies(moments().flat_map(|one| [one.mean_ns, one.p99_ns as f64]), UP)
+        .with(Axis::latency_ticks, "latency, logarithmic: mean, and p99 (thin)");
+    let mut chart = Chart::new(label("Latency over time", device, runs), x, y);
     for run in runs {
         for part in parts(&run.series) {
             let p99: Vec<_> = part.iter().map(|one| (seconds(one), one.p99_ns as f64)).collect();
@@ -144,7 +141,7 @@ fn over_time(device: &str, runs: &[Run], all: &[&Run]) -> Element {
             chart.curve(run.style, "curve", &mean, &in_figures(run));
         }
     }
-    chart.draw(&label("Latency over time", device, runs))
+    chart
 }
 
 /// Splits the series at its gaps.

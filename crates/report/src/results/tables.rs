@@ -79,8 +79,8 @@ fn rows(block: &Block) -> Vec<(Row, &Run)> {
     let mut rows = Vec::new();
     for run in &block.runs {
         let notes = run.caveats.iter().map(|caveat| (mark(caveat), *caveat)).collect();
-        let (swatch, name) = (Some(run.style.swatch(false)), run.label.clone());
-        rows.push((Row { swatch, name, notes, ..Row::default() }, run));
+        let (sample, name) = (Some(run.style.sample(false)), run.label.clone());
+        rows.push((Row { sample, name, notes, ..Row::default() }, run));
         rows.extend(run.directions.iter().map(|part| {
             let name = format!("{}s of these", part.label);
             (Row { class: "direction", name, ..Row::default() }, part)

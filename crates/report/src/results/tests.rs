@@ -103,7 +103,7 @@ fn a_run_has_tables_plots_and_findings() {
     assert_eq!(page.matches("<figure").count(), 3);
     // The colours of `interrupt` and `poll` do not depend on the other policies.
     for colour in ["c5", "c1"] {
-        let curves = page.matches(&format!("<polyline class=\"curve {colour}\"")).count();
+        let curves = page.matches(&format!("<path class=\"curve {colour}\"")).count();
         assert_eq!(curves, 2 + 2 + 1, "curves, their legends, table");
     }
     assert!(page.contains("no time series"));

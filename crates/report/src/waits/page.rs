@@ -48,7 +48,7 @@ impl Page<'_> {
     /// Returns the samples of all policies.
     fn legend(&self) -> Legend {
         let entries = self.names.iter();
-        let entries = entries.map(|name| (Style::of(&self.names, name).swatch(true), name.clone()));
+        let entries = entries.map(|name| (Style::of(&self.names, name).sample(true), name.clone()));
         Legend { entries: entries.collect() }
     }
 

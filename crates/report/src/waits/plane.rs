@@ -2,7 +2,7 @@
 
 use itertools::Itertools as _;
 
-use crate::plot::{ACROSS, Axis, Chart, Element, Point, Scale, Style, UP, short};
+use crate::plot::{ACROSS, Axis, Chart, Point, Scale, Style, UP, short};
 
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::AS_QUICK;
@@ -32,9 +32,12 @@ fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
 }
 
 /// Draws the plane of `cell`; `names` are those of all policies, which decide their looks.
-pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64)) -> Element {
-    let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS);
-    let y = Axis::between(Scale::Log, range, UP);
+pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64)) -> Chart {
+    let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS)
+        .with(|axis| axis.linear_ticks(6.0), "CPU of the waiting thread, %; left is cheaper");
+    let ticks = |y: &Axis| y.log_ticks(|at| format!("× {}", short(at)));
+    let y = Axis::between(Scale::Log, range, UP)
+        .with(ticks, "mean latency over that of poll; lower is quicker");
     let way = |way: &'a Figures| {
         Some(Point {
             at: (way.cpu_percent, cell.mean_over_poll(way)?),
@@ -52,13 +55,10 @@ pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64
         let at = (cpu_percent, ratio);
         Point { at, style: None, whisker: None, name, tip: name.to_owned() }
     });
-    let (x_ticks, y_ticks) = (x.linear_ticks(6.0), y.log_ticks(|at| format!("× {}", short(at))));
-    let x = (x, x_ticks, "CPU of the waiting thread, %; left is cheaper");
-    let y = (y, y_ticks, "mean latency over that of poll; lower is quicker");
-    let mut chart = Chart::new(x, y);
+    let mut chart = Chart::new(label, x, y);
     [1.0, AS_QUICK].into_iter().for_each(|ratio| chart.reference(ratio));
     chart.points(&references.chain(ways).collect::<Vec<_>>());
-    chart.draw(&label)
+    chart
 }
 
 /// Describes a policy in a line.

@@ -70,8 +70,8 @@ fn worst(of: &Option<Ratio>) -> Option<Cell> {
 
 /// Returns a policy's row, with its marker; `names` are those of all policies.
 fn row(names: &[String], name: &str) -> Row {
-    let swatch = Some(Style::of(names, name).swatch(true));
-    Row { swatch, name: name.to_owned(), ..Row::default() }
+    let sample = Some(Style::of(names, name).sample(true));
+    Row { sample, name: name.to_owned(), ..Row::default() }
 }
 
 /// Returns the table of a cell.
