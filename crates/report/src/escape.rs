@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write};
 
-/// The escaper that `askama.toml` names for all templates.
+/// The escaper that an `askama.toml` names for all templates of its crate.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Escape;
+pub struct Escape;
 
 impl askama::filters::Escaper for Escape {
     fn write_escaped_str<W: Write>(&self, mut out: W, text: &str) -> fmt::Result {

@@ -16,20 +16,20 @@
 //!   run/        the result of a run, and fio's forms of it: JSON, text, logs
 //!   results/    a page, or a table, of the JSON of one run or several, ours or fio's
 //!   waits/      ways to wait over a grid of devices: tables, JSON and a page
-//!   reproduction/    the documents' figures, measured again: a page, Markdown
+//!   picture/    figures beside others' figures: plots for pages and for a file, tables
 //!   plot/       all plots, on pages and in pictures
 //!   table, view, escape, figures, machine    tables, templates, their escaper, numbers, facts
 //! ```
 
 #![forbid(unsafe_code)]
 
-mod escape;
+pub mod escape;
 pub mod figures;
 mod machine;
+pub mod picture;
 mod plot;
-pub mod reproduction;
 pub mod results;
 pub mod run;
 mod table;
-mod view;
+pub mod view;
 pub mod waits;

@@ -1,4 +1,4 @@
-//! The parts of pages that are no tables: figures and legends.
+//! The parts of pages that are no tables: figures and legends; and pages of others.
 
 use askama::Template;
 
@@ -46,8 +46,22 @@ pub(crate) struct Legend {
     pub entries: Vec<(Mark, String)>,
 }
 
-/// Renders the page of a template. (Writing to a string does not fail, unless a template does so on
-/// purpose.)
-pub(crate) fn page(template: &impl Template) -> String {
+/// A page around HTML.
+#[derive(Template)]
+#[template(path = "framed.html")]
+struct Framed<'a> {
+    generator: &'a str,
+    title: &'a str,
+    class: &'a str,
+    main: &'a str,
+}
+
+/// Returns a page, which is one file, with `main` inside. That is HTML; the rest is escaped.
+pub fn framed(generator: &str, title: &str, class: &str, main: &str) -> String {
+    render(&Framed { generator, title, class, main })
+}
+
+/// Renders a template. (Writing to a string does not fail, unless a template does so on purpose.)
+pub fn render(template: &impl Template) -> String {
     template.render().unwrap_or_else(|error| format!("cannot write the page: {error}\n"))
 }

@@ -64,7 +64,7 @@
 //! ```
 //! The names at `there` are keys of `documents/DOCUMENT.csv`. Plots are those of [`Plot`].
 
-use meantime_report::reproduction::Unit;
+use meantime_report::picture::Unit;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use toml::{Table, Value};

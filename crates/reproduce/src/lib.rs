@@ -30,7 +30,7 @@
 //!   guest        what was measured in a virtual machine, from a file
 //!   verdict      claims against samples
 //!   run, store   a run, and its directory
-//!   present      results as the report's page
+//!   present      results as a page and as Markdown
 //! ```
 
 #![forbid(unsafe_code)]
@@ -54,7 +54,7 @@ pub use experiment::{Claim, Expect, Experiment, Leg, Mark, Plot, Step};
 pub use guest::{FileError, Guest};
 pub use load::{MODELS, experiments, on_a_device};
 pub use measured::Measured;
-pub use present::reproduction;
+pub use present::{Entry, Reproduction, Shown};
 pub use quantity::{Kind, Quantity};
 pub use run::{Options, Outcome, Progress, run};
 pub use runner::{Bench, Commands, RunError, Runner};

@@ -1,97 +1,137 @@
-//! Results as the report's page.
+//! Results beside the documents' numbers: as a page, and as a part of the documentation.
 
+use askama::Template;
 use meantime_report::figures::{change, median};
-use meantime_report::reproduction::{self as page, Form, Picture, Reproduction, Tone, Unit};
+use meantime_report::picture::{self, Form, Picture, Spread, Unit};
+use meantime_report::view::{framed, render};
 
 use crate::document::{Document, Documents};
 use crate::experiment::{Claim, Expect, Experiment, Mark, Plot, Series};
 use crate::measured::Measured;
 use crate::quantity::{Kind, Quantity};
 use crate::run::Outcome;
-use crate::verdict::{Judged, Verdict, judge};
+use crate::store::Kept;
+use crate::verdict::{Judged, MARKS, Verdict, judge};
 
-/// Returns the results of `outcomes` beside the documents' numbers; `about` says when, where and
-/// with what.
-pub fn reproduction(
-    outcomes: &[Outcome],
-    documents: &Documents,
-    generator: &str,
+/// The page's title.
+const TITLE: &str = "Five documents, measured again";
+
+/// The width of text.
+const COLUMNS: usize = 100;
+
+/// All results. As a template, what is inside the page.
+#[derive(Debug, Template)]
+#[template(path = "reproduction.html")]
+pub struct Reproduction<'a> {
     about: Vec<String>,
-) -> Reproduction {
-    let part = |document: Document| page::Part {
-        title: document.title().to_owned(),
-        entries: outcomes
-            .iter()
-            .filter(|outcome| outcome.experiment.document == document)
-            .map(|outcome| entry(outcome, documents))
-            .collect(),
-    };
-    Reproduction {
-        generator: generator.to_owned(),
-        about,
-        documents: Document::ALL
-            .map(part)
-            .into_iter()
-            .filter(|part| !part.entries.is_empty())
-            .collect(),
+    /// The documents with their experiments.
+    pub documents: Vec<(Document, Vec<Entry<'a>>)>,
+}
+
+/// An experiment.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// What it is.
+    pub experiment: &'a Experiment,
+    /// What it came to.
+    pub kept: &'a Kept,
+    /// Its claims.
+    pub claims: Vec<Shown<'a>>,
+    picture: Picture,
+}
+
+/// A claim with its verdict.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    /// The claim.
+    pub claim: &'a Claim,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The figures: ours, the document's.
+    pub figures: String,
+}
+
+#[derive(Template)]
+#[template(path = "reproduction.md", escape = "none")]
+struct Markdown<'a> {
+    of: &'a Reproduction<'a>,
+}
+
+impl Markdown<'_> {
+    /// Escapes a cell of a table.
+    fn cell(&self, text: impl AsRef<str>) -> String {
+        text.as_ref().replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
     }
 }
 
-fn entry(outcome: &Outcome, documents: &Documents) -> page::Entry {
-    let (experiment, kept) = (&outcome.experiment, &outcome.kept);
-    let mut notes = kept.measured.left_out.clone();
-    if kept.repeated > 0 {
-        notes.push(format!(
-            "{} repetitions were done again, since other programs used the CPUs.",
-            kept.repeated
-        ));
-    }
-    if kept.disturbed > 0 {
-        notes.push(format!(
-            "Beside {} of the repetitions that count, other programs used up to {:.0} % of a CPU.",
-            kept.disturbed, kept.others_percent
-        ));
-    }
-    page::Entry {
-        id: experiment.key(),
-        title: experiment.title.clone(),
-        place: experiment.place.clone(),
-        leg: experiment.leg.name().to_owned(),
-        question: experiment.question.clone(),
-        there: experiment.there.clone(),
-        here: experiment.here.clone(),
-        claims: claims(outcome, documents),
-        picture: picture(experiment, &kept.measured, documents),
-        notes,
-        inputs: kept.measured.inputs.clone(),
-        commands: kept.commands.clone(),
-        failure: kept.failure.clone(),
-    }
-}
-
-fn claims(outcome: &Outcome, documents: &Documents) -> Vec<page::Claim> {
-    let (experiment, kept) = (&outcome.experiment, &outcome.kept);
-    let shown = |claim: &Claim| {
-        let mut judged = judge(claim, experiment, &kept.measured, documents);
-        if kept.is_disturbed() && judged.verdict != Verdict::NotMeasured {
-            judged.verdict = Verdict::Disturbed;
-        }
-        let tone = match judged.verdict {
-            Verdict::Holds | Verdict::Consistent => Tone::As,
-            Verdict::Smaller => Tone::Less,
-            Verdict::Fails | Verdict::Inconsistent => Tone::Unlike,
-            _ => Tone::Open,
+impl<'a> Reproduction<'a> {
+    /// Returns the results of `outcomes` beside the documents' numbers; `about` says when, where
+    /// and with what.
+    pub fn new(outcomes: &'a [Outcome], documents: &Documents, about: Vec<String>) -> Self {
+        let entry = |Outcome { experiment, kept, .. }: &'a Outcome| {
+            let picture = picture(experiment, &kept.measured, documents);
+            let claims = experiment.claims.iter();
+            let claims = claims.map(|claim| shown(claim, experiment, kept, documents)).collect();
+            Entry { experiment, kept, claims, picture }
         };
-        page::Claim {
-            text: claim.text.clone(),
-            verdict: judged.verdict.words().to_owned(),
-            tone,
-            ours: claim.ours,
-            figures: figures(claim, &judged),
-            reason: if tone == Tone::As { String::new() } else { claim.unless.clone() },
-        }
+        let part = |document: Document| {
+            let of = outcomes.iter().filter(|outcome| outcome.experiment.document == document);
+            (document, of.map(entry).collect::<Vec<_>>())
+        };
+        let documents = Document::ALL.map(part).into_iter();
+        Self { about, documents: documents.filter(|(_, entries)| !entries.is_empty()).collect() }
+    }
+
+    /// Returns the page; `generator` is the program that makes it.
+    pub fn page(&self, generator: &str) -> String {
+        framed(generator, TITLE, "reproduction", &render(self))
+    }
+
+    /// Returns the results as Markdown: claims with their verdicts, no pictures.
+    pub fn markdown(&self) -> String {
+        render(&Markdown { of: self })
+    }
+
+    /// Returns all experiments.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry<'a>> {
+        self.documents.iter().flat_map(|(_, entries)| entries)
+    }
+
+    /// Counts the claims by their marks.
+    fn counts(&self, ours: bool) -> [usize; 4] {
+        let claims = || self.entries().flat_map(|entry| &entry.claims);
+        let is = |one: &Shown<'_>, mark| one.claim.ours == ours && one.verdict.mark() == mark;
+        MARKS.map(|mark| claims().filter(|one| is(one, mark)).count())
+    }
+}
+
+impl Shown<'_> {
+    /// Returns its text, with a note if it is ours.
+    pub fn named(&self) -> String {
+        let Claim { text, ours, .. } = self.claim;
+        if *ours { format!("{text} (our expectation)") } else { text.clone() }
+    }
+
+    /// Returns why it does not hold; nothing if it does.
+    pub fn reason(&self) -> &str {
+        if self.verdict.mark() == MARKS[0] { "" } else { &self.claim.unless }
+    }
+}
+
+fn shown<'a>(
+    claim: &'a Claim,
+    experiment: &Experiment,
+    kept: &Kept,
+    documents: &Documents,
+) -> Shown<'a> {
+    let judged = judge(claim, experiment, &kept.measured, documents);
+    let figures = figures(claim, &judged);
+    let verdict = match judged.verdict {
+        Verdict::NotMeasured => Verdict::NotMeasured,
+        _ if kept.is_disturbed() => Verdict::Disturbed,
+        verdict => verdict,
     };
-    experiment.claims.iter().map(shown).collect()
+    Shown { claim, verdict, figures }
 }
 
 /// Shows a value of a claim's quantity, which is about `middle` here.
@@ -115,6 +155,7 @@ fn text(quantity: &Quantity, middle: f64, value: f64) -> String {
     }
 }
 
+/// Shows a claim's figures: ours, the document's, and what is expected.
 fn figures(claim: &Claim, judged: &Judged) -> String {
     let Some(middle) = median(&judged.here) else { return String::new() };
     let text = |value| text(&claim.here, middle, value);
@@ -141,50 +182,55 @@ fn range(samples: &[f64]) -> (f64, f64) {
 }
 
 fn picture(experiment: &Experiment, measured: &Measured, documents: &Documents) -> Picture {
-    let all = |series: &[Series]| -> Vec<page::Series> {
-        let figure = |mark: &Mark| figure(mark, experiment.document, measured, documents);
-        let shown = |(name, marks): &Series| page::Series {
-            name: name.clone(),
-            figures: marks.iter().map(figure).collect(),
-        };
-        series.iter().map(shown).collect()
+    let plot = &experiment.plot;
+    let form = match plot {
+        Plot::Bars(_) => Form::Bars,
+        Plot::Stacks(_) => Form::Stacks,
+        Plot::Lines { axis, linear, .. } => Form::Lines(axis.clone(), !linear),
+        Plot::Exceedance(_) => Form::Exceedance,
+        Plot::Distribution(_) => Form::Distribution,
     };
-    let curves = |curves: &[(String, String)]| -> Vec<page::Curve> {
-        let there = |(name, curve): &(String, String)| {
-            Some((name.clone(), measured.curves.get(curve)?.clone()))
-        };
-        curves.iter().filter_map(there).collect()
+    let number = |key: &str| documents.get(experiment.document, key);
+    let series = |(name, marks): &Series| picture::Series {
+        name: name.clone(),
+        figures: marks.iter().map(|mark| figure(plot.unit(), mark, measured, number)).collect(),
     };
-    let (form, series, curves) = match &experiment.plot {
-        Plot::Bars(series) => (Form::Bars, all(series), Vec::new()),
-        Plot::Stacks(series) => (Form::Stacks, all(series), Vec::new()),
-        Plot::Lines { axis, linear, series } => {
-            (Form::Lines(axis.clone(), !linear), all(series), Vec::new())
-        }
-        Plot::Exceedance(list) => (Form::Exceedance, Vec::new(), curves(list)),
-        Plot::Distribution(list) => (Form::Distribution, Vec::new(), curves(list)),
+    let curve = |(name, curve): &(String, String)| {
+        Some((name.clone(), measured.curves.get(curve)?.clone()))
     };
-    Picture { form, unit: experiment.plot.unit(), series, curves }
+    let series = plot.series().iter().map(series).collect();
+    Picture {
+        form,
+        unit: plot.unit(),
+        series,
+        curves: plot.curves().iter().filter_map(curve).collect(),
+    }
 }
 
+/// Returns a figure with its spread, and the document's `number`.
 fn figure(
+    unit: Unit,
     mark: &Mark,
-    document: Document,
     measured: &Measured,
-    documents: &Documents,
-) -> page::Figure {
+    number: impl Fn(&str) -> Option<f64>,
+) -> picture::Figure {
     let samples = mark.here.as_ref().map(|here| here.samples(measured)).unwrap_or_default();
     let here = median(&samples);
     let deviation = mark.deviation().and_then(|name| median(measured.samples(&name)));
-    let spread = match deviation {
-        Some(deviation) => Some(page::Spread::Deviation(deviation)),
-        None if samples.len() > 1 => {
-            let (low, high) = range(&samples);
-            Some(page::Spread::Range(low, high))
+    let spread = match here.zip(deviation) {
+        Some((here, by)) => {
+            Some(Spread { ends: (here - by, here + by), text: format!("± {}", unit.text(by)) })
         }
-        None => None,
+        None => (samples.len() > 1).then(|| {
+            let (low, high) = range(&samples);
+            let text = format!("{} – {}", unit.text(low), unit.text(high));
+            Spread { ends: (low, high), text }
+        }),
     };
-    let number = |key: &str| documents.get(document, key);
-    let there = mark.there.as_ref().and_then(|there| there.of(number));
-    page::Figure { name: mark.name.clone(), here, spread, there }
+    picture::Figure {
+        name: mark.name.clone(),
+        here,
+        spread,
+        there: mark.there.as_ref().and_then(|there| there.of(number)),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use meantime_report::reproduction::Unit;
+use meantime_report::picture::Unit;
 use serde::Deserialize;
 
 use crate::measured::Measured;

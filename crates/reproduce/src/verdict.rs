@@ -33,6 +33,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns its class on the page, and its sign.
+    pub fn mark(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Holds | Self::Consistent => MARKS[0],
+            Self::Smaller => MARKS[1],
+            Self::Fails | Self::Inconsistent => MARKS[2],
+            _ => MARKS[3],
+        }
+    }
+
     /// The verdict in words.
     pub fn words(&self) -> &'static str {
         match self {
@@ -48,6 +58,11 @@ impl Verdict {
         }
     }
 }
+
+/// The marks of verdicts: classes on the page, and signs. It is as in the document; less; not as in
+/// the document; unknown.
+pub(crate) const MARKS: [(&str, &str); 4] =
+    [("as", "✓"), ("less", "≈"), ("unlike", "✗"), ("open", "?")];
 
 /// A claim's verdict, with the quantity here and there.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! The report as a picture: stacked bars for each device and size.
 
-use meantime_report::reproduction::{Figure, Form, Picture, Series, picture};
+use meantime_report::picture::{Figure, Form, Picture, Series, svg};
 
 use super::fast12::Fast12;
 use super::timeline::PARTS;
@@ -25,7 +25,7 @@ pub(super) fn draw(anatomy: &Anatomy) -> String {
     });
     let title = format!("Anatomy of one {}: the mean of the middle half", anatomy.what());
     let machine = anatomy.machine.line().replace('\n', " ");
-    picture(&title, &machine, &rows.collect::<Vec<_>>())
+    svg(&title, &machine, &rows.collect::<Vec<_>>())
 }
 
 /// Returns a stack of `figures` for each bar that has them.

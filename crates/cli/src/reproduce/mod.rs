@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use meantime_report::reproduction::{markdown, page};
 use meantime_reproduce::{
     self as reproduce, Commands, Document, Documents, Experiment, Guest, Leg, Options, Outcome,
-    Store,
+    Reproduction, Store,
 };
 use serde_json::json;
 
@@ -72,16 +71,16 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let outcomes = outcomes.map_err(failed)?;
 
     let about = text::about(&machine, repetitions, cell_s, &outcomes);
-    let reproduction = reproduce::reproduction(&outcomes, &Documents::read(), PROGRAM, about);
+    let reproduction = Reproduction::new(&outcomes, &Documents::read(), about);
     if html.file.is_some() {
         output::print(&text::claims(&reproduction))?;
     }
-    html.write(&page(&reproduction))?;
+    html.write(&reproduction.page(PROGRAM))?;
     if let Some(target) = &markdown_file {
-        target.write(&markdown(&reproduction))?;
+        target.write(&reproduction.markdown())?;
     }
     if let Some(target) = &json {
-        let value = text::json(&outcomes, &reproduction);
+        let value = text::json(&reproduction);
         target
             .write(&output::json_text(&json!({"machine": machine.json(), "experiments": value})))?;
     }

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use meantime_report::figures::wrapped;
-use meantime_report::reproduction::{Reproduction, Tone};
 use meantime_report::run::ctime_utc;
-use meantime_reproduce::{Document, Experiment, Leg, Outcome};
+use meantime_reproduce::{Document, Entry, Experiment, Leg, Outcome, Reproduction, Shown};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -61,30 +60,20 @@ pub(super) fn about(
 }
 
 /// Returns a line for each claim.
-pub(super) fn claims(reproduction: &Reproduction) -> String {
+pub(super) fn claims(reproduction: &Reproduction<'_>) -> String {
     let columns = output::columns();
     let mut out = String::new();
-    for part in &reproduction.documents {
-        let _ = writeln!(out, "{}", part.title);
-        for entry in &part.entries {
-            if !entry.failure.is_empty() {
-                let _ = writeln!(out, "  – {}: not measured: {}", entry.id, entry.failure);
+    for (document, entries) in &reproduction.documents {
+        let _ = writeln!(out, "{}", document.title());
+        for Entry { experiment, kept, claims, .. } in entries {
+            if !kept.failure.is_empty() {
+                let _ = writeln!(out, "  – {}: not measured: {}", experiment.key(), kept.failure);
             }
-            for claim in &entry.claims {
-                let sign = match claim.tone {
-                    Tone::As => "✓",
-                    Tone::Less => "≈",
-                    Tone::Unlike => "✗",
-                    Tone::Open => "?",
-                };
-                let line = format!(
-                    "{} ({}): {}; {}",
-                    claim.named(),
-                    entry.leg,
-                    claim.verdict,
-                    claim.figures
-                );
+            for claim in claims {
+                let (text, leg) = (claim.named(), experiment.leg.name());
+                let line = format!("{text} ({leg}): {}; {}", claim.verdict.words(), claim.figures);
                 let text = wrapped(line.trim_end_matches("; "), columns.saturating_sub(4));
+                let (_, sign) = claim.verdict.mark();
                 let _ = writeln!(out, "  {sign} {}", text.replace('\n', "\n    "));
             }
         }
@@ -93,30 +82,24 @@ pub(super) fn claims(reproduction: &Reproduction) -> String {
 }
 
 /// Returns all figures and verdicts.
-pub(super) fn json(outcomes: &[Outcome], reproduction: &Reproduction) -> Value {
-    let entries = reproduction.documents.iter().flat_map(|part| &part.entries);
-    let all = entries.map(|entry| {
-        let kept = outcomes.iter().find(|outcome| outcome.experiment.key() == entry.id);
-        let claims: Vec<Value> = entry
-            .claims
-            .iter()
-            .map(|claim| {
-                json!({
-                    "claim": claim.text,
-                    "ours": claim.ours,
-                    "verdict": claim.verdict,
-                    "figures": claim.figures,
-                    "reason": claim.reason,
-                })
-            })
-            .collect();
+pub(super) fn json(reproduction: &Reproduction<'_>) -> Value {
+    let claim = |shown: &Shown<'_>| {
         json!({
-            "id": entry.id,
-            "place": entry.place,
-            "leg": entry.leg,
-            "claims": claims,
-            "results": kept.map(|outcome| json!(outcome.kept)),
+            "claim": shown.claim.text,
+            "ours": shown.claim.ours,
+            "verdict": shown.verdict.words(),
+            "figures": shown.figures,
+            "reason": shown.reason(),
         })
-    });
-    all.collect()
+    };
+    let entry = |Entry { experiment, kept, claims, .. }: &Entry<'_>| {
+        json!({
+            "id": experiment.key(),
+            "place": experiment.place,
+            "leg": experiment.leg.name(),
+            "claims": claims.iter().map(claim).collect::<Value>(),
+            "results": kept,
+        })
+    };
+    reproduction.entries().map(entry).collect()
 }

@@ -42,12 +42,6 @@ impl Chart {
         self.marks.extend(marks);
     }
 
-    /// Adds a line between two points.
-    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64), tip: &str) {
-        let (from, to) = (self.place(from), self.place(to));
-        self.add([line(class, from, to).tip(tip)]);
-    }
-
     /// Adds a dotted line across the plot.
     pub(crate) fn reference(&mut self, y: f64) {
         let at = self.y.place(y);

@@ -25,7 +25,7 @@ struct Fact {
 impl Report {
     /// Returns the page, which is one file; `generator` is the program that makes it.
     pub fn page(&self, generator: &str) -> String {
-        view::page(&Page { generator, title: title(self), report: self })
+        view::render(&Page { generator, title: title(self), report: self })
     }
 }
 

@@ -26,7 +26,7 @@ pub fn run_text(run: &RunResult) -> String {
         directions: directions.into_iter().filter(|(_, stats)| stats.ios > 0).collect(),
         depths: depths.map(|(name, percent)| format!("{name}={percent:.1}%")).join(", "),
     };
-    view::page(&text) + "\n"
+    view::render(&text) + "\n"
 }
 
 impl Text<'_> {

@@ -36,7 +36,7 @@ pub fn page(
     generator: &str,
 ) -> String {
     let names = summaries.iter().map(|summary| summary.completion.clone()).collect();
-    view::page(&Page { generator, title: "Ways to wait", cells, summaries, setting, names })
+    view::render(&Page { generator, title: "Ways to wait", cells, summaries, setting, names })
 }
 
 impl Page<'_> {

@@ -120,7 +120,7 @@ pub(crate) fn below(cell: &CellResult) -> String {
     let poll = cell.poll.as_ref();
     let spread = |poll: &Baseline| Some((poll.mean_spread? * 100.0, poll.cpu_spread_percent?));
     let crowded = poll.filter(|poll| poll.is_crowded());
-    let notes = view::page(&Below { cell, spread_percent: poll.and_then(spread), crowded });
+    let notes = view::render(&Below { cell, spread_percent: poll.and_then(spread), crowded });
     if notes.is_empty() { notes } else { notes.lines().join("; ") + "\n" }
 }
 
@@ -159,7 +159,7 @@ impl Verdict<'_> {
 /// Returns the verdict on a policy, in a line.
 pub(crate) fn verdict(of: &Summary) -> String {
     let dominated_by = of.dominated_by.values().flatten().cloned().counts().into_iter().collect();
-    view::page(&Verdict { of, dominated_by })
+    view::render(&Verdict { of, dominated_by })
 }
 
 /// Returns the legend of all tables: the meaning of the columns.

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use meantime_report::reproduction::{markdown, page};
-
 use super::made_up::{MadeUp, hash};
 use super::{QUICK_S, options};
 use crate::document::Documents;
 use crate::experiment::{Experiment, Leg};
 use crate::load::{experiments, on_a_device};
-use crate::present::reproduction;
+use crate::present::Reproduction;
 use crate::run::Outcome;
 use crate::runner::Bench;
 use crate::store::Kept;
@@ -55,8 +53,9 @@ fn run(experiment: &Experiment, on_a_device: Option<&Experiment>) -> (String, St
     let mut shown = String::new();
     for kept in [full, refused] {
         let outcome = Outcome { experiment: experiment.clone(), kept, earlier: false };
-        let all = reproduction(&[outcome], &Documents::read(), "a test", Vec::new());
-        let _ = write!(shown, "{}\n{}", page(&all), markdown(&all));
+        let all = [outcome];
+        let all = Reproduction::new(&all, &Documents::read(), Vec::new());
+        let _ = write!(shown, "{}\n{}", all.page("a test"), all.markdown());
     }
     (commands, shown)
 }

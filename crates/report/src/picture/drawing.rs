@@ -2,7 +2,7 @@
 
 use itertools::Itertools as _;
 
-use super::{Curve, Figure, Form, Picture, Series, Unit};
+use super::{Curve, Figure, Form, Picture, Series, Spread, Unit};
 use crate::figures;
 use crate::plot::{
     ACROSS, Axis, Chart, Distribution, Mark, Scale, Share, Style, Tick, UP, block, distributions,
@@ -48,7 +48,7 @@ fn vertical(unit: Unit, values: &[f64]) -> Axis {
 
 /// Returns all figures with their ranges and the document's numbers.
 fn values(series: &[Series]) -> Vec<f64> {
-    let of = |one: &Figure| [one.here, one.there, one.whisker().map(|(_, high)| high)];
+    let of = |one: &Figure| [one.here, one.there, one.spread.as_ref().map(|spread| spread.ends.1)];
     figures(series).flat_map(of).flatten().collect()
 }
 
@@ -117,42 +117,37 @@ fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> (Legend, C
             false => one.figures.len().max(1),
         };
         let width = (1.0 - GAP) / columns as f64;
+        let column = |nth: usize| {
+            let left = at as f64 + GAP / 2.0 + width * nth as f64;
+            (left, left + width * 0.9)
+        };
         // What lies below the next part of the stacks: ours, the document's.
         let mut below = [0.0, 0.0];
         for (nth, figure) in one.figures.iter().enumerate() {
-            let left = at as f64 + GAP / 2.0 + if stacked { 0.0 } else { width * nth as f64 };
-            let right = left + width * 0.9;
             let colour = Style::of(&names, &figure.name).colour();
             let tip = tip(unit, &one.name, figure);
-            let is_part = |part: &f64| !stacked || *part > 0.0;
-            if let Some(here) = figure.here.filter(is_part) {
-                let top = below[0] + here;
-                chart.block(&format!("block {colour}"), (left, below[0]), (right, top), &tip);
-                below[0] = if stacked { top } else { 0.0 };
+            let parts = [(figure.here, "block"), (figure.there, "block theirs")].into_iter();
+            for (side, (part, class)) in parts.enumerate().filter(|(side, _)| stacked || *side == 0)
+            {
+                let Some(part) = part.filter(|part| !stacked || *part > 0.0) else { continue };
+                let (left, right) = column(if stacked { side } else { nth });
+                let from = if stacked { below[side] } else { 0.0 };
+                chart.block(&format!("{class} {colour}"), (left, from), (right, from + part), &tip);
+                below[side] += part;
             }
-            match figure.there.filter(is_part) {
-                Some(there) if stacked => {
-                    let (from, top) = ((left + width, below[1]), below[1] + there);
-                    chart.block(
-                        &format!("block theirs {colour}"),
-                        from,
-                        (right + width, top),
-                        &tip,
-                    );
-                    below[1] = top;
-                }
-                Some(there) => {
-                    chart.line("there", (left - 0.02, there), (right + 0.02, there), &tip)
-                }
-                None => {}
+            if stacked {
+                continue;
             }
-            if !stacked {
-                whisker(&mut chart, (left + right) / 2.0, figure);
+            let (left, right) = column(nth);
+            whisker(&mut chart, (left + right) / 2.0, figure);
+            if let Some(there) = figure.there {
+                let ends = [left - 0.02, right + 0.02].map(|x| chart.place((x, there)));
+                chart.add([line("there", ends[0], ends[1]).tip(&tip)]);
             }
         }
         if stacked && !one.figures.is_empty() {
-            let middle = at as f64 + GAP / 2.0 + width * 0.45;
-            let (middle, top) = chart.place((middle, below[0]));
+            let (left, right) = column(0);
+            let (middle, top) = chart.place(((left + right) / 2.0, below[0]));
             chart.add([text("note", "middle", (middle, top - 4.0), &unit.text(below[0]))]);
         }
     }
@@ -165,7 +160,7 @@ fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> (Legend, C
 
 /// Draws how far the figures behind one are apart.
 fn whisker(chart: &mut Chart, x: f64, figure: &Figure) {
-    let Some((low, high)) = figure.whisker() else { return };
+    let Some(Spread { ends: (low, high), .. }) = figure.spread else { return };
     let ends = [low.max(0.0), high].map(|end| chart.place((x, end)));
     chart.add([line("range", ends[0], ends[1])]);
     chart.add(ends.map(|(x, y)| line("range", (x - 3.0, y), (x + 3.0, y))));

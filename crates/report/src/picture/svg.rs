@@ -23,7 +23,7 @@ struct Svg {
 }
 
 /// Returns the SVG of rows of plots, each plot with its title and its legend.
-pub fn picture(title: &str, about: &str, rows: &[Vec<(String, Picture)>]) -> String {
+pub fn svg(title: &str, about: &str, rows: &[Vec<(String, Picture)>]) -> String {
     let texts = vec![
         text("label", "start", (GAP, GAP), title),
         text("note", "start", (GAP, GAP + LINE), about),
@@ -52,7 +52,7 @@ pub fn picture(title: &str, about: &str, rows: &[Vec<(String, Picture)>]) -> Str
         }
         svg.width = svg.width.max(left);
     }
-    view::page(&svg)
+    view::render(&svg)
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
         let series = vec![Series { name: "poll".to_owned(), figures }];
         let stack = Picture { form: Form::Stacks, series, ..Picture::default() };
         let rows = [vec![("mem:1M?a=1&b=<2>".to_owned(), stack)], Vec::new()];
-        let svg = picture("One read", "here", &rows);
+        let svg = svg("One read", "here", &rows);
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
         assert!(svg.contains("host &amp; CPU") && !svg.contains("<2>"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
