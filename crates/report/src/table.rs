@@ -22,12 +22,8 @@ pub(crate) struct Column<T> {
     has_bars: bool,
 }
 
-/// Which figure of a group is the best, and shown in bold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Best {
-    Least,
-    Most,
-}
+/// Which of two figures is better: `f64::min` or `f64::max`.
+type Best = fn(f64, f64) -> f64;
 
 /// A line for each heading with its unit: what it means.
 const EXPLAINED: &str = include_str!("../templates/headings.txt");
@@ -170,13 +166,9 @@ impl Table {
         let fits = |lines: &[String]| lines.iter().all(|line| line.chars().count() <= width);
         let (mut parts, mut from) = (Vec::new(), 0);
         while from < self.heads.len() {
-            let mut to = self.heads.len();
-            let mut lines = self.lines(from..to);
-            while to > from + 1 && !fits(&lines) {
-                to -= 1;
-                lines = self.lines(from..to);
-            }
-            parts.push(self.with_titles(lines, width));
+            let fitting = |to: &usize| *to == from + 1 || fits(&self.lines(from..*to));
+            let to = (from + 1..=self.heads.len()).rev().find(fitting).unwrap_or(from + 1);
+            parts.push(self.with_titles(self.lines(from..to), width));
             from = to;
         }
         parts.join("\n")
@@ -233,15 +225,12 @@ fn fill<T>(columns: &[Column<T>], rows: Vec<(Row, T)>) -> Vec<Row> {
         // Rows of a class are parts of the row above them.
         let whole = rows.iter_mut().filter(|row| row.class.is_empty());
         let mut cells: Vec<&mut Cell> = whole.map(|row| &mut row.cells[at]).collect();
-        let known = cells.iter().filter_map(|cell| cell.value);
-        let Some((least, most)) = known.minmax_by(f64::total_cmp).into_option() else { continue };
+        let known: Vec<f64> = cells.iter().filter_map(|cell| cell.value).collect();
+        let most = known.iter().copied().fold(0.0, f64::max);
+        let best = column.best.filter(|_| !known.iter().all_equal());
+        let best = best.and_then(|best| known.into_iter().reduce(best));
         for cell in &mut cells {
-            let best = match column.best {
-                Some(Best::Least) => least,
-                Some(Best::Most) => most,
-                None => f64::NAN,
-            };
-            let is_best = least < most && cell.value == Some(best);
+            let is_best = best.is_some() && cell.value == best;
             cell.class = if is_best { "best" } else { "" };
             if column.has_bars && most > 0.0 {
                 cell.class = if is_best { "bar best" } else { "bar" };

@@ -326,7 +326,7 @@ pub(super) fn shell_word(word: &str) -> String {
 }
 
 /// Makes a name printable on one line of a terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -3,27 +3,26 @@
 use super::model::{Block, Job, Report, Run, device_name};
 use super::read::CAVEAT_CLAT;
 use crate::figures::change;
-use crate::table::Best::{Least, Most};
 use crate::table::{self, Cell, Column, Row, Rows, Table, Title, decimals, iops, us};
 
 /// All columns.
 fn columns<'a>() -> Vec<Column<&'a Run>> {
     let column = table::column::<&'a Run>;
     vec![
-        column("mean", "µs", |run| run.mean_ns().map(us)).best(Least).bars(),
-        column("p50", "µs", |run| percentile(run, 50.0)).best(Least),
-        column("p99", "µs", |run| percentile(run, 99.0)).best(Least),
-        column("p99.9", "µs", |run| percentile(run, 99.9)).best(Least),
-        column("1 in 6,000", "µs", |run| run.slowest_ns.map(us)).best(Least),
-        column("p99.99", "µs", |run| percentile(run, 99.99)).best(Least),
-        column("max", "µs", |run| run.mean_ns().map(|_| us(run.latency.max_ns))).best(Least),
-        column("IOPS", "", |run| Some(iops(run.iops))).best(Most),
-        column("CPU", "%", |run| run.cpu_percent.map(decimals::<1>)).best(Least).bars(),
-        column("IOPS /", "CPU-%", |run| run.iops_per_cpu_percent().map(iops)).best(Most),
-        column("energy", "µJ/I/O", |run| run.energy_uj_per_io.map(decimals::<2>)).best(Least),
-        column("rival", "% kept", |run| run.competitor_percent.map(decimals::<0>)).best(Most),
+        column("mean", "µs", |run| run.mean_ns().map(us)).best(f64::min).bars(),
+        column("p50", "µs", |run| percentile(run, 50.0)).best(f64::min),
+        column("p99", "µs", |run| percentile(run, 99.0)).best(f64::min),
+        column("p99.9", "µs", |run| percentile(run, 99.9)).best(f64::min),
+        column("1 in 6,000", "µs", |run| run.slowest_ns.map(us)).best(f64::min),
+        column("p99.99", "µs", |run| percentile(run, 99.99)).best(f64::min),
+        column("max", "µs", |run| run.mean_ns().map(|_| us(run.latency.max_ns))).best(f64::min),
+        column("IOPS", "", |run| Some(iops(run.iops))).best(f64::max),
+        column("CPU", "%", |run| run.cpu_percent.map(decimals::<1>)).best(f64::min).bars(),
+        column("IOPS /", "CPU-%", |run| run.iops_per_cpu_percent().map(iops)).best(f64::max),
+        column("energy", "µJ/I/O", |run| run.energy_uj_per_io.map(decimals::<2>)).best(f64::min),
+        column("rival", "% kept", |run| run.competitor_percent.map(decimals::<0>)).best(f64::max),
         column("floor", "ns", |run| run.floor_ns.map(decimals::<0>)),
-        column("floor ratio", "×", |run| run.floor_ratio.map(decimals::<2>)).best(Least),
+        column("floor ratio", "×", |run| run.floor_ratio.map(decimals::<2>)).best(f64::min),
         column("errors", "", |run| (run.errors > 0).then(|| run.errors.to_string().into())),
         column("mean", "vs first", |run| against(run, run.first_ns)),
         column("mean", "vs file", |run| against(run, run.before_ns)),

@@ -29,7 +29,6 @@ pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=6
 #[derive(Debug, Clone)]
 pub struct LatencyStats {
     histogram: Histogram<u64>,
-    n: u64,
     min_ns: u64,
     max_ns: u64,
     sum_ns: u128,
@@ -38,30 +37,23 @@ pub struct LatencyStats {
 
 impl Default for LatencyStats {
     fn default() -> Self {
-        LatencyStats::new()
-    }
-}
-
-impl LatencyStats {
-    /// Creates empty statistics.
-    pub fn new() -> LatencyStats {
-        LatencyStats {
+        Self {
             // Constant arguments within the documented bounds; a test builds it.
             histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
                 .expect("constant histogram bounds are valid"),
-            n: 0,
             min_ns: u64::MAX,
             max_ns: 0,
             sum_ns: 0,
             sum_of_squares: 0,
         }
     }
+}
 
+impl LatencyStats {
     /// Records one latency.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns);
-        self.n += 1;
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
         // Neither sum can overflow: the first needs 2^64 I/Os of 2^32 s, the second 2^32 of them.
@@ -75,7 +67,6 @@ impl LatencyStats {
         // Both have the same bounds, so nothing is out of range.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
-        self.n += other.n;
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
@@ -85,18 +76,17 @@ impl LatencyStats {
     /// Discards everything, as after the ramp time.
     pub fn reset(&mut self) {
         self.histogram.reset();
-        (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) =
-            (0, u64::MAX, 0, 0, 0);
+        (self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) = (u64::MAX, 0, 0, 0);
     }
 
     /// Returns the number of recorded latencies.
     pub fn n(&self) -> u64 {
-        self.n
+        self.histogram.len()
     }
 
     /// Returns the exact minimum; 0 when nothing was recorded.
     pub fn min_ns(&self) -> u64 {
-        if self.n == 0 { 0 } else { self.min_ns }
+        if self.n() == 0 { 0 } else { self.min_ns }
     }
 
     /// Returns the exact maximum; 0 when nothing was recorded.
@@ -106,16 +96,16 @@ impl LatencyStats {
 
     /// Returns the mean; 0 when nothing was recorded.
     pub fn mean_ns(&self) -> f64 {
-        if self.n == 0 { 0.0 } else { self.sum_ns as f64 / self.n as f64 }
+        if self.n() == 0 { 0.0 } else { self.sum_ns as f64 / self.n() as f64 }
     }
 
     /// Returns the standard deviation of the sample (divided by n − 1, as in fio); 0 with fewer
     /// than two.
     pub fn stddev_ns(&self) -> f64 {
-        if self.n < 2 {
+        if self.n() < 2 {
             return 0.0;
         }
-        let n = self.n as f64;
+        let n = self.n() as f64;
         let mean_ns = self.mean_ns();
         let variance =
             (self.sum_of_squares as f64 / n - mean_ns * mean_ns).max(0.0) * n / (n - 1.0);
@@ -130,16 +120,17 @@ impl LatencyStats {
 
     /// Returns fio's default percentiles with their latencies; empty when nothing was recorded.
     pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
-        let known = PERCENTILES.iter().filter(|_| self.n > 0);
+        let known = PERCENTILES.iter().filter(|_| self.n() > 0);
         known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
     /// Returns the latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer
     /// than `of` recorded.
     pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
-        let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
+        let slow = self.n().checked_div(of).filter(|slow| *slow > 0)?;
         // Half a rank below, so that rounding cannot reach the next.
-        Some(self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64))
+        let n = self.n() as f64;
+        Some(self.quantile_ns((n - slow as f64 + 0.5) / n))
     }
 
     /// Returns the recorded latencies, ascending: (highest latency of the step in ns, count).
@@ -151,7 +142,7 @@ impl LatencyStats {
     }
 
     fn quantile_ns(&self, quantile: f64) -> u64 {
-        if self.n == 0 {
+        if self.n() == 0 {
             return 0;
         }
         let ns = self.histogram.value_at_quantile(quantile);

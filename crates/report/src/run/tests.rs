@@ -36,7 +36,7 @@ fn result(job: &str, device: &str, completion: &str, mean_ns: u64, cpu_percent: 
 
 #[test]
 fn statistics() {
-    let mut stats = LatencyStats::new();
+    let mut stats = LatencyStats::default();
     assert_eq!(
         (stats.n(), stats.min_ns(), stats.max_ns(), stats.percentile_ns(50.0)),
         (0, 0, 0, 0)
@@ -56,11 +56,11 @@ fn statistics() {
     assert_eq!(stats.slowest_1_in(0), None);
     assert_eq!(stats.percentiles_ns().len(), PERCENTILES.len());
 
-    let mut other = LatencyStats::new();
+    let mut other = LatencyStats::default();
     other.record(100);
     other.merge(&stats);
     assert_eq!((other.n(), other.min_ns(), other.max_ns()), (9, 2, 100));
-    other.merge(&LatencyStats::new());
+    other.merge(&LatencyStats::default());
     assert_eq!((other.n(), other.min_ns()), (9, 2));
     other.reset();
     assert_eq!((other.n(), other.percentile_ns(99.0)), (0, 0));
@@ -68,14 +68,14 @@ fn statistics() {
 
 #[test]
 fn extremes_are_recorded_without_error() {
-    let mut stats = LatencyStats::new();
+    let mut stats = LatencyStats::default();
     for ns in [0, 1, LATENCY_MAX_NS, LATENCY_MAX_NS + 1, u64::MAX, u64::MAX] {
         stats.record(ns);
     }
     assert_eq!((stats.n(), stats.min_ns(), stats.max_ns()), (6, 0, u64::MAX));
     assert!(stats.percentile_ns(100.0) >= LATENCY_MAX_NS);
     assert!(stats.stddev_ns().is_finite());
-    let mut only_late = LatencyStats::new();
+    let mut only_late = LatencyStats::default();
     only_late.record(u64::MAX);
     assert!(only_late.percentile_ns(50.0) >= LATENCY_MAX_NS);
 }
@@ -83,7 +83,7 @@ fn extremes_are_recorded_without_error() {
 /// Compares percentiles with the sorted list, within the histogram's three digits.
 #[test]
 fn percentiles_agree_with_sorting() {
-    let mut stats = LatencyStats::new();
+    let mut stats = LatencyStats::default();
     let mut sorted: Vec<u64> = (0..60_000u64).map(|at| 1000 + at * at % 1_000_003 * 7).collect();
     sorted.iter().for_each(|ns| stats.record(*ns));
     sorted.sort_unstable();
