@@ -6,11 +6,8 @@ pub fn bytes(bytes: u64) -> String {
     for (shift, unit) in units {
         if bytes >> shift > 0 {
             let whole = bytes as f64 / (1u64 << shift) as f64;
-            return if bytes.is_multiple_of(1 << shift) {
-                format!("{whole:.0} {unit}")
-            } else {
-                format!("{whole:.1} {unit}")
-            };
+            let digits = usize::from(!bytes.is_multiple_of(1 << shift));
+            return format!("{whole:.digits$} {unit}");
         }
     }
     format!("{bytes} bytes")

@@ -1,4 +1,4 @@
-//! Facts of the machine, as the JSON has them.
+//! Facts of the machine and the command line, as the JSON has them.
 
 use serde_json::Value;
 
@@ -21,4 +21,26 @@ pub(crate) fn described(fact: impl Fn(&str) -> Option<String>) -> Vec<String> {
         fact("virtual_machine").filter(|is| is == "yes").map(|_| "virtual machine".to_owned()),
     ];
     parts.into_iter().flatten().collect()
+}
+
+/// Returns a command line as one text, from a text or a list of arguments.
+pub(crate) fn command(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) => {
+            let words = words.iter().map(|word| word.as_str().map(shell_word));
+            words.collect::<Option<Vec<String>>>().map(|words| words.join(" "))
+        }
+        _ => None,
+    }
+}
+
+/// Quotes a word for a shell.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

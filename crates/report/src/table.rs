@@ -14,9 +14,7 @@ const PRESET: &str = "     ═             ";
 
 /// A column: how it is named, and what it shows of a `T`.
 pub(crate) struct Column<T> {
-    heading: &'static str,
-    unit: &'static str,
-    explained: &'static str,
+    head: Head,
     figure: fn(&T) -> Option<Cell>,
     best: Option<Best>,
     has_bars: bool,
@@ -38,7 +36,8 @@ pub(crate) fn column<T>(
     let mut lines = EXPLAINED.lines().filter_map(|line| line.split_once(": "));
     let explained = lines.find(|(known, _)| *known == name.trim_end());
     let explained = explained.map_or("", |(_, explained)| explained);
-    Column { heading, unit, explained, figure, best: None, has_bars: false }
+    let head = Head { text: heading.to_owned(), unit, explained };
+    Column { head, figure, best: None, has_bars: false }
 }
 
 impl<T> Column<T> {
@@ -152,12 +151,8 @@ impl Table {
         columns.retain(|column| all().any(|(_, of)| (column.figure)(of).is_some()));
         let filled = |(title, rows): Rows<T>| Group { title, rows: fill(&columns, rows) };
         let groups = groups.into_iter().map(filled).collect();
-        let head = |&Column { heading, unit, explained, .. }: &Column<T>| Head {
-            text: heading.to_owned(),
-            unit,
-            explained,
-        };
-        Self { label, first, heads: columns.iter().map(head).collect(), groups }
+        let heads = columns.into_iter().map(|column| column.head).collect();
+        Self { label, first, heads, groups }
     }
 
     /// Returns the table for a terminal that is `width` columns wide. Columns that do not fit

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 use meantime_hw::clock::parse_time_ns;
-use meantime_report::waits::{Cell, time_name};
+use meantime_report::waits::Cell;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::failure::Failure;
@@ -116,13 +116,13 @@ pub(super) struct GridCell {
 impl GridCell {
     /// Returns its name, e.g. `4.1us-bimodal`.
     pub(super) fn name(&self) -> String {
-        format!("{}-{}", time_name(self.device_ns), self.shape.name())
+        format!("{}us-{}", self.device_ns as f64 / 1e3, self.shape.name())
     }
 
     /// Returns its description for results.
     pub(super) fn described(&self) -> Cell {
         let shape = [self.shape.name(), self.shape.words()];
-        Cell { device_ns: self.device_ns, shape, model: self.model_text() }
+        Cell { name: self.name(), device_ns: self.device_ns, shape, model: self.model_text() }
     }
 
     /// Returns the model of its device.

@@ -82,7 +82,12 @@ pub(super) fn measure(
         for result in outcome.results {
             let result = result.into_result();
             if let Some(way) = ways.iter_mut().find(|way| way.completion == result.completion) {
-                way.competing = Competing::of(&result);
+                let latency = result.latency();
+                way.competing = result.competitor_percent.map(|share_percent| Competing {
+                    share_percent,
+                    mean_ns: latency.mean_ns(),
+                    p99_9_ns: latency.percentile_ns(99.9),
+                });
             }
         }
     }
@@ -123,7 +128,9 @@ fn figures_of(result: JobResult) -> Figures {
         ios: latency.n(),
         errors: result.errors,
         mean_ns: latency.mean_ns(),
-        percentiles_ns: [50.0, 99.0, 99.9].map(|at| latency.percentile_ns(at)),
+        p50_ns: latency.percentile_ns(50.0),
+        p99_ns: latency.percentile_ns(99.0),
+        p99_9_ns: latency.percentile_ns(99.9),
         means_ns,
         slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN),
         max_ns: latency.max_ns(),

@@ -5,7 +5,7 @@ use itertools::Itertools as _;
 use serde_json::Value;
 
 use super::model::{Block, Job, Report, Run, Source, device_kind};
-use super::read::{Parsed, read};
+use super::read::read;
 use crate::plot::Style;
 
 impl Report {
@@ -19,7 +19,7 @@ impl Report {
                 Some(path) => format!("{path}: {error}"),
                 None => error,
             };
-            let Parsed { source, runs, left_out } = read(at, path, json).map_err(named)?;
+            let (source, runs, left_out) = read(at, path, json).map_err(named)?;
             report.sources.push(source);
             report.left_out.extend(left_out);
             all.extend(runs);

@@ -3,7 +3,7 @@
 use askama::Template;
 use itertools::Itertools as _;
 
-use super::model::{Job, LeftOut, Report, Run, Source, device_name};
+use super::model::{Job, LeftOut, MACHINE, Report, Run, Source, device_name};
 use super::read::printable;
 use crate::figures::wrapped;
 use crate::view;
@@ -19,9 +19,6 @@ pub(super) struct Warning {
 
 /// The maximum number of results that one warning names.
 const NAMED_MAX: usize = 4;
-
-/// The facts that identify a machine.
-const MACHINE: [&str; 3] = ["cpu", "cpus", "virtual_machine"];
 
 impl Report {
     /// Returns the table that `bench` prints, the differences that prevent a comparison of its

@@ -32,6 +32,9 @@ pub(crate) struct Source {
     pub facts: Vec<(String, String)>,
 }
 
+/// The facts that identify a machine.
+pub(crate) const MACHINE: [&str; 3] = ["cpu", "cpus", "virtual_machine"];
+
 impl Source {
     /// A fact of the machine.
     pub(crate) fn fact(&self, name: &str) -> Option<&str> {
@@ -45,11 +48,9 @@ impl Source {
 
     /// Returns whether both may come from one machine: their known facts agree.
     pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
-        ["cpu", "cpus", "virtual_machine"].iter().all(|name| {
-            match (self.fact(name), other.fact(name)) {
-                (Some(ours), Some(theirs)) => ours == theirs,
-                _ => true,
-            }
+        MACHINE.iter().all(|name| match (self.fact(name), other.fact(name)) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => true,
         })
     }
 }

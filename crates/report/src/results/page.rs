@@ -4,7 +4,7 @@ use askama::Template;
 use itertools::Itertools as _;
 
 use super::model::{Job, Report, Source, device_name};
-use super::{differences, headline, plots, read, tables};
+use super::{differences, headline, plots, tables};
 use crate::{machine, view};
 
 #[derive(Template)]
@@ -103,7 +103,7 @@ fn commands(report: &Report) -> Vec<String> {
         source.command.as_ref().map(|command| format!("{}{command}", label(source)))
     });
     let files = report.sources.iter().filter_map(|source| source.path.as_deref());
-    let files = files.map(read::shell_word).join(" ");
+    let files = files.map(machine::shell_word).join(" ");
     let page = (!files.is_empty()).then(|| format!("meantime report {files}"));
     runs.chain(page).collect()
 }

@@ -21,31 +21,29 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
         return Vec::new();
     }
     let panels = panels(report, job);
-    let figure = |(kind, draw): (Kind, Draw)| {
-        let panels = panels.iter().map(|(name, runs)| Panel {
-            name: name.clone(),
-            legend: legend(runs, kind == Kind::Cpu),
-            plot: draw(name, runs, &all),
-        });
-        let is_curve = matches!(kind, Kind::Distribution | Kind::Tail);
-        let is_coarse = is_curve && all.iter().any(|run| run.latency.is_coarse);
-        Figure { kind, wide: panels.len() > 1, is_coarse, panels: panels.collect() }
-    };
-    let cdf: Draw = |device, runs, all| {
-        distribution("Cumulative distribution of latency", Share::Nines, device, runs, all)
-    };
-    let tail: Draw = |device, runs, all| {
-        distribution("How often a latency is reached or exceeded", Share::Tail, device, runs, all)
-    };
     let has = |of: fn(&Run) -> bool| all.iter().any(|run| of(run));
     let has_curves = has(|run| !run.latency.curve().is_empty());
     let kinds: [(Kind, Draw, bool); 4] = [
-        (Kind::Distribution, cdf, has_curves),
-        (Kind::Tail, tail, has_curves),
+        (Kind::Distribution, |of, runs, all| distribution(Share::Nines, of, runs, all), has_curves),
+        (Kind::Tail, |of, runs, all| distribution(Share::Tail, of, runs, all), has_curves),
         (Kind::Cpu, cpu_against_latency, has(|run| run.cpu_percent.is_some())),
         (Kind::Time, over_time, has(|run| !run.series.is_empty())),
     ];
-    kinds.into_iter().filter(|of| of.2).map(|(kind, draw, _)| figure((kind, draw))).collect()
+    let figure = |(kind, draw, _): (Kind, Draw, bool)| {
+        let is_curve = matches!(kind, Kind::Distribution | Kind::Tail);
+        let panel = |(name, runs): &(String, &[Run])| Panel {
+            name: name.clone(),
+            legend: legend(runs, kind == Kind::Cpu),
+            plot: draw(name, runs, &all),
+        };
+        Figure {
+            kind,
+            wide: panels.len() > 1,
+            is_coarse: is_curve && has(|run| run.latency.is_coarse),
+            panels: panels.iter().map(panel).collect(),
+        }
+    };
+    kinds.into_iter().filter(|(_, _, is_known)| *is_known).map(figure).collect()
 }
 
 /// Draws the panel of a device with its results; panels have the same range, which is that of all
@@ -79,7 +77,7 @@ fn legend(runs: &[Run], markers: bool) -> Legend {
 }
 
 /// Draws the share of I/Os that were at least as quick, or at least as slow.
-fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Run]) -> Chart {
+fn distribution(share: Share, device: &str, runs: &[Run], all: &[&Run]) -> Chart {
     let done = || all.iter().map(|run| &run.latency).filter(|latency| latency.n > 0);
     let x = latencies(done().flat_map(|of| [of.min_ns, of.max_ns]), ACROSS);
     // The smallest share of I/Os that any result can show.
@@ -93,6 +91,10 @@ fn distribution(what: &str, share: Share, device: &str, runs: &[Run], all: &[&Ru
         is_coarse: run.latency.is_coarse,
     });
     let rare = Some((1.0 / SLOWEST_ONE_IN as f64, "1 in 6,000"));
+    let what = match share {
+        Share::Tail => "How often a latency is reached or exceeded",
+        _ => "Cumulative distribution of latency",
+    };
     distributions(label(what, device, runs), share, x, rarest, rare, &drawn.collect::<Vec<_>>())
 }
 

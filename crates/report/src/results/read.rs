@@ -10,25 +10,23 @@ use serde_json::{Map, Value};
 use super::latency::Latency;
 use super::model::{LeftOut, Run, Source};
 use super::workload::Workload;
-use crate::machine::fact;
+use crate::machine::{command, fact};
 use crate::run::{SLOWEST_ONE_IN, SeriesPoint, Settings};
+
+const WANTED: &str =
+    "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
 /// Finds the JSON in `bytes`. fio mixes its warnings with it, and its text may follow
 /// (`--output-format=json,normal`).
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
-    const WANTED: &str =
-        "expected the JSON of `meantime bench --json` or of `fio --output-format=json`";
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(format!("the file is empty: {WANTED}"));
-    }
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(format!("this is no text: {WANTED}"));
+        return Err(format!("this is no text: expected {WANTED}"));
     };
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = text.starts_with(['{', '[', '"']);
     let begin = if is_json { 0 } else { text.find("\n{").map_or(0, |at| at + 1) };
     let first = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>().next();
-    let Some(value) = first else { return Err(format!("the file is empty: {WANTED}")) };
+    let Some(value) = first else { return Err(format!("the file is empty: expected {WANTED}")) };
     value.map_err(|error| {
         let line = text.lines().next().unwrap_or("");
         let begins: String = line.chars().take(40).collect();
@@ -38,23 +36,14 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
                 "the JSON ends in its middle (line {line}): was the run or a copy cut off?"
             );
         }
-        format!("this is no JSON ({error}): {WANTED}, found a text that begins with {begins:?}")
+        format!(
+            "this is no JSON ({error}): expected {WANTED}, found a text that begins with {begins:?}"
+        )
     })
 }
 
-/// The content of one file.
-#[derive(Debug)]
-pub(super) struct Parsed {
-    /// The file itself.
-    pub source: Source,
-    /// Its results.
-    pub runs: Vec<Run>,
-    /// Devices and policies that it could not measure.
-    pub left_out: Vec<LeftOut>,
-}
-
-const WANTED: &str =
-    "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
+/// The file itself, its results, and what it could not measure.
+pub(super) type Parsed = (Source, Vec<Run>, Vec<LeftOut>);
 
 /// Keys that deliberately slow a thread down.
 const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
@@ -113,14 +102,12 @@ struct Job {
 }
 
 /// Reads or writes.
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
+#[derive(Default, Deserialize)]
+#[serde(default, expecting = "an object")]
 struct Direction {
     iops: Option<Figure>,
     runtime: Option<Figure>,
-    #[serde(default)]
     lat_ns: Distribution,
-    #[serde(default)]
     clat_ns: Distribution,
 }
 
@@ -171,7 +158,7 @@ pub(super) fn read(at: usize, path: &Option<String>, report: &Value) -> Result<P
         left_out.map_err(|error| format!("meantime.left_out: {error}"))?;
     let mut left_out = left_out.unwrap_or_default();
     left_out.iter_mut().for_each(|one| one.source = at);
-    Ok(Parsed { source, runs, left_out })
+    Ok((source, runs, left_out))
 }
 
 fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
@@ -300,28 +287,6 @@ fn fios_way(run: &mut Run, options: &Map<String, Value>) {
     let is_cached = is_kernel && !["io_uring_cmd", "sg"].contains(&engine);
     if is_cached && !is_set("direct") && text("buffered") != Some("0") {
         run.caveats.push(CAVEAT_CACHE);
-    }
-}
-
-/// Returns a command line as one text, from a text or a list of arguments.
-fn command(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(words) => {
-            let words = words.iter().map(|word| word.as_str().map(shell_word));
-            words.collect::<Option<Vec<String>>>().map(|words| words.join(" "))
-        }
-        _ => None,
-    }
-}
-
-/// Quotes a word for a shell.
-pub(super) fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

@@ -49,11 +49,8 @@ pub fn report_json(
 }
 
 fn job(result: &RunResult) -> Value {
-    let error = match (result.errors, result.verify_errors) {
-        (0, 0) => 0,
-        (0, _) => EILSEQ,
-        _ => EIO,
-    };
+    let unlike = if result.verify_errors > 0 { EILSEQ } else { 0 };
+    let error = if result.errors > 0 { EIO } else { unlike };
     // Of the values that the job compares, the one of this result.
     let Settings { sched, pm_qos, hogs } = &result.settings;
     let mut options = strings(&result.options);

@@ -316,14 +316,9 @@ impl RunResult {
     /// Returns the share of I/Os at each of [`DEPTH_LEVELS`], in percent. If depths were not
     /// counted, all I/Os are at the requested depth.
     pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
-        match self.iodepth_levels {
-            Some(levels) if levels != [0; 7] => percents(levels),
-            _ => {
-                let mut percents = [0.0; 7];
-                percents[depth_level(self.iodepth)] = 100.0;
-                percents
-            }
-        }
+        let mut all = [0; 7];
+        all[depth_level(self.iodepth)] = 1;
+        percents(self.iodepth_levels.filter(|levels| *levels != [0; 7]).unwrap_or(all))
     }
 }
 

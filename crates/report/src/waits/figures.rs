@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::figures::median;
-use crate::run::RunResult;
 
 /// A cell of the grid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cell {
+    /// Its name, e.g. `4.1us-bimodal`.
+    pub name: String,
     /// The time of a 4 KiB read that nothing delays, in ns.
     pub device_ns: u64,
     /// Its variation, in a word and in a sentence.
@@ -16,20 +17,8 @@ pub struct Cell {
     pub model: String,
 }
 
-impl Cell {
-    /// Returns the cell's name, e.g. `4.1us-bimodal`.
-    pub fn name(&self) -> String {
-        format!("{}-{}", time_name(self.device_ns), self.shape[0])
-    }
-}
-
-/// Formats 7300 as `7.3us`.
-pub fn time_name(ns: u64) -> String {
-    format!("{}us", ns as f64 / 1e3)
-}
-
 /// The figures of a policy in a cell.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The policy.
     pub completion: String,
@@ -39,11 +28,17 @@ pub struct Figures {
     pub errors: u64,
     /// Mean latency, from submission to having seen the completion.
     pub mean_ns: f64,
-    /// p50, p99 and p99.9.
-    pub percentiles_ns: [u64; 3],
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+    /// p99.9.
+    pub p99_9_ns: u64,
     /// The mean latency of each turn; 0 for a turn without I/O.
+    #[serde(skip)]
     pub means_ns: Vec<f64>,
     /// The latency that the slowest one in 6,000 reached; `None` with fewer I/Os.
+    #[serde(rename = "slowest_1_in_6000_ns")]
     pub slowest_ns: Option<u64>,
     /// The maximum.
     pub max_ns: u64,
@@ -58,8 +53,10 @@ pub struct Figures {
     /// Number of times that the spin budget ran out.
     pub fallbacks: u64,
     /// Number of times that the thread blocked until the interrupt.
+    #[serde(rename = "interrupt_waits")]
     pub blocks: u64,
     /// I/Os that these counters cover.
+    #[serde(skip)]
     pub ended: u64,
     /// The figures with a competing program on the CPU.
     pub competing: Option<Competing>,
@@ -93,18 +90,6 @@ impl Figures {
     pub fn overslept_ios_percent(&self) -> Option<f64> {
         (self.sleeps > 0 && self.ended > 0)
             .then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
-    }
-}
-
-impl Competing {
-    /// Returns the figures of a bench result with a competing program.
-    pub fn of(result: &RunResult) -> Option<Self> {
-        let latency = result.latency();
-        Some(Self {
-            share_percent: result.competitor_percent?,
-            mean_ns: latency.mean_ns(),
-            p99_9_ns: latency.percentile_ns(99.9),
-        })
     }
 }
 

@@ -36,7 +36,7 @@ pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> V
 
 fn cell(result: &CellResult) -> Value {
     json!({
-        "name": result.cell.name(),
+        "name": result.cell.name,
         "device_time_ns": result.cell.device_ns,
         "shape": result.cell.shape[0],
         "model": result.cell.model,
@@ -50,35 +50,21 @@ fn cell(result: &CellResult) -> Value {
 }
 
 fn way(cell: &CellResult, way: &Figures) -> Value {
-    let [p50_ns, p99_ns, p99_9_ns] = way.percentiles_ns;
     let over_oracle = cell.references.map(|of| way.mean_ns - of.oracle.mean_ns);
-    json!({
-        "completion": way.completion,
-        "ios": way.ios,
-        "errors": way.errors,
-        "mean_ns": way.mean_ns,
-        "p50_ns": p50_ns,
-        "p99_ns": p99_ns,
-        "p99_9_ns": p99_9_ns,
-        "slowest_1_in_6000_ns": way.slowest_ns,
-        "max_ns": way.max_ns,
-        "iops": way.iops,
-        "cpu_percent": way.cpu_percent,
-        "iops_per_cpu_percent": way.iops_per_cpu_percent(),
-        "mean_over_poll": cell.mean_over_poll(way),
-        "mean_over_poll_by_turns": cell.mean_over_poll_by_turns(way),
-        "informed": way.informed,
-        "cpu_over_informed": cell.cpu_over_informed(way),
-        "mean_above_oracle_ns": over_oracle,
-        "cpu_above_oracle_percent": cell.cpu_above_oracle_percent(way),
-        "sleeps": way.sleeps,
-        "oversleeps": way.oversleeps,
-        "overslept_sleeps_percent": way.overslept_sleeps_percent(),
-        "overslept_ios_percent": way.overslept_ios_percent(),
-        "fallbacks": way.fallbacks,
-        "interrupt_waits": way.blocks,
-        "competing": way.competing,
-    })
+    let mut json = json!(way);
+    for (key, figure) in [
+        ("iops_per_cpu_percent", way.iops_per_cpu_percent()),
+        ("mean_over_poll", cell.mean_over_poll(way)),
+        ("mean_over_poll_by_turns", cell.mean_over_poll_by_turns(way)),
+        ("cpu_over_informed", cell.cpu_over_informed(way)),
+        ("mean_above_oracle_ns", over_oracle),
+        ("cpu_above_oracle_percent", cell.cpu_above_oracle_percent(way)),
+        ("overslept_sleeps_percent", way.overslept_sleeps_percent()),
+        ("overslept_ios_percent", way.overslept_ios_percent()),
+    ] {
+        json[key] = json!(figure);
+    }
+    json
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 
-pub use figures::{
-    Baseline, Cell, CellResult, Competing, Figures, Reference, References, time_name,
-};
+pub use figures::{Baseline, Cell, CellResult, Competing, Figures, Reference, References};
 pub use json::{Setting, json};
 pub use page::page;
 pub use summary::{Ratio, Summary, summaries};

@@ -3,7 +3,6 @@
 
 use askama::Template;
 use itertools::Itertools as _;
-use serde_json::Value;
 
 use super::figures::{CellResult, Figures};
 use super::json::Setting;
@@ -68,11 +67,6 @@ impl Page<'_> {
         let turns = || self.cells.iter().map(|cell| cell.moved_turns);
         (turns().map(|(repeated, _)| repeated).sum(), turns().map(|(_, counted)| counted).sum())
     }
-
-    fn command(&self) -> String {
-        let words = self.setting.facts.get("command").and_then(Value::as_array);
-        words.into_iter().flatten().filter_map(Value::as_str).join(" ")
-    }
 }
 
 /// Describes what was measured, for how long, where, and with what.
@@ -99,7 +93,7 @@ fn overview(cells: &[CellResult], names: &[String]) -> Table {
         let way = |name: &String| cell.ways.iter().find(|way| way.completion == *name);
         let cells = names.iter().map(|name| way(name).and_then(|way| figure(cell, way)));
         let cells = cells.map(|cell| cell.unwrap_or_else(|| none().into())).collect();
-        Row { name: cell.cell.name(), cells, ..Row::default() }
+        Row { name: cell.cell.name.clone(), cells, ..Row::default() }
     });
     let heads = names.iter().map(|name| Head { text: name.clone(), ..Head::default() }).collect();
     let label = "mean latency over that of poll, and CPU, by cell".to_owned();

@@ -49,8 +49,7 @@ pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64
     };
     let ways: Vec<_> = cell.ways.iter().filter_map(way).collect();
     let told = ways.iter().map(|point| &point.tip).join("; ");
-    let label =
-        format!("Mean latency over that of poll against CPU, {}. {told}.", cell.cell.name());
+    let label = format!("Mean latency over that of poll against CPU, {}. {told}.", cell.cell.name);
     let references = references(cell).into_iter().map(|(name, (ratio, cpu_percent))| {
         let at = (cpu_percent, ratio);
         Point { at, style: None, whisker: None, name, tip: name.to_owned() }

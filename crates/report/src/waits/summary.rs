@@ -63,11 +63,10 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    fn of(ratios: &[(f64, String)]) -> Option<Self> {
-        let (worst, worst_cell) =
-            ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))?.clone();
+    fn of(ratios: &[(f64, &str)]) -> Option<Self> {
+        let (worst, cell) = *ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))?;
         let values: Vec<f64> = ratios.iter().map(|(ratio, _)| *ratio).collect();
-        Some(Self { median: median(&values)?, worst, worst_cell })
+        Some(Self { median: median(&values)?, worst, worst_cell: cell.to_owned() })
     }
 }
 
@@ -77,34 +76,33 @@ pub fn summaries(cells: &[CellResult]) -> Vec<Summary> {
     ways.map(|way| way.completion.as_str()).unique().map(|name| summary(name, cells)).collect()
 }
 
+/// What is compared of a policy in a cell.
+type Quantity = fn(&CellResult, &Figures) -> Option<f64>;
+
 fn summary(name: &str, cells: &[CellResult]) -> Summary {
-    let found: Vec<(&CellResult, &Figures)> = cells
-        .iter()
-        .filter_map(|cell| {
-            Some((cell, cell.ways.iter().find(|way| way.completion == name && way.ios > 0)?))
-        })
-        .collect();
-    let ratios = |of: fn(&CellResult, &Figures) -> Option<f64>| -> Vec<(f64, String)> {
-        found.iter().filter_map(|(cell, way)| Some((of(cell, way)?, cell.cell.name()))).collect()
+    let is_ours = |way: &&Figures| way.completion == name && way.ios > 0;
+    let found = cells.iter().filter_map(|cell| Some((cell, cell.ways.iter().find(is_ours)?)));
+    let found: Vec<(&CellResult, &Figures)> = found.collect();
+    let known = |of: Quantity| -> Vec<(f64, &str)> {
+        let known = found.iter().map(|(cell, way)| Some((of(cell, way)?, cell.cell.name.as_str())));
+        known.flatten().collect()
     };
-    let middle = |of: &dyn Fn(&CellResult, &Figures) -> Option<f64>| {
-        median(&found.iter().filter_map(|(cell, way)| of(cell, way)).collect::<Vec<_>>())
-    };
-    let over_poll = ratios(CellResult::mean_over_poll);
-    let by_turns = ratios(CellResult::mean_over_poll_by_turns);
+    let middle = |of: Quantity| Ratio::of(&known(of)).map(|of| of.median);
+    let (over_poll, by_turns) =
+        (known(CellResult::mean_over_poll), known(CellResult::mean_over_poll_by_turns));
     let quick =
-        |ratios: &[(f64, String)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
+        |ratios: &[(f64, &str)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
     let mut summary = Summary {
         completion: name.to_owned(),
         cells: found.len(),
         as_quick_cells: quick(&over_poll),
         as_quick_cells_by_turns: (!by_turns.is_empty()).then(|| quick(&by_turns)),
         mean_over_poll: Ratio::of(&over_poll),
-        cpu_percent: middle(&|_, way| Some(way.cpu_percent)),
-        cpu_over_informed: Ratio::of(&ratios(CellResult::cpu_over_informed)),
-        cpu_above_oracle_percent: middle(&|cell, way| cell.cpu_above_oracle_percent(way)),
-        overslept_percent: middle(&|_, way| way.overslept_sleeps_percent()),
-        share_percent: middle(&|_, way| way.competing.map(|competing| competing.share_percent)),
+        cpu_percent: middle(|_, way| Some(way.cpu_percent)),
+        cpu_over_informed: Ratio::of(&known(CellResult::cpu_over_informed)),
+        cpu_above_oracle_percent: middle(CellResult::cpu_above_oracle_percent),
+        overslept_percent: middle(|_, way| way.overslept_sleeps_percent()),
+        share_percent: middle(|_, way| Some(way.competing?.share_percent)),
         ..Summary::default()
     };
     for (cell, way) in found {
@@ -118,7 +116,7 @@ fn summary(name: &str, cells: &[CellResult]) -> Summary {
         }
         if !by.is_empty() {
             summary.cells_dominated += 1;
-            summary.dominated_by.insert(cell.cell.name(), by);
+            summary.dominated_by.insert(cell.cell.name.clone(), by);
         }
     }
     summary
@@ -136,7 +134,7 @@ mod tests {
         let first = cell(&ways, (10.0, 98.0), (10.0, 98.0));
         let ways = [way("poll", 10.0, 98.0), way("pas", 10.1, 40.0), way("adaptive", 10.1, 50.0)];
         let mut second = cell(&ways, (10.0, 98.0), (10.0, 98.0));
-        second.cell = Cell { device_ns: 50_000, shape: ["constant", ""], ..Cell::default() };
+        second.cell = Cell { name: "50us-constant".to_owned(), ..Cell::default() };
         let all = summaries(&[first, second]);
         assert_eq!(all.len(), 3);
         let (poll, pas, adaptive) = (&all[0], &all[1], &all[2]);

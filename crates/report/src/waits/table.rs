@@ -1,7 +1,6 @@
 //! The tables of a cell and of the summary, and the words around them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use askama::Template;
 use itertools::Itertools as _;
@@ -23,9 +22,9 @@ fn columns<'a>() -> Vec<Column<Way<'a>>> {
         column("mean", "µs", |(_, way)| latency(way, way.mean_ns)),
         column("mean", "× poll", |(cell, way)| cell.mean_over_poll(way).map(ratio)),
         column("mean", "by turns", |(cell, way)| cell.mean_over_poll_by_turns(way).map(ratio)),
-        column("p50", "µs", |(_, way)| latency(way, way.percentiles_ns[0] as f64)),
-        column("p99", "µs", |(_, way)| latency(way, way.percentiles_ns[1] as f64)),
-        column("p99.9", "µs", |(_, way)| latency(way, way.percentiles_ns[2] as f64)),
+        column("p50", "µs", |(_, way)| latency(way, way.p50_ns as f64)),
+        column("p99", "µs", |(_, way)| latency(way, way.p99_ns as f64)),
+        column("p99.9", "µs", |(_, way)| latency(way, way.p99_9_ns as f64)),
         column("1 in 6,000", "µs", |(_, way)| way.slowest_ns.map(|ns| us(ns as f64))),
         column("max", "µs", |(_, way)| latency(way, way.max_ns as f64)),
         column("IOPS", "", |(_, way)| Some(iops(way.iops))),
@@ -77,7 +76,7 @@ fn row(names: &[String], name: &str) -> Row {
 /// Returns the table of a cell.
 pub(crate) fn of_cell(cell: &CellResult, names: &[String]) -> Table {
     let rows = cell.ways.iter().map(|way| (row(names, &way.completion), (cell, way))).collect();
-    Table::of(cell.cell.name(), "completion", columns(), vec![(None, rows)])
+    Table::of(cell.cell.name.clone(), "completion", columns(), vec![(None, rows)])
 }
 
 /// Returns the table of all cells together, by policy.
@@ -90,13 +89,7 @@ pub(crate) fn of_all(summaries: &[Summary], names: &[String]) -> Table {
 /// Returns a cell's description, and a row for each policy.
 pub fn cell_table(cell: &CellResult, width: usize) -> String {
     let table = of_cell(cell, &[]).text(width);
-    let mut text = format!("{}: {}\n{table}{}", cell.cell.name(), cell.cell.shape[1], below(cell));
-    let failed = cell.ways.iter().filter(|way| way.errors > 0);
-    let errors = failed.map(|way| format!("{} of {}", way.errors, way.completion)).join(", ");
-    if !errors.is_empty() {
-        let _ = writeln!(text, "I/Os that failed: {errors}");
-    }
-    text
+    format!("{}: {}\n{table}{}", cell.cell.name, cell.cell.shape[1], below(cell))
 }
 
 /// The notes below a cell's rows, a line for each.
@@ -126,14 +119,13 @@ pub(crate) fn below(cell: &CellResult) -> String {
 
 /// Returns the summary of all cells, with a verdict for each policy.
 pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> String {
-    let mut text = format!("All of {}\n{}", counted(cells), of_all(summaries, &[]).text(width));
+    let (table, cells) = (of_all(summaries, &[]).text(width), counted(cells));
     let goal = format!(
         "Goal: a mean of at most {AS_QUICK} × poll's in every cell. A way that misses it is slower \
          in some cell: that is a finding, and no error."
     );
-    let _ = writeln!(text, "{}", wrapped(&goal, width));
-    summaries.iter().for_each(|of| text += &format!("{}\n", verdict(of)));
-    text
+    let verdicts = summaries.iter().map(|of| verdict(of) + "\n").collect::<String>();
+    format!("All of {cells}\n{table}{}\n{verdicts}", wrapped(&goal, width))
 }
 
 /// Returns a number of cells in words.
@@ -164,18 +156,19 @@ pub(crate) fn verdict(of: &Summary) -> String {
 
 /// Returns the legend of all tables: the meaning of the columns.
 pub fn legend(cells: &[CellResult]) -> String {
-    let mut text = String::from("Latencies from submission to having seen the completion. ");
     let heads = cells.iter().flat_map(|cell| of_cell(cell, &[]).heads);
-    for Head { text: heading, unit, explained } in heads.unique_by(|head| head.explained) {
-        let heading = format!("{heading} {unit}");
-        if ["overslept", "informed", "oracle", "rival"].iter().any(|of| heading.contains(of)) {
-            let _ = write!(text, "{heading}: {explained}. ");
-        }
-    }
-    text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, \
-             and better in one of them, by more than two runs of poll differ there (and more than \
-             1 %).";
-    text
+    let heads = heads.unique_by(|head| head.explained);
+    let headings =
+        heads.map(|Head { text, unit, explained }| format!("{text} {unit}: {explained}. "));
+    let is_ours = |heading: &String| {
+        ["overslept", "informed", "oracle", "rival"].iter().any(|of| heading.contains(of))
+    };
+    let headings: String = headings.filter(is_ours).collect();
+    format!(
+        "Latencies from submission to having seen the completion. {headings}One way dominates \
+         another in a cell if it is not worse in mean latency and in CPU, and better in one of \
+         them, by more than two runs of poll differ there (and more than 1 %)."
+    )
 }
 
 fn latency(way: &Figures, ns: f64) -> Option<Cell> {
@@ -214,6 +207,7 @@ mod tests {
             assert!(text.contains(expected), "{expected}: {text}");
         }
         assert!(!text.contains("rival") && !text.contains("informed"), "{text}");
+        assert!(text.ends_with("\npoll twice differs by 2.0 % and 1.0 % of a CPU\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
         cell.references = Some(References { informed: reference, oracle: reference });
@@ -226,6 +220,8 @@ mod tests {
         for expected in ["rival", "61", "1.250", "+8.0", "informed 10.10 µs with 32.0 % CPU"] {
             assert!(text.contains(expected), "{expected}: {text}");
         }
+        cell.ways[1].errors = 3;
+        assert!(below(&cell).ends_with("with 32.0 % CPU; 3 I/Os of pas failed\n"));
     }
 
     #[test]

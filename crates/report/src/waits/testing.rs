@@ -9,7 +9,9 @@ pub(crate) fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
         completion: completion.to_owned(),
         ios: 10_000,
         mean_ns,
-        percentiles_ns: [mean_ns as u64, mean_ns as u64 * 2, mean_ns as u64 * 3],
+        p50_ns: mean_ns as u64,
+        p99_ns: mean_ns as u64 * 2,
+        p99_9_ns: mean_ns as u64 * 3,
         slowest_ns: Some(mean_ns as u64 * 4),
         max_ns: mean_ns as u64 * 5,
         iops: 1e9 / mean_ns,
@@ -24,7 +26,12 @@ pub(crate) fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> Cel
     let [poll, again] =
         [poll, again].map(|(mean_us, cpu_percent)| way("poll", mean_us, cpu_percent));
     CellResult {
-        cell: Cell { device_ns: 10_000, shape: ["lognormal", ""], ..Cell::default() },
+        cell: Cell {
+            name: "10us-lognormal".to_owned(),
+            device_ns: 10_000,
+            shape: ["lognormal", ""],
+            model: String::new(),
+        },
         ways: ways.to_vec(),
         poll: Some(Baseline::of(&poll, Some(&again))),
         references: None,
