@@ -1,5 +1,7 @@
 //! The experiments, from their files.
 
+#[cfg(test)]
+mod checks;
 mod lists;
 #[cfg(test)]
 mod tests;
@@ -7,10 +9,8 @@ mod tests;
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use crate::document::Documents;
 use crate::experiment::{Experiment, Leg};
-use crate::quantity::Quantity;
-use lists::{Lists, strings};
+use lists::Lists;
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -44,11 +44,6 @@ const FILES: [(&str, &str); 74] = files! {
 
 /// Models of the software SSD.
 pub const MODELS: [&str; 7] = ["null", "fast12", "dram-nvme", "nvram", "optane", "zssd", "nand"];
-/// Commands of steps.
-const COMMANDS: [&str; 6] = ["bench", "anatomy", "waits", "calibrate", "run", "fs"];
-/// What stands in braces, beside models and files.
-const PLACES: [&str; 4] = ["scratch", "tenth", "message", "simulated"];
-
 /// Returns all experiments, in the order in which they run.
 ///
 /// # Panics
@@ -106,8 +101,9 @@ fn experiment(id: &str, value: Value) -> Result<Experiment, String> {
     let value = Value::Table(table);
     let experiment = Experiment::deserialize(value.clone());
     let experiment = experiment.map_err(|wrong| wrong.to_string())?;
-    check_places(&experiment, &value)?;
-    check_names(&experiment)?;
+    // Files are compiled in, and tests read all of them.
+    #[cfg(test)]
+    checks::check(&experiment, &value)?;
     Ok(experiment)
 }
 
@@ -183,76 +179,4 @@ fn named_figures(value: &mut Value) {
         }
         _ => {}
     }
-}
-
-/// Checks models, and what stands in braces.
-fn check_places(experiment: &Experiment, value: &Value) -> Result<(), String> {
-    let mut wrong = Ok(());
-    strings(value, &mut |text| {
-        let places = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
-        let places = places.map(|(place, _)| place.split_once(':').unwrap_or((place, "")));
-        // A model that is a file of its own is a place.
-        let models = text.split("model=").skip(1).filter(|rest| !rest.starts_with('{'));
-        let models = models.filter_map(|rest| rest.split(['&', ':', ' ']).next());
-        for (kind, name) in places.chain(models.map(|model| ("ssd", model))) {
-            let known = match kind {
-                "ssd" | "disk" => MODELS.contains(&name),
-                "file" => experiment.files.iter().any(|(file, _)| file == name),
-                _ => PLACES.contains(&kind),
-            };
-            if !known {
-                wrong = Err(format!("{text:?}: there is no {{{kind}:{name}}}"));
-            }
-        }
-    });
-    wrong
-}
-
-/// Checks that steps are known commands, figures some step's or derived, and numbers the
-/// document's.
-fn check_names(experiment: &Experiment) -> Result<(), String> {
-    for step in &experiment.steps {
-        for line in step.run.iter().chain(&step.instead) {
-            if !line.split(' ').next().is_some_and(|command| COMMANDS.contains(&command)) {
-                return Err(format!("steps.{:?}: no command of meantime: {line:?}", step.name));
-            }
-        }
-    }
-    let made = |name: &str| {
-        let below = |step: &str| {
-            let rest = name.strip_prefix(step);
-            rest.is_some_and(|rest| rest.starts_with('/') || rest == "_per_second")
-        };
-        experiment.derived.iter().any(|(derived, _)| derived == name)
-            || experiment.steps.iter().any(|step| below(&step.name))
-            || experiment.guest.iter().any(|kernel| below(kernel))
-    };
-    let here = |key: String, names: Vec<&str>| {
-        let unknown = names.into_iter().find(|name| !made(name));
-        unknown.map_or(Ok(()), |name| Err(format!("{key}: no step makes {name:?}")))
-    };
-    let documents = Documents::read();
-    let there = |key: String, quantity: &Option<Quantity>| {
-        let mut names = quantity.iter().flat_map(Quantity::names);
-        let unknown = names.find(|name| documents.get(experiment.document, name).is_none());
-        unknown.map_or(Ok(()), |name| Err(format!("{key}: the document has no number {name:?}")))
-    };
-    for (name, quantity) in &experiment.derived {
-        here(format!("derived.{name:?}"), quantity.names().collect())?;
-    }
-    for claim in &experiment.claims {
-        here(format!("claim {:?}", claim.text), claim.here.names().collect())?;
-        there(format!("claim {:?}", claim.text), &claim.there)?;
-    }
-    for mark in experiment.plot.marks() {
-        here(
-            format!("mark {:?}", mark.name),
-            mark.here.iter().flat_map(Quantity::names).collect(),
-        )?;
-        there(format!("mark {:?}", mark.name), &mark.there)?;
-    }
-    for (name, curve) in experiment.plot.curves() {
-        here(format!("curve {name:?}"), vec![curve])?;
-    }
-    Ok(())
 }
