@@ -142,68 +142,53 @@ impl OneClass {
         let (late_price, beyond_price) =
             if self.limit.is_some() { (0.0, price) } else { (price, 0.0) };
         let last = known.last;
-        let points = last + wake.most + 2;
-        let (mut cpu, mut late, mut beyond) =
-            (vec![0.0; points], vec![0.0; points], vec![0.0; points]);
-        let mut sleeps: Vec<Sleep> = vec![Sleep::default(); last + 1];
+        let mut ahead = vec![Expected::default(); last + wake.most + 2];
+        // By its end: what a sleep costs, whenever it begins, and its share beyond the limit.
+        let mut sleeps = vec![(Expected::default(), 0.0); last + 1];
         let mut actions = vec![0u32; last + 1];
         let mut hull = Hull::default();
-        let cost =
-            |cpu: f64, late: f64, beyond: f64| cpu + late_price * late + beyond_price * beyond;
+        let cost = |of: &Expected| of.cpu + late_price * of.late + beyond_price * of.beyond;
         for t in (0..last).rev() {
             let s = t + 1;
-            let mut sleep = Sleep::default();
+            let (mut sleep, mut share_beyond) = (Expected::default(), 0.0);
             for &(w, p) in &wake.steps {
                 let x = s + w;
                 if x <= last {
-                    sleep.cpu += p * cpu[x];
-                    sleep.beyond += p * beyond[x];
-                    sleep.late += p * (known.late(x) + late[x]);
+                    sleep.add(p, &ahead[x]);
+                    sleep.late += p * known.late(x);
                 } else {
                     sleep.late += p * (x as f64 - known.moment[last]);
                 }
                 if self.limit.as_ref().is_some_and(|limit| x > limit.point) {
-                    sleep.share_beyond += p;
+                    share_beyond += p;
                 }
             }
             // Does not fall as s decreases.
-            let place = if self.limit.is_some() { -sleep.share_beyond } else { -(s as f64) };
-            hull.push(place, cost(sleep.cpu, sleep.late, sleep.beyond), s);
-            sleeps[s] = sleep;
-
+            let place = if self.limit.is_some() { -share_beyond } else { -(s as f64) };
+            hull.push(place, cost(&sleep), s);
+            sleeps[s] = (sleep, share_beyond);
             let slope = late_price * known.done[t] - beyond_price * self.in_time(t);
             let s = hull.lowest(slope);
-            let sleep = &sleeps[s];
-            let asleep = (
-                self.sleep_cpu * known.left(t) + sleep.cpu,
-                sleep.late - known.done[t] * (s as f64 + wake.mean) + known.moment[t],
-                sleep.beyond + self.in_time(t) * sleep.share_beyond,
-            );
-            let spun = (cpu[t + 1] + known.spun(t), late[t + 1], beyond[t + 1]);
-            let sleeps_here =
-                cost(asleep.0, asleep.1, asleep.2) < cost(spun.0, spun.1, spun.2) - 1e-12;
-            let sleeps_here = sleeps_here && t >= self.start;
-            (cpu[t], late[t], beyond[t]) = if sleeps_here { asleep } else { spun };
-            actions[t] = if sleeps_here { s as u32 } else { 0 };
+            let (sleep, share_beyond) = &sleeps[s];
+            let asleep = Expected {
+                cpu: self.sleep_cpu * known.left(t) + sleep.cpu,
+                late: sleep.late - known.done[t] * (s as f64 + wake.mean) + known.moment[t],
+                beyond: sleep.beyond + self.in_time(t) * share_beyond,
+            };
+            let spun = Expected { cpu: ahead[t + 1].cpu + known.spun(t), ..ahead[t + 1] };
+            let sleeps_here = t >= self.start && cost(&asleep) < cost(&spun) - 1e-12;
+            (ahead[t], actions[t]) = if sleeps_here { (asleep, s as u32) } else { (spun, 0) };
         }
         let lost = self.limit.as_ref().map_or(0.0, |limit| 1.0 - limit.done);
         let before_ns = if actions[self.start.min(last)] != 0 { self.before_start_ns } else { 0.0 };
+        let Expected { cpu, late, beyond } = ahead[0];
         let expected = Expected {
-            cpu_ns: cpu[0] * self.step_ns + before_ns,
-            late_ns: late[0] * self.step_ns,
-            beyond: beyond[0] + lost,
+            cpu: cpu * self.step_ns + before_ns,
+            late: late * self.step_ns,
+            beyond: beyond + lost,
         };
         (Schedule::of_points(&actions, self.step_ns), expected)
     }
-}
-
-/// The cost of a sleep until some point, independent of its start.
-#[derive(Debug, Clone, Default)]
-struct Sleep {
-    cpu: f64,
-    late: f64,
-    beyond: f64,
-    share_beyond: f64,
 }
 
 /// The lower convex hull of points that are added in order of their place.

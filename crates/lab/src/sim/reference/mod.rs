@@ -111,8 +111,8 @@ fn reference<P>(
     Reference {
         outcome,
         reachable: mixture.reachable,
-        expected_mean_ns: fixed_ns + trace.mean_ns() + expected.late_ns,
-        expected_cpu_ns: fixed_ns + expected.cpu_ns,
+        expected_mean_ns: fixed_ns + trace.mean_ns() + expected.late,
+        expected_cpu_ns: fixed_ns + expected.cpu,
         price: mixture.price,
     }
 }

@@ -37,14 +37,8 @@ pub(super) struct Plan {
 }
 
 /// For each number of steps left: 0 to spin, else one more than the number of steps before the
-/// completion at which the timer goes off.
-#[derive(Debug)]
-struct Table {
-    actions: Vec<u32>,
-    cpu: Vec<f64>,
-    late: Vec<f64>,
-    beyond: Vec<f64>,
-}
+/// completion at which the timer goes off; and what is expected, in steps.
+type Table = Vec<(u32, Expected)>;
 
 impl Problem {
     pub(super) fn new(trace: &Trace, machine: &Machine, goal: Goal) -> Self {
@@ -70,39 +64,29 @@ impl Problem {
         let wake = &self.wake;
         // A sleep until the longest wake cost before the completion is never late.
         let points = 2 * wake.most + 2;
-        let mut table =
-            Table { actions: Vec::new(), cpu: Vec::new(), late: Vec::new(), beyond: Vec::new() };
-        let cost = |(cpu, late, beyond): (f64, f64, f64)| match spare {
-            Some(_) => cpu + price * beyond,
-            None => cpu + price * late,
-        };
-        let mut best = (f64::INFINITY, 0.0, 0.0);
-        let mut best_at = 0;
+        let mut table = Table::new();
+        let cost =
+            |of: &Expected| of.cpu + price * if spare.is_some() { of.beyond } else { of.late };
+        let cpu_only = |cpu: f64| Expected { cpu, ..Expected::default() };
+        let (mut best, mut best_at) = (cpu_only(f64::INFINITY), 0);
         for r in 0..points {
-            let mut sleep = (self.sleep_cpu, 0.0, 0.0);
+            let mut sleep = cpu_only(self.sleep_cpu);
             for &(w, p) in &wake.steps {
                 if w == 0 {
                     // The time left does not change.
-                    sleep.0 += p * r as f64;
+                    sleep.cpu += p * r as f64;
                 } else if w <= r {
-                    sleep.0 += p * table.cpu[r - w];
-                    sleep.1 += p * table.late[r - w];
-                    sleep.2 += p * table.beyond[r - w];
+                    sleep.add(p, &table[r - w].1);
                 } else {
-                    sleep.1 += p * (w - r) as f64;
-                    sleep.2 += if spare.is_some_and(|spare| w - r > spare) { p } else { 0.0 };
+                    sleep.late += p * (w - r) as f64;
+                    sleep.beyond += if spare.is_some_and(|spare| w - r > spare) { p } else { 0.0 };
                 }
             }
-            if cost(sleep) < cost(best) {
-                (best, best_at) = (sleep, r);
+            if cost(&sleep) < cost(&best) {
+                (best, best_at) = (sleep, r as u32);
             }
-            let spun = (r as f64, 0.0, 0.0);
-            let sleeps = cost(best) < cost(spun);
-            let (cpu, late, beyond) = if sleeps { best } else { spun };
-            table.actions.push(if sleeps { best_at as u32 + 1 } else { 0 });
-            table.cpu.push(cpu);
-            table.late.push(late);
-            table.beyond.push(beyond);
+            let spun = cpu_only(r as f64);
+            table.push(if cost(&best) < cost(&spun) { (best_at + 1, best) } else { (0, spun) });
         }
         table
     }
@@ -124,26 +108,26 @@ impl Plan {
     /// Returns how long before the completion the timer goes off, with `left_ns` of `device_ns` to
     /// go; `None`: spin.
     pub(super) fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
-        let actions = &self.table(device_ns).actions;
-        let left = ((left_ns as f64 / self.step_ns) as usize).min(actions.len() - 1);
-        actions[left].checked_sub(1).map(|before| (f64::from(before) * self.step_ns) as u64)
+        let (action, _) = self.at(device_ns, left_ns);
+        action.checked_sub(1).map(|before| (f64::from(before) * self.step_ns) as u64)
+    }
+
+    /// Returns what stands in the table of an I/O that takes `device_ns`, with `left_ns` to go.
+    fn at(&self, device_ns: u64, left_ns: u64) -> (u32, Expected) {
+        let table = self.table(device_ns);
+        table[((left_ns as f64 / self.step_ns) as usize).min(table.len() - 1)]
     }
 
     fn expected(&self, device_ns: u64, start_ns: u64, look_ns: u64) -> Expected {
-        let table = self.table(device_ns);
-        let left = device_ns.saturating_sub(start_ns) as f64 / self.step_ns;
-        let at = (left as usize).min(table.actions.len() - 1);
-        // A spinning time is known more exactly than the grid.
-        let spins = table.actions[at] == 0;
+        let (action, Expected { cpu, late, beyond }) =
+            self.at(device_ns, device_ns.saturating_sub(start_ns));
+        let asleep_ns = cpu * self.step_ns + start_ns as f64;
         let lost = self.limit_ns.is_some_and(|limit_ns| (device_ns + look_ns) as f64 > limit_ns);
         Expected {
-            cpu_ns: if spins {
-                device_ns as f64
-            } else {
-                table.cpu[at] * self.step_ns + start_ns as f64
-            },
-            late_ns: table.late[at] * self.step_ns,
-            beyond: if lost { 1.0 } else { table.beyond[at] },
+            // A spinning time is known more exactly than the grid.
+            cpu: if action == 0 { device_ns as f64 } else { asleep_ns },
+            late: late * self.step_ns,
+            beyond: if lost { 1.0 } else { beyond },
         }
     }
 }
@@ -160,16 +144,11 @@ impl Solve for Problem {
             None => vec![self.table(price, None)],
         };
         let plan = Plan { step_ns: self.step_ns, limit_ns: self.limit_ns, tables };
-        let mut sum = Expected::default();
+        let mut mean = Expected::default();
         for device_ns in &self.times_ns {
-            sum.add(1.0, &plan.expected(*device_ns, self.start_ns, self.look_ns));
+            let expected = plan.expected(*device_ns, self.start_ns, self.look_ns);
+            mean.add(1.0 / self.times_ns.len() as f64, &expected);
         }
-        let count = self.times_ns.len().max(1) as f64;
-        let mean = Expected {
-            cpu_ns: sum.cpu_ns / count,
-            late_ns: sum.late_ns / count,
-            beyond: sum.beyond / count,
-        };
         (plan, mean)
     }
 }

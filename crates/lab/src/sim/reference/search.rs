@@ -1,12 +1,12 @@
 //! The price at which a goal is met exactly.
 
-/// The expected mean result of a plan for one I/O.
+/// The expected mean result of a plan for one I/O: times in ns, or in steps of a grid.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Expected {
     /// CPU between doorbell and completion seen.
-    pub cpu_ns: f64,
+    pub cpu: f64,
     /// Time from the completion until it is seen.
-    pub late_ns: f64,
+    pub late: f64,
     /// Share of I/Os that end beyond the limit.
     pub beyond: f64,
 }
@@ -14,8 +14,8 @@ pub(super) struct Expected {
 impl Expected {
     /// Adds `share` of `other`.
     pub(super) fn add(&mut self, share: f64, other: &Self) {
-        self.cpu_ns += share * other.cpu_ns;
-        self.late_ns += share * other.late_ns;
+        self.cpu += share * other.cpu;
+        self.late += share * other.late;
         self.beyond += share * other.beyond;
     }
 }
@@ -36,10 +36,10 @@ impl Target {
     /// Returns the amount by which `expected` misses the limit; linear in it.
     fn excess(self, expected: &Expected) -> f64 {
         match self {
-            Self::Late { most_ns } => expected.late_ns - most_ns,
+            Self::Late { most_ns } => expected.late - most_ns,
             Self::Beyond { share } => expected.beyond - share,
             Self::Cpu { share, fixed_ns, polled_ns } => {
-                fixed_ns + expected.cpu_ns - share * (polled_ns + expected.late_ns)
+                fixed_ns + expected.cpu - share * (polled_ns + expected.late)
             }
         }
     }
