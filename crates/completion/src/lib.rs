@@ -29,7 +29,7 @@
 //!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
 //!   adaptive/     observes (times, wake, share, feedback), estimates and decides: planner (the
 //!                   sleeps of least cost), control (holds the goal), choice (among these sleeps,
-//!                   polling and the interrupt)
+//!                   polling and the interrupt); tuning has its constants, and what set them
 //!   rule          the trait Rule: rules for how long to sleep, registered by name
 //!   earliest      how long a gap is at least, for callers with work of their own
 //!   telemetry/    what a channel shows of itself, and a change of its policy from outside

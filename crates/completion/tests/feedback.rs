@@ -7,6 +7,7 @@ const IOS: usize = 20_000;
 
 #[test]
 fn sleeps_do_not_drag_each_other_along() {
+    let mut most = 0.0f64;
     for (shape, device_ns) in [
         ("constant", 20_000),
         ("constant", 100_000),
@@ -23,6 +24,8 @@ fn sleeps_do_not_drag_each_other_along() {
             // 3 % of lateness, a tenth of slower I/Os.
             let ratio = mean_ns("adaptive", slowed_by_sleep) / polled_ns;
             assert!(ratio <= 1.15, "{shape} {device_ns} {slowed_by_sleep}: {ratio}");
+            most = most.max(ratio);
         }
     }
+    println!("most {most:.3}");
 }

@@ -51,6 +51,8 @@ impl Cells {
                 |(_, early, late): &&(String, f64, f64)| *early > (factor * late).max(late + more);
             self.0.iter().filter(far).collect::<Vec<_>>()
         };
+        let more = self.0.iter().map(|(_, early, late)| early - late).fold(0.0, f64::max);
+        println!("most {more:.3} of a CPU more");
         let near = beyond(1.1, 0.03);
         assert!(near.len() <= self.0.len() / 20, "{near:?}");
         let far = beyond(1.25, 0.08);

@@ -31,6 +31,7 @@ fn within_its_goal_and_near_the_least_cpu() {
             adaptive.mean_ns() / poll.mean_ns(),
             adaptive.cpu_ns_per_io() / best.outcome.cpu_ns_per_io(),
         );
+        println!("{shape} {base_ns}: mean {mean:.4}, CPU {cpu:.3}");
         assert!(mean <= 1.03, "{shape} {base_ns}: {mean} times polling's mean");
         assert!(cpu <= 1.25, "{shape} {base_ns}: {cpu} times the informed policy's CPU");
     }
@@ -50,6 +51,7 @@ fn a_share_of_the_cpu_is_held() {
     for (shape, base_ns) in [("lognormal=0.2", 20_000), ("lognormal=0.2", 100_000), ("mix", 50_000)]
     {
         let percent = run(&trace(shape, base_ns), "adaptive:cpu=30").cpu_percent();
+        println!("{shape} {base_ns}: {percent:.2} %");
         assert!((27.0..=33.0).contains(&percent), "{shape} {base_ns}: {percent} %");
     }
 }
@@ -64,8 +66,10 @@ fn a_percentile_is_held_for_little_cpu() {
         let trace = trace(shape, base_ns);
         let outcome = run(&trace, policy);
         let percentile_ns = outcome.quantile_ns(if policy.contains("99.9") { 0.999 } else { 0.99 });
+        println!("{policy}, {shape}: {percentile_ns} ns");
         assert!(percentile_ns <= bound_ns, "{policy}, {shape}: {percentile_ns}");
         let spent = outcome.cpu_ns_per_io() / run(&trace, "poll").cpu_ns_per_io();
+        println!("{spent:.3} of polling's CPU");
         assert!(spent < 0.3, "{policy}, {shape}: {spent} of polling's CPU");
     }
 }

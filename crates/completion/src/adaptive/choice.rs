@@ -18,36 +18,7 @@
 use super::super::telemetry::QueueFigures;
 use super::Outlook;
 use super::share::{Change, Share};
-
-/// Time between two looks at the CPU that the thread had, in ns.
-const LOOK_NS: u64 = 4_000_000;
-/// The longest time between two decisions; the time until the first one, when there are
-/// observations; and that between two while the CPU is short; in ns.
-const DECISION_NS: u64 = 1_000_000_000;
-const FIRST_DECISION_NS: u64 = 20_000_000;
-const SHORT_DECISION_NS: u64 = 50_000_000;
-/// A change has to reduce the CPU to this factor.
-const SAVING: f32 = 0.9;
-/// An interrupt does not show when the I/O ended, so one I/O in this many is waited for otherwise.
-/// With others in flight, waiting for both queues means spinning: then it is done hardly ever; and
-/// rarely while the CPU is short.
-const PROBE: u32 = 32;
-const PROBE_SHORT: u32 = 512;
-const PROBE_DEEP: u32 = 4_096;
-
-/// Waiting for an interrupt costs at most this many times the CPU of a sleep.
-const INTERRUPT_CPU: f32 = 3.0;
-/// With each decision for another way it is taken to cost less, so that it is tried again: what was
-/// measured may have been by chance.
-const FORGET: f32 = 0.98;
-
-/// While the CPU is short, a way that was left is not tried again for this time, in ns, times the
-/// square of how much slower it was; for twice as long each time.
-const LEFT_NS: f32 = 3e9;
-const LEFT_LONGEST_NS: u64 = 60_000_000_000;
-
-/// The deepest queue at which an interrupt is measured.
-const MEASURED_DEPTH: f32 = 4.0;
+use super::tuning::*;
 
 /// The choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,7 +52,7 @@ struct Left {
 impl Left {
     /// It is left now, for one that takes less time by `factor`.
     fn leave(&mut self, now_ns: u64, factor: f32) {
-        let factor = factor.clamp(1.0, 4.0);
+        let factor = factor.clamp(1.0, LEFT_SLOWER_FACTOR);
         let kept_ns = ((factor * factor * LEFT_NS) as u64).max(2 * self.kept_ns);
         self.kept_ns = kept_ns.min(LEFT_LONGEST_NS);
         self.until_ns = now_ns + self.kept_ns;
@@ -145,9 +116,9 @@ impl Choice {
     pub(crate) fn probes(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
         let probe = match (alone, self.is_short) {
-            (true, false) => PROBE,
-            (true, true) => PROBE_SHORT,
-            (false, _) => PROBE_DEEP,
+            (true, false) => PROBE_IOS,
+            (true, true) => PROBE_SHORT_IOS,
+            (false, _) => PROBE_DEEP_IOS,
         };
         self.count();
         self.sent.is_multiple_of(probe)
@@ -193,7 +164,8 @@ impl Choice {
         // What is expected after few I/Os soon turns out to be otherwise.
         let experience_ns = now_ns.saturating_sub(self.began_ns);
         let longest_ns = if self.is_short { SHORT_DECISION_NS } else { DECISION_NS };
-        let interval_ns = (experience_ns / 2).clamp(FIRST_DECISION_NS, longest_ns);
+        let interval_ns =
+            (experience_ns / EXPERIENCE_DECISIONS).clamp(FIRST_DECISION_NS, longest_ns);
         change != Change::Nothing || now_ns.saturating_sub(decided_ns) >= interval_ns
     }
 
@@ -249,7 +221,7 @@ impl Choice {
         let Some(io_cpu_ns) = self.share.io_cpu_ns() else { return };
         let base_ns = |wait_ns: f32| (io_cpu_ns - wait_ns / outlook.in_flight).max(0.0);
         if self.mode != Mode::Interrupt {
-            self.interrupt_cpu_ns *= FORGET;
+            self.interrupt_cpu_ns *= INTERRUPT_CPU_KEPT_PART;
         }
         let slept_ns = self.share.io_slept_ns();
         let idle_ns = |wait_ns: f32| (slept_ns - wait_ns / outlook.in_flight).max(0.0);
@@ -262,7 +234,7 @@ impl Choice {
             }
             Mode::Interrupt if self.is_short => {
                 // A program that computes between its I/Os would make it look too expensive.
-                let most_ns = INTERRUPT_CPU * outlook.sleep_cpu_ns;
+                let most_ns = INTERRUPT_CPU_SLEEPS * outlook.sleep_cpu_ns;
                 self.interrupt_cpu_ns = (io_cpu_ns - self.base_ns).min(most_ns).max(1.0);
             }
             Mode::Interrupt => {}
@@ -282,7 +254,7 @@ impl Choice {
         };
         // The goal holds it; and it has to remain within the limit.
         let planned_late_ns = match outlook.can_plan {
-            true => outlook.planned_late_ns.min(0.9 * outlook.late_part * device_ns),
+            true => outlook.planned_late_ns.min(PLANNED_LATE_PART * outlook.late_part * device_ns),
             false => f32::INFINITY,
         };
         let interrupt_late_ns = match (outlook.can_interrupt, self.is_short) {
@@ -298,7 +270,7 @@ impl Choice {
         // The lateness seen contains the wait for the CPU, if most wake-ups wait for it.
         let interrupted_ns = interrupt_late_ns.max(self.share.wake_wait_ns());
         // A wait that sleeps nothing is not woken.
-        let sleeps = planned_cpu_ns < SAVING * device_ns;
+        let sleeps = planned_cpu_ns < SAVING_FACTOR * device_ns;
         let planned_ns = if sleeps { woken_ns } else { device_ns };
         let mut interrupt = way(Mode::Interrupt, interrupt_cpu_ns, device_ns + interrupted_ns);
         if let Some(time_ns) = self.measured_interrupt_ns(now_ns) {
@@ -315,7 +287,7 @@ impl Choice {
     /// for all ways.
     fn note_interrupt(&mut self, outlook: &Outlook) {
         // Of many in flight the depth is known too roughly to compare with what is expected.
-        if self.mode != Mode::Interrupt || outlook.in_flight > MEASURED_DEPTH {
+        if self.mode != Mode::Interrupt || outlook.in_flight > MEASURED_DEPTH_IOS {
             return;
         }
         if let Some(io_ns) = self.share.io_ns() {
@@ -362,8 +334,8 @@ impl Choice {
         // The current choice may exceed the limit slightly, to avoid oscillation.
         let is_fast = |way: &&Way| {
             let slack = match (way.mode == self.mode, self.is_short) {
-                (true, true) => 2.0 * outlook.late_part,
-                (true, false) => 1.2 * outlook.late_part,
+                (true, true) => KEEP_SHORT_FACTOR * outlook.late_part,
+                (true, false) => KEEP_FACTOR * outlook.late_part,
                 (false, _) => outlook.late_part,
             };
             time_ns(way) <= (1.0 + slack) * shortest_ns
@@ -373,7 +345,7 @@ impl Choice {
             return self.mode;
         };
         match fast().find(|way| way.mode == self.mode) {
-            Some(current) if cheapest.cpu_ns >= SAVING * current.cpu_ns => self.mode,
+            Some(current) if cheapest.cpu_ns >= SAVING_FACTOR * current.cpu_ns => self.mode,
             _ => cheapest.mode,
         }
     }

@@ -1,33 +1,7 @@
 //! Holding a goal: the price of lateness rises and falls until the measured value meets the goal.
 
 use super::super::policy::Goal;
-
-/// Prices are powers of two. At the highest, 1 in 1,000 I/Os is overslept.
-const HIGHEST_PRICE_LOG2: f32 = 10.0;
-/// A latency budget is not used up where one percent more latency saves less than two percent of
-/// the CPU.
-const WORTH: f32 = 2.0;
-/// Price under a CPU goal: lateness is nearly free.
-const CPU_PRICE_LOG2: f32 = -6.0;
-/// Price under a percentile goal: lateness is cheap.
-const TAIL_PRICE_LOG2: f32 = -6.0;
-/// The first price: 1 in 9 I/Os is overslept.
-const FIRST_PRICE_LOG2: f32 = 3.0;
-/// I/Os per control step.
-const STEP_IOS: u32 = 16;
-/// Limits of one step, down and up.
-const STEP_LOG2: std::ops::RangeInclusive<f32> = -0.5..=1.0;
-/// Gain of a step on the control error.
-const GAIN: f32 = 0.3;
-/// Share of the latency budget that is aimed at: part of a sleep's cost is not in its lateness
-/// (caches gone cold).
-const LATENCY_AIM: f32 = 0.85;
-/// Minimum time between readings of the CPU time, which are system calls.
-const CPU_STEP_NS: u64 = 3_000_000;
-/// Share of the allowed I/Os beyond a percentile that is aimed at.
-const TAIL_AIM: f32 = 0.85;
-/// Gain of a percentile's margin on an I/O beyond it, in twentieths of the percentile's time.
-const MARGIN_GAIN: f32 = 0.5;
+use super::tuning::*;
 
 /// The control of one goal on one channel.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +46,7 @@ impl Control {
             Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
             _ => FIRST_PRICE_LOG2,
         };
-        Self { goal, price_log2, margin_ns: 2.0 * wake_ns, ..Self::default() }
+        Self { goal, price_log2, margin_ns: FIRST_MARGIN_WAKES * wake_ns, ..Self::default() }
     }
 
     /// The goal.
@@ -113,7 +87,7 @@ impl Control {
     fn lowest(&self) -> f32 {
         match self.goal {
             // Allows sleeps of up to 32 times the device time.
-            Goal::Cpu(_) => CPU_PRICE_LOG2 - 5.0,
+            Goal::Cpu(_) => CPU_PRICE_LOG2 - LONGEST_STRETCH_LOG2,
             _ => self.lowest_log2,
         }
     }
@@ -138,7 +112,7 @@ impl Control {
         if let Some((bound_ns, share)) = self.bound() {
             self.record_tail(ended, bound_ns, share);
             self.ios += 1;
-            let step = self.ios >= STEP_IOS;
+            let step = self.ios >= PRICE_STEP_IOS;
             if step {
                 self.ios = 0;
             }
@@ -148,11 +122,11 @@ impl Control {
         self.late_ns += ended.late_ns;
         self.device_ns += ended.total_ns - ended.late_ns;
         self.cpu_ns += ended.cpu_ns;
-        self.ios >= STEP_IOS && self.step(ended.now_ns, cpu_ns)
+        self.ios >= PRICE_STEP_IOS && self.step(ended.now_ns, cpu_ns)
     }
 
     fn record_tail(&mut self, ended: &Ended, bound_ns: f32, share: f32) {
-        let (aim, unit_ns) = (share * TAIL_AIM, MARGIN_GAIN * (bound_ns * 0.05));
+        let (aim, unit_ns) = (share * TAIL_AIM_PART, MARGIN_STEP_PART * bound_ns);
         let beyond = ended.total_ns > bound_ns;
         let by_device = ended.total_ns - ended.late_ns > bound_ns;
         self.margin_ns += if beyond { unit_ns * (1.0 - aim) } else { -unit_ns * aim };
@@ -167,9 +141,9 @@ impl Control {
     fn step(&mut self, now_ns: u64, cpu_ns: impl FnOnce() -> u64) -> bool {
         let off = match self.goal {
             Goal::Latency(permille) => {
-                let worth = WORTH * self.cpu_ns / self.device_ns.max(1.0);
+                let worth = WORTH_CPU_FACTOR * self.cpu_ns / self.device_ns.max(1.0);
                 self.lowest_log2 = worth.max(1e-6).log2().clamp(CPU_PRICE_LOG2, 1.0);
-                let budget_ns = LATENCY_AIM * f32::from(permille) / 1000.0 * self.device_ns;
+                let budget_ns = LATENCY_AIM_PART * f32::from(permille) / 1000.0 * self.device_ns;
                 self.late_ns / budget_ns.max(1.0) - 1.0
             }
             Goal::Cpu(percent) => {
@@ -189,7 +163,7 @@ impl Control {
             }
             Goal::P99(_) | Goal::P999(_) => 0.0,
         };
-        let moved = (GAIN * off).clamp(*STEP_LOG2.start(), *STEP_LOG2.end());
+        let moved = (PRICE_GAIN_LOG2 * off).clamp(*PRICE_STEP_LOG2.start(), *PRICE_STEP_LOG2.end());
         self.price_log2 = (self.price_log2 + moved).clamp(self.lowest(), HIGHEST_PRICE_LOG2);
         (self.ios, self.late_ns, self.device_ns, self.cpu_ns) = (0, 0.0, 0.0, 0.0);
         true
@@ -228,7 +202,7 @@ mod tests {
     fn what_is_asked_for_moves_nothing() {
         let mut control = latency_goal();
         let price = control.price();
-        let late_ns = LATENCY_AIM * 0.03 * 10_000.0;
+        let late_ns = LATENCY_AIM_PART * 0.03 * 10_000.0;
         feed(&mut control, 1_600, 10_000.0 + late_ns, late_ns);
         assert!((control.price() / price - 1.0).abs() < 0.01);
     }

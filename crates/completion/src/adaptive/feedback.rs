@@ -6,27 +6,7 @@
 //! have made these longer, twice in a row, they are shortened, or given up; later they are tried
 //! again.
 
-/// I/Os between two comparisons: at first, or when something has changed; by what they grow; the
-/// most.
-const FIRST_IOS: u32 = 64;
-const GROWTH: u32 = 4;
-const IOS: u32 = 16_384;
-/// I/Os that are polled for in each, and those before that are compared with. The first ones that
-/// are polled for may still suffer from the sleeps.
-const POLLED: u32 = 12;
-const UNSETTLED: u32 = 3;
-const SLEPT: u32 = 32;
-/// A sleep is too long if it adds more than this part to the time of an I/O.
-const HARM: f32 = 0.09;
-/// A difference counts only if it exceeds the bound by this many standard errors.
-const DOUBT: f32 = 2.5;
-/// Earlier comparisons count for this part.
-const KEPT: f32 = 0.875;
-/// The shortest part of a sleep that is tried.
-const LEAST: f32 = 0.125;
-/// Comparisons until a longer sleep is tried again: doubled each time that it was too long.
-const HOLD: u32 = 4;
-const LONGEST_HOLD: u32 = 256;
+use super::tuning::*;
 
 /// Number, sum and sum of squares of logarithms.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,9 +25,9 @@ impl Logs {
     }
 
     fn fade(&mut self) {
-        self.count *= KEPT;
-        self.sum *= KEPT;
-        self.squares *= KEPT;
+        self.count *= COMPARED_KEPT_PART;
+        self.sum *= COMPARED_KEPT_PART;
+        self.squares *= COMPARED_KEPT_PART;
     }
 
     fn mean(&self) -> f32 {
@@ -83,14 +63,14 @@ impl Default for Feedback {
     fn default() -> Self {
         Self {
             part: 1.0,
-            left: FIRST_IOS,
+            left: FIRST_COMPARISON_IOS,
             polled_left: 0,
-            between: FIRST_IOS,
+            between: FIRST_COMPARISON_IOS,
             slept: Logs::default(),
             polled: Logs::default(),
             is_suspect: false,
-            held: HOLD,
-            hold: HOLD,
+            held: HOLD_COMPARISONS,
+            hold: HOLD_COMPARISONS,
         }
     }
 }
@@ -114,19 +94,19 @@ impl Feedback {
     #[inline]
     pub(super) fn record(&mut self, relative: f32, in_flight: u32) -> bool {
         if self.polled_left > 0 {
-            if self.polled_left <= POLLED - UNSETTLED {
+            if self.polled_left <= POLLED_IOS - UNSETTLED_IOS {
                 self.polled.add(relative);
             }
             self.polled_left -= 1;
             return self.polled_left == 0 && self.compare();
         }
         self.left -= 1;
-        if self.left < SLEPT && self.part > 0.0 {
+        if self.left < SLEPT_IOS && self.part > 0.0 {
             self.slept.add(relative);
         }
         if self.left == 0 && self.part > 0.0 {
             // Those in flight were sent while the thread slept.
-            self.polled_left = POLLED + in_flight;
+            self.polled_left = POLLED_IOS + in_flight;
             return false;
         }
         self.left == 0 && self.compare()
@@ -138,32 +118,32 @@ impl Feedback {
         let error = (self.slept.error2() + self.polled.error2()).sqrt();
         // What sleeping adds, as a part of the time.
         let added = 1.0 - (-longer).exp();
-        if self.part > 0.0 && added > HARM && longer > HARM + DOUBT * error {
+        if self.part > 0.0 && added > HARM_PART && longer > HARM_PART + DOUBT_ERRORS * error {
             // The device may just have changed: then the next comparison says otherwise.
             if !std::mem::replace(&mut self.is_suspect, true) {
                 self.begin();
                 return false;
             }
             // As if it were in proportion to the sleep.
-            self.part *= HARM / added;
-            if self.part < LEAST {
+            self.part *= HARM_PART / added;
+            if self.part < SLEPT_LEAST_PART {
                 self.part = 0.0;
             }
-            self.hold = (2 * self.hold).min(LONGEST_HOLD);
+            self.hold = (2 * self.hold).min(HOLD_LONGEST_COMPARISONS);
             self.begin();
             return true;
         }
         self.is_suspect = false;
         if self.part == 1.0 {
-            self.hold = (self.hold / 2).max(HOLD);
+            self.hold = (self.hold / 2).max(HOLD_COMPARISONS);
         }
         self.slept.fade();
         self.polled.fade();
-        self.between = (GROWTH * self.between).min(IOS);
+        self.between = (COMPARISON_GROWTH_FACTOR * self.between).min(COMPARISON_IOS);
         self.left = self.between;
         self.held -= u32::from(self.part < 1.0);
         if self.held == 0 {
-            self.part = (2.0 * self.part).clamp(LEAST, 1.0);
+            self.part = (2.0 * self.part).clamp(SLEPT_LEAST_PART, 1.0);
             self.begin();
             return true;
         }
@@ -173,7 +153,7 @@ impl Feedback {
     /// Compares anew, and soon.
     fn begin(&mut self) {
         (self.slept, self.polled) = (Logs::default(), Logs::default());
-        (self.left, self.between) = (FIRST_IOS, FIRST_IOS);
+        (self.left, self.between) = (FIRST_COMPARISON_IOS, FIRST_COMPARISON_IOS);
         self.held = self.hold;
     }
 }
@@ -217,7 +197,7 @@ mod tests {
         let mut feedback = Feedback::default();
         for n in 0..100_000 {
             // The first I/Os that are polled for are the first fast ones.
-            feedback.record(if n < FIRST_IOS { 1.0 } else { 0.7 }, 1);
+            feedback.record(if n < FIRST_COMPARISON_IOS { 1.0 } else { 0.7 }, 1);
         }
         assert_eq!(feedback.part, 1.0);
     }

@@ -7,6 +7,7 @@
 //!   `control` moves the price until the goal is held.
 //! - For a goal of latency, `choice` decides among these sleeps, polling and the interrupt, by the
 //!   time and the CPU that each is expected to take.
+//! - `tuning` has the constants that were chosen for all of this, and the experiment behind each.
 
 pub(crate) mod choice;
 mod control;
@@ -14,6 +15,7 @@ mod feedback;
 mod planner;
 mod share;
 mod times;
+mod tuning;
 mod wake;
 
 use super::class::Class;
@@ -27,53 +29,15 @@ use planner::Planned;
 pub use planner::{Costs, plan};
 use times::Times;
 pub use times::{MAX_POINTS, Support};
+use tuning::*;
 pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
 
 /// The most classes of I/O with their own model; further ones share.
 const MODELS: usize = 32;
 /// The most goals at a time; a further one replaces the first.
 const GOALS: usize = 8;
-/// Spinning ends this much after twice the longest time seen, in ns.
-const PATIENCE_NS: u64 = 50_000;
-/// Shorter sleeps are not made.
-const SHORTEST_SLEEP_NS: u32 = 500;
-/// Nearly all I/O has ended at this quantile.
-const MOST: f32 = 0.9;
-/// The queue with an interrupt is used where it is better by this factor, since it makes work for
-/// the kernel.
-const WORTH_INTERRUPT: f32 = 0.95;
-/// For sleeps of more than this many times its lateness it may be worse, by the second factor: it
-/// bounds what a wrong estimate costs.
-const INSURED: f32 = 8.0;
-const INSURANCE: f32 = 1.05;
-/// An I/O that is found by spinning leaves a signal to be read: this part of a sleep's CPU.
-const SIGNAL_CPU: f32 = 0.25;
-/// It is used only if the thread had at most one I/O in flight at this many submissions: to wait
-/// for both queues is to spin.
-const ALONE: u32 = 64;
 /// No class.
 const NONE: u8 = u8::MAX;
-
-/// Number of I/Os of a class before the first sleep.
-const FIRST_IOS: u32 = 4;
-/// Plans are renewed after 4, 8, 16 … up to this many I/Os.
-const REPLAN_IOS: u32 = 128;
-/// Plans are also renewed when the price has changed by this factor.
-const REPRICED: f32 = 1.5;
-/// Where no sleep pays, one I/O in this many is timed.
-const SPIN_SAMPLE: u32 = 16;
-/// After this many oversleeps in a row, one I/O is woken for early, to measure its time.
-const EXPLORE_AFTER: u32 = 32;
-/// One I/O in this many is woken for early in any case, since an oversleep hides the time.
-const EXPLORE_EVERY: u32 = 48;
-/// The same for one that ends its sleep itself, which shows its time but for the wake-up's.
-const EXPLORE_INTERRUPTED: u32 = 192;
-/// How often the known distribution within a range is not trusted, and a uniform one used instead.
-const DOUBT: f32 = 0.05;
-/// Times beyond this quantile at either end are surprising.
-const SURPRISING: f32 = 0.02;
-/// This many surprises mean that the device has changed; each I/O without one removes an eighth.
-const SURPRISES: f32 = 4.0;
 
 /// The model of one class of I/O.
 #[derive(Debug, Default)]
@@ -144,7 +108,7 @@ impl Model {
     fn new(class: Class) -> Self {
         Self {
             usual_ns: 0.0..f32::INFINITY,
-            replan_after: FIRST_IOS,
+            replan_after: FIRST_PLAN_IOS,
             random: 0x9e37_79b9,
             class,
             ..Self::default()
@@ -155,11 +119,16 @@ impl Model {
     #[inline(never)]
     fn refresh(&mut self) {
         self.support = self.times.support();
-        self.soonest_ns = self.support.quantile_ns(0.02) as u64;
-        let (low_ns, high_ns) =
-            (self.support.quantile_ns(SURPRISING), self.support.quantile_ns(1.0 - SURPRISING));
-        self.usual_ns =
-            if high_ns > 0.0 { low_ns / 1.15..1.1 * high_ns } else { 0.0..f32::INFINITY };
+        self.soonest_ns = self.support.quantile_ns(SOONEST_QUANTILE) as u64;
+        let (low_ns, high_ns) = (
+            self.support.quantile_ns(SURPRISING_QUANTILE),
+            self.support.quantile_ns(1.0 - SURPRISING_QUANTILE),
+        );
+        self.usual_ns = if high_ns > 0.0 {
+            low_ns / SURPRISING_FASTER_FACTOR..SURPRISING_SLOWER_FACTOR * high_ns
+        } else {
+            0.0..f32::INFINITY
+        };
         self.since_plan = 0;
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
@@ -170,7 +139,7 @@ impl Model {
         self.since_plan += 1;
         self.recent += 1;
         let at = ns as f32;
-        let is_unusual = |ns: f32| self.seen > 2 * FIRST_IOS && !self.usual_ns.contains(&ns);
+        let is_unusual = |ns: f32| self.seen > 2 * FIRST_PLAN_IOS && !self.usual_ns.contains(&ns);
         let (surprising, late_ns) = match seen {
             Seen::Exactly => {
                 let surprising = is_unusual(at);
@@ -199,12 +168,12 @@ impl Model {
         };
         if surprising {
             self.surprise += 1.0;
-            if self.surprise >= SURPRISES {
+            if self.surprise >= CHANGED_SURPRISES {
                 self.changes += 1;
                 self.forget();
             }
         } else {
-            self.surprise = (self.surprise - 0.125).max(0.0);
+            self.surprise = (self.surprise - CALMED_SURPRISES).max(0.0);
         }
         late_ns
     }
@@ -213,7 +182,7 @@ impl Model {
     fn forget(&mut self) {
         self.times.forget();
         (self.surprise, self.seen) = (0.0, 0);
-        self.replan_after = FIRST_IOS;
+        self.replan_after = FIRST_PLAN_IOS;
         self.since_plan = 0;
     }
 
@@ -228,7 +197,7 @@ impl Model {
         // A look was in vain at a time when some I/Os have usually ended. Draws a time from the
         // known ones in the range or, so that the estimate does not confirm itself, any time in it.
         let known = self.support.draw_between_ns(more, at, random);
-        let known = known.filter(|_| self.random() > DOUBT);
+        let known = known.filter(|_| self.random() > DRAWN_ANYWHERE_PART);
         let drawn = known.unwrap_or(more + random * (at - more));
         self.times.exactly(drawn as u64);
         at - drawn
@@ -248,8 +217,8 @@ impl Model {
     fn explores(&mut self, interrupted: bool) -> bool {
         if self.exploring == 0 {
             self.unexplored += 1;
-            let every = if interrupted { EXPLORE_INTERRUPTED } else { EXPLORE_EVERY };
-            if self.oversleeps_in_a_row >= EXPLORE_AFTER || self.unexplored >= every {
+            let every = if interrupted { EXPLORE_INTERRUPTED_IOS } else { EXPLORE_EVERY_IOS };
+            if self.oversleeps_in_a_row >= EXPLORE_AFTER_OVERSLEEPS || self.unexplored >= every {
                 self.unexplored = 0;
                 self.exploring = 1;
             }
@@ -260,11 +229,11 @@ impl Model {
     /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O: half
     /// as long after each failed attempt.
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
-        let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
+        let soonest_ns = EXPLORE_SOONEST_PART * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
         let mut plan = first(if self.exploring <= 3 { until_ns } else { 0.0 });
         // What takes longer than nearly all others is slept for as usual.
-        let most_ns = self.support.quantile_ns(MOST) as u32;
+        let most_ns = self.support.quantile_ns(MOST_QUANTILE) as u32;
         for stage in usual.stages().iter().filter(|stage| stage.until_ns > most_ns) {
             let from_ns = stage.from_ns.max(most_ns + most_ns / 64);
             plan.push(Stage { from_ns, until_ns: stage.until_ns });
@@ -295,7 +264,7 @@ fn unslept_ns(part: f32, usual: &Plan) -> f32 {
 /// A sleep until `until_ns` after submission, if that is worth one.
 fn first(until_ns: f32) -> Plan {
     let mut plan = Plan::SPIN;
-    if until_ns >= SHORTEST_SLEEP_NS as f32 {
+    if until_ns >= SLEEP_LEAST_NS as f32 {
         plan.push(Stage { from_ns: 0, until_ns: until_ns as u32 });
     }
     plan
@@ -386,7 +355,7 @@ impl Adaptive {
             return false;
         }
         self.alone = if class.depth() == 0 { self.alone.saturating_add(1) } else { 0 };
-        if self.alone < ALONE {
+        if self.alone < ALONE_IOS {
             return false;
         }
         let Some(control) = self.controls.iter().position(|control| control.goal() == goal) else {
@@ -447,7 +416,7 @@ impl Adaptive {
             return false;
         }
         model.skipped += 1;
-        !model.skipped.is_multiple_of(SPIN_SAMPLE)
+        !model.skipped.is_multiple_of(SPIN_SAMPLE_IOS)
     }
 
     /// Returns the plan for an I/O of `class`, sent to the queue with an interrupt or to the polled
@@ -462,7 +431,7 @@ impl Adaptive {
             model.refresh();
             model.replan_after = (2 * model.replan_after).min(REPLAN_IOS);
         }
-        if model.seen < FIRST_IOS || model.support.count == 0 {
+        if model.seen < FIRST_PLAN_IOS || model.support.count == 0 {
             return Plan::SPIN;
         }
         let part = match goal {
@@ -490,7 +459,7 @@ impl Adaptive {
         }
         if entry.made
             && (entry.price == price
-                || price / entry.price < REPRICED && entry.price / price < REPRICED)
+                || price / entry.price < REPRICED_FACTOR && entry.price / price < REPRICED_FACTOR)
         {
             return bearable(part, usual);
         }
@@ -502,8 +471,8 @@ impl Adaptive {
     fn make_plans(&mut self, control: usize, at: usize, class: Class) -> Entry {
         let Self { wake, models, controls, .. } = self;
         let (model, control_at, control) = (&mut models[at], control, &controls[control]);
-        let typical_ns = model.support.quantile_ns(0.25);
-        let (sleep_cpu_ns, sleep_ns) = (wake.cpu_ns(), (typical_ns * 0.8) as u64);
+        let typical_ns = model.support.quantile_ns(TYPICAL_QUANTILE);
+        let (sleep_cpu_ns, sleep_ns) = (wake.cpu_ns(), (typical_ns * TYPICAL_SLEPT_PART) as u64);
         let (groups, interrupt_ns) = (*wake.groups(sleep_ns), wake.signalled_late_ns(sleep_ns));
         // With several in flight, each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
@@ -536,10 +505,11 @@ impl Adaptive {
         let may_interrupt = self.can_interrupt && class.depth() == 0 && control.stretch() == 0.0;
         let cost = |planned: &Planned| planned.cpu_ns + price * planned.late_ns;
         let interrupted = may_interrupt.then(|| planned(Some(interrupt_ns))).filter(|planned| {
-            let cost_now = cost(planned) + SIGNAL_CPU * sleep_cpu_ns;
+            let cost_now = cost(planned) + SIGNAL_CPU_PART * sleep_cpu_ns;
             let sleep_ns = planned.plan.stages().first().map_or(0, |stage| stage.until_ns) as f32;
-            let insures = sleep_ns > INSURED * interrupt_ns.max(groups[GROUPS / 2]);
-            cost_now <= if insures { INSURANCE } else { WORTH_INTERRUPT } * cost(&polled)
+            let insures = sleep_ns > INSURED_FACTOR * interrupt_ns.max(groups[GROUPS / 2]);
+            cost_now
+                <= if insures { INSURANCE_FACTOR } else { WORTH_INTERRUPT_FACTOR } * cost(&polled)
         });
         let entry = Entry { polled, interrupted, price: control.raw_price(), made: true };
         model.plans[control_at] = entry;
@@ -595,7 +565,7 @@ impl Adaptive {
         {
             // The median of those whose time is seen: the last tenth is slept for.
             let [low_ns, usual_ns, high_ns] =
-                [0.25, 0.5 * MOST, 0.75].map(|q| model.support.quantile_ns(q));
+                [0.25, 0.5 * MOST_QUANTILE, 0.75].map(|q| model.support.quantile_ns(q));
             // Most of the others are woken by their interrupt, also those of the median.
             let first = model.plans[control].on(true).plan.stages().first();
             if first.is_some_and(|stage| stage.from_ns == 0 && stage.until_ns as f32 > high_ns) {
@@ -649,7 +619,8 @@ impl Adaptive {
             return false;
         };
         model.skipped += 1;
-        model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
+        model.seen > SPIN_SAMPLE_IOS * FIRST_PLAN_IOS
+            && !model.skipped.is_multiple_of(SPIN_SAMPLE_IOS)
     }
 
     /// What to expect of recent I/O. Starts a new averaging period.
@@ -726,7 +697,7 @@ fn within(limit_ns: f32, plan: &Plan) -> Plan {
     let mut within = Plan::SPIN;
     for stage in plan.stages() {
         let until_ns = stage.until_ns.min(limit_ns);
-        if until_ns > stage.from_ns.saturating_add(SHORTEST_SLEEP_NS) {
+        if until_ns > stage.from_ns.saturating_add(SLEEP_LEAST_NS) {
             within.push(Stage { until_ns, ..*stage });
         }
     }

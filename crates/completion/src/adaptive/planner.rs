@@ -13,10 +13,8 @@
 
 use super::super::plan::{MAX_STAGES, Plan, Stage};
 use super::times::{MAX_POINTS, Support};
+use super::tuning::*;
 use super::wake::{GROUPS, Groups};
-
-/// Shorter sleeps are not made.
-const SHORTEST_SLEEP_NS: f32 = 100.0;
 
 /// A plan and its expected costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -54,13 +52,6 @@ pub struct Costs<'a> {
     pub cpu: f32,
 }
 
-/// Neighbouring points are parts of one stretch of times, and not times of their own, if they
-/// differ by less than this part; if both are as rare as single observations, by less than the
-/// second.
-const ADJACENT: f32 = 0.06;
-const ADJACENT_RARE: f32 = 0.15;
-const RARE: f32 = 0.06;
-
 /// A distribution as stretches, within each of which all times are equally likely. A point without
 /// neighbours is a stretch of no length.
 struct Known {
@@ -87,8 +78,8 @@ impl Known {
         let (mut low_ns, mut high_ns) = (*ns, *ns);
         for k in 1..count {
             let gap_ns = ns[k] - ns[k - 1];
-            let rare = mass[k].max(mass[k - 1]) < RARE;
-            if gap_ns < ns[k - 1] * if rare { ADJACENT_RARE } else { ADJACENT } {
+            let rare = mass[k].max(mass[k - 1]) < RARE_PART;
+            if gap_ns < ns[k - 1] * if rare { ADJACENT_RARE_PART } else { ADJACENT_PART } {
                 high_ns[k - 1] = ns[k - 1] + 0.5 * gap_ns;
                 low_ns[k] = high_ns[k - 1];
             }
@@ -204,7 +195,7 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
                     let cpu = known.spun(runs) + best[from + 1].cpu;
                     let spun = Cost { cpu, late: best[from + 1].late };
                     let mut after = spun;
-                    if from > m && until[from] - runs.at_ns > SHORTEST_SLEEP_NS {
+                    if from > m && until[from] - runs.at_ns > PLANNED_LEAST_NS {
                         let share = known.left(runs) / (below[n] - below[from]);
                         let Cost { cpu, late } = best[from];
                         let again = Cost { cpu: share * cpu, late: share * late };
@@ -222,7 +213,7 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
         };
         let next = until.get(m + 1).copied();
         let mut consider = |until_ns: f32| {
-            if until_ns - began.at_ns < SHORTEST_SLEEP_NS {
+            if until_ns - began.at_ns < PLANNED_LEAST_NS {
                 return;
             }
             let cost = slept(until_ns, &best, &until);
@@ -287,7 +278,7 @@ fn quantiles(support: &Support, known: &Known, wake: &Groups, share: f32) -> [f3
         }
         // Within a stretch, between its points.
         let (gap, over) = (at - before, ((sum - target) / step).clamp(0.0, 1.0));
-        quantile_ns[m] = if gap < ADJACENT * at { at - gap * over } else { at };
+        quantile_ns[m] = if gap < ADJACENT_PART * at { at - gap * over } else { at };
     }
     quantile_ns
 }
@@ -304,8 +295,8 @@ fn collect(known: &Known, wake: &Groups, until: &[f32; MAX_POINTS]) -> Plan {
         }
         // A point without neighbours represents a small part of its time, or half of the gap.
         let high_ns = known.moment_ns(m);
-        let from = high_ns + (0.5 * (known.low_ns[m] - high_ns)).min(0.015 * high_ns);
-        if until[m] - from >= SHORTEST_SLEEP_NS {
+        let from = high_ns + (0.5 * (known.low_ns[m] - high_ns)).min(LONE_STRETCH_PART * high_ns);
+        if until[m] - from >= PLANNED_LEAST_NS {
             plan.push(Stage { from_ns: from as u32, until_ns: until[m] as u32 });
         }
         // Continues where the sleeper usually runs again.

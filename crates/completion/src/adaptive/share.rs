@@ -4,35 +4,8 @@
 //! run. The kernel counts that time, whatever the reason. If the thread always wants to run, the
 //! part of the time that it runs is its *share*; if it sleeps, others may only delay its wake-ups.
 
+use super::tuning::*;
 use meantime_process::cpu::SHORT;
-
-/// Times this long ago, in ns, count 1/e as much as those of now. About one period of a quota.
-const RECENT_NS: f32 = 1e8;
-/// The same, for measuring shares.
-const STEADY_NS: f32 = 1e9;
-/// The delay of wake-ups falls to 1/e in this time, in ns, while the thread does not sleep.
-const FORGET_NS: f32 = 5e9;
-/// A thread that wants to run for more than this part of the time always wants to.
-const ALWAYS: f32 = 0.9;
-/// A wait of this many ns is that of a thread whose group has used up its quota, or that had more
-/// than its part: not one for a turn after a sleep.
-const STOPPED_NS: f32 = 8e6;
-/// Looks are this close together, in ns, if the thread has I/Os all the time. Otherwise it is not
-/// known whether it waited at once.
-const CLOSE_NS: f32 = 1.5e7;
-/// After a change the scheduler still makes up for what the thread did before, for this time in ns.
-const SETTLE_NS: u64 = 25_000_000;
-/// Then what an I/O takes counts as measured after this time in ns, this many of the longest waits,
-/// and this many I/Os.
-const MEASURED_NS: f32 = 4e7;
-const MEASURED_WAITS: f32 = 4.0;
-const MEASURED_IOS: f32 = 16.0;
-/// The CPU is assumed to stay short for this many times the longest wait: to find out that it still
-/// is costs one. Twice as long each time that it was so.
-const PATIENCE: f32 = 20.0;
-const LONGEST_PATIENCE_NS: u64 = 60_000_000_000;
-/// If the CPU is still short, that shows in this time: a quota's period is mostly 100 ms.
-const TRIAL_NS: u64 = 150_000_000;
 
 /// Times and numbers of I/Os, the recent ones with more weight.
 #[derive(Debug, Clone, Copy, Default)]
@@ -154,8 +127,8 @@ impl Share {
             if wall_ns - new.waited_ns < CLOSE_NS {
                 self.longest_ns = self.longest_ns.max(new.waited_ns);
             }
-            let patience_ns = self.patience_ns.max((PATIENCE * self.longest_ns) as u64);
-            self.patience_ns = patience_ns.min(LONGEST_PATIENCE_NS);
+            let patience_ns = self.patience_ns.max((SHORT_WAITS * self.longest_ns) as u64);
+            self.patience_ns = patience_ns.min(SHORT_LONGEST_NS);
             self.short_until_ns = now_ns + self.patience_ns;
         }
         if self.is_short(now_ns) {
@@ -185,7 +158,7 @@ impl Share {
 
     fn measure(&mut self, new: &Sums) {
         let Sums { wall_ns, ran_ns, waited_ns, ios } = self.steady;
-        let always = ran_ns + waited_ns > ALWAYS * wall_ns;
+        let always = ran_ns + waited_ns > ALWAYS_PART * wall_ns;
         if self.steady.is_short() && (always || self.spins || self.longest_ns > STOPPED_NS) {
             let wanted_ns = if self.spins { ran_ns + waited_ns } else { wall_ns };
             self.share = (ran_ns / wanted_ns).max(0.001);
@@ -194,7 +167,7 @@ impl Share {
         }
         if always {
             // What is not seen is forgotten, so that sleeping is tried again.
-            self.wake_wait_ns *= (-new.wall_ns / FORGET_NS).exp();
+            self.wake_wait_ns *= (-new.wall_ns / WAKE_WAIT_FORGET_NS).exp();
         }
     }
 

@@ -1,6 +1,8 @@
 //! The distribution of device times of one class of I/O, learned from exact and from censored
 //! observations.
 
+use super::tuning::*;
+
 /// Bins per octave: each is about 1 to 1.5 % wide, and keeps the mean of its observations.
 const BINS_PER_OCTAVE: usize = 64;
 /// Times below 256 ns fall into the first bin.
@@ -9,8 +11,8 @@ const FIRST_OCTAVE: u32 = 8;
 const OCTAVES: usize = 16;
 const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 
-/// Factor between the weights of successive observations: about 1,024 of them are remembered.
-const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
+/// Factor between the weights of successive observations: so many of them are remembered.
+const GROWTH: f32 = 1.0 + 1.0 / REMEMBERED_IOS;
 /// Weights are scaled down when the newest reaches this value.
 const LARGEST_WEIGHT: f32 = 65_536.0;
 /// The most points of a [`Support`].
@@ -115,7 +117,7 @@ impl Times {
     /// Mass below every exact observation goes to the smallest exact time.
     pub(super) fn support(&mut self) -> Support {
         // Bins whose weight has decayed are dropped.
-        let faint = self.total * 1e-5;
+        let faint = self.total * FAINT_PART;
         let is_faint = |bin: &Bin| bin.exact + bin.at_most <= faint;
         while self.low < self.high && is_faint(&self.bins[self.low]) {
             self.bins[self.low] = Bin::default();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::calibrate;
 use super::super::gap::Wake;
+use super::tuning::*;
 use meantime_hw::clock::{Clock, thread_cpu_ns};
 use meantime_hw::cpu;
 
@@ -18,32 +19,6 @@ pub const GROUPS: usize = 8;
 const LENGTHS: usize = 4;
 /// Longest sleep of the first length, in ns; each further length is four times longer.
 const FIRST_LENGTH_NS: u64 = 8_000;
-/// Wake-ups later than this many times the median count as preemption, which a spinning thread
-/// suffers as well.
-const OUTLIER: u32 = 4;
-/// Where no sleep pays, one is made after this time, to measure its present cost; each time after
-/// twice as long, up to the second: it may have been dear for a moment only.
-const FIRST_PROBE_NS: u64 = 4_000_000;
-const LAST_PROBE_NS: u64 = 100_000_000;
-/// It also takes this many timed I/Os, so that few are delayed by it, however rare they are; twice
-/// as many each time, too.
-const FIRST_PROBE_IOS: u32 = 8;
-const LAST_PROBE_IOS: u32 = 128;
-/// A probe counts as much as this many other sleeps, since the remembered ones are old.
-const PROBE_WEIGHT: usize = 8;
-/// The lateness of interrupts is followed in steps of this part of it.
-const INTERRUPT_STEP: f32 = 1.0 / 16.0;
-/// With each decision while none is used, this part of what was seen of them is forgotten.
-const INTERRUPT_FORGET: f32 = 0.02;
-/// Signals of a batch; how long to measure them at most; and their lateness in times of a timer's at
-/// most: more is another thread's doing.
-const SIGNALS: usize = 5;
-const SIGNALS_TIMEOUT: Duration = Duration::from_millis(100);
-const SIGNAL_MOST: u32 = 8;
-/// What is found of signals is followed in steps of this part of their lateness at most.
-const SIGNAL_STEP: f32 = 1.0 / 8.0;
-/// Batches of the first measurement; the calmest one counts.
-const BATCHES: usize = 3;
 
 /// Lateness in equally likely values, ascending, in ns.
 pub type Groups = [f32; GROUPS];
@@ -92,7 +67,7 @@ impl SleepCosts {
                 (times.median_ns(), thread_cpu_ns() - before_ns, times)
             };
             // A batch during which other threads used the CPU says nothing about sleeping.
-            let calmest = (0..BATCHES).map(batch).min_by_key(|(median_ns, ..)| *median_ns);
+            let calmest = (0..MEASURED_BATCHES).map(batch).min_by_key(|(median_ns, ..)| *median_ns);
             let Some((_, used_ns, times)) = calmest else { return vec![0] };
             cpu_ns.push((used_ns / count as u64) as u32);
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
@@ -103,7 +78,7 @@ impl SleepCosts {
             // As late as a timer's thread, where nothing else is known.
             let timer_ns = Lateness::of(&late_ns[length]).median();
             signalled_ns.map_or(timer_ns, |ns| {
-                ns[length].min(timer_ns.max(1_000).saturating_mul(SIGNAL_MOST))
+                ns[length].min(timer_ns.max(1_000).saturating_mul(SIGNAL_MOST_FACTOR))
             })
         });
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], signal_late_ns }
@@ -120,9 +95,11 @@ fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
     let measure = move || {
         let batch = |length_ns| {
             let idle = Duration::from_nanos(length_ns);
-            calibrate::eventfd_wake(Some(other), idle, SIGNALS).ok().map(|late| late.median_ns())
+            calibrate::eventfd_wake(Some(other), idle, BATCH_SIGNALS)
+                .ok()
+                .map(|late| late.median_ns())
         };
-        let calmest = |length_ns| (0..BATCHES).filter_map(|_| batch(length_ns)).min();
+        let calmest = |length_ns| (0..MEASURED_BATCHES).filter_map(|_| batch(length_ns)).min();
         if cpu::bind(&[own]).is_ok() {
             let late_ns = lengths_ns.map(|length_ns| calmest(length_ns).map(|ns| ns as u32));
             // The receiver is gone if this took too long.
@@ -131,7 +108,7 @@ fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
     };
     // Not this thread, whose CPUs are its own affair.
     let _measures = meantime_process::thread::spawn("meantime-calib", measure).ok()?;
-    let late_ns = result.recv_timeout(SIGNALS_TIMEOUT).ok()?;
+    let late_ns = result.recv_timeout(Duration::from_millis(SIGNALS_TIMEOUT_MS)).ok()?;
     late_ns.iter().all(Option::is_some).then(|| late_ns.map(Option::unwrap_or_default))
 }
 
@@ -181,7 +158,7 @@ impl Lateness {
         if count == 0 {
             return;
         }
-        let largest = sorted[count / 2].saturating_mul(OUTLIER);
+        let largest = sorted[count / 2].saturating_mul(PREEMPTED_FACTOR);
         for (group, mean) in self.groups.iter_mut().enumerate() {
             // Fewer samples than groups: some stand for several.
             let from = group * count / GROUPS;
@@ -271,7 +248,7 @@ impl WakeCost {
     pub fn interrupted(&mut self, blocked_ns: u64, late_ns: f32) {
         // Goes up as often as down at the median, whatever single ones are.
         let (_, seen_ns) = self.interrupt_late_ns(blocked_ns);
-        let step_ns = INTERRUPT_STEP * seen_ns.max(1_000.0);
+        let step_ns = INTERRUPT_STEP_PART * seen_ns.max(1_000.0);
         let more_ns = self.interrupt_more_ns + if late_ns > seen_ns { step_ns } else { -step_ns };
         let (measured_ns, _) = self.interrupt_late_ns(blocked_ns);
         self.interrupt_more_ns = more_ns.max(-measured_ns);
@@ -281,7 +258,7 @@ impl WakeCost {
     /// Called with each decision: what was found of interrupts is forgotten while none is used.
     pub fn forget_interrupts(&mut self) {
         if std::mem::take(&mut self.interrupts) == 0 {
-            self.interrupt_more_ns *= 1.0 - INTERRUPT_FORGET;
+            self.interrupt_more_ns *= 1.0 - INTERRUPT_FORGET_PART;
         }
     }
 
@@ -291,12 +268,12 @@ impl WakeCost {
         // The planned one, and no other sleep.
         let is_probe =
             self.probe_ns > 0 && (self.probe_ns / 2..=self.probe_ns).contains(&wake.slept_ns);
-        let weight = if is_probe { PROBE_WEIGHT } else { 1 };
+        let weight = if is_probe { PROBE_WEIGHT_SLEEPS } else { 1 };
         if is_probe {
             self.probe_ns = 0;
         }
         if is_probe && wake.cpu_ns > 0 {
-            self.charge(wake.cpu_ns, 1.5, 0.5);
+            self.charge(wake.cpu_ns, PROBE_CPU_MOST_FACTOR, PROBE_CPU_STEP_PART);
         } else if wake.cpu_ns > 0 {
             self.record_cpu(wake.cpu_ns);
         }
@@ -307,7 +284,7 @@ impl WakeCost {
 
     /// Records what a sleep was charged, in ns.
     pub fn record_cpu(&mut self, cpu_ns: u64) {
-        self.charge(cpu_ns, 3.0, 0.125);
+        self.charge(cpu_ns, SLEEP_CPU_MOST_FACTOR, SLEEP_CPU_STEP_PART);
     }
 
     /// Moves the CPU of a sleep by `part` of the difference to `cpu_ns`, or to `most` times itself: a
@@ -352,7 +329,7 @@ impl WakeCost {
     pub fn signals_are(&mut self, later: bool, sleep_ns: u64, spread_ns: f32) {
         let late_ns = self.signalled_late_ns(sleep_ns).max(1_000.0);
         // Where times differ by more than the lateness, one says little.
-        let step_ns = SIGNAL_STEP * late_ns * (late_ns / spread_ns.max(1.0)).min(1.0);
+        let step_ns = SIGNAL_STEP_PART * late_ns * (late_ns / spread_ns.max(1.0)).min(1.0);
         let found_ns = self.signal_found_ns + if later { step_ns } else { -step_ns };
         let measured_ns =
             self.groups(sleep_ns)[GROUPS / 2] + self.signal_more_ns[length_of(sleep_ns)];
@@ -362,7 +339,7 @@ impl WakeCost {
     /// The lateness of sleeps of about `sleep_ns`.
     pub fn groups(&mut self, sleep_ns: u64) -> &Groups {
         let lateness = &mut self.lengths[length_of(sleep_ns)];
-        if lateness.changed >= 8 {
+        if lateness.changed >= RENEW_SLEEPS {
             lateness.sum_up();
         }
         &lateness.groups
