@@ -52,7 +52,7 @@ struct Left {
 impl Left {
     /// It is left now, for one that takes less time by `factor`.
     fn leave(&mut self, now_ns: u64, factor: f32) {
-        let factor = factor.clamp(1.0, LEFT_SLOWER_FACTOR);
+        let factor = factor.max(1.0);
         let kept_ns = ((factor * factor * LEFT_NS) as u64).max(2 * self.kept_ns);
         self.kept_ns = kept_ns.min(LEFT_LONGEST_NS);
         self.until_ns = now_ns + self.kept_ns;

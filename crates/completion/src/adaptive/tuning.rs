@@ -256,8 +256,6 @@ pub(super) const MEASURED_DEPTH_IOS: f32 = 4.0;
 /// While the CPU is short, a way that was left is not tried again for this time, times the square
 /// of how much slower it was; for twice as long each time.
 pub(super) const LEFT_NS: f32 = 3e9;
-/// A way that was left counts as slower by at most this factor.
-pub(super) const LEFT_SLOWER_FACTOR: f32 = 4.0;
 /// The longest such time.
 pub(super) const LEFT_LONGEST_NS: u64 = 60_000_000_000;
 
