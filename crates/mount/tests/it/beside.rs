@@ -137,8 +137,10 @@ fn a_hole_may_be_smaller_than_a_page() {
     }
 }
 
-/// What changes an open file in some way.
-const CHANGES: [(&str, fn(&File) -> String); 11] = [
+/// What changes an open file in some way, and says what came of it.
+type Change = (&'static str, fn(&File) -> String);
+
+const CHANGES: [Change; 11] = [
     ("write", |file| said(file.write_at(b"x", 5))),
     ("write behind the end", |file| said(file.write_at(b"x", 100_000))),
     ("truncate", |file| said(file.set_len(10))),
