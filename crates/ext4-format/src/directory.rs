@@ -171,7 +171,8 @@ impl<'a, S: Source> Directory<'a, S> {
         let blocks = blocks.ok_or_else(|| {
             Corruption::new(Defect::InodeField("size of a directory")).in_inode(inode.ino())
         })?;
-        let shape = DirectoryShape::of(superblock);
+        let any_names = inode.has_encrypted_names();
+        let shape = DirectoryShape { any_names, ..DirectoryShape::of(superblock) };
         let is_inline = inode.is_inline();
         let has_index =
             superblock.features().has_compat(compat::DIR_INDEX) && inode.has(flags::INDEX);

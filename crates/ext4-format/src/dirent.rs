@@ -55,6 +55,8 @@ pub struct DirectoryShape {
     pub large: bool,
     /// Number of inodes.
     pub inodes: u32,
+    /// Names are encrypted: they may have any bytes.
+    pub any_names: bool,
 }
 
 impl DirectoryShape {
@@ -67,6 +69,7 @@ impl DirectoryShape {
             checksums: superblock.has_checksums(),
             large: features.has_incompat(incompat::LARGEDIR),
             inodes: superblock.inodes(),
+            any_names: false,
         }
     }
 
@@ -93,8 +96,8 @@ pub struct Dirent<'a> {
 
 impl Dirent<'_> {
     #[inline]
-    fn is_valid(&self) -> bool {
-        self.ino == 0 || is_name(self.name)
+    fn is_valid(&self, shape: DirectoryShape) -> bool {
+        self.ino == 0 || is_name(self.name) || shape.any_names && !self.name.is_empty()
     }
 }
 
@@ -187,7 +190,7 @@ impl<'a> Iterator for Dirents<'a> {
         if self.offset >= self.area.len() {
             return None;
         }
-        match self.parse().filter(Dirent::is_valid) {
+        match self.parse().filter(|entry| entry.is_valid(self.shape)) {
             Some(entry) => {
                 self.offset += entry.bytes;
                 Some(Ok(entry))
@@ -239,7 +242,7 @@ pub(super) fn find_past<'a>(
         let Dirent { offset, bytes, ino, file_type, .. } = entry;
         if ino != 0 && is_same(entry.name, name) {
             let found = Some(((ino, file_type), Slot { offset, bytes, before }));
-            return if entry.is_valid() { Ok(found) } else { Err(Defect::DirectoryEntry) };
+            return if entry.is_valid(shape) { Ok(found) } else { Err(Defect::DirectoryEntry) };
         }
         passed(&entry);
         before = Some(offset);

@@ -92,6 +92,8 @@ pub struct Inode {
     /// Whether `i_mode` has no type: free inodes, and the list of bad blocks.
     typeless: bool,
     fast_symlink: bool,
+    /// Whether encrypted names are taken as they are stored.
+    as_stored: bool,
     dtime: u32,
     attribute_block: u64,
     block: [u8; BLOCK_AREA_BYTES],
@@ -254,6 +256,7 @@ impl Inode {
             metadata,
             seed: superblock.seed(),
             typeless: kind.is_none(),
+            as_stored: false,
             fast_symlink,
             dtime: raw.dtime.get(),
             attribute_block,
@@ -337,6 +340,17 @@ impl Inode {
         &self.body
     }
 
+    /// The same, whose names are taken as they are stored if it is an encrypted directory: they can
+    /// be walked without a key.
+    pub(crate) fn as_stored(self) -> Self {
+        Self { as_stored: true, ..self }
+    }
+
+    /// Whether it is an encrypted directory, whose names are taken as they are stored.
+    pub(crate) fn has_encrypted_names(&self) -> bool {
+        self.as_stored && self.has(flags::ENCRYPT) && self.file_type() == FileType::Directory
+    }
+
     /// Whether its content is in blocks: files, directories, links with blocks; not devices, pipes,
     /// sockets.
     pub fn has_blocks(&self) -> bool {
@@ -356,7 +370,7 @@ impl Inode {
         let refuse = |what: &str, advice| {
             Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice })
         };
-        if self.has(flags::ENCRYPT) {
+        if self.has(flags::ENCRYPT) && !self.has_encrypted_names() {
             return refuse("an encrypted file", "mount the file system with Linux and add its key");
         }
         if self.has(flags::VERITY) {

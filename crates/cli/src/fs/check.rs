@@ -157,6 +157,10 @@ impl Report {
             "Symbolic links", "symlinks": summary.symlinks;
             "Others", "others": summary.others;
             "Blocks in use", "blocks": summary.blocks;
+            "Totals", "stale_totals": summary.stale_totals => match summary.stale_totals {
+                false => "those of the groups",
+                true => "not those of the groups (e2fsck -p sums them anew)",
+            };
             "Unsupported", "unsupported": summary.unsupported
                 => format!("{} inodes, not looked at whole", summary.unsupported);
             "", "findings": std::mem::take(&mut self.findings);

@@ -7,7 +7,6 @@ use zerocopy::FromBytes;
 
 use super::inodes::bit;
 use super::{Checker, Step};
-use crate::STATE_VALID;
 use crate::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroup};
 use crate::{Corruption, Defect};
 use crate::{Group, Mmp, Source, features};
@@ -98,19 +97,11 @@ impl<S: Source> Checker<'_, S> {
                 self.count(number, "directories in use")?;
             }
         }
-        // While it is mounted, and after a crash, the totals are not valid: the groups' counts are
-        // summed instead.
-        let is_clean = self.raw.state.get() & STATE_VALID != 0
-            && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
         let high = u64::from(self.raw.free_blocks_count_hi.get()) << 32;
         let total = u64::from(self.raw.free_blocks_count_lo.get()) | high;
         let total = total >> superblock.cluster_blocks().trailing_zeros();
-        if is_clean && total != free_clusters {
-            self.found(Corruption::new(Defect::FreeCount("free blocks in all")), None)?;
-        }
-        if is_clean && u64::from(self.raw.free_inodes_count.get()) != free_inodes {
-            self.found(Corruption::new(Defect::FreeCount("free inodes in all")), None)?;
-        }
+        self.summary.stale_totals =
+            total != free_clusters || u64::from(self.raw.free_inodes_count.get()) != free_inodes;
         Ok(())
     }
 

@@ -73,6 +73,9 @@ pub struct Summary {
     pub blocks: u64,
     /// Inodes that could only be checked in part, since they use an unsupported feature.
     pub unsupported: u64,
+    /// Whether the superblock's totals of free blocks and inodes are not those of the groups. That
+    /// is no defect: whoever mounts the file system sums them anew.
+    pub stale_totals: bool,
 }
 
 /// An event reported to the caller during the check.

@@ -39,6 +39,7 @@ impl<S: Source> Checker<'_, S> {
                 _ => above.join(name).into(),
             };
             let Some(directory) = self.inode(ino, Some(&path))? else { continue };
+            let directory = directory.as_stored();
             let blocks = self.blocks_within(&directory).unwrap_or(u64::MAX);
             let Some(blocks_left) = self.directory_blocks.checked_sub(blocks) else {
                 self.wrong(Defect::InodeField("size"), ino, Some(&path))?;
@@ -72,12 +73,19 @@ impl<S: Source> Checker<'_, S> {
                         }
                         continue;
                     }
-                    let below = path.join(OsStr::from_bytes(&entry.name));
+                    let below = match directory.has_encrypted_names() {
+                        // Its bytes are no name that anybody has given.
+                        true => unnamed(entry.ino),
+                        false => path.join(OsStr::from_bytes(&entry.name)),
+                    };
                     let Some(file_type) = self.named(entry.ino, ino, &below)? else { continue };
                     if entry.file_type.is_some_and(|says| says != file_type.0) {
                         self.wrong(Defect::DirectoryEntry, ino, Some(&path))?;
                     }
                     match file_type {
+                        (FileType::Directory, true) if directory.has_encrypted_names() => {
+                            left.push((entry.ino, below.into(), OsString::new(), Some(ino)));
+                        }
                         (FileType::Directory, true) => {
                             let name = OsString::from_vec(entry.name);
                             left.push((entry.ino, Rc::clone(&path), name, Some(ino)));

@@ -6,6 +6,7 @@ pub(in super::super) const SHAPE: DirectoryShape = DirectoryShape {
     checksums: true,
     large: false,
     inodes: 100,
+    any_names: false,
 };
 
 /// Appends an entry of `bytes` bytes.
