@@ -21,7 +21,7 @@ use crate::thread::{self, Thread};
 /// Attempts if the file is being closed, or its size changed.
 const ATTEMPTS: u32 = 8;
 /// Further ones to have the kernel know the size, each after a pause.
-const PAUSES: u32 = 200;
+const PAUSES: u32 = 5_000;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What became of a transfer.
@@ -144,8 +144,8 @@ fn left(fd: c_int, of: &Resolved, entry: Entry) {
 /// Has the kernel ask for the size of a file.
 ///
 /// The kernel ignores the answer if it learned anything else of the file since it asked, or while
-/// others write at the end. So this asks again until the kernel has the size that the owner said, at
-/// most a few times at once, and then for a while.
+/// others write at the end. So this asks again until the kernel has the size that the owner said, or
+/// at least the first one of a file that grows, a few times at once, and then for a while.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};
@@ -155,9 +155,12 @@ fn tell_size(fd: c_int) {
         let of = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | how, StatxFlags::SIZE);
         of.map(|of| of.stx_size)
     };
+    let mut least = None;
     for attempt in 0..ATTEMPTS + PAUSES {
-        let said = size(AtFlags::STATX_FORCE_SYNC);
-        if said.is_err() || size(AtFlags::STATX_DONT_SYNC) == said {
+        let Ok(said) = size(AtFlags::STATX_FORCE_SYNC) else { break };
+        let least = *least.get_or_insert(said);
+        let is_known = |known| known == said || known >= least && said >= least;
+        if size(AtFlags::STATX_DONT_SYNC).is_ok_and(is_known) {
             break;
         }
         if attempt >= ATTEMPTS {

@@ -4,8 +4,6 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Ran, meantime, run};
@@ -253,39 +251,6 @@ fn what_cannot_be_served_is_said() {
         assert!(ran.stderr.contains(word) && ran.stderr.lines().count() == 1, "{args:?}: {ran:?}");
         assert_eq!(crate::common::files(dir.path()), ["notes"], "{args:?}");
     }
-}
-
-#[test]
-fn a_thread_that_does_not_get_to_run_is_told_of_once() {
-    let cpus = rustix::thread::sched_getaffinity(None).unwrap();
-    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| cpus.is_set(cpu)).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let mut served = Served::start(dir.path(), &["--never-park", &format!("mem:1M?cpu={cpu}")]);
-    let ends = Arc::new(AtomicBool::new(false));
-    let stop = Arc::clone(&ends);
-    // Another program on its CPU.
-    let busy = std::thread::spawn(move || {
-        let mut only = rustix::thread::CpuSet::new();
-        only.set(cpu);
-        rustix::thread::sched_setaffinity(None, &only).unwrap();
-        while !stop.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    });
-    let (tell, told) = std::sync::mpsc::channel();
-    let stderr = BufReader::new(served.child.stderr.take().unwrap());
-    std::thread::spawn(move || {
-        stderr.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
-    });
-    let line = told.recv_timeout(PATIENCE).expect("nothing is said");
-    assert!(
-        line.contains("thread") && line.contains(&format!("CPU {cpu}")) && line.contains("cpu="),
-        "{line}"
-    );
-    let again = told.recv_timeout(Duration::from_secs(3));
-    ends.store(true, Ordering::Relaxed);
-    busy.join().unwrap();
-    assert!(again.is_err(), "said twice: {again:?}");
 }
 
 #[test]
