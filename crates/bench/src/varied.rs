@@ -102,6 +102,8 @@ pub struct Varied {
     spec: VariedSpec,
     rng: Rng,
     placers: [Placer; 2],
+    /// Whether reads and writes have the first placer in common.
+    is_shared: bool,
     left_bytes: u64,
     passes_left: Option<u64>,
 }
@@ -112,14 +114,17 @@ impl Varied {
         let mut rng = Rng::new(spec.base.seed);
         let placers = [0, 1].map(|direction| Placer::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
-        Self { left_bytes: spec.base.pass_bytes, rng, placers, passes_left, spec }
+        let is_shared = spec.base.random && spec.sizes[0] == spec.sizes[1];
+        Self { left_bytes: spec.base.pass_bytes, rng, placers, is_shared, passes_left, spec }
     }
 }
 
 impl Source for Varied {
     fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
-        let placer = &mut self.placers[dir as usize];
+        // As in a `Pattern`: one order for both directions, if their sizes are the same.
+        let index = if self.is_shared { 0 } else { dir as usize };
+        let placer = &mut self.placers[index];
         if self.left_bytes < placer.min_bytes {
             return None;
         }

@@ -24,10 +24,14 @@ pub(super) fn of_both<T: Clone>(
     Ok([read, write])
 }
 
-/// Parses `bssplit`: `4k/70:16k/30[,…]`. Sizes without a share divide the rest evenly.
+/// Parses `bssplit`: `4k/70:16k/30[,…]`. Sizes without a share divide the rest evenly; an empty place
+/// has blocks of `bs`.
 pub(super) fn block_split(text: &str) -> Result<SizesOfBoth, Why> {
     let mut note = None;
     let sizes = of_both(text, |part| {
+        if part.is_empty() && text != part {
+            return Ok(None);
+        }
         let mut shares: Vec<(u64, Option<u8>)> = Vec::new();
         for share in part.split(':') {
             let (size, percent) = share.split_once('/').unwrap_or((share, ""));

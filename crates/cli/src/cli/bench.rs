@@ -1,5 +1,6 @@
 //! Options of `meantime bench`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -105,13 +106,17 @@ impl FromArgMatches for JobArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let value = |key: &str| matches.get_one::<String>(key).cloned();
         let own = job::options().map(|key| key.name).filter(|key| *key != "name");
-        let own = own.filter_map(|key| Some((key.to_owned(), Some(value(key)?))));
+        let own = own
+            .filter_map(|key| Some((matches.index_of(key)?, (key.to_owned(), Some(value(key)?)))));
         let others = matches.get_many::<String>(job_keys::OPTION).into_iter().flatten();
         let others = others.map(|other| match other.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (other.clone(), None),
         });
-        Ok(Self { name: value("name"), keys: own.chain(others).collect() })
+        let places = matches.indices_of(job_keys::OPTION).into_iter().flatten();
+        // In the order of the command line: of two that say the same the later counts.
+        let keys: BTreeMap<_, _> = own.chain(places.zip(others)).collect();
+        Ok(Self { name: value("name"), keys: keys.into_values().collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

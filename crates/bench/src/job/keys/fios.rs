@@ -45,10 +45,15 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
         "latencies are always measured",
     ),
     (
-        "clat_percentiles lat_percentiles slat_percentiles percentile_list significant_figures \
-         unified_rw_reporting bwavgtime iopsavgtime stats disk_util block_error_percentiles eta",
+        "slat_percentiles significant_figures unified_rw_reporting bwavgtime iopsavgtime stats \
+         disk_util block_error_percentiles eta",
         Any,
         "the report is always the same",
+    ),
+    (
+        "clat_percentiles lat_percentiles percentile_list",
+        Any,
+        "the JSON's bins of clat_ns and lat_ns have any percentile",
     ),
     (
         "log_entries log_compression log_compression_cpus log_store_compressed",
@@ -77,7 +82,11 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
     ),
     ("rate_min ratemin rate_iops_min", AnyValue, "a job is not ended for being slow"),
     ("rate_cycle ratecycle rate_ignore_thinktime", Any, "I/Os are evenly spaced"),
-    ("io_submit_mode", Only(&["inline", "offload"]), "what was submitted late is caught up"),
+    (
+        "io_submit_mode",
+        Only(&["inline"]),
+        "a job's thread submits its I/Os; late ones are caught up",
+    ),
     (
         "continue_on_error ignore_error error_dump",
         AnyValue,

@@ -38,6 +38,9 @@ fn shares_of_sizes() {
     let both = one("bssplit=2k/50:4k/50,4k/90:8k/10");
     assert_eq!(both.sizes_of(1), Sizes::Split(vec![(4096, 90), (8192, 10)]));
     assert_eq!(both.sizes_of(1).step_bytes(), 4096);
+    let writes = one("bssplit=,8k/50:16k/50");
+    assert_eq!(writes.sizes_of(0), Sizes::Fixed(4096));
+    assert_eq!(writes.sizes_of(1), Sizes::Split(vec![(8192, 50), (16384, 50)]));
     assert_eq!(one("bssplit=4k/50:6k/50").sizes_of(0).step_bytes(), 2048);
     assert_eq!(
         error("bssplit=4k/50:8k/40"),
