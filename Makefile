@@ -2,7 +2,7 @@
 # make demo       what ways to wait cost on this machine beside its kernel, and a report
 # make check      before a commit: format, lints, quick tests of what is changed and is built on it
 # make test       what CI runs: installs what is missing, then everything
-# make test-long  the same with repetitions: 10⁵ crash states, 10⁶ fault plans; HOURS
+# make test-long  the same with repetitions: 10⁵ crash states, 10⁶ fault plans; two hours
 # make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
 # make crash-mount ROUNDS=1000 SEED=1    servers of a mount, and programs on it, killed
 # make fuzz SECONDS=600              each fuzzer for so long
