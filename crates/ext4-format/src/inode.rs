@@ -93,7 +93,7 @@ pub struct Inode {
     typeless: bool,
     fast_symlink: bool,
     /// Whether encrypted names are taken as they are stored.
-    as_stored: bool,
+    stored_names: bool,
     dtime: u32,
     attribute_block: u64,
     block: [u8; BLOCK_AREA_BYTES],
@@ -256,7 +256,7 @@ impl Inode {
             metadata,
             seed: superblock.seed(),
             typeless: kind.is_none(),
-            as_stored: false,
+            stored_names: false,
             fast_symlink,
             dtime: raw.dtime.get(),
             attribute_block,
@@ -342,13 +342,13 @@ impl Inode {
 
     /// The same, whose names are taken as they are stored if it is an encrypted directory: they can
     /// be walked without a key.
-    pub(crate) fn as_stored(self) -> Self {
-        Self { as_stored: true, ..self }
+    pub(crate) fn with_stored_names(self) -> Self {
+        Self { stored_names: true, ..self }
     }
 
     /// Whether it is an encrypted directory, whose names are taken as they are stored.
     pub(crate) fn has_encrypted_names(&self) -> bool {
-        self.as_stored && self.has(flags::ENCRYPT) && self.file_type() == FileType::Directory
+        self.stored_names && self.has(flags::ENCRYPT) && self.file_type() == FileType::Directory
     }
 
     /// Whether its content is in blocks: files, directories, links with blocks; not devices, pipes,

@@ -39,7 +39,7 @@ impl<S: Source> Checker<'_, S> {
                 _ => above.join(name).into(),
             };
             let Some(directory) = self.inode(ino, Some(&path))? else { continue };
-            let directory = directory.as_stored();
+            let directory = directory.with_stored_names();
             let blocks = self.blocks_within(&directory).unwrap_or(u64::MAX);
             let Some(blocks_left) = self.directory_blocks.checked_sub(blocks) else {
                 self.wrong(Defect::InodeField("size"), ino, Some(&path))?;
