@@ -102,6 +102,9 @@ impl<S: Source> Checker<'_, S> {
         let total = total >> superblock.cluster_blocks().trailing_zeros();
         self.summary.stale_totals =
             total != free_clusters || u64::from(self.raw.free_inodes_count.get()) != free_inodes;
+        if total > superblock.blocks() {
+            self.found(Corruption::new(Defect::FreeCount("free blocks in all")), None)?;
+        }
         Ok(())
     }
 

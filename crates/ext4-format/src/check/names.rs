@@ -10,7 +10,7 @@ use super::{Checker, Step};
 use crate::inode::flags;
 use crate::path::PATH_BYTES_MAX;
 use crate::{Defect, FileType};
-use crate::{Inode, ROOT_INO, Source};
+use crate::{DirectoryEntry, Inode, ROOT_INO, Source};
 
 impl<S: Source> Checker<'_, S> {
     /// Checks the root directory, and everything below it.
@@ -79,6 +79,9 @@ impl<S: Source> Checker<'_, S> {
                         false => path.join(OsStr::from_bytes(&entry.name)),
                     };
                     let Some(file_type) = self.named(entry.ino, ino, &below)? else { continue };
+                    if directory.has_encrypted_names() && !self.is_encrypted(&entry) {
+                        self.wrong(Defect::DirectoryEntry, entry.ino, Some(&below))?;
+                    }
                     if entry.file_type.is_some_and(|says| says != file_type.0) {
                         self.wrong(Defect::DirectoryEntry, ino, Some(&path))?;
                     }
@@ -104,6 +107,20 @@ impl<S: Source> Checker<'_, S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether `entry` can be that of an encrypted directory: a name is a block of the cipher at
+    /// least, and files, directories and links below it are encrypted, too.
+    fn is_encrypted(&self, entry: &DirectoryEntry) -> bool {
+        const NAME_BYTES_MIN: usize = 16;
+        entry.name.len() >= NAME_BYTES_MIN
+            && self.volume.inode(entry.ino).is_ok_and(|inode| {
+                inode.has(flags::ENCRYPT)
+                    || !matches!(
+                        inode.file_type(),
+                        FileType::Regular | FileType::Directory | FileType::Symlink
+                    )
+            })
     }
 
     /// Handles a name of `ino`. Returns its type, and whether it is new; `None` if it cannot be
