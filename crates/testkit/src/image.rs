@@ -17,7 +17,6 @@ use meantime_ext4::format::{
     Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions,
 };
 use meantime_ext4::{FileSystem, MountError, MountOptions, OpenOptions};
-use rustix::mount::{MountPropagationFlags, mount_change};
 
 /// An image file, with a count of its reads.
 pub struct Image {
@@ -124,7 +123,7 @@ pub fn writable() -> MountOptions {
 }
 
 /// A file system mounted by the kernel until it is dropped.
-pub struct Mounted(PathBuf);
+pub struct Mounted(PathBuf, PathBuf);
 
 impl Mounted {
     /// `None`, with a message, if this is not permitted or not possible.
@@ -134,10 +133,7 @@ impl Mounted {
         let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), at.to_str().unwrap()];
         let output = e2fs::command("mount").args(args).output();
         if output.as_ref().is_ok_and(|output| output.status.success()) {
-            // Where another test copies the namespace, the mount ends there, too: its image is
-            // written when the last copy has ended.
-            mount_change(at, MountPropagationFlags::SHARED).unwrap();
-            return Some(Self(at.to_owned()));
+            return Some(Self(at.to_owned(), image.to_owned()));
         }
         println!("skipped: no mount on a loop device ({output:?})");
         None
@@ -149,6 +145,22 @@ impl Mounted {
     }
 }
 
+/// Waits until no loop device has `image`: as long as another test has a copy of the namespace, the
+/// file system is mounted there, and not all of it is written.
+fn wait_until_released(image: &Path) {
+    let is_used = || {
+        let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let mut files = devices.map(|device| device.path().join("loop/backing_file"));
+        files.any(|file| {
+            std::fs::read_to_string(file).is_ok_and(|name| Path::new(name.trim_end()) == image)
+        })
+    };
+    let begun = Instant::now();
+    while is_used() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         // A process that another thread is starting holds this one's files until its exec: the
@@ -156,7 +168,7 @@ impl Drop for Mounted {
         for _ in 0..200 {
             let ended = e2fs::command("umount").arg(&self.0).output();
             if ended.is_ok_and(|output| output.status.success()) {
-                return;
+                return wait_until_released(&self.1);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
