@@ -174,9 +174,11 @@ impl FileSystem {
             // deletes the inode, and until then its number is not reused.
             Ok(Some(Ok(self.losing(unlinked.ino)?)))
         };
-        // Undone before others can see it: a change that fails may be tried again.
-        let lost =
-            mount.change(|handle, allocator| take(handle, allocator).inspect_err(|_| restore()));
+        // A failed attempt is undone before others can see it, and any earlier one before the next.
+        let lost = mount.change(|handle, allocator| {
+            restore();
+            take(handle, allocator).inspect_err(|_| restore())
+        });
         match lost {
             Ok(None) => Ok(LostName::None),
             Ok(Some(Ok(node))) => Ok(LostName::Last(node)),

@@ -18,7 +18,7 @@ const STATUSES: [(StatusCode, bool); 8] = [
     (StatusCode::AccessDenied, true),
 ];
 
-/// `fault` happens to so many of a million I/O commands.
+/// Returns a rule by which `fault` happens to `probability_ppm` of a million I/O commands.
 pub const fn ppm(fault: Fault, probability_ppm: u32) -> FaultRule {
     FaultRule::new(fault, When { probability_ppm, ..When::ALWAYS })
 }

@@ -76,7 +76,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whoever waits for a connection gets EINVAL.
+        // The thread in accept(2) gets EINVAL, and ends.
         let _ = shutdown(&self.listener, Shutdown::Both);
     }
 }

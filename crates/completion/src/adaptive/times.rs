@@ -11,7 +11,8 @@ const FIRST_OCTAVE: u32 = 8;
 const OCTAVES: usize = 16;
 const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 
-/// Factor between the weights of successive observations: so many of them are remembered.
+/// The weight of an observation over that of the one before: an observation loses most of its weight
+/// after `REMEMBERED_IOS` others.
 const GROWTH: f32 = 1.0 + 1.0 / REMEMBERED_IOS;
 /// Weights are scaled down when the newest reaches this value.
 const LARGEST_WEIGHT: f32 = 65_536.0;

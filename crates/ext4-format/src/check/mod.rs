@@ -73,8 +73,8 @@ pub struct Summary {
     pub blocks: u64,
     /// Inodes that could only be checked in part, since they use an unsupported feature.
     pub unsupported: u64,
-    /// Whether the superblock's totals of free blocks and inodes are not those of the groups. That
-    /// is no defect: whoever mounts the file system sums them anew.
+    /// Whether the superblock's totals of free blocks and inodes are not those of the groups. This
+    /// is no defect: a mount computes them from the groups.
     pub stale_totals: bool,
 }
 

@@ -48,7 +48,7 @@ const MOST: u64 = 2 * DIRTY + 80;
 /// How long one change of the other thread may take before it counts as blocked by the call.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
+const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
 /// What the two threads share.
 struct World {
@@ -173,7 +173,7 @@ const CALLS: [(&str, Call); 15] = [
     ("unmount", |world, _| world.fs.clone().unmount().unwrap()),
 ];
 
-pub(super) fn device(dir: &tempfile::TempDir) -> Device {
+fn device(dir: &tempfile::TempDir) -> Device {
     let uri = format!("file:{}?model=null", dir.path().join("image").display());
     block::open(&uri, &block::OpenOptions::default()).unwrap()
 }

@@ -206,7 +206,8 @@ impl Putter<'_> {
     /// Creates the file under a temporary name, and renames it when it is on the disk.
     fn replace(&mut self, item: &Item) -> Result<(), Trouble> {
         let Item { above, name, .. } = item;
-        // Nobody else changes the file system, and what a crash has left has another time.
+        // The name is new: this process alone changes the file system, and a file that a crash has
+        // left was named by an earlier time.
         let now = UNIX_EPOCH.elapsed().unwrap_or_default();
         let temporary = OsString::from(format!(".meantime-put-{}", now.as_nanos()));
         let made = self.make(item, &temporary).and_then(|made| {

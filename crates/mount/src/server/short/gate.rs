@@ -110,8 +110,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// have to connect.
 const TAKING: Duration = Duration::from_millis(10);
 const TAKING_LOOK: Duration = Duration::from_micros(50);
-/// How long a file is waited for altogether while nobody takes it: a program that we do not serve
-/// may open it to append again and again.
+/// The longest time that all calls on a file together wait until a program takes it. A program
+/// without the library never does, and may open the file to append again and again.
 const TAKING_MOST: Duration = Duration::from_millis(50);
 const NEVER: u64 = u64::MAX;
 
