@@ -55,6 +55,7 @@ if [ "${1:-build}" = test ]; then
     want rsync rsync
     want setfattr attr
     want setfacl acl
+    want musl-gcc musl-tools
     ldconfig -p 2>/dev/null | grep libleveldb.so.1d >/dev/null || packages+=(libleveldb1d)
     # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh,
     # and not installed.

@@ -38,7 +38,8 @@
 //! - Threads for which the owner has no line. Everything, for a second, after the connection ended;
 //!   a write at the end of the file that it interrupted fails with EIO, since it may be done.
 //! - Children by vfork, and by `_Fork` or a bare `clone`. A process that gives one of its threads
-//!   other descriptors (unshare, clone) has no short way from then on.
+//!   other descriptors (unshare, clone), or that confines itself to some system calls (seccomp), has
+//!   no short way from then on. One built with AddressSanitizer has none at all.
 //!
 //! # What differs
 //! A bad pointer that is not NULL is a fault instead of EFAULT. `readahead`, and `posix_fadvise` with
@@ -60,7 +61,7 @@
 //!   ahead        reading ahead: filling the kernel's cache with a file that was left to it
 //!   call         a call's way to the owner and back
 //!   hook         defining the C library's functions
-//!   data, map, descriptor, children, syscall    these functions, by subject
+//!   data, map, descriptor, children, confine, syscall    these functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
 //! ```
 //!
@@ -73,6 +74,7 @@ pub mod ahead;
 mod buffers;
 mod call;
 pub mod children;
+pub mod confine;
 pub mod data;
 pub mod descriptor;
 mod hook;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use meantime_process::{descriptor, fork};
 use rustix::process::{Resource, getrlimit};
 
+use crate::confine::is_watched;
 use crate::table::Table;
 use crate::{link, report, thread};
 
@@ -54,7 +55,7 @@ extern "C" fn constructor() {
         }
         CStr::from_ptr(told)
     };
-    let Some((device, name)) = parsed(told.to_bytes()) else { return };
+    let Some((device, name)) = parsed(told.to_bytes()).filter(|_| !is_watched()) else { return };
     let _ = std::panic::catch_unwind(|| {
         // The program's standard error is not ours.
         std::panic::set_hook(Box::new(|_| {}));

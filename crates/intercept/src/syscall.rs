@@ -5,6 +5,7 @@ use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
+use crate::confine::confined;
 use crate::map::prepare_copy;
 use crate::state::{TABLE, is_active};
 
@@ -20,6 +21,9 @@ extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) ->
             libc::SYS_dup3 => TABLE.forget(b as i32, false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => TABLE.forget(b as i32, false),
+            libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confined(),
+            // (Others only ask.)
+            libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => confined(),
             libc::SYS_sendfile => prepare_copy(b as i32, a as i32),
             libc::SYS_splice | libc::SYS_copy_file_range => prepare_copy(a as i32, c as i32),
             _ => {}

@@ -12,10 +12,17 @@ const FILE: &str = "libmeantime_intercept.so";
 /// The variable that names another file.
 const VARIABLE: &str = "MEANTIME_INTERCEPT";
 
+/// Leads from a directory that there is, for the loader of glibc, to the root; for that of musl,
+/// which knows no `$LIB`, nowhere. It ignores a library that is not there, but fails with one that
+/// needs glibc.
+const ONLY_GLIBC: &str = "/usr/$LIB/../../../../..";
+
 /// Returns the value of LD_PRELOAD: our library first, since other ones may want to see the calls
 /// that ours passes on.
 pub(super) fn preloaded(library: &Path) -> OsString {
-    let mut all = library.as_os_str().to_owned();
+    let is_there = Path::new("/usr/lib").is_dir();
+    let mut all = OsString::from(if is_there { ONLY_GLIBC } else { "" });
+    all.push(library);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         all.push(":");
         all.push(others);

@@ -32,14 +32,19 @@ fn limit() -> &'static str {
 /// The program `name`, compiled; `None` without a compiler.
 fn compiled(dir: &Path, name: &str) -> Option<String> {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    if !has(&compiler) {
+    compiled_by(dir, &compiler, &[], name)
+}
+
+/// The same, by another compiler, or with `more` arguments.
+fn compiled_by(dir: &Path, compiler: &str, more: &[&str], name: &str) -> Option<String> {
+    if !has(compiler) {
         return None;
     }
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/short").join(format!("{name}.c"));
     let program = dir.join(name).to_str().unwrap().to_owned();
     let args = ["-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-o"];
-    tool(dir, &compiler, &[&args[..], &[&program, source.to_str().unwrap()]].concat());
+    tool(dir, compiler, &[&args[..], &[&program, source.to_str().unwrap()], more].concat());
     Some(program)
 }
 
@@ -211,6 +216,65 @@ fn programs_go_the_short_way_unless_told_otherwise() {
     command.env("MEANTIME_REPORT", "1").arg(at).arg("--").args(dd);
     let long = Ran::from(command.output().unwrap());
     assert!(long.code == Some(0) && !long.stderr.contains("short"), "{long:?}");
+}
+
+/// Runs `writes` by a shell that goes the short way. It prints nothing but what it should.
+fn writes(compiler: &str, more: &[&str], is_short: bool) {
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let Some(program) = compiled_by(dir, compiler, more, "writes") else { return };
+    let at = dir.join("at");
+    let script = format!("cd {} && {program} . file no && echo >line", at.display());
+    for program in [&[&*program, at.to_str().unwrap(), "file", "no"][..], &["sh", "-c", &script]] {
+        let ran = ran(dir, program);
+        assert_eq!((ran.code, &*ran.stdout), (Some(0), "written\n"), "{ran:#?}");
+        assert_eq!(most_short(&ran) >= 200, is_short, "{ran:#?}");
+        let said = ran.stderr.lines().find(|line| !line.starts_with("meantime: "));
+        assert_eq!(said, None, "{ran:#?}");
+    }
+}
+
+#[test]
+fn programs_of_another_c_library_go_the_long_way() {
+    writes("cc", &[], true);
+    // Its headers have none of Linux's.
+    let headers = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
+    writes("musl-gcc", &headers, false);
+}
+
+#[test]
+fn programs_that_check_their_memory_go_the_long_way() {
+    for (sanitizer, is_short) in [("address", false), ("undefined", true)] {
+        writes("gcc", &[&format!("-fsanitize={sanitizer}")], is_short);
+    }
+}
+
+#[test]
+fn programs_that_confine_themselves_go_the_long_way_from_then_on() {
+    for how in ["strict", "call", "filter"] {
+        succeeds("writes", &["file", how], 200);
+    }
+}
+
+#[test]
+fn a_program_in_a_chroot_is_not_told_of_a_library_that_is_not_there() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let Some(dir) = prepared() else { return };
+    let dir = dir.path();
+    let Some(program) = compiled(dir, "writes") else { return };
+    let at = dir.join("at");
+    // The program, its loader and its C library in the mount.
+    let script = format!(
+        "set -e; cd {}; cp {program} writes\n\
+         for file in $(env -u LD_PRELOAD ldd writes | grep -o '/[^ ]*'); do cp --parents -L $file .; done\n\
+         chroot . /writes / file no",
+        at.display()
+    );
+    let ran = ran(dir, &["sh", "-c", &script]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "written\n"), "{ran:#?}");
+    assert!(!ran.stderr.contains("LD_PRELOAD"), "{ran:#?}");
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! Programs that confine themselves, and those that watch themselves: they go without the
+//! shared-memory path, or without this library.
+
+use std::ffi::{CStr, OsString, c_char, c_int, c_ulong, c_void};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::ptr::{null, null_mut};
+
+use crate::hook::hooks;
+use rustix::fs::{Access, access};
+
+use crate::data;
+use crate::state::{end, is_active};
+
+/// The variable that has the loader load this library.
+const PRELOAD: &str = "LD_PRELOAD";
+/// What this library's file is called in it.
+const FILE: &[u8] = b"libmeantime_intercept.so";
+
+/// AddressSanitizer asks for these: it does not start if another library is before its own, though
+/// it works ([`is_watched`]).
+#[unsafe(no_mangle)]
+pub extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
+/// Whether AddressSanitizer is in this program. It checks the memory of each call on data, if the
+/// call comes to it.
+pub(crate) fn is_watched() -> bool {
+    // SAFETY: a name that ends.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__asan_init".as_ptr()) }.is_null()
+}
+
+/// Called before the program confines itself to some system calls (seccomp): those of the
+/// shared-memory path may not be among them.
+#[cold]
+pub(crate) fn confined() {
+    if !is_active() {
+        return;
+    }
+    end();
+    // The next definitions are found now, which may take system calls as well.
+    crate::slowly(|| {
+        // SAFETY: there is no descriptor -1, and no memory is meant.
+        unsafe {
+            data::read(-1, null_mut(), 0);
+            data::write(-1, null(), 0);
+        }
+    });
+}
+
+/// Called after the process has another root. If this library is not there, the loader would say so
+/// of each program that is started: it is no longer asked.
+#[cold]
+pub(crate) fn moved() {
+    if !is_active() {
+        return;
+    }
+    crate::slowly(|| {
+        let asked = std::env::var_os(PRELOAD).unwrap_or_default();
+        if own_file().is_some_and(|file| access(file, Access::EXISTS).is_ok()) {
+            return;
+        }
+        let asked = asked.as_bytes().split(|byte| matches!(byte, b':' | b' '));
+        let others: Vec<_> = asked.filter(|library| !library.ends_with(FILE)).collect();
+        let others = OsString::from_vec(others.join(&b':'));
+        // SAFETY: the caller changes the root of all of its threads, and of what they start.
+        unsafe { std::env::set_var(PRELOAD, others) };
+    });
+}
+
+/// Where the loader has found this library.
+fn own_file() -> Option<&'static CStr> {
+    let mut of = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: an address in this library, and room for what is said of it.
+    let found = unsafe { libc::dladdr(own_file as *const c_void, of.as_mut_ptr()) };
+    // SAFETY: it is filled in; the name stays as long as the library.
+    (found != 0).then(|| unsafe { CStr::from_ptr(of.assume_init().dli_fname) })
+}
+
+hooks! {
+    "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int = { |real|
+        if option == libc::PR_SET_SECCOMP {
+            confined();
+        }
+        // SAFETY: the caller's promise. What was not given is not read.
+        unsafe { real()(option, a, b, c, d) }
+    }
+
+    "C" fn chroot(path: *const c_char) -> c_int = { |real|
+        // SAFETY: the caller's promise.
+        let answer = unsafe { real()(path) };
+        if answer == 0 {
+            moved();
+        }
+        answer
+    }
+}
