@@ -146,7 +146,8 @@ impl JobResult {
         let ios = tally.ios();
         let extra = self.extra(ios, wall_ns);
         let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
-        let [read, write, trim] = tally.directions;
+        let [mut read, mut write, mut trim] = tally.directions;
+        [read.rates, write.rates, trim.rates] = tally.series.rates(wall_ns);
         RunResult {
             job_name: plan.job.name.clone(),
             group_id: plan.group_id,

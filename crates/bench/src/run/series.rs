@@ -1,8 +1,10 @@
-//! Latency over time: a bounded list of windows over a cell's measured time.
+//! Latency and rates over time: a bounded list of windows over a cell's measured time.
 //!
-//! Recording is a comparison and three additions; a window's histogram has eight steps an octave.
+//! Recording is a comparison and a few additions; a window's histogram has eight steps an octave.
 
-use meantime_report::run::SeriesPoint;
+use meantime_report::run::{Rates, SeriesPoint};
+
+use crate::pattern::Io;
 
 /// The maximum number of windows of a series. Beyond that, neighbours are merged.
 pub(super) const WINDOWS_MAX: usize = 500;
@@ -10,22 +12,34 @@ pub(super) const WINDOWS_MAX: usize = 500;
 /// The initial width of windows.
 const WIDTH_NS: u64 = 1_000_000;
 
+/// The width of samples of the rates, unless windows are wider: the power of two (in ms) next to
+/// fio's 500 ms.
+const SAMPLE_NS: u64 = 512 * WIDTH_NS;
+
 /// Steps of a window's histogram: up to 17 s.
 const STEPS: usize = 256;
 
 #[derive(Debug, Clone)]
 struct Window {
-    ios: u64,
+    /// I/Os and bytes of each direction.
+    moved: [(u64, u64); 3],
     sum_ns: u64,
     max_ns: u64,
     counts: [u32; STEPS],
 }
 
 impl Window {
-    const EMPTY: Self = Self { ios: 0, sum_ns: 0, max_ns: 0, counts: [0; STEPS] };
+    const EMPTY: Self = Self { moved: [(0, 0); 3], sum_ns: 0, max_ns: 0, counts: [0; STEPS] };
+
+    fn ios(&self) -> u64 {
+        self.moved.iter().map(|(ios, _)| ios).sum()
+    }
 
     fn add(&mut self, other: &Self) {
-        self.ios += other.ios;
+        for ((ios, bytes), moved) in self.moved.iter_mut().zip(&other.moved) {
+            *ios += moved.0;
+            *bytes += moved.1;
+        }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
@@ -35,7 +49,7 @@ impl Window {
 
     /// Returns the latency that 99 % did not exceed, with the precision of the steps.
     fn p99_ns(&self) -> u64 {
-        let rank = (self.ios * 99).div_ceil(100).max(1);
+        let rank = (self.ios() * 99).div_ceil(100).max(1);
         let mut seen = 0;
         for (step, count) in self.counts.iter().enumerate() {
             seen += u64::from(*count);
@@ -116,14 +130,16 @@ impl Series {
         (self.width_ns, self.first, self.end_ns) = (WIDTH_NS, 0, 0);
     }
 
-    /// Records one latency of a turn that has begun.
+    /// Records an I/O of a turn that has begun.
     #[inline(always)]
-    pub(crate) fn record(&mut self, seen_ns: u64, latency_ns: u64) {
+    pub(crate) fn record(&mut self, io: &Io, seen_ns: u64, latency_ns: u64) {
         if seen_ns >= self.end_ns {
             self.move_on(seen_ns);
         }
         let window = &mut self.open;
-        window.ios += 1;
+        let (ios, bytes) = &mut window.moved[io.dir as usize];
+        *ios += 1;
+        *bytes += io.bytes as u64;
         window.sum_ns = window.sum_ns.wrapping_add(latency_ns);
         window.max_ns = window.max_ns.max(latency_ns);
         window.counts[step_of(latency_ns)] += 1;
@@ -131,7 +147,7 @@ impl Series {
 
     /// Adds the open window to its place.
     fn close(&mut self) {
-        if let Some(window) = self.windows.last_mut().filter(|_| self.open.ios > 0) {
+        if let Some(window) = self.windows.last_mut().filter(|_| self.open.ios() > 0) {
             window.add(&self.open);
             self.open = Window::EMPTY;
         }
@@ -189,7 +205,8 @@ impl Series {
         }
         let mut other = other.clone();
         other.close();
-        for (at, window) in other.windows.iter().enumerate().filter(|(_, window)| window.ios > 0) {
+        for (at, window) in other.windows.iter().enumerate().filter(|(_, window)| window.ios() > 0)
+        {
             let at_ns = (other.first + at as u64) * other.width_ns;
             self.extend_to(at_ns);
             self.windows[(at_ns / self.width_ns - self.first) as usize].add(window);
@@ -200,15 +217,36 @@ impl Series {
     pub(crate) fn points(&self) -> Vec<SeriesPoint> {
         let mut all = self.clone();
         all.close();
-        let windows = all.windows.iter().enumerate().filter(|(_, window)| window.ios > 0);
+        let windows = all.windows.iter().enumerate().filter(|(_, window)| window.ios() > 0);
         let point = |(at, window): (usize, &Window)| SeriesPoint {
             at_ms: (self.first + at as u64) * self.width_ns / 1_000_000,
-            ios: window.ios,
-            mean_ns: window.sum_ns as f64 / window.ios as f64,
+            ios: window.ios(),
+            mean_ns: window.sum_ns as f64 / window.ios() as f64,
             p99_ns: window.p99_ns(),
             max_ns: window.max_ns,
         };
         windows.map(point).collect()
+    }
+
+    /// Returns what each direction moved in each whole sample of the first `wall_ns`. This series
+    /// must start at the beginning of a cell's time.
+    pub(crate) fn rates(&self, wall_ns: u64) -> [Rates; 3] {
+        let mut all = self.clone();
+        all.close();
+        let width_ns = u64::max(all.width_ns, SAMPLE_NS);
+        let mut samples = vec![[(0, 0); 3]; (wall_ns / width_ns) as usize];
+        for (at, window) in all.windows.iter().enumerate() {
+            let at = (all.first + at as u64) * all.width_ns / width_ns;
+            let Some(sample) = samples.get_mut(at as usize) else { break };
+            for ((ios, bytes), moved) in sample.iter_mut().zip(&window.moved) {
+                *ios += moved.0;
+                *bytes += moved.1;
+            }
+        }
+        [0, 1, 2].map(|direction| Rates {
+            width_ns,
+            samples: samples.iter().map(|sample| sample[direction]).collect(),
+        })
     }
 }
 
@@ -217,6 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pattern::Dir;
 
     #[test]
     fn steps_are_in_order_and_an_eighth_wide() {
@@ -232,6 +271,40 @@ mod tests {
         assert_eq!(step_of(u64::MAX), STEPS - 1);
     }
 
+    /// A read of 4 KiB.
+    fn read() -> Io {
+        Io { dir: Dir::Read, lba: 0, bytes: 4096 }
+    }
+
+    /// Turns of 300 ms beside other cells': 2 s in all, which are three whole samples.
+    #[test]
+    fn rates_are_of_whole_samples_in_the_cells_own_time() {
+        let mut total = Series::default();
+        let (read, write) = (read(), Io { dir: Dir::Write, bytes: 512, ..read() });
+        for turn in 0..7 {
+            let mut slice = Series::default();
+            let start_ns = 1_000_000_000 * turn;
+            slice.begin(start_ns, 300_000_000 * turn);
+            for ms in 0..300 {
+                let other = if ms % 2 == 0 { &write } else { &read };
+                for io in [&read, other] {
+                    slice.record(io, start_ns + ms * 1_000_000, 10);
+                }
+            }
+            total.merge(&slice);
+        }
+        let [reads, writes, trims] = total.rates(2_000_000_000);
+        assert_eq!(reads.width_ns, 512_000_000);
+        assert_eq!(reads.samples, [(768, 768 * 4096); 3]);
+        assert_eq!(writes.samples, [(256, 256 * 512); 3]);
+        assert_eq!(trims.samples, [(0, 0); 3]);
+        // A run of an hour has wider windows.
+        total.extend_to(3_600_000_000_000);
+        let [reads, ..] = total.rates(3_600_000_000_000);
+        assert_eq!(reads.width_ns, 8_192_000_000);
+        assert_eq!(reads.samples[0].0, 7 * 450);
+    }
+
     #[test]
     fn a_long_run_has_a_bounded_list() {
         let mut total = Series::default();
@@ -239,7 +312,7 @@ mod tests {
             let mut slice = Series::default();
             slice.begin(1_000_000_000 * turn * 3, 500_000_000 * turn);
             for at in 0..5_000 {
-                slice.record(1_000_000_000 * turn * 3 + at * 100_000, 1000 + at % 7);
+                slice.record(&read(), 1_000_000_000 * turn * 3 + at * 100_000, 1000 + at % 7);
             }
             total.merge(&slice);
         }
@@ -265,7 +338,7 @@ mod tests {
                 slice.begin(77_000_000, at_ms * 1_000_000);
                 for io in 0..ios {
                     let since_ms = length_ms * io / ios;
-                    slice.record(77_000_000 + since_ms * 1_000_000, at_ms + since_ms);
+                    slice.record(&read(), 77_000_000 + since_ms * 1_000_000, at_ms + since_ms);
                     want.push(at_ms + since_ms);
                 }
                 total.merge(&slice);

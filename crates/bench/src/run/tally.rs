@@ -33,7 +33,7 @@ impl Record for Tally {
         stats.slat.record(slat_ns);
         stats.clat.record(clat_ns);
         stats.lat.record(slat_ns + clat_ns);
-        self.series.record(seen_ns, slat_ns + clat_ns);
+        self.series.record(io, seen_ns, slat_ns + clat_ns);
     }
 
     #[inline(always)]

@@ -119,6 +119,28 @@ fn the_same_jobs_have_the_same_shape() {
 }
 
 #[test]
+fn rates_are_sampled() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = "time_based\nruntime=1200ms\nrate_iops=500";
+    let (theirs, ours) = both(dir.path(), &format!("[a]\nrw=randrw\n{limits}\n"));
+    for (name, report) in [("fio", theirs), ("ours", ours)] {
+        for direction in ["read", "write"] {
+            let of = &jobs(&report)[0][direction];
+            let figure = |key: &str| of[key].as_f64().unwrap();
+            assert_eq!(figure("iops_samples"), 2.0, "{name} {direction}: {of:#}");
+            assert_eq!(figure("bw_samples"), 2.0, "{name} {direction}: {of:#}");
+            for key in ["iops", "bw"] {
+                let [min, mean, max] =
+                    ["min", "mean", "max"].map(|of| figure(&format!("{key}_{of}")));
+                assert!(min <= mean && mean <= max, "{name} {direction}: {of:#}");
+                // Two samples are the most of the run.
+                assert!((mean / figure(key) - 1.0).abs() < 0.4, "{name} {direction}: {of:#}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_sequence_is_the_same_io_by_io() {
     let dir = tempfile::tempdir().unwrap();
     let (_, _) = both(

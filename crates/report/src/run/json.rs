@@ -10,6 +10,8 @@
 //! - `competitor_percent`, `floor_ns`, `floor_ratio` and `floor_ratio_spread` if measured, `extra`
 //!   if there is any.
 //! - `meantime` is beside `jobs`.
+//! - `bw_min`, `iops_min` and their kind are of samples of 512 ms in the job's measured time; longer
+//!   ones in runs above four minutes. fio's are of 500 ms.
 //! - `bins` (the whole histogram: highest latency of a step in ns, count) are those of fio's json+, in
 //!   `lat_ns` too.
 
@@ -19,7 +21,8 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::stats::{
-    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, Settings, per_second, percents,
+    DEPTH_LEVELS, DirStats, LatencyStats, Rates, RunResult, SLOWEST_ONE_IN, Settings, per_second,
+    percents,
 };
 
 /// fio's steps for the number of I/Os that were submitted or completed at once.
@@ -43,12 +46,21 @@ pub fn report_json(
         "timestamp_ms": since.as_millis() as u64,
         "time": ctime_utc(since),
         "global options": strings(global_options),
-        "jobs": results.iter().map(job).collect::<Vec<_>>(),
+        "jobs": results.iter().map(|result| job(result, results)).collect::<Vec<_>>(),
         "meantime": machine,
     })
 }
 
-fn job(result: &RunResult) -> Value {
+fn job(result: &RunResult, all: &[RunResult]) -> Value {
+    let direction = |of: fn(&RunResult) -> &DirStats| {
+        // Of its reporting group, what ran at the same time.
+        let is_beside = |other: &&RunResult| {
+            other.group_id == result.group_id && other.cell == result.cell && result.cell.is_some()
+        };
+        let beside: f64 =
+            all.iter().filter(is_beside).map(|it| bandwidth(of(it), it.runtime_ns)).sum();
+        direction(of(result), result.runtime_ns, beside)
+    };
     let unlike = if result.verify_errors > 0 { EILSEQ } else { 0 };
     let error = if result.errors > 0 { EIO } else { unlike };
     // Of the values that the job compares, the one of this result.
@@ -70,9 +82,9 @@ fn job(result: &RunResult) -> Value {
         "eta": 0,
         "elapsed": runtime.as_secs() + u64::from(runtime.subsec_nanos() > 0),
         "job options": options,
-        "read": direction(&result.read, result.runtime_ns),
-        "write": direction(&result.write, result.runtime_ns),
-        "trim": direction(&result.trim, result.runtime_ns),
+        "read": direction(|it| &it.read),
+        "write": direction(|it| &it.write),
+        "trim": direction(|it| &it.trim),
         "sync": {
             "total_ios": result.flushes.n(),
             "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins),
@@ -114,9 +126,22 @@ fn job(result: &RunResult) -> Value {
     Value::Object(object)
 }
 
-fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
+/// Bytes a second.
+fn bandwidth(stats: &DirStats, runtime_ns: u64) -> f64 {
+    per_second(stats.bytes, if stats.ios == 0 { 0 } else { runtime_ns })
+}
+
+/// `of_group`: what its reporting group moved, in bytes a second; 0 if it was alone.
+fn direction(stats: &DirStats, runtime_ns: u64, of_group: f64) -> Value {
     let runtime_ns = if stats.ios == 0 { 0 } else { runtime_ns };
-    let bytes_per_second = per_second(stats.bytes, runtime_ns);
+    let bytes_per_second = bandwidth(stats, runtime_ns);
+    let Rates { width_ns, samples } = &stats.rates;
+    // A direction that was not used has no samples.
+    let samples = if stats.ios == 0 { &[][..] } else { samples };
+    let iops = Moments::of(samples.iter().map(|(ios, _)| per_second(*ios, *width_ns)));
+    let kib = samples.iter().map(|(_, bytes)| per_second(*bytes, *width_ns) / 1024.0);
+    let kib = Moments::of(kib);
+    let share = kib.mean * 1024.0 * 100.0 / f64::max(of_group, bytes_per_second).max(1.0);
     Value::Object(known(json!({
         "io_bytes": stats.bytes,
         "io_kbytes": stats.bytes >> 10,
@@ -130,21 +155,39 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "slat_ns": latency_object(&stats.slat, Detail::Moments),
         "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
         "lat_ns": latency_object(&stats.lat, Detail::Bins),
-        // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own
-        // short runs.
-        "bw_min": 0,
-        "bw_max": 0,
-        "bw_agg": 0.0,
-        "bw_mean": 0.0,
-        "bw_dev": 0.0,
-        "bw_samples": 0,
-        "iops_min": 0,
-        "iops_max": 0,
-        "iops_mean": 0.0,
-        "iops_stddev": 0.0,
-        "iops_samples": 0,
+        // In samples of half a second.
+        "bw_min": kib.min as u64,
+        "bw_max": kib.max as u64,
+        "bw_agg": share.min(100.0),
+        "bw_mean": kib.mean,
+        "bw_dev": kib.deviation,
+        "bw_samples": samples.len(),
+        "iops_min": iops.min as u64,
+        "iops_max": iops.max as u64,
+        "iops_mean": iops.mean,
+        "iops_stddev": iops.deviation,
+        "iops_samples": samples.len(),
         "slowest_1_in_6000_ns": stats.total().slowest_1_in(SLOWEST_ONE_IN),
     })))
+}
+
+/// Minimum, maximum, mean and deviation; 0 of no figures.
+struct Moments {
+    min: f64,
+    max: f64,
+    mean: f64,
+    deviation: f64,
+}
+
+impl Moments {
+    fn of(figures: impl Iterator<Item = f64> + Clone) -> Self {
+        let n = figures.clone().count().max(1) as f64;
+        let mean = figures.clone().sum::<f64>() / n;
+        let squares: f64 = figures.clone().map(|figure| (figure - mean).powi(2)).sum();
+        let min = figures.clone().reduce(f64::min).unwrap_or(0.0);
+        let max = figures.fold(0.0, f64::max);
+        Self { min, max, mean, deviation: (squares / (n - 1.0).max(1.0)).sqrt() }
+    }
 }
 
 /// The detail of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: a

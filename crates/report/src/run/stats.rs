@@ -151,6 +151,15 @@ impl LatencyStats {
     }
 }
 
+/// What one direction moved in samples of equal width over a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// The width of a sample.
+    pub width_ns: u64,
+    /// I/Os and bytes of each whole sample, from the beginning.
+    pub samples: Vec<(u64, u64)>,
+}
+
 /// Statistics of one direction.
 #[derive(Debug, Clone, Default)]
 pub struct DirStats {
@@ -164,10 +173,12 @@ pub struct DirStats {
     pub clat: LatencyStats,
     /// Both together: what the caller sees.
     pub lat: LatencyStats,
+    /// What was moved over time; of all threads together.
+    pub rates: Rates,
 }
 
 impl DirStats {
-    /// Adds the statistics of another thread.
+    /// Adds the statistics of another thread, but for the rates.
     pub fn merge(&mut self, other: &DirStats) {
         self.ios += other.ios;
         self.bytes += other.bytes;

@@ -215,6 +215,30 @@ fn json_has_the_figures() {
 }
 
 #[test]
+fn rates_are_those_of_samples() {
+    let mut one = result("a", "mem:1G", "poll", 4_400, 50.0);
+    // 2,000, 4,000 and 6,000 IOPS of 4 KiB.
+    let samples = [1000, 2000, 3000].map(|ios| (ios, ios * 4096)).to_vec();
+    one.read.rates = Rates { width_ns: 500_000_000, samples };
+    one.write.rates = Rates { width_ns: 500_000_000, samples: vec![(0, 0); 3] };
+    one.cell = Some(0);
+    let mut other = one.clone();
+    let json = report(&[one.clone(), other.clone()]);
+    let read = &json["jobs"][0]["read"];
+    let of = |name: &str| ["min", "max", "mean"].map(|of| read[format!("{name}_{of}")].as_f64());
+    assert_eq!(of("iops"), [2_000.0, 6_000.0, 4_000.0].map(Some));
+    assert_eq!(of("bw"), [8_000.0, 24_000.0, 16_000.0].map(Some));
+    assert_eq!((&read["iops_stddev"], &read["bw_dev"]), (&json!(2_000.0), &json!(8_000.0)));
+    assert_eq!((&read["iops_samples"], &read["bw_samples"]), (&json!(3), &json!(3)));
+    assert_eq!(json["jobs"][0]["write"]["bw_samples"], 0, "it was not used");
+    // Half of what the two moved that ran at the same time; all of what one moved.
+    let share = |json: &serde_json::Value| json["jobs"][0]["read"]["bw_agg"].as_f64().unwrap();
+    other.cell = Some(1);
+    let (half, all) = (share(&json), share(&report(&[one, other])));
+    assert!((half * 2.0 - all).abs() < 1e-6 && all > 0.0, "{half} {all}");
+}
+
+#[test]
 fn text_looks_like_fios() {
     let mut one = result("rr4k", "mem:1G?model=fast12", "poll", 4_400, 99.0);
     (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) =
