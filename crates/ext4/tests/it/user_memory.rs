@@ -260,7 +260,10 @@ fn a_device_that_leaves_the_bus_keeps_nothing() {
         let had = read.unwrap_or(0);
         assert!(had <= 40 * 4096, "{had}");
         assert_eq!(memory[start..start + had], image.content[..had]);
-        assert!(file.read_at_with(&mut memory, 0, &direct()).is_err());
+        // A read that met the removal after its first blocks ended short. If the SSD's thread did not
+        // get to run for long, the one above timed out before it, and this one is the first.
+        let mut ends = || file.read_at_with(&mut memory, 0, &direct());
+        assert!((0..3).any(|_| ends().is_err()), "a read of a device that is gone");
         drop((file, fs));
         assert_eq!(heap.lent_bytes(), 0);
     }
