@@ -1,5 +1,4 @@
-//! Programs that confine themselves, and those that watch themselves: they go without the
-//! shared-memory path, or without this library.
+//! Programs that confine themselves: by seccomp, to some system calls, and by chroot, to some files.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_ulong, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,20 +14,6 @@ use crate::state::{end, is_active};
 const PRELOAD: &str = "LD_PRELOAD";
 /// What this library's file is called in it.
 const FILE: &[u8] = b"libmeantime_intercept.so";
-
-/// AddressSanitizer asks for these: it does not start if another library is before its own, though
-/// it works ([`is_watched`]).
-#[unsafe(no_mangle)]
-pub extern "C" fn __asan_default_options() -> *const c_char {
-    c"verify_asan_link_order=0".as_ptr()
-}
-
-/// Whether AddressSanitizer is in this program. It checks the memory of each call on data, if the
-/// call comes to it.
-pub(crate) fn is_watched() -> bool {
-    // SAFETY: a name that ends.
-    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__asan_init".as_ptr()) }.is_null()
-}
 
 /// Called before the program confines itself to some system calls (seccomp): those of the
 /// shared-memory path may not be among them.

@@ -61,6 +61,7 @@
 //!   ahead        reading ahead: filling the kernel's cache with a file that was left to it
 //!   call         a call's way to the owner and back
 //!   hook         defining the C library's functions
+//!   sanitizer    programs that have none
 //!   data, map, descriptor, children, confine, syscall    these functions, by subject
 //!   report       counts, for MEANTIME_REPORT=1
 //! ```
@@ -82,6 +83,7 @@ mod link;
 pub mod map;
 pub mod report;
 mod resolve;
+pub mod sanitizer;
 mod state;
 pub mod syscall;
 mod table;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use meantime_process::{descriptor, fork};
 use rustix::process::{Resource, getrlimit};
 
-use crate::confine::is_watched;
+use crate::sanitizer::is_watched;
 use crate::table::Table;
 use crate::{link, report, thread};
 
