@@ -11,7 +11,7 @@ use meantime_block::{
 use meantime_hw::DmaBuf;
 
 use crate::cli::CopyArgs;
-use crate::failure::{Failure, named};
+use crate::failure::{Context as _, Failure, named};
 use crate::figures;
 use crate::signal;
 
@@ -97,9 +97,7 @@ fn pump(from: Option<&Device>, to: Option<&Device>) -> Result<u64, Failure> {
     loop {
         match &mut source {
             Some(device) => device.read(&mut piece)?,
-            None => fill(&mut piece).map_err(|error| {
-                Failure::new(format_args!("cannot read standard input: {error}"))
-            })?,
+            None => fill(&mut piece).context("cannot read standard input")?,
         }
         if signal::stopped() {
             return Ok(bytes);
@@ -111,9 +109,7 @@ fn pump(from: Option<&Device>, to: Option<&Device>) -> Result<u64, Failure> {
             None => {
                 let mut stdout = io::stdout().lock();
                 let written = stdout.write_all(&piece).and_then(|()| stdout.flush());
-                written.map_err(|error| {
-                    Failure::new(format_args!("cannot write the data to standard output: {error}"))
-                })?;
+                written.context("cannot write the data to standard output")?;
             }
         }
         if piece.is_empty() {

@@ -93,6 +93,18 @@ impl From<JobErrors> for Failure {
     }
 }
 
+/// Says in front of an error what has failed.
+pub(crate) trait Context<T> {
+    /// Makes an error the failure `WHAT: ERROR`.
+    fn context(self, what: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(format_args!("{what}: {error}")))
+    }
+}
+
 /// Returns the error of a device with the device's name, unless the text already contains it. A
 /// wrong URI is a usage error.
 pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {

@@ -8,7 +8,7 @@ use clap::{Arg, Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 
 /// Options of `man`, which `make install` calls.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<ExitCode, Failure> {
         }
         Ok(())
     };
-    write().map_err(|error| Failure::new(format_args!("{}: {error}", args.dir.display())))?;
+    write().context(args.dir.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

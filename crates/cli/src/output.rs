@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::signal;
 
 /// Prints results to stdout. A closed pipe (`meantime bench | head`) is not an error: the rest is
@@ -26,10 +26,7 @@ pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => {
-            Err(Failure::new(format_args!("cannot write the results to standard output: {error}")))
-        }
-        Ok(()) => Ok(true),
+        written => written.context("cannot write the results to standard output").map(|()| true),
     }
 }
 
@@ -83,10 +80,7 @@ impl Target {
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
         let Some(path) = &self.file else { return print(text) };
         let written = replace(path, |out| out.write_all(text.as_bytes()));
-        written.map_err(|error| {
-            let what = self.what;
-            Failure::new(format_args!("cannot write {what} to {}: {error}", path.display()))
-        })
+        written.context(format_args!("cannot write {} to {}", self.what, path.display()))
     }
 }
 

@@ -7,7 +7,7 @@ use meantime_report::results::{Report, parse};
 use serde_json::Value;
 
 use crate::cli::ReportArgs;
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::machine::PROGRAM;
 use crate::output::{self, Target};
 
@@ -55,7 +55,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {
-    let bytes = output::read_up_to(path, FILE_MAX_BYTES)
-        .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))?;
-    parse(&bytes).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+    let shown = path.display();
+    let bytes = output::read_up_to(path, FILE_MAX_BYTES);
+    parse(&bytes.context(format_args!("cannot read {shown}"))?).context(shown)
 }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
 use crate::competitor::CompetitorGroup;
-use crate::failure::{FAILED, Failure, warn};
+use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::machine::{Machine, PROGRAM, command_line};
 use crate::output::{self, Outputs};
 use crate::{metrics, signal};
@@ -73,8 +73,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
-        let page = Report::new(&[(None, report.clone())])
-            .map_err(|error| Failure::new(format_args!("cannot make the report: {error}")))?;
+        let page = Report::new(&[(None, report.clone())]).context("cannot make the report")?;
         outputs.show(&summary(&measured, &page, &machine, devices.page_kind()))?;
         outputs.show(&control.text())?;
         outputs.write(|| report, || page.page(PROGRAM))?;

@@ -8,7 +8,7 @@ use meantime_bench::run::{HowUsed, HowWritten, MountedToWrite, Wanted};
 use meantime_ext4::Advice;
 
 use crate::cli::BenchArgs;
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::job::{self, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
 use crate::location::Location;
 use crate::output;
@@ -74,7 +74,7 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
 fn read_file(path: &Path) -> Result<JobFile, Failure> {
     let shown = path.display().to_string();
     let text = output::read_up_to(path, JOB_FILE_MAX_BYTES)
-        .map_err(|error| Failure::new(format_args!("cannot read the job file {shown}: {error}")))?;
+        .context(format_args!("cannot read the job file {shown}"))?;
     let text = String::from_utf8(text).map_err(|_| {
         Failure::new(format_args!("the job file {shown} is not UTF-8 text: is it a fio job file?"))
     })?;

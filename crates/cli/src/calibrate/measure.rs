@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{GROUPS, Limit};
 use crate::cli::CalibrateArgs;
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::output::progress_bar;
 
 /// Times for which the sleeper's CPU is idle before it is woken.
@@ -63,12 +63,8 @@ impl Measuring<'_> {
         for _ in 0..rounds {
             free.push(once(each).map_err(Failure::new)?);
             if self.limit.can_be_held() {
-                let _held = PmQos::hold(0).map_err(|error| {
-                    Failure::new(format_args!(
-                        "cannot hold {} any more: {error}",
-                        pm_qos::CPU_DMA_LATENCY
-                    ))
-                })?;
+                let what = format_args!("cannot hold {} any more", pm_qos::CPU_DMA_LATENCY);
+                let _held = PmQos::hold(0).context(what)?;
                 held.push(once(each).map_err(Failure::new)?);
             }
         }

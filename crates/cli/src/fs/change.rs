@@ -10,7 +10,7 @@ use super::walk::{Found, Step, Walk};
 use super::write::{change, find, parent};
 use super::{failed, names, resolve};
 use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::signal;
 
 /// Returns a new inode that belongs to the user that runs this.
@@ -22,13 +22,13 @@ fn new_node(mode: u16) -> NewNode {
 /// Runs `rm`.
 pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
-        let (above, name) = parent(fs, location.path()).map_err(at)?;
-        let Some(node) = find(fs, &above, &name).map_err(at)? else {
-            return if args.force { Ok(()) } else { Err(at(Error::NotFound)) };
+        let (above, name) = parent(fs, location.path()).context(location)?;
+        let Some(node) = find(fs, &above, &name).context(location)? else {
+            let missing = failed(location, &Error::NotFound);
+            return if args.force { Ok(()) } else { Err(missing) };
         };
         if node.file_type() != FileType::Directory {
-            return fs.unlink(&above, &name).map_err(at);
+            return fs.unlink(&above, &name).context(location);
         }
         if !args.recursive {
             return Err(Failure::new(format_args!(
@@ -41,25 +41,24 @@ pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
 
 /// Removes a directory and everything below it, from the innermost outwards.
 fn remove_all(fs: &FileSystem, top: Found) -> Result<(), Failure> {
-    let at = |path: &Path, error: &Error| failed(names::harmless(path.as_os_str()), error);
     let mut walk = Walk::new(fs, false);
     let path = top.path.clone();
-    walk.enter(top, true).map_err(|error| at(&path, &error))?;
+    walk.enter(top, true).context(names::harmless(&path))?;
     while let Some(step) = walk.next()
         && !signal::stopped()
     {
         match step {
             Step::Name(found) if found.node.file_type() == FileType::Directory => {
                 let path = found.path.clone();
-                walk.enter(found, true).map_err(|error| at(&path, &error))?;
+                walk.enter(found, true).context(names::harmless(&path))?;
             }
             Step::Name(Found { path, above, name, .. }) => {
-                fs.unlink(&above, &name).map_err(|error| at(&path, &error))?;
+                fs.unlink(&above, &name).context(names::harmless(&path))?;
             }
             Step::End(Found { path, above, name, .. }) => {
-                fs.rmdir(&above, &name).map_err(|error| at(&path, &error))?;
+                fs.rmdir(&above, &name).context(names::harmless(&path))?;
             }
-            Step::Failed(path, error) => return Err(at(&path, &error)),
+            Step::Failed(path, error) => return Err(failed(names::harmless(&path), &error)),
         }
     }
     Ok(())
@@ -69,17 +68,16 @@ fn remove_all(fs: &FileSystem, top: Found) -> Result<(), Failure> {
 pub(super) fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
     absolute(&args.to)?;
     change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
-        let to = |error| failed(names::harmless(args.to.as_os_str()), &error);
-        let (old, old_name) = parent(fs, location.path()).map_err(at)?;
-        fs.lookup(&old, &old_name).map_err(at)?;
+        let to = names::harmless(&args.to);
+        let (old, old_name) = parent(fs, location.path()).context(location)?;
+        fs.lookup(&old, &old_name).context(location)?;
         let (new, new_name) = match resolve(fs, &args.to, true) {
             Ok(node) if node.file_type() == FileType::Directory => (node, old_name.clone()),
-            Ok(_) | Err(Error::NotFound) => parent(fs, &args.to).map_err(to)?,
-            Err(error) => return Err(to(error)),
+            Ok(_) | Err(Error::NotFound) => parent(fs, &args.to).context(&to)?,
+            Err(error) => return Err(failed(to, &error)),
         };
         let flags = RenameFlags { no_replace: args.no_clobber, ..RenameFlags::default() };
-        fs.rename_at(&old, &old_name, &new, &new_name, flags).map_err(to)
+        fs.rename_at(&old, &old_name, &new, &new_name, flags).context(to)
     })
 }
 
@@ -89,43 +87,41 @@ fn absolute(path: &Path) -> Result<(), Failure> {
     }
     Err(Failure::usage(format_args!(
         "{}: a path in the file system begins with a slash",
-        names::harmless(path.as_os_str())
+        names::harmless(path)
     )))
 }
 
 /// Runs `mkdir`.
 pub(super) fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
         if !args.parents {
-            let (above, name) = parent(fs, location.path()).map_err(at)?;
-            return fs.mkdir(&above, &name, &new_node(args.mode)).map(drop).map_err(at);
+            let (above, name) = parent(fs, location.path()).context(location)?;
+            return fs.mkdir(&above, &name, &new_node(args.mode)).map(drop).context(location);
         }
         let mut path = PathBuf::from("/");
-        let mut node = fs.root().map_err(at)?;
+        let mut node = fs.root().context(location)?;
         let mut steps = location.path().components().peekable();
         while let Some(step) = steps.next() {
             match step {
                 Component::RootDir | Component::CurDir => continue,
                 Component::Normal(name) => path.push(name),
                 Component::ParentDir | Component::Prefix(_) => {
-                    return Err(at(Error::Invalid(
-                        "`..` is no place to make directories on the way",
-                    )));
+                    let why = Error::Invalid("`..` is no place to make directories on the way");
+                    return Err(failed(location, &why));
                 }
             }
-            let failed = |error: Error| failed(names::harmless(path.as_os_str()), &error);
+            let shown = names::harmless(&path);
             let name = path.file_name().unwrap_or_default();
-            node = match find(fs, &node, name).map_err(failed)? {
+            node = match find(fs, &node, name).context(&shown)? {
                 // A link may lead to a directory.
-                Some(_) => fs.resolve(&node, name, true).map_err(failed)?,
+                Some(_) => fs.resolve(&node, name, true).context(&shown)?,
                 None => {
                     let mode = if steps.peek().is_none() { args.mode } else { 0o755 };
-                    fs.mkdir(&node, name, &new_node(mode)).map_err(failed)?
+                    fs.mkdir(&node, name, &new_node(mode)).context(&shown)?
                 }
             };
             if node.file_type() != FileType::Directory {
-                return Err(failed(Error::NotDirectory));
+                return Err(failed(shown, &Error::NotDirectory));
             }
         }
         Ok(())
@@ -138,36 +134,33 @@ pub(super) fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
         absolute(Path::new(&args.target))?;
     }
     change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
-        let (above, name) = parent(fs, location.path()).map_err(at)?;
+        let (above, name) = parent(fs, location.path()).context(location)?;
         if args.symbolic {
             return fs
                 .symlink_at(&above, &name, &args.target, &new_node(0o777))
                 .map(drop)
-                .map_err(at);
+                .context(location);
         }
-        let (there, target) = parent(fs, Path::new(&args.target)).map_err(at)?;
-        let of_target = |error| failed(names::harmless(&args.target), &error);
-        let node = fs.lookup(&there, &target).map_err(of_target)?;
-        fs.link(&node, &above, &name).map_err(at)
+        let (there, target) = parent(fs, Path::new(&args.target)).context(location)?;
+        let node = fs.lookup(&there, &target).context(names::harmless(&args.target))?;
+        fs.link(&node, &above, &name).context(location)
     })
 }
 
 /// Runs `truncate`.
 pub(super) fn truncate(args: &TruncateArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
         let node = match resolve(fs, location.path(), true) {
             Ok(node) => node,
             Err(Error::NotFound) if args.no_create => return Ok(()),
             Err(Error::NotFound) => {
-                let (above, name) = parent(fs, location.path()).map_err(at)?;
-                fs.create(&above, &name, &new_node(0o644)).map_err(at)?
+                let (above, name) = parent(fs, location.path()).context(location)?;
+                fs.create(&above, &name, &new_node(0o644)).context(location)?
             }
-            Err(error) => return Err(at(error)),
+            Err(error) => return Err(failed(location, &error)),
         };
         let options = OpenOptions { write: true, ..OpenOptions::default() };
-        let file = fs.open_node_with(&node, &options).map_err(at)?;
-        file.set_len(args.size).map_err(at)
+        let file = fs.open_node_with(&node, &options).context(location)?;
+        file.set_len(args.size).context(location)
     })
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::names;
 use crate::cli::CheckArgs;
 use crate::facts::{facts, text};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::location::Location;
 use crate::output;
 use crate::signal;
@@ -67,8 +67,7 @@ fn check(device: &str, args: &CheckArgs, report: &mut Report) -> Result<ExitCode
     });
     report.bar.finish_and_clear();
     printed?;
-    let summary = summary.map_err(|error| Failure::new(format_args!("{device}: {error}")))?;
-    report.end(device, summary, Some(&fs.info()))
+    report.end(device, summary.context(device)?, Some(&fs.info()))
 }
 
 /// Mounts the file system on `device`, by a backup of the superblock if the primary one is damaged.
@@ -178,8 +177,7 @@ impl Report {
 /// Formats `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
 fn line(finding: &Finding) -> String {
     let Corruption { defect, ino, block } = finding.corruption;
-    let path =
-        finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path.as_os_str())));
+    let path = finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path)));
     let ino = ino.map(|ino| format!("inode {ino}{}", path.unwrap_or_default()));
     let place: Vec<String> =
         ino.into_iter().chain(block.map(|block| format!("block {block}"))).collect();

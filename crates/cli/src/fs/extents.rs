@@ -5,18 +5,17 @@ use std::process::ExitCode;
 use meantime_ext4::SegmentKind;
 use serde_json::json;
 
-use super::{failed, mount, names};
+use super::{mount, names};
 use crate::cli::PlaceArgs;
 use crate::facts::{Fact, facts, objects, table};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::output::{end, json_text};
 
 /// Runs the command.
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
-    let at = |error| failed(&location, &error);
-    let file = fs.open(location.path()).map_err(at)?;
-    let segments = file.segments().map_err(at)?;
+    let file = fs.open(location.path()).context(&location)?;
+    let segments = file.segments().context(&location)?;
     let kind = |kind: SegmentKind| match kind {
         SegmentKind::Data(on_device) => ("data", Some(on_device)),
         SegmentKind::Delayed => ("delayed", None),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::walk::{Found, Step, Walk};
 use super::{failed, mount, names, resolve, type_name};
 use crate::cli::LsArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{Context as _, FAILED, Failure};
 use crate::output::{end, json_text};
 use crate::signal;
 
@@ -29,7 +29,7 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let mut failures = Vec::new();
     let listed = list(&fs, location.path(), args, &mut failures);
-    let listed = listed.map_err(|error| failed(&location, &error))?;
+    let listed = listed.context(&location)?;
     let ended = if args.json {
         let mut report = names::report(&location);
         report["entries"] = listed.iter().map(entry_json).collect();
@@ -102,7 +102,7 @@ fn below(
     let name = OsString::new();
     walk.enter(Found { path: PathBuf::new(), above: node.clone(), name, node }, args.all)?;
     let mut fail = |path: PathBuf, error| {
-        failures.push(failed(names::harmless(path.as_os_str()), &error));
+        failures.push(failed(names::harmless(&path), &error));
     };
     while let Some(step) = walk.next()
         && !signal::stopped()

@@ -13,7 +13,7 @@ use super::open;
 use super::volume::uuid;
 use crate::cli::MkfsArgs;
 use crate::facts::{facts, text};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::figures;
 use crate::output;
 
@@ -48,7 +48,7 @@ fn options(args: &MkfsArgs) -> Result<MakeOptions, Failure> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut random))
-        .map_err(|error| Failure::new(format_args!("cannot read /dev/urandom: {error}")))?;
+        .context("cannot read /dev/urandom")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
     let mut options = MakeOptions::new(random, now);

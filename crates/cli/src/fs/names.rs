@@ -20,8 +20,8 @@ pub(super) fn shown(name: &OsStr) -> Vec<u8> {
 }
 
 /// Replaces control characters in a name, including those that UTF-8 has beyond ASCII.
-pub(super) fn harmless(name: &OsStr) -> String {
-    name.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+pub(super) fn harmless(name: impl AsRef<OsStr>) -> String {
+    name.as_ref().to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Adds a name to JSON as `key`, and if it is not UTF-8 its bytes as hexadecimal digits beside it.

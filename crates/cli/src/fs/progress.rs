@@ -38,7 +38,7 @@ impl Progress {
     /// Shows the file being copied.
     pub(super) fn show(&self, path: &Path) {
         if !self.bar.is_hidden() {
-            self.bar.set_message(names::harmless(path.as_os_str()));
+            self.bar.set_message(names::harmless(path));
             self.bar.tick();
         }
     }

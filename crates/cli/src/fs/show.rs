@@ -1,5 +1,7 @@
 //! `meantime fs cat` and `stat`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 use meantime_ext4::{Advice, FileType, Metadata};
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 use super::{CHUNK_BYTES, failed, mount, names, resolve, type_name};
 use crate::cli::{CatArgs, PlaceArgs};
 use crate::facts::{self, Fact, facts, rows};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::figures;
 use crate::output::{end, json_text, print_while_read};
 use crate::signal;
@@ -16,16 +18,15 @@ use crate::signal;
 /// Runs `cat`.
 pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
-    let at = |error| failed(&location, &error);
-    let file = fs.open(location.path()).map_err(at)?;
+    let file = fs.open(location.path()).context(&location)?;
     if file.metadata().file_type == FileType::Directory {
-        return Err(at(meantime_ext4::Error::IsDirectory));
+        return Err(failed(location, &meantime_ext4::Error::IsDirectory));
     }
     // It is read once, in order.
-    file.advise(0, 0, Advice::Sequential).map_err(at)?;
+    file.advise(0, 0, Advice::Sequential).context(&location)?;
     let (mut buf, mut offset) = (vec![0; CHUNK_BYTES], 0);
     while !signal::stopped() {
-        let bytes = file.read_at(&mut buf, offset).map_err(at)?;
+        let bytes = file.read_at(&mut buf, offset).context(&location)?;
         if bytes == 0 || !print_while_read(&buf[..bytes])? {
             break;
         }
@@ -37,14 +38,13 @@ pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
 /// Runs `stat`.
 pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
-    let at = |error| failed(&location, &error);
-    let node = resolve(&fs, location.path(), false).map_err(at)?;
+    let node = resolve(&fs, location.path(), false).context(&location)?;
     let meta = node.metadata();
     let target = match meta.file_type {
-        FileType::Symlink => Some(fs.read_link_at(&node).map_err(at)?),
+        FileType::Symlink => Some(fs.read_link_at(&node).context(&location)?),
         _ => None,
     };
-    let attributes = fs.attributes(&node).map_err(at)?;
+    let attributes = fs.attributes(&node).context(&location)?;
     if args.json {
         let mut object = names::report(&location);
         insert(&mut object, &meta);
@@ -70,7 +70,7 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             ("text", text) => format!("\"{text}\""),
             (_, hex) => format!("0x{hex}"),
         };
-        let name = names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(name)));
+        let name = names::harmless(OsStr::from_bytes(name));
         facts.push(Fact::new("Attribute", "", Value::Null, [format!("{name} = {shown}")]));
     }
     text.extend(format!("\n{}", rows(&facts)).into_bytes());

@@ -1,21 +1,23 @@
 //! `meantime fs df` and `info`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::{Value, json};
 
-use super::{failed, mount, names};
+use super::{mount, names};
 use crate::cli::PlaceArgs;
 use crate::facts::{Fact, facts, text};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::figures;
 use crate::output::end;
 
 /// Runs `df`.
 pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
-    let usage = fs.usage().map_err(|error| failed(&location, &error))?;
+    let usage = fs.usage().context(&location)?;
     end(text(&df_facts(&location.device, &usage), args.json).as_bytes())
 }
 
@@ -51,6 +53,10 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     end(text(&info_facts(&location.device, &info, protection.as_ref()), args.json).as_bytes())
 }
 
+fn harmless(bytes: &[u8]) -> String {
+    names::harmless(OsStr::from_bytes(bytes))
+}
+
 /// Describes the kernel's use of the device.
 fn in_use(device: &str) -> Option<String> {
     meantime_block::in_use(&device.parse().ok()?)
@@ -67,9 +73,7 @@ fn protection_text(found: &Result<Mmp, String>) -> String {
         Ok(mmp) => mmp,
         Err(error) => return error.clone(),
     };
-    let name =
-        |bytes: &[u8]| names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(bytes)));
-    let (node, device) = (name(&mmp.node), name(&mmp.device));
+    let [node, device] = [&mmp.node[..], &mmp.device].map(harmless);
     let time = names::time(seen(mmp));
     match mmp.state {
         MmpState::Clean => "nobody has mounted it for writing (mmp)".to_owned(),
@@ -87,10 +91,7 @@ fn info_facts(
     info: &VolumeInfo,
     protection: Option<&Result<Mmp, String>>,
 ) -> Vec<Fact> {
-    let shown = |bytes: &[u8]| match String::from_utf8_lossy(bytes) {
-        text if text.is_empty() => "–".to_owned(),
-        text => names::harmless(std::ffi::OsStr::new(&*text)),
-    };
+    let shown = |bytes: &[u8]| if bytes.is_empty() { "–".to_owned() } else { harmless(bytes) };
     let bytes = info.blocks.saturating_mul(u64::from(info.block_bytes));
     let needs_recovery =
         info.features.iter().any(|name| name == "needs_recovery") || info.recovered.is_some();

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use meantime_block::Access;
 use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
-use super::{failed, open, resolve};
+use super::{open, resolve};
 use crate::cli::WriteArgs;
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::location::Location;
 use crate::signal;
 
@@ -31,7 +31,7 @@ pub(super) fn change(
     let device = open(&location.device, Access::ReadWrite)?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     let done = work(&fs, &location);
-    let ended = fs.unmount().map_err(|error| failed(&location.device, &error));
+    let ended = fs.unmount().context(&location.device);
     // The error of `work` is more useful than the one that follows from it.
     done.and(ended)?;
     Ok(ExitCode::from(signal::exit_code().unwrap_or(0)))

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use meantime_hw::mountinfo::{self, MountEntry};
 
 use crate::cli::UmountArgs;
-use crate::failure::{Failure, warn};
+use crate::failure::{Context as _, Failure, warn};
 use crate::run::holders::Place;
 
 /// The file system type of our mounts.
@@ -37,18 +37,17 @@ pub(super) fn find(dir: &Path) -> Option<MountEntry> {
 /// Returns `dir` as mountinfo has it. Resolves only its parent where a mount is there, because its
 /// server may not answer.
 pub(super) fn place(dir: &Path) -> Result<PathBuf, Failure> {
-    let failed = |error: std::io::Error| Failure::new(format_args!("{}: {error}", dir.display()));
-    let path = std::path::absolute(dir).map_err(failed)?;
+    let path = std::path::absolute(dir).context(dir.display())?;
     if find(&path).is_some() {
         return Ok(path);
     }
     if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-        let path = parent.canonicalize().map_err(failed)?.join(name);
+        let path = parent.canonicalize().context(dir.display())?.join(name);
         if find(&path).is_some() {
             return Ok(path);
         }
     }
-    path.canonicalize().map_err(failed)
+    path.canonicalize().context(dir.display())
 }
 
 /// Returns the place of our mount at `dir`, and what the kernel says of it.
@@ -119,8 +118,7 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
     };
     let program = command.get_program().to_owned();
     let output = command.arg("--").arg(&place).output();
-    let output = output
-        .map_err(|error| Failure::new(format_args!("starting {}: {error}", program.display())))?;
+    let output = output.context(format_args!("starting {}", program.display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim_end();

@@ -23,7 +23,7 @@ use meantime_mount::{Mount, ServeError, Words};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::cli::KernelMountArgs;
-use crate::failure::{Failure, named, warn};
+use crate::failure::{Context as _, Failure, named, warn};
 use crate::signal;
 
 pub(crate) use ending::{KIND, umount};
@@ -70,7 +70,6 @@ fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
 
 /// Starts this command again in the background, and waits until the mount answers.
 fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failure> {
-    let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
     let mut child = Command::new("/proc/self/exe")
         .arg0("meantime")
         .args(["mount", device])
@@ -81,16 +80,16 @@ fn in_background(args: &KernelMountArgs, device: &str) -> Result<ExitCode, Failu
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(failed)?;
+        .context("starting")?;
     let mut said = Vec::new();
     if let Some(mut pipe) = child.stdout.take() {
-        pipe.read_to_end(&mut said).map_err(failed)?;
+        pipe.read_to_end(&mut said).context("starting")?;
     }
     if said == READY {
         return Ok(ExitCode::SUCCESS);
     }
     // The child has printed why.
-    let status = child.wait().map_err(failed)?;
+    let status = child.wait().context("starting")?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) if code > 0 => Err(Failure::ended(None, code)),
         _ => Err(Failure::new(format_args!("the process that serves the mount ended: {status}"))),

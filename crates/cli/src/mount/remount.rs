@@ -16,7 +16,7 @@ use meantime_mount::Words;
 use rustix::mount::mount_remount;
 
 use super::ending::{find, ours};
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 
 /// The longest time that a client can keep the server waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ fn the_rest(words: &Words) -> String {
 pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
     let shown = dir.display();
     let (place, mounted) = ours(dir)?;
-    ask(&mounted, CHECK, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))?;
+    ask(&mounted, CHECK, options).context(&shown)?;
     let mut new = Words::default();
     for word in options.split(',').filter(|word| *word != "remount") {
         // (Fails for the kernel's own words.)
@@ -129,7 +129,7 @@ pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
         };
         Failure::new(format_args!("{shown}: remount: {error}{advice}"))
     })?;
-    ask(&mounted, APPLY, options).map_err(|why| Failure::new(format_args!("{shown}: {why}")))
+    ask(&mounted, APPLY, options).context(&shown)
 }
 
 fn ask(mounted: &MountEntry, verb: &str, options: &str) -> Result<(), String> {

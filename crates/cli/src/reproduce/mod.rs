@@ -14,7 +14,7 @@ use meantime_reproduce::{
 use serde_json::json;
 
 use crate::cli::ReproduceArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{Context as _, FAILED, Failure};
 use crate::machine::{Machine, PROGRAM, REVISION};
 use crate::output::{self, Target, progress_bar};
 use crate::signal;
@@ -48,14 +48,10 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         "revision {REVISION}\nrepetitions {repetitions}\ncell {cell_s} s\ndevice {device}\n{}\n",
         machine.line()
     );
-    let failed = |error| Failure::new(format_args!("cannot keep results: {error}"));
-    let store = Store::open(&args.results, &setting, args.anew).map_err(failed)?;
+    let store = Store::open(&args.results, &setting, args.anew).context("cannot keep results")?;
     let scratch = args.results.join("scratch");
-    std::fs::create_dir_all(&scratch).map_err(|error| {
-        Failure::new(format_args!("cannot make {}: {error}", scratch.display()))
-    })?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(format_args!("cannot find this program: {error}")))?;
+    std::fs::create_dir_all(&scratch).context(format_args!("cannot make {}", scratch.display()))?;
+    let program = std::env::current_exe().context("cannot find this program")?;
     signal::catch();
     let options = Options {
         repetitions,
@@ -68,7 +64,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let outcomes =
         reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
     progress.bar.finish_and_clear();
-    let outcomes = outcomes.map_err(failed)?;
+    let outcomes = outcomes.context("cannot keep results")?;
 
     let about = text::about(&machine, repetitions, cell_s, &outcomes);
     let reproduction = Reproduction::new(&outcomes, &Documents::read(), about);

@@ -11,9 +11,9 @@ use meantime_mount::namespace;
 use rustix::stdio::dup2_stdin;
 
 use super::library;
-use super::mounted::words;
+use super::mounted::{STARTING, words};
 use crate::cli::RunArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{Context as _, FAILED, Failure};
 
 /// The shells' exit code for a program that does not exist.
 const NOT_FOUND: u8 = 127;
@@ -29,12 +29,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let library = args.short.as_ref().map(|_| library::find()).transpose()?;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;
-    let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
-    let Some(stdin) = entered.wait().map_err(failed)? else {
+    let Some(stdin) = entered.wait().context(STARTING)? else {
         // The other process has printed why.
         return Ok(ExitCode::from(FAILED));
     };
-    dup2_stdin(&stdin).map_err(|error| failed(error.into()))?;
+    dup2_stdin(&stdin).map_err(std::io::Error::from).context(STARTING)?;
     drop(stdin);
     let Some((name, rest)) = args.program.split_first() else {
         return Err(Failure::usage("no program given"));
@@ -42,7 +41,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut command = Command::new(name);
     command.args(rest);
     if let (Some(socket), Some(library)) = (&args.short, &library) {
-        let mount = std::fs::metadata(&args.at).map_err(failed)?;
+        let mount = std::fs::metadata(&args.at).context(STARTING)?;
         command.env(meantime_shmq::VARIABLE, format!("{}:{socket}", mount.dev()));
         command.env("LD_PRELOAD", library::preloaded(library));
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 
 /// Its file's name.
 const FILE: &str = "libmeantime_intercept.so";
@@ -61,9 +61,7 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
             path
         }
         None => {
-            let command = std::env::current_exe().map_err(|error| {
-                Failure::new(format_args!("finding this command's own file: {error}"))
-            })?;
+            let command = std::env::current_exe().context("finding this command's own file")?;
             let beside = command.parent().unwrap_or(Path::new("/"));
             let places = ["", "deps", "../lib/meantime"];
             let places = places.map(|place| beside.join(place).join(FILE));
@@ -71,9 +69,7 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
             found.ok_or_else(|| Failure::new(missing(&command)))?
         }
     };
-    let path = found
-        .canonicalize()
-        .map_err(|error| Failure::new(format_args!("{}: {error}", found.display())))?;
+    let path = found.canonicalize().context(found.display())?;
     if path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
         let place = path.display();
         return Err(Failure::new(format_args!(

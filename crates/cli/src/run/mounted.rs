@@ -20,8 +20,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::holders::{Holders, Place};
 use super::library;
 use crate::cli::RunArgs;
-use crate::failure::{FAILED, Failure, warn};
+use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::{metrics, mount, signal};
+
+/// What is said to have failed until the program runs.
+pub(super) const STARTING: &str = "starting";
 
 /// How long children may outlive the program before a message says so.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
@@ -62,8 +65,7 @@ fn check(uri: &str) -> Result<(), Failure> {
 /// Returns a name that no other socket has, and that none guesses.
 fn socket_name() -> Result<String, Failure> {
     let mut bytes = [0; 16];
-    getrandom(&mut bytes, GetRandomFlags::empty())
-        .map_err(|error| Failure::new(format_args!("random numbers: {error}")))?;
+    getrandom(&mut bytes, GetRandomFlags::empty()).context("random numbers")?;
     let random = u128::from_ne_bytes(bytes);
     Ok(format!("meantime-{}-{random:032x}", std::process::id()))
 }
@@ -88,12 +90,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             at.display()
         )));
     }
-    let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
-    let (ours, theirs) = namespace::sockets().map_err(failed)?;
+    let (ours, theirs) = namespace::sockets().context(STARTING)?;
     signal::catch_for_child();
     // The program's process starts while the device is being opened.
     let mut program =
-        Program(inside(args, words.options.short.as_deref(), theirs).map_err(failed)?);
+        Program(inside(args, words.options.short.as_deref(), theirs).context(STARTING)?);
     signal::forward_to(program.pid());
     let _control = mount::control();
     let endpoint = metrics::serve(args.metrics.as_deref())?;
@@ -102,7 +103,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Ok(Some(device)) => device,
         // The process has printed why.
         Ok(None) => return nothing_written(fs, program.wait()),
-        Err(error) => return nothing_written(fs, Err(failed(error))),
+        Err(error) => return nothing_written(fs, Err(error).context(STARTING)),
     };
     let place = Place::of(program.pid());
     let mount = match Mount::in_namespace(fs.clone(), at, &words.options, device) {
@@ -161,9 +162,7 @@ impl Program {
         let waited = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid()), until_it_ends));
         signal::forward_to_none();
         let status = waited.map_err(std::io::Error::from).and_then(|_| self.0.wait());
-        let status = status
-            .map_err(|error| Failure::new(format_args!("waiting for the program: {error}")))?;
-        Ok(ExitCode::from(code(status)))
+        Ok(ExitCode::from(code(status.context("waiting for the program")?)))
     }
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::bind::user::User;
 use crate::cli::{SsdArgs, SsdCommand, SsdLog};
-use crate::failure::{Failure, named};
+use crate::failure::{Context as _, Failure, named};
 use crate::metrics::Endpoint;
 use crate::output::print;
 use crate::signal;
@@ -88,7 +88,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         // the log.
         let _ = tell.try_send(event);
     })
-    .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
+    .context(format_args!("cannot serve {}", path.display()))?;
     let socket = path.display();
     let ready = json!({
         "ready": true, "device": uri, "socket": socket.to_string(), "pid": std::process::id(),

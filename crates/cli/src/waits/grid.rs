@@ -10,7 +10,7 @@ use meantime_hw::clock::parse_time_ns;
 use meantime_report::waits::Cell;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::failure::Failure;
+use crate::failure::{Context as _, Failure};
 use crate::job::{Job, Origin};
 
 /// The device times of the whole grid, in ns.
@@ -203,13 +203,8 @@ impl ModelFile {
             file.write_all(cell.model_text().as_bytes())?;
             Ok(file)
         };
-        let failed = |error| {
-            Failure::new(format_args!(
-                "cannot keep the model of {} in memory: {error}",
-                cell.name()
-            ))
-        };
-        create().map(Self).map_err(failed)
+        let what = format_args!("cannot keep the model of {} in memory", cell.name());
+        create().map(Self).context(what)
     }
 
     /// Returns the path by which this process can open it.

@@ -14,7 +14,7 @@ use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
 
 use super::{CHUNK_BYTES, failed, mount, names, resolve};
 use crate::cli::GetArgs;
-use crate::failure::{FAILED, Failure};
+use crate::failure::{Context as _, FAILED, Failure};
 use crate::signal;
 
 use super::progress::Progress;
@@ -70,8 +70,7 @@ struct Getter<'a> {
 /// Runs the command.
 pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
-    let at = |error| failed(&location, &error);
-    let node = resolve(&fs, location.path(), true).map_err(at)?;
+    let node = resolve(&fs, location.path(), true).context(&location)?;
     let is_directory = node.file_type() == FileType::Directory;
     if is_directory && !args.recursive {
         return Err(Failure::new(format_args!("{location}: is a directory: copy it with -r")));
@@ -104,22 +103,21 @@ fn open_target(
     is_directory: bool,
     force: bool,
 ) -> Result<(Target, PathBuf), Failure> {
-    let refused = |path: &Path, error: &dyn std::fmt::Display| {
-        Failure::new(format_args!("cannot copy to {}: {error}", path.display()))
-    };
+    let shown = to.display();
+    let missing =
+        || Failure::new(format_args!("cannot copy to {shown}: there is no such directory"));
+    let open = |dir| Target::open(dir, force).context(format_args!("cannot copy to {shown}"));
     if to.is_dir() {
         // Of the root directory, which has no name, the contents are copied.
-        let target = Target::open(to, force).map_err(|error| refused(to, &error))?;
-        return Ok((target, name.map(PathBuf::from).unwrap_or_default()));
+        return Ok((open(to)?, name.map(PathBuf::from).unwrap_or_default()));
     }
     if !is_directory && to.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(refused(to, &"there is no such directory"));
+        return Err(missing());
     }
-    let Some(name) = to.file_name() else { return Err(refused(to, &"there is no such directory")) };
+    let name = to.file_name().ok_or_else(missing)?;
     let parent =
         to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let target = Target::open(parent, force).map_err(|error| refused(to, &error))?;
-    Ok((target, PathBuf::from(name)))
+    Ok((open(parent)?, PathBuf::from(name)))
 }
 
 impl Getter<'_> {
@@ -252,7 +250,7 @@ impl Getter<'_> {
     fn count(&mut self, done: Result<(), Trouble>, shown: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
         let failure = match &trouble {
-            Trouble::Source(error) => failed(names::harmless(shown.as_os_str()), error),
+            Trouble::Source(error) => failed(names::harmless(shown), error),
             Trouble::Target(path, errno) => refused(path, *errno),
         };
         self.progress.failed(failure, trouble.is_final())
@@ -260,7 +258,7 @@ impl Getter<'_> {
 }
 
 fn refused(path: &Path, errno: rustix::io::Errno) -> Failure {
-    let path = names::harmless(path.as_os_str());
+    let path = names::harmless(path);
     match errno {
         rustix::io::Errno::EXIST => {
             Failure::new(format_args!("{path} is there already: --force replaces what is there"))

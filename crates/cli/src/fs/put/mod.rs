@@ -20,7 +20,7 @@ use super::progress::Progress;
 use super::write::{change, find, parent};
 use super::{CHUNK_BYTES, failed, names, resolve};
 use crate::cli::PutArgs;
-use crate::failure::{FAILED, Failure, warn};
+use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::signal;
 use source::Stretches;
 
@@ -86,11 +86,9 @@ struct Putter<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
-    let of_source = |error: std::io::Error| {
-        Failure::new(format_args!("{}: {error}", names::harmless(args.from.as_os_str())))
-    };
+    let shown = names::harmless(&args.from);
     // The user's own path may be a link; links below it are not followed.
-    let metadata = std::fs::metadata(&args.from).map_err(of_source)?;
+    let metadata = std::fs::metadata(&args.from).context(&shown)?;
     if metadata.is_dir() && !args.recursive {
         return Err(Failure::new(format_args!(
             "{}: is a directory: copy it with -r",
@@ -99,17 +97,16 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     }
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
-        let at = |error| failed(location, &error);
         let mut to = location.path().to_owned();
         let (above, name) = match resolve(fs, location.path(), true) {
             Ok(node) if node.file_type() == FileType::Directory => {
-                let name = args.from.canonicalize().map_err(of_source)?;
+                let name = args.from.canonicalize().context(&shown)?;
                 let name = name.file_name().map(ToOwned::to_owned).unwrap_or_default();
                 to.push(&name);
                 (node, name)
             }
-            Ok(_) | Err(Error::NotFound) => parent(fs, location.path()).map_err(at)?,
-            Err(error) => return Err(at(error)),
+            Ok(_) | Err(Error::NotFound) => parent(fs, location.path()).context(location)?,
+            Err(error) => return Err(failed(location, &error)),
         };
         let mut putter = Putter {
             fs,
@@ -342,8 +339,8 @@ impl Putter<'_> {
     /// the copy cannot go on.
     fn count(&mut self, done: Result<(), Trouble>, item: &Item) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
-        let from = names::harmless(item.from.as_os_str());
-        let to = names::harmless(item.to.as_os_str());
+        let from = names::harmless(&item.from);
+        let to = names::harmless(&item.to);
         let failure = match &trouble {
             Trouble::Source(error) => Failure::new(format_args!("{from}: {error}")),
             Trouble::Target(Error::Exists) => {
