@@ -52,27 +52,9 @@ pub(super) fn of(function: &NvmeFunction) -> Vec<Fact> {
         "", "firmware": function.firmware;
         "", "driver_override": function.driver_override;
         "", "numa_node": function.numa_node;
-        "", "pcie_link": function.link.as_ref().map(|link| json!({
-            "speed": link.speed,
-            "width": link.width,
-            "max_speed": link.max_speed,
-            "max_width": link.max_width,
-        }));
-        "", "disks": function.disks.iter().map(|disk| json!({
-            "name": disk.name,
-            "bytes": disk.bytes,
-            "partitions": disk.partitions.iter().map(|part| json!({
-                "name": part.name,
-                "bytes": part.bytes,
-            })).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>();
-        "", "taker": function.taker.as_ref().map(|taker| json!({
-            "pid": taker.pid,
-            "alive": taker.alive,
-            "persistent": taker.persistent,
-            "unfinished": taker.unfinished,
-            "uid": taker.uid,
-        }));
+        "", "pcie_link": function.link;
+        "", "disks": function.disks;
+        "", "taker": function.taker;
     }
 }
 

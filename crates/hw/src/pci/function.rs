@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::address::PciAddress;
 use super::group::IommuGroup;
 use super::record::{Record, Taker};
@@ -52,7 +54,7 @@ pub struct NvmeFunction {
 }
 
 /// A PCIe link as trained, and its maximum.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PcieLink {
     /// E.g. `8.0 GT/s PCIe`.
     pub speed: String,
@@ -65,26 +67,28 @@ pub struct PcieLink {
 }
 
 /// A block device of the kernel: a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelDisk {
     /// E.g. `nvme0n1`.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
     /// Its device number.
+    #[serde(skip)]
     pub number: Option<DeviceNumber>,
     /// Its partitions.
     pub partitions: Vec<KernelPartition>,
 }
 
 /// A partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelPartition {
     /// E.g. `nvme0n1p1`.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
     /// Its device number.
+    #[serde(skip)]
     pub number: Option<DeviceNumber>,
 }
 

@@ -33,14 +33,14 @@ pub(super) enum Stage {
 }
 
 /// The process that took a controller from the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Taker {
     /// Its process number.
     pub pid: u32,
-    /// Whether it is taken until it is unbound, even if that process ends.
-    pub persistent: bool,
     /// Whether that process runs.
     pub alive: bool,
+    /// Whether it is taken until it is unbound, even if that process ends.
+    pub persistent: bool,
     /// Whether it was interrupted: [`repair`](super::repair) is needed.
     pub unfinished: bool,
     /// The user who owns the device's node, by number.
