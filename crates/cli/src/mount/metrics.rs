@@ -1,6 +1,6 @@
 //! The metrics of a mount.
 
-use meantime_block::control::metrics::{self, Kind, Metrics, Published};
+use meantime_block::control::metrics::{self, Kind, Metrics, Published, Value};
 use meantime_ext4::FileSystem;
 use meantime_mount::{Calls, Mount};
 
@@ -19,26 +19,27 @@ pub(crate) fn publish(mount: &Mount) -> Published {
         add_calls(metrics, &mount, &calls);
         for (kind, counts) in requests.iter().filter(|(_, counts)| counts.served > 0) {
             let labels = [mount[0], ("kind", kind.as_str())];
-            let mut add = |name: &str, help: &str, value: metrics::Value| {
-                metrics.add(name, Kind::Counter, help, &labels, value);
-            };
-            add(
-                "meantime_mount_requests",
-                "Requests of the kernel (FUSE) served",
-                counts.served.into(),
-            );
-            add(
-                "meantime_mount_request_errors",
-                "Of these, those answered with an error",
-                counts.failed.into(),
-            );
-            add(
-                "meantime_mount_request_time_seconds",
-                "Time that serving them took",
-                (counts.time_ns as f64 / 1e9).into(),
-            );
+            let time_s = counts.time_ns as f64 / 1e9;
+            let counters: [(&str, &str, Value); 3] = [
+                ("requests", "Requests of the kernel (FUSE) served", counts.served.into()),
+                ("request_errors", "Of these, those answered with an error", counts.failed.into()),
+                ("request_time_seconds", "Time that serving them took", time_s.into()),
+            ];
+            add(metrics, Kind::Counter, &labels, counters);
         }
     })
+}
+
+/// Adds figures, each with its name after `meantime_mount_` and what it is.
+fn add<V: Into<Value>>(
+    metrics: &mut Metrics,
+    kind: Kind,
+    labels: &[(&str, &str)],
+    figures: impl IntoIterator<Item = (&'static str, &'static str, V)>,
+) {
+    for (name, help, value) in figures {
+        metrics.add(&format!("meantime_mount_{name}"), kind, help, labels, value);
+    }
 }
 
 fn add_calls(metrics: &mut Metrics, mount: &[(&str, &str)], calls: &Calls) {
@@ -48,22 +49,21 @@ fn add_calls(metrics: &mut Metrics, mount: &[(&str, &str)], calls: &Calls) {
         ("sync", calls.syncs),
         ("other", calls.others),
     ] {
-        let labels = [mount[0], ("kind", kind)];
         let help = "Calls that programs sent past the kernel, executed";
-        metrics.add("meantime_mount_short_calls", Kind::Counter, help, &labels, count);
+        let labels = [mount[0], ("kind", kind)];
+        add(metrics, Kind::Counter, &labels, [("short_calls", help, count)]);
     }
-    for (name, help, count) in [
-        ("bytes", "Bytes that they read and wrote", calls.bytes),
-        ("refused", "Such calls sent to the kernel, which caches the file", calls.long),
-        ("stale", "Such calls for a file that was closed", calls.stale),
-    ] {
-        metrics.add(&format!("meantime_mount_short_{name}"), Kind::Counter, help, mount, count);
-    }
+    let counters = [
+        ("short_bytes", "Bytes that they read and wrote", calls.bytes),
+        ("short_refused", "Such calls sent to the kernel, which caches the file", calls.long),
+        ("short_stale", "Such calls for a file that was closed", calls.stale),
+    ];
+    add(metrics, Kind::Counter, mount, counters);
 }
 
 fn add_cache(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
     let (reads, cache) = (fs.counters(), fs.cache_counters());
-    for (name, help, count) in [
+    let counters = [
         ("cache_hits", "Pages (4 KiB) found in the page cache", reads.hits),
         ("cache_misses", "Pages read from the device into the page cache", reads.misses),
         ("cache_readahead_pages", "Pages read ahead into the page cache", reads.ahead),
@@ -74,29 +74,26 @@ fn add_cache(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
         ("read_requests", "Requests sent to the device for file data", reads.requests),
         ("read_failures", "Requests for file data that failed", reads.failed),
         ("read_bytes", "Bytes asked of the device for file data", reads.requested_bytes),
-    ] {
-        metrics.add(&format!("meantime_mount_{name}"), Kind::Counter, help, mount, count);
-    }
-    for (name, help, pages) in [
+    ];
+    add(metrics, Kind::Counter, mount, counters);
+    let pages = [
         ("cache_capacity_pages", "The most pages of the page cache", cache.capacity_pages),
         ("cache_pages", "Pages of the page cache that exist", cache.pages),
         ("cache_free_pages", "Pages of the page cache that are free", cache.free_pages),
         ("cache_dirty_pages", "Pages that are to be written", cache.dirty_pages),
-    ] {
-        metrics.add(&format!("meantime_mount_{name}"), Kind::Gauge, help, mount, pages);
-    }
+    ];
+    add(metrics, Kind::Gauge, mount, pages);
 }
 
 fn add_journal(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
-    // There is none where it is mounted for reading.
     let Some(journal) = fs.journal_counters() else { return };
-    for (name, help, count) in [
-        ("commits", "Transactions committed with a commit block", journal.commits),
-        ("blocks", "Log blocks of these transactions", journal.log_blocks),
-        ("fast_commits", "Fast commits", journal.fast_commits),
-        ("fast_blocks", "Blocks of fast commits", journal.fast_blocks),
-        ("checkpoints", "Checkpoints: the log's blocks were written home", journal.checkpoints),
-    ] {
-        metrics.add(&format!("meantime_mount_journal_{name}"), Kind::Counter, help, mount, count);
-    }
+    let checkpoints = "Checkpoints: the log's blocks were written home";
+    let counters = [
+        ("journal_commits", "Transactions committed with a commit block", journal.commits),
+        ("journal_blocks", "Log blocks of these transactions", journal.log_blocks),
+        ("journal_fast_commits", "Fast commits", journal.fast_commits),
+        ("journal_fast_blocks", "Blocks of fast commits", journal.fast_blocks),
+        ("journal_checkpoints", checkpoints, journal.checkpoints),
+    ];
+    add(metrics, Kind::Counter, mount, counters);
 }
