@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use meantime_completion::Policy;
 use meantime_hw::clock::parse_time_ns;
 use meantime_report::waits::Cell;
@@ -19,22 +20,22 @@ pub(super) const DEVICE_TIMES_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_00
 /// Shortest and longest permitted device time, in ns.
 const DEVICE_TIME_LIMITS_NS: (u64, u64) = (100, 100_000_000);
 
-/// The variation of the time of I/Os.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The variation of the time of I/Os; what each one is in words is shown with its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shape {
-    /// All equal.
+    /// 4 KiB reads that all take the same time
     Constant,
-    /// Log-normal.
+    /// 4 KiB reads, log-normal with sigma 0.25
     Lognormal,
-    /// One in ten takes ten times as long.
+    /// 4 KiB reads, of which one in ten takes ten times as long
     Bimodal,
-    /// Reads that occasionally stall behind a program of their channel.
+    /// 4 KiB reads with 2 % writes, each of which starts a program of 600 µs on one of four channels
     Programs,
-    /// Sizes from 512 B to 128 KiB; the times grow with them.
+    /// reads of 512 B to 128 KiB; 128 KiB take eight times as long as 4 KiB
     Sizes,
-    /// Four in flight.
+    /// 4 KiB reads, log-normal with sigma 0.25, four in flight
     Depth4,
-    /// Seven reads to three writes; a write takes twice as long.
+    /// 4 KiB, 70 % reads and 30 % writes; writes take twice as long; log-normal with sigma 0.1
     Mix7030,
 }
 
@@ -50,36 +51,16 @@ impl Shape {
         Self::Mix7030,
     ];
 
-    /// Returns its name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Constant => "constant",
-            Self::Lognormal => "lognormal",
-            Self::Bimodal => "bimodal",
-            Self::Programs => "programs",
-            Self::Sizes => "sizes",
-            Self::Depth4 => "depth4",
-            Self::Mix7030 => "mix7030",
-        }
+    /// Returns its name, and what it is in words.
+    fn described(self) -> [String; 2] {
+        let value = self.to_possible_value().unwrap_or_default();
+        let words = value.get_help().map(ToString::to_string).unwrap_or_default();
+        [value.get_name().to_owned(), words]
     }
 
-    /// Describes it in words.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Constant => "4 KiB reads that all take the same time",
-            Self::Lognormal => "4 KiB reads, log-normal with sigma 0.25",
-            Self::Bimodal => "4 KiB reads, of which one in ten takes ten times as long",
-            Self::Programs => {
-                "4 KiB reads with 2 % writes, each of which starts a program of 600 µs on one of \
-                 four channels"
-            }
-            Self::Sizes => "reads of 512 B to 128 KiB; 128 KiB take eight times as long as 4 KiB",
-            Self::Depth4 => "4 KiB reads, log-normal with sigma 0.25, four in flight",
-            Self::Mix7030 => {
-                "4 KiB, 70 % reads and 30 % writes; writes take twice as long; log-normal with \
-                 sigma 0.1"
-            }
-        }
+    fn name(self) -> String {
+        let [name, _] = self.described();
+        name
     }
 
     /// Returns the keys of its job, besides the common ones.
@@ -121,8 +102,8 @@ impl GridCell {
 
     /// Returns its description for results.
     pub(super) fn described(&self) -> Cell {
-        let shape = [self.shape.name(), self.shape.words()];
-        Cell { name: self.name(), device_ns: self.device_ns, shape, model: self.model_text() }
+        let (name, shape) = (self.name(), self.shape.described());
+        Cell { name, device_ns: self.device_ns, shape, model: self.model_text() }
     }
 
     /// Returns the model of its device.
@@ -254,7 +235,7 @@ pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
 /// Parses a list of shapes.
 pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
     parse_list("--shapes", list, |name| {
-        Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {
+        Shape::from_str(name, false).map_err(|_| {
             format!("{name:?} is no shape: use {}", Shape::ALL.map(Shape::name).join(", "))
         })
     })

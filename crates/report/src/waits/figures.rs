@@ -12,7 +12,7 @@ pub struct Cell {
     /// The time of a 4 KiB read that nothing delays, in ns.
     pub device_ns: u64,
     /// Its variation, in a word and in a sentence.
-    pub shape: [&'static str; 2],
+    pub shape: [String; 2],
     /// The model of its device.
     pub model: String,
 }

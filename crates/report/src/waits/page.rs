@@ -55,7 +55,7 @@ impl Page<'_> {
     fn figure(&self, cells: &[CellResult]) -> Figure {
         let range = plane::range(cells);
         let panels = cells.iter().map(|cell| Panel {
-            name: cell.cell.shape[0].to_owned(),
+            name: cell.cell.shape[0].clone(),
             legend: Legend::default(),
             plot: plane::plane(cell, &self.names, range),
         });

@@ -29,7 +29,7 @@ pub(crate) fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> Cel
         cell: Cell {
             name: "10us-lognormal".to_owned(),
             device_ns: 10_000,
-            shape: ["lognormal", ""],
+            shape: ["lognormal", ""].map(str::to_owned),
             model: String::new(),
         },
         ways: ways.to_vec(),
