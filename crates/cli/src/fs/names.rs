@@ -64,16 +64,9 @@ pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
 
 /// Formats `drwxr-xr-x`, as `ls -l` does.
 pub(super) fn mode(file_type: FileType, mode: u16) -> String {
-    let first = match file_type {
-        FileType::Regular => '-',
-        FileType::Directory => 'd',
-        FileType::Symlink => 'l',
-        FileType::Character => 'c',
-        FileType::Block => 'b',
-        FileType::Fifo => 'p',
-        FileType::Socket => 's',
-    };
-    let mut text = String::from(first);
+    /// By the number of the type in `st_mode`.
+    const TYPES: &[u8; 13] = b"?pc?d?b?-?l?s";
+    let mut text = String::from(char::from(TYPES[file_type as usize]));
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });

@@ -136,12 +136,7 @@ impl Target {
         meta: &Metadata,
         kept: &mut Kept,
     ) -> Result<bool> {
-        let kind = match meta.file_type {
-            FileType::Character => Kind::CharacterDevice,
-            FileType::Block => Kind::BlockDevice,
-            FileType::Fifo => Kind::Fifo,
-            _ => Kind::Socket,
-        };
+        let kind = Kind::from_raw_mode((meta.file_type as u32) << 12);
         // The kernel looks at the number of a device only.
         let device = fs::makedev(meta.device.0, meta.device.1);
         let made = self.make(path, |parent, name| {

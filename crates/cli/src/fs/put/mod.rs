@@ -245,15 +245,14 @@ impl Putter<'_> {
             let target = std::fs::read_link(from)?;
             self.fs.symlink_at(above, name, target.as_os_str(), &new)?
         } else {
-            let (file_type, device) = if kind.is_fifo() {
-                (FileType::Fifo, (0, 0))
-            } else if kind.is_socket() {
-                (FileType::Socket, (0, 0))
-            } else {
-                let number =
-                    (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
-                (if kind.is_block_device() { FileType::Block } else { FileType::Character }, number)
+            let file_type = match kind {
+                kind if kind.is_fifo() => FileType::Fifo,
+                kind if kind.is_socket() => FileType::Socket,
+                kind if kind.is_block_device() => FileType::Block,
+                _ => FileType::Character,
             };
+            let device = metadata.rdev();
+            let device = (rustix::fs::major(device), rustix::fs::minor(device));
             self.fs.mknod(above, name, &new, file_type, device)?
         };
         self.finish(item, &node)?;
