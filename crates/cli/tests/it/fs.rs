@@ -205,8 +205,11 @@ fn nothing_is_overwritten_unless_that_is_wanted() {
     std::fs::create_dir(dir.join("to")).unwrap();
     std::os::unix::fs::symlink("../outside", dir.join("to/hello")).unwrap();
     std::os::unix::fs::symlink("..", dir.join("to/d")).unwrap();
+    // The image has a link of that name.
+    std::fs::write(dir.join("to/link"), "mine").unwrap();
     run(dir, &["fs", "get", "-r", "file:disk.img", "to"]);
     assert!(!dir.join("e").exists() && !dir.join("data").exists());
+    assert_eq!(std::fs::read(dir.join("to/link")).unwrap(), b"mine");
     succeed(dir, &["fs", "get", "-rf", "file:disk.img", "to"]);
     assert_eq!(std::fs::read(dir.join("outside")).unwrap(), b"mine");
     assert!(!dir.join("e").exists() && dir.join("to/d/e/f/deep").is_file());

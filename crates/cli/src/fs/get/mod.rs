@@ -198,7 +198,8 @@ impl Getter<'_> {
             }
             FileType::Symlink => {
                 let leads_to = self.fs.read_link_at(node)?;
-                self.target.make_symlink(to, &leads_to).map_err(at)
+                self.target.make_symlink(to, &leads_to).map_err(at)?;
+                Ok(())
             }
             _ => match self.target.make_special(to, &meta, &mut self.kept).map_err(at)? {
                 true => Ok(()),
