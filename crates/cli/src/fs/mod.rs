@@ -10,6 +10,7 @@ mod names;
 mod progress;
 mod put;
 mod show;
+mod trouble;
 mod volume;
 mod walk;
 mod write;

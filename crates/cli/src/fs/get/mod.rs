@@ -5,12 +5,14 @@ mod target;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
+use rustix::io::Errno;
 
 use super::{CHUNK_BYTES, failed, mount, names, resolve};
 use crate::cli::GetArgs;
@@ -18,43 +20,13 @@ use crate::failure::{Context as _, FAILED, Failure};
 use crate::signal;
 
 use super::progress::Progress;
+use super::trouble::Trouble;
 use super::walk::{Found, Step, Walk};
 use target::{Kept, Target};
 
-/// Why something was not copied.
-enum Trouble {
-    /// It could not be read.
-    Source(Error),
-    /// It could not be written: where, and why.
-    Target(PathBuf, rustix::io::Errno),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl Trouble {
-    /// Returns whether the next file would fail, too.
-    fn is_final(&self) -> bool {
-        use rustix::io::Errno;
-        match self {
-            Self::Source(error) => matches!(error, Error::Resources(_)),
-            Self::Target(_, errno) => {
-                matches!(
-                    *errno,
-                    Errno::NOSPC
-                        | Errno::DQUOT
-                        | Errno::ROFS
-                        | Errno::IO
-                        | Errno::MFILE
-                        | Errno::NFILE
-                )
-            }
-        }
-    }
-}
+/// Errors of the destination that the next file would have, too.
+const FINAL: [Errno; 6] =
+    [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO, Errno::MFILE, Errno::NFILE];
 
 /// The source, the destination, and the progress of a copy.
 struct Getter<'a> {
@@ -143,14 +115,15 @@ impl Getter<'_> {
                     } else {
                         self.leaf(&found.node, &to)
                     };
-                    self.count(done, &shown)?;
+                    self.count(done, &shown, &to)?;
                 }
-                Step::Failed(shown, error) => self.count(Err(error.into()), &shown)?,
+                Step::Failed(shown, error) => self.count(Err(error.into()), &shown, to)?,
                 // New entries change a directory's times, and need write permission: so it is
                 // finished after what is in it.
                 Step::End(found) => {
-                    let kept = self.finish_directory(&found.node, &to_of(&found));
-                    self.count(kept, &found.path)?;
+                    let to = to_of(&found);
+                    let kept = self.finish(&found.node, &to);
+                    self.count(kept, &found.path, &to)?;
                 }
             }
             step = walk.next();
@@ -159,52 +132,44 @@ impl Getter<'_> {
     }
 
     fn directory(&mut self, to: &Path) -> Result<(), Trouble> {
-        if to.as_os_str().is_empty() {
-            return Ok(());
+        if !to.as_os_str().is_empty() {
+            self.target.make_directory(to)?;
         }
-        self.target.make_directory(to).map_err(|errno| Trouble::Target(to.to_owned(), errno))
-    }
-
-    fn finish_directory(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
-        // The destination's own directory is the user's, unless it is a copy.
-        if to.as_os_str().is_empty() {
-            return Ok(());
-        }
-        self.finish(node, to)
+        Ok(())
     }
 
     /// Has the copy at `to` all that `node` is, but for its data.
     fn finish(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
-        let attributes = self.fs.attributes(node)?;
-        let finished = self.target.finish(to, &node.metadata(), &attributes, &mut self.kept);
-        finished.map_err(|errno| Trouble::Target(to.to_owned(), errno))
+        // The destination's own directory is the user's, unless it is a copy.
+        if !to.as_os_str().is_empty() {
+            let attributes = self.fs.attributes(node)?;
+            self.target.finish(to, &node.metadata(), &attributes, &mut self.kept)?;
+        }
+        Ok(())
     }
 
     /// Copies anything but a directory.
     fn leaf(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
         let meta = node.metadata();
-        let at = |errno| Trouble::Target(to.to_owned(), errno);
         if meta.links > 1
             && let Some(first) = self.links.get(&meta.ino)
         {
-            self.target.link(first, to).map_err(at)?;
+            self.target.link(first, to)?;
             self.progress.files += 1;
             return Ok(());
         }
         let copied = match meta.file_type {
             FileType::Regular => {
-                let new = self.target.create(to).map_err(at)?;
-                self.contents(node, &new, to)
+                let new = self.target.create(to)?;
+                self.contents(node, &new)
             }
             FileType::Symlink => {
                 let leads_to = self.fs.read_link_at(node)?;
-                self.target.make_symlink(to, &leads_to).map_err(at)?;
+                self.target.make_symlink(to, &leads_to)?;
                 Ok(())
             }
-            _ => match self.target.make_special(to, &meta, &mut self.kept).map_err(at)? {
-                true => Ok(()),
-                false => return Ok(()),
-            },
+            _ if self.target.make_special(to, &meta, &mut self.kept)? => Ok(()),
+            _ => return Ok(()),
         };
         let finished = copied.and_then(|()| self.finish(node, to));
         if finished.is_err() || signal::stopped() {
@@ -220,13 +185,9 @@ impl Getter<'_> {
     }
 
     /// Copies the data of `node`; holes stay holes.
-    fn contents(&mut self, node: &Node, new: &File, to: &Path) -> Result<(), Trouble> {
+    fn contents(&mut self, node: &Node, new: &File) -> Result<(), Trouble> {
         let file = self.fs.open_node(node)?;
         let size = file.size();
-        let at = |error: std::io::Error| {
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-            Trouble::Target(to.to_owned(), errno)
-        };
         for segment in file.segments()? {
             if !segment.kind.is_data() {
                 continue;
@@ -239,32 +200,34 @@ impl Getter<'_> {
                 if bytes == 0 {
                     break;
                 }
-                new.write_all_at(&self.buf[..bytes], offset).map_err(at)?;
+                new.write_all_at(&self.buf[..bytes], offset)?;
                 offset += bytes as u64;
                 self.progress.copied(bytes, offset);
             }
         }
-        new.set_len(size).map_err(at)
+        Ok(new.set_len(size)?)
     }
 
-    /// Reports the trouble with `shown`. Returns an error if the copy cannot go on.
-    fn count(&mut self, done: Result<(), Trouble>, shown: &Path) -> Result<(), Failure> {
+    /// Reports the trouble with `shown`, which is copied to `to`. Returns an error if the copy cannot
+    /// go on: if the next file would fail, too.
+    fn count(&mut self, done: Result<(), Trouble>, shown: &Path, to: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
-        let failure = match &trouble {
-            Trouble::Source(error) => failed(names::harmless(shown), error),
-            Trouble::Target(path, errno) => refused(path, *errno),
+        let to = names::harmless(to);
+        let (failure, is_final) = match trouble {
+            Trouble::Inside(error) => {
+                (failed(names::harmless(shown), &error), matches!(error, Error::Resources(_)))
+            }
+            Trouble::Outside(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let what = "is there already: --force replaces what is there";
+                (Failure::new(format_args!("{to} {what}")), false)
+            }
+            Trouble::Outside(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                let is_final = FINAL.contains(&errno);
+                (Failure::new(format_args!("cannot write {to}: {error}")), is_final)
+            }
         };
-        self.progress.failed(failure, trouble.is_final())
-    }
-}
-
-fn refused(path: &Path, errno: rustix::io::Errno) -> Failure {
-    let path = names::harmless(path);
-    match errno {
-        rustix::io::Errno::EXIST => {
-            Failure::new(format_args!("{path} is there already: --force replaces what is there"))
-        }
-        errno => Failure::new(format_args!("cannot write {path}: {}", std::io::Error::from(errno))),
+        self.progress.failed(failure, is_final)
     }
 }
 

@@ -17,50 +17,13 @@ use meantime_ext4::{
 };
 
 use super::progress::Progress;
+use super::trouble::Trouble;
 use super::write::{change, find, parent};
 use super::{CHUNK_BYTES, failed, names, resolve};
 use crate::cli::PutArgs;
 use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::signal;
 use source::Stretches;
-
-/// Why something was not copied.
-enum Trouble {
-    /// It could not be read.
-    Source(std::io::Error),
-    /// It could not be written.
-    Target(Error),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Target(error)
-    }
-}
-
-impl From<std::io::Error> for Trouble {
-    fn from(error: std::io::Error) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl Trouble {
-    /// Returns whether the next file would fail, too.
-    fn is_final(&self) -> bool {
-        match self {
-            Self::Source(_) => false,
-            Self::Target(error) => matches!(
-                error,
-                Error::NoSpace
-                    | Error::Aborted
-                    | Error::Taken(_)
-                    | Error::ReadOnly
-                    | Error::Io(_)
-                    | Error::Resources(_)
-            ),
-        }
-    }
-}
 
 /// Something to copy: its source and destination.
 struct Item {
@@ -335,21 +298,31 @@ impl Putter<'_> {
     }
 
     /// Reports the trouble with `item`, by the name of the side that it is with. Returns an error if
-    /// the copy cannot go on.
+    /// the copy cannot go on: if the next file would fail, too.
     fn count(&mut self, done: Result<(), Trouble>, item: &Item) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
-        let from = names::harmless(&item.from);
-        let to = names::harmless(&item.to);
+        let (from, to) = (names::harmless(&item.from), names::harmless(&item.to));
         let failure = match &trouble {
-            Trouble::Source(error) => Failure::new(format_args!("{from}: {error}")),
-            Trouble::Target(Error::Exists) => {
+            Trouble::Outside(error) => Failure::new(format_args!("{from}: {error}")),
+            Trouble::Inside(Error::Exists) => {
                 Failure::new(format_args!("{to}: is there already: --force replaces what is there"))
             }
-            Trouble::Target(Error::IsDirectory) => Failure::new(format_args!(
+            Trouble::Inside(Error::IsDirectory) => Failure::new(format_args!(
                 "{to}: is a directory there: remove it first (meantime fs rm -r)"
             )),
-            Trouble::Target(error) => failed(format_args!("{from}: not copied to {to}"), error),
+            Trouble::Inside(error) => failed(format_args!("{from}: not copied to {to}"), error),
         };
-        self.progress.failed(failure, trouble.is_final())
+        let is_final = matches!(
+            trouble,
+            Trouble::Inside(
+                Error::NoSpace
+                    | Error::Aborted
+                    | Error::Taken(_)
+                    | Error::ReadOnly
+                    | Error::Io(_)
+                    | Error::Resources(_)
+            )
+        );
+        self.progress.failed(failure, is_final)
     }
 }
