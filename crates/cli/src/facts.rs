@@ -8,8 +8,9 @@ use crate::output::{bare_table, json_text, table_lines};
 /// One fact.
 pub(crate) struct Fact {
     /// Its name in tables; empty: only JSON has it.
-    name: &'static str,
-    words: String,
+    pub(crate) name: &'static str,
+    /// The words for people.
+    pub(crate) words: String,
     /// Its key in JSON.
     key: &'static str,
     value: Value,
@@ -81,7 +82,8 @@ pub(crate) fn table(things: &[Vec<Fact>]) -> String {
         }));
     }
     for (column, fact) in table.column_iter_mut().zip(columns) {
-        if fact.value.is_number() {
+        let is_number = |one: &Fact| one.name == fact.name && one.value.is_number();
+        if things.iter().flatten().any(is_number) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

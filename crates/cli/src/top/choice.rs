@@ -7,50 +7,43 @@ use serde_json::{Value, json};
 
 use super::row::micros;
 
-/// The names of the ways to wait, in the order of their numbers.
-const WAYS: [&str; 3] = ["poll", "planned", "interrupt"];
-
 /// The choice of a queue's policy `adaptive`.
 pub(super) struct Choice {
     way: &'static str,
     since_s: f64,
     cpu_share: f64,
-    /// The expected time of an I/O and CPU of its wait, in ns, by each way; 0: unknown.
-    expected: [(u64, u64); 3],
+    /// Ways with known times: the expected time of an I/O and CPU of its wait, in ns.
+    expected: Vec<(&'static str, u64, u64)>,
 }
 
 impl Choice {
     /// The choice in `figures`; `None`: the policy is another one.
     pub(super) fn of(figures: &QueueFigures) -> Option<Self> {
-        let way = WAYS.get(usize::try_from(figures.way.checked_sub(1)?).ok()?)?;
+        // In the order of their numbers, from 1 on.
+        let ways = [
+            ("poll", figures.poll_ns, figures.poll_cpu_ns),
+            ("planned", figures.planned_ns, figures.planned_cpu_ns),
+            ("interrupt", figures.interrupt_ns, figures.interrupt_cpu_ns),
+        ];
+        let (way, ..) = *ways.get(usize::try_from(figures.way.checked_sub(1)?).ok()?)?;
         Some(Self {
             way,
             since_s: figures.published_ns.saturating_sub(figures.way_since_ns) as f64 / 1e9,
             cpu_share: figures.cpu_share_permille as f64 / 1e3,
-            expected: [
-                (figures.poll_ns, figures.poll_cpu_ns),
-                (figures.planned_ns, figures.planned_cpu_ns),
-                (figures.interrupt_ns, figures.interrupt_cpu_ns),
-            ],
+            expected: ways.into_iter().filter(|(_, ns, _)| *ns > 0).collect(),
         })
-    }
-
-    /// The ways with known times.
-    fn known(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
-        let all = WAYS.into_iter().zip(self.expected);
-        all.filter(|(_, (ns, _))| *ns > 0).map(|(way, (ns, cpu_ns))| (way, ns, cpu_ns))
     }
 
     /// The JSON: names contain the units.
     pub(super) fn json(&self) -> Value {
-        let ways = self.known().map(|(way, ns, cpu_ns)| {
-            (way.to_owned(), json!({ "expected_ns": ns, "expected_cpu_ns": cpu_ns }))
+        let ways = self.expected.iter().map(|(way, ns, cpu_ns)| {
+            ((*way).to_owned(), json!({ "expected_ns": ns, "expected_cpu_ns": cpu_ns }))
         });
         json!({
             "way": self.way,
             "since_s": self.since_s,
             "cpu_share": self.cpu_share,
-            "ways": ways.collect::<serde_json::Map<_, _>>(),
+            "ways": ways.collect::<Value>(),
         })
     }
 }
@@ -61,9 +54,9 @@ impl fmt::Display for Choice {
         if self.cpu_share < 0.995 {
             write!(f, ", with {:.0} % of a CPU", 100.0 * self.cpu_share)?;
         }
-        for (at, (way, ns, cpu_ns)) in self.known().enumerate() {
+        for (at, (way, ns, cpu_ns)) in self.expected.iter().enumerate() {
             let lead = if at == 0 { "; µs and CPU µs expected:" } else { "," };
-            let (us, cpu_us) = (micros(Some(ns as f64)), micros(Some(cpu_ns as f64)));
+            let (us, cpu_us) = (micros(Some(*ns as f64)), micros(Some(*cpu_ns as f64)));
             write!(f, "{lead} {way} {us} {cpu_us}")?;
         }
         Ok(())

@@ -1,30 +1,20 @@
 //! A table of the queues.
 
-use comfy_table::Cell;
 use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
-use super::row::{COLUMNS, Row};
-use crate::output::{bare_table, table_lines};
+use super::row::Row;
+use crate::facts::{object, table};
 
 /// Returns the table, with its process.
 pub(super) fn text(process: &Process, rows: &[Row]) -> String {
-    let mut table = bare_table();
-    table.set_header(
-        COLUMNS.iter().map(|column| Cell::new(column.head.join("\n")).set_alignment(column.align)),
-    );
-    for row in rows {
-        table.add_row(
-            COLUMNS.iter().map(|column| Cell::new((column.text)(row)).set_alignment(column.align)),
-        );
-    }
     let mut text =
         format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
     if rows.is_empty() {
         text += "It has no queues at present.\n";
         return text;
     }
-    text += &(table_lines(&table).join("\n") + "\n");
+    text += &table(&rows.iter().map(Row::facts).collect::<Vec<_>>());
     for row in rows {
         if let Some(choice) = row.choice() {
             text += &format!("queue {}: {choice}\n", row.state.id);
@@ -39,7 +29,7 @@ pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
         "pid": process.served.pid,
         "command": process.command,
         "interval_ns": interval_ns,
-        "queues": rows.iter().map(Row::json).collect::<Vec<_>>(),
+        "queues": rows.iter().map(|row| object(&row.facts())).collect::<Value>(),
     })
 }
 

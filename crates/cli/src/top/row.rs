@@ -1,11 +1,10 @@
 //! A queue as text: the columns of the table.
 
-use comfy_table::CellAlignment::{self, Left, Right};
 use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
-use serde_json::{Value, json};
 
 use super::choice::Choice;
 use super::process::plain;
+use crate::facts::{Fact, facts};
 
 /// The activity of a queue between two looks.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,44 +20,6 @@ pub(super) fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
     let rates = rates(before, after);
     after.queues.iter().cloned().zip(rates).map(|(state, rates)| Row { state, rates }).collect()
 }
-
-/// A column: its two lines of heading, its alignment, and its text.
-pub(super) struct Column {
-    /// Heading, above and below.
-    pub head: [&'static str; 2],
-    /// The alignment.
-    pub align: CellAlignment,
-    /// The text of a row.
-    pub text: fn(&Row) -> String,
-}
-
-const fn column(head: [&'static str; 2], align: CellAlignment, text: fn(&Row) -> String) -> Column {
-    Column { head, align, text }
-}
-
-/// All columns.
-pub(super) const COLUMNS: [Column; 13] = [
-    column(["", "queue"], Right, |row| row.state.id.to_string()),
-    column(["", "device"], Left, |row| plain(&row.state.device)),
-    column(["", "thread"], Left, |row| plain(&row.state.thread)),
-    column(["", "policy"], Left, |row| plain(&row.state.policy)),
-    column(["", "IOPS"], Right, |row| {
-        if row.is_idle() { "idle".to_owned() } else { iops(row.rates.iops) }
-    }),
-    column(["mean", "µs"], Right, |row| micros(row.rates.mean_ns)),
-    column(["expected", "µs"], Right, expected),
-    column(["CPU", "%"], Right, |row| one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))),
-    column(["CPU per", "I/O µs"], Right, |row| micros(row.rates.cpu_per_io_ns)),
-    column(["sleeps", "% of I/Os"], Right, |row| one_digit(row.rates.sleep_percent)),
-    column(["overslept", "% of sleeps"], Right, |row| one_digit(row.rates.oversleep_percent)),
-    column(["fallbacks", "per s"], Right, |row| {
-        if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
-    }),
-    column(["in", "flight"], Right, |row| {
-        // The I/Os in flight of an idle queue's last report have probably ended since.
-        if row.is_idle() { none() } else { row.state.figures.in_flight.to_string() }
-    }),
-];
 
 impl Row {
     /// Returns whether nothing ended between the two looks.
@@ -84,34 +45,44 @@ impl Row {
         (ns > 0).then_some(ns as f64)
     }
 
-    /// Returns the JSON: names contain the units; unknown values are null.
-    pub(super) fn json(&self) -> Value {
+    /// Returns what is shown of it: keys contain the units; unknown values are null.
+    pub(super) fn facts(&self) -> Vec<Fact> {
         let (state, rates, figures) = (&self.state, &self.rates, &self.state.figures);
         let known = |ns: u64| (ns > 0).then_some(ns);
-        json!({
-            "queue": state.id,
-            "device": state.device,
-            "thread": state.thread,
-            "thread_id": known(figures.thread_id),
-            "policy": state.policy,
-            "iops": rates.iops,
-            "mean_ns": rates.mean_ns,
-            "expected_ns": known(figures.expected_ns),
-            "expected_low_ns": known(figures.expected_low_ns),
-            "choice": self.choice().map(|choice| choice.json()),
-            "cpu_percent": rates.cpu_percent,
-            "cpu_per_io_ns": rates.cpu_per_io_ns,
-            "sleep_percent": rates.sleep_percent,
-            "oversleep_percent": rates.oversleep_percent,
-            "fallbacks_per_s": rates.fallbacks_per_s,
-            "in_flight": figures.in_flight,
-            "ended": figures.ended,
-            "waits": figures.waits,
-            "sleeps": figures.sleeps,
-            "oversleeps": figures.oversleeps,
-            "fallbacks": figures.fallbacks,
-            "blocks": figures.blocks,
-        })
+        let unless_idle = |idle: &str, words: String| match self.is_idle() {
+            true => idle.to_owned(),
+            false => words,
+        };
+        facts! {
+            "\nqueue", "queue": state.id;
+            "\ndevice", "device": state.device => plain(&state.device);
+            "\nthread", "thread": state.thread => plain(&state.thread);
+            "", "thread_id": known(figures.thread_id);
+            "\npolicy", "policy": state.policy => plain(&state.policy);
+            "\nIOPS", "iops": rates.iops => unless_idle("idle", iops(rates.iops));
+            "mean\nµs", "mean_ns": rates.mean_ns => micros(rates.mean_ns);
+            "expected\nµs", "expected_ns": known(figures.expected_ns) => expected(self);
+            "", "expected_low_ns": known(figures.expected_low_ns);
+            "", "choice": self.choice().map(|choice| choice.json());
+            "CPU\n%", "cpu_percent": rates.cpu_percent
+                => unless_idle(NONE, one_digit(rates.cpu_percent));
+            "CPU per\nI/O µs", "cpu_per_io_ns": rates.cpu_per_io_ns
+                => micros(rates.cpu_per_io_ns);
+            "sleeps\n% of I/Os", "sleep_percent": rates.sleep_percent
+                => one_digit(rates.sleep_percent);
+            "overslept\n% of sleeps", "oversleep_percent": rates.oversleep_percent
+                => one_digit(rates.oversleep_percent);
+            "fallbacks\nper s", "fallbacks_per_s": rates.fallbacks_per_s
+                => unless_idle(NONE, iops(rates.fallbacks_per_s));
+            "in\nflight", "in_flight": figures.in_flight
+                => unless_idle(NONE, figures.in_flight.to_string());
+            "", "ended": figures.ended;
+            "", "waits": figures.waits;
+            "", "sleeps": figures.sleeps;
+            "", "oversleeps": figures.oversleeps;
+            "", "fallbacks": figures.fallbacks;
+            "", "blocks": figures.blocks;
+        }
     }
 }
 
@@ -123,18 +94,17 @@ fn expected(row: &Row) -> String {
             Some(percent) => format!("{} {percent:+.0}%", micros(Some(ns))),
             None => micros(Some(ns)),
         },
-        (None, 0) => none(),
+        (None, 0) => NONE.to_owned(),
         (None, low_ns) => format!("≥ {}", micros(Some(low_ns as f64))),
     }
 }
 
-fn none() -> String {
-    "–".to_owned()
-}
+/// What stands for nothing known.
+const NONE: &str = "–";
 
 /// Formats a time in µs: `0.46`, `10.1`, `1234`.
 pub(super) fn micros(ns: Option<f64>) -> String {
-    let Some(us) = ns.map(|ns| ns / 1e3) else { return none() };
+    let Some(us) = ns.map(|ns| ns / 1e3) else { return NONE.to_owned() };
     let digits = if us < 9.995 {
         2
     } else if us < 99.95 {
@@ -146,7 +116,7 @@ pub(super) fn micros(ns: Option<f64>) -> String {
 }
 
 fn one_digit(percent: Option<f64>) -> String {
-    percent.map_or_else(none, |percent| format!("{percent:.1}"))
+    percent.map_or_else(|| NONE.to_owned(), |percent| format!("{percent:.1}"))
 }
 
 /// Formats `987`, `12.3k`, `1.23M`.
@@ -162,7 +132,10 @@ pub(super) fn iops(figure: f64) -> String {
 pub(super) mod tests {
     use meantime_completion::telemetry::QueueFigures;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::facts::object;
 
     /// Three queues: one that meets its expectation, one that polls, one that is idle.
     pub(crate) fn known() -> Vec<Row> {
@@ -214,7 +187,8 @@ pub(super) mod tests {
     #[test]
     fn a_queue_in_words() {
         let texts = |at: usize| {
-            COLUMNS.iter().map(|column| (column.text)(&known()[at])).collect::<Vec<_>>()
+            let shown = known()[at].facts().into_iter().filter(|fact| !fact.name.is_empty());
+            shown.map(|fact| fact.words).collect::<Vec<_>>()
         };
         assert_eq!(
             texts(0)[3..],
@@ -240,9 +214,9 @@ pub(super) mod tests {
 
     #[test]
     fn json_has_null_for_what_is_not_known() {
-        let json = known()[1].json();
+        let json = object(&known()[1].facts());
         assert_eq!((&json["queue"], &json["policy"]), (&json!(4), &json!("poll")));
         assert!(json["expected_ns"].is_null() && json["cpu_per_io_ns"].is_null());
-        assert_eq!(known()[0].json()["expected_low_ns"], json!(9_500));
+        assert_eq!(object(&known()[0].facts())["expected_low_ns"], json!(9_500));
     }
 }
