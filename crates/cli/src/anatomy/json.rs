@@ -1,6 +1,6 @@
 //! The report as JSON. Times are in ns; a unit is the last part of a key.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::fast12::Fast12;
 use super::tally::{Tally, Typical};
@@ -13,7 +13,7 @@ use meantime_report::run::LatencyStats;
 /// Returns all results.
 pub(super) fn report(anatomy: &Anatomy) -> Value {
     let alone = anatomy.competitor.map(|(_, alone)| alone);
-    let bars: Vec<Value> = anatomy.bars.iter().map(|bar| bar_json(bar, alone.as_ref())).collect();
+    let bars: Value = anatomy.bars.iter().map(|bar| bar_json(bar, alone.as_ref())).collect();
     json!({
         "rw": anatomy.rw,
         "cpu": anatomy.cpu,
@@ -44,19 +44,13 @@ fn bar_json(bar: &Bar, alone: Option<&Sample>) -> Value {
 fn tally_json(tally: &Tally, stamped: bool) -> Value {
     // Without stamps there is one part between the doorbell and the CQE.
     let there = |at: usize| stamped || [0, 3, 6].contains(&at);
-    let parts: Map<String, Value> = PARTS
-        .iter()
-        .zip(&tally.parts)
-        .enumerate()
-        .map(|(at, (part, stats))| {
-            (part.key.to_owned(), if there(at) { times(stats) } else { Value::Null })
-        })
-        .collect();
-    let cdf = |stats: &LatencyStats| -> Map<String, Value> {
-        CDF_PERCENTILES
-            .iter()
-            .map(|at| (format!("{at:.6}"), json!(stats.percentile_ns(*at))))
-            .collect()
+    let mut parts = json!({});
+    for (part, stats) in PARTS.iter().zip(&tally.parts) {
+        parts[part.key] = json!(there(part.at).then(|| times(stats)));
+    }
+    let cdf = |stats: &LatencyStats| -> Value {
+        let point = |at: &f64| (format!("{at:.6}"), json!(stats.percentile_ns(*at)));
+        CDF_PERCENTILES.iter().map(point).collect()
     };
     json!({
         "ios": tally.ios(),
@@ -76,12 +70,12 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
 }
 
 fn typical(typical: &Typical, there: &dyn Fn(usize) -> bool) -> Value {
-    let mut object = Map::new();
-    for (at, (part, ns)) in PARTS.iter().zip(typical.parts_ns).enumerate() {
-        object.insert(format!("{}_ns", part.key), json!(there(at).then_some(ns)));
+    let mut object = json!({});
+    for (part, ns) in PARTS.iter().zip(typical.parts_ns) {
+        object[format!("{}_ns", part.key)] = json!(there(part.at).then_some(ns));
     }
-    object.insert("total_ns".to_owned(), json!(typical.total_ns()));
-    Value::Object(object)
+    object["total_ns"] = json!(typical.total_ns());
+    object
 }
 
 fn times(stats: &LatencyStats) -> Value {

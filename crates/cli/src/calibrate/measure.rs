@@ -30,8 +30,8 @@ pub(super) struct Row {
     pub group: &'static str,
     /// Its name.
     pub name: String,
-    /// The parameters' keys and values, for JSON.
-    pub parameters: Vec<(&'static str, Value)>,
+    /// The parameters, a JSON object.
+    pub parameters: Value,
     /// The times.
     pub times: Times,
     /// The times while no CPU may enter a C-state with an exit latency; `None` if that is not
@@ -75,7 +75,7 @@ impl Measuring<'_> {
         &mut self,
         group: &'static str,
         name: String,
-        parameters: Vec<(&'static str, Value)>,
+        parameters: Value,
         count: usize,
         once: Measurement<'_>,
     ) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ impl Measuring<'_> {
             self.rows.push(Row {
                 group: "clock_read",
                 name: format!("read the clock, {name}"),
-                parameters: vec![("clock", json!(name))],
+                parameters: json!({ "clock": name }),
                 times: calibrate::clock_read(&clock),
                 held: None,
             });
@@ -118,7 +118,7 @@ impl Measuring<'_> {
                 let name = format!("wake by {way}, idle for {}", label(idle_us));
                 let idle = Duration::from_micros(idle_us);
                 let once = |count| wake(peer, idle, count);
-                self.add(group, name, vec![("idle_us", json!(idle_us))], count, &once)?;
+                self.add(group, name, json!({ "idle_us": idle_us }), count, &once)?;
             }
         }
         Ok(())
@@ -130,7 +130,7 @@ impl Measuring<'_> {
             let count = self.scaled((500_000 / (sleep_us + 60)).min(5_000));
             let name = format!("oversleep of nanosleep {}", label(sleep_us));
             let once = |count| Ok(calibrate::oversleep(&clock, sleep_us * 1_000, count));
-            self.add("oversleep", name, vec![("sleep_us", json!(sleep_us))], count, &once)?;
+            self.add("oversleep", name, json!({ "sleep_us": sleep_us }), count, &once)?;
         }
         for way in SleepWay::available() {
             let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
@@ -138,7 +138,7 @@ impl Measuring<'_> {
                 let count = self.scaled(250_000 / (sleep_us + 60));
                 let (ns, said) =
                     (sleep_us * 1_000, format!("{} {}", in_words(way), label(sleep_us)));
-                let parameters = vec![("way", json!(way.as_str())), ("sleep_us", json!(sleep_us))];
+                let parameters = json!({ "way": way.as_str(), "sleep_us": sleep_us });
                 if way != SleepWay::Nanosleep {
                     let once = |count| Ok(calibrate::oversleep_of(&sleeper, &clock, ns, count));
                     let name = format!("oversleep of {said}");
@@ -176,7 +176,7 @@ pub(super) fn measure(
     if peer.is_some() {
         let name = "cache line, there and back".to_owned();
         let once = |_| calibrate::cacheline_rtt(peer);
-        measuring.add("cacheline_rtt", name, Vec::new(), ROUNDS, &once)?;
+        measuring.add("cacheline_rtt", name, json!({}), ROUNDS, &once)?;
     }
     measuring.clocks();
     if peer.is_some() {

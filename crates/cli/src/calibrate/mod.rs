@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use meantime_completion::calibrate::Times;
 use meantime_hw::{PmQos, cpu, pm_qos};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::CalibrateArgs;
 use crate::failure::{Failure, warn};
@@ -76,8 +76,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let report =
         Report { rows, machine, idle: Idle::probe(first), limit, first, last, waited_percent };
     let text = if args.json { output::json_text(&report.json()) } else { report.text() };
-    output::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    output::end(text.as_bytes())
 }
 
 /// The results, and the machine.
@@ -96,19 +95,16 @@ impl Report {
     fn text(&self) -> String {
         let held = self.limit.can_be_held();
         let mut table = output::bare_table();
-        let mut header = vec!["", "median", "p99", "max"];
-        if held {
-            header.extend(["PM QoS 0:\nmedian", "\np99", "\nmax"]);
-            header[1..4].copy_from_slice(&["\nmedian", "\np99", "\nmax"]);
-        }
-        header.push(if held { "\nsamples" } else { "samples" });
-        let columns = header.len();
-        table.set_header(header);
+        table.set_header(if held {
+            let of_held = ["PM QoS 0:\nmedian", "\np99", "\nmax"];
+            [&["", "\nmedian", "\np99", "\nmax"], &of_held[..], &["\nsamples"]].concat()
+        } else {
+            vec!["", "median", "p99", "max", "samples"]
+        });
         let mut group = self.rows.first().map_or("", |row| row.group);
         for row in &self.rows {
-            if row.group != group {
-                group = row.group;
-                table.add_row(vec![""; columns]);
+            if std::mem::replace(&mut group, row.group) != row.group {
+                table.add_row([""]);
             }
             let time = |times: &Times, q: f64| figures::time(times.quantile_ns(q) as f64);
             let mut cells = vec![row.name.clone()];
@@ -160,57 +156,49 @@ impl Report {
     fn idle_costs(&self) -> Vec<IdleCost> {
         let wakes = self.rows.iter().filter(|row| row.group == "eventfd_wake");
         let cost = |row: &Row| {
-            let (_, idle_us) = row.parameters.first()?;
-            IdleCost::of(idle_us.as_u64()?, &row.times, row.held.as_ref()?)
+            IdleCost::of(row.parameters["idle_us"].as_u64()?, &row.times, row.held.as_ref()?)
         };
         wakes.filter_map(cost).collect()
     }
 
     fn json(&self) -> Value {
-        let group = |name: &str, of: &dyn Fn(&Row) -> Option<Times>| -> Vec<Value> {
-            let rows = self.rows.iter().filter(|row| row.group == name);
-            rows.filter_map(|row| Some(times_json(&row.parameters, &of(row)?))).collect()
-        };
-        let mut report = Map::new();
-        let mut held = Map::new();
+        let (mut report, mut held) = (json!({}), json!({}));
         for name in GROUPS {
-            let free_rows = group(name, &|row| Some(row.times.clone()));
-            let held_rows = group(name, &|row| row.held.clone());
+            let rows = || self.rows.iter().filter(|row| row.group == name);
             // This group has only one row.
             let single = name == "cacheline_rtt";
             let shaped =
                 |mut rows: Vec<Value>| if single { rows.pop().into() } else { Value::from(rows) };
-            report.insert(name.to_owned(), shaped(free_rows));
+            report[name] = shaped(rows().map(|row| row.json(&row.times)).collect());
             if name != "clock_read" {
-                held.insert(name.to_owned(), shaped(held_rows));
+                let of_held = |row: &Row| row.held.as_ref().map(|times| row.json(times));
+                held[name] = shaped(rows().filter_map(of_held).collect());
             }
         }
-        report.insert("cacheline_rtt_ns".to_owned(), report["cacheline_rtt"]["median_ns"].clone());
-        held.extend([
-            ("held".to_owned(), json!(self.limit.can_be_held())),
-            ("refused".to_owned(), json!(self.limit.refused)),
-            ("in_force_us".to_owned(), json!(self.limit.in_force_us)),
-        ]);
-        report.extend([
-            ("pm_qos".to_owned(), Value::Object(held)),
-            ("idle_cost".to_owned(), json!(self.idle_costs())),
-            ("idle".to_owned(), json!(self.idle)),
-            ("waited_percent".to_owned(), json!(self.waited_percent)),
-            ("cpu".to_owned(), json!(self.first)),
-            ("peer_cpu".to_owned(), json!(self.last)),
-            ("machine".to_owned(), Value::Object(self.machine.json())),
-        ]);
-        Value::Object(report)
+        report["cacheline_rtt_ns"] = report["cacheline_rtt"]["median_ns"].clone();
+        held["held"] = json!(self.limit.can_be_held());
+        held["refused"] = json!(self.limit.refused);
+        held["in_force_us"] = json!(self.limit.in_force_us);
+        report["pm_qos"] = held;
+        report["idle_cost"] = json!(self.idle_costs());
+        report["idle"] = json!(self.idle);
+        report["waited_percent"] = json!(self.waited_percent);
+        report["cpu"] = json!(self.first);
+        report["peer_cpu"] = json!(self.last);
+        report["machine"] = json!(self.machine.json());
+        report
     }
 }
 
-fn times_json(parameters: &[(&'static str, Value)], times: &Times) -> Value {
-    let mut object = Map::new();
-    object.extend(parameters.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    for (key, q) in [("median_ns", 0.5), ("p99_ns", 0.99), ("max_ns", 1.0)] {
-        object.insert(key.to_owned(), json!(times.quantile_ns(q)));
+impl Row {
+    /// Returns its parameters, and `times`, which are its own.
+    fn json(&self, times: &Times) -> Value {
+        let mut object = self.parameters.clone();
+        for (key, q) in [("median_ns", 0.5), ("p99_ns", 0.99), ("max_ns", 1.0)] {
+            object[key] = json!(times.quantile_ns(q));
+        }
+        object["mean_ns"] = json!(times.mean_ns());
+        object["count"] = json!(times.count());
+        object
     }
-    object.insert("mean_ns".to_owned(), json!(times.mean_ns()));
-    object.insert("count".to_owned(), json!(times.count()));
-    Value::Object(object)
 }
