@@ -21,9 +21,6 @@ pub(crate) struct RunArgs {
     /// Options of the mount, separated by commas (see `meantime mount --help`)
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// (Gone: what reads files where nothing can be mounted is said.)
-    #[arg(long, hide = true)]
-    pub private: bool,
     /// (For the process that becomes the program: it is started with a socket on stdin.)
     #[arg(long, hide = true)]
     pub inside: bool,

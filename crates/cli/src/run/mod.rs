@@ -7,18 +7,10 @@ mod mounted;
 
 use std::process::ExitCode;
 
-use meantime_mount::UNMOUNTED;
-
 use crate::cli::RunArgs;
 use crate::failure::Failure;
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if args.private {
-        return Err(Failure::usage(format_args!(
-            "--private is gone: leave it out, since `meantime run` needs only /dev/fuse and \
-             namespaces; {UNMOUNTED}"
-        )));
-    }
     if args.inside { inside::run(args) } else { mounted::run(args) }
 }

@@ -352,8 +352,6 @@ fn what_cannot_be_run_is_said_in_one_line() {
         ("file:disk.img?create=1M", &[], 2, "create="),
         ("file:disk.img", &["-o", "colour=red"], 2, "no such option"),
         ("file:disk.img", &["--at", "mnt"], 2, "absolute"),
-        ("file:disk.img", &["--private", "-o", "ro"], 2, "--private is gone"),
-        ("file:disk.img", &["--private"], 2, "`meantime fs get`"),
         ("file:disk.img", &["--cache", "4k"], 2, "1M"),
         ("file:disk.img?ro=1", &[], 1, "-o ro"),
     ] {
