@@ -59,7 +59,7 @@ pub(crate) fn mount(args: &KernelMountArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Parses the options of a mount of `device`.
-fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
+pub(crate) fn words(device: &str, options: &[String]) -> Result<Words, Failure> {
     let mut words = Words::default();
     device.clone_into(&mut words.options.source);
     for options in options {

@@ -35,13 +35,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Parses the mount's options.
 pub(super) fn words(args: &RunArgs) -> Result<Words, Failure> {
-    let mut words = Words::default();
-    words.options.source.clone_from(&args.device);
+    let mut words = mount::words(&args.device, &args.options)?;
     // Only the program sees the mount; the kernel checks access by owners and modes.
     words.options.allow_other = true;
-    for options in &args.options {
-        words.obey(options).map_err(Failure::usage)?;
-    }
     words.options.shared_memory_limit = args.shared_memory_limit.map(|bytes| bytes as u64);
     let file_system = &mut words.file_system;
     file_system.cache_bytes = args.cache.unwrap_or(file_system.cache_bytes);
