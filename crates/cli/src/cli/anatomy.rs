@@ -1,8 +1,9 @@
 //! Options of `meantime anatomy`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::JsonPath;
 use super::help::help;
 
 /// Options of `anatomy`.
@@ -36,10 +37,10 @@ pub(crate) struct AnatomyArgs {
     pub cpu: Option<usize>,
     /// Write everything as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("anatomy", "--json"))]
-    pub json: Option<JsonPath>,
+    pub json: Option<PathBuf>,
     /// Draw the bars as an SVG picture to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
-    pub svg: Option<JsonPath>,
+    pub svg: Option<PathBuf>,
 }
 
 /// Options of the second program, which `anatomy` starts by itself.

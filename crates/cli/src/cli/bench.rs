@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::help::help;
-use super::{HtmlPath, JsonPath, job_keys};
+use super::job_keys;
 use crate::job;
 
 /// What `meantime bench` is to do.
@@ -31,11 +31,11 @@ pub(crate) struct BenchArgs {
 
     /// Write the results as fio's JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("bench", "--json"))]
-    pub json: Option<JsonPath>,
+    pub json: Option<PathBuf>,
 
     /// Write a report of the results as one HTML page to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("bench", "--html"))]
-    pub html: Option<HtmlPath>,
+    pub html: Option<PathBuf>,
 
     /// How often each device and policy has its turn within a job
     #[arg(long, value_name = "N", long_help = help!("bench", "--rounds"))]

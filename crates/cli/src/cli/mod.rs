@@ -140,7 +140,7 @@ pub(crate) struct ReportArgs {
     /// Write the page to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", default_value = "meantime-report.html")]
     #[arg(long_help = help!("report", "--html"))]
-    pub html: HtmlPath,
+    pub html: PathBuf,
     /// Print the table only, write no page
     #[arg(long, conflicts_with = "html")]
     pub text: bool,
@@ -184,11 +184,6 @@ pub(crate) struct CalibrateArgs {
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
 }
-
-/// A path, or `-` for stdout.
-type JsonPath = PathBuf;
-/// The same.
-type HtmlPath = PathBuf;
 
 /// Reads the command line. Help and version were printed when it gives an exit code of success.
 pub(crate) fn parse() -> Result<Command, ExitCode> {

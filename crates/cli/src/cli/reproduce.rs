@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::help::help;
-use super::{HtmlPath, JsonPath};
 
 /// Options of `reproduce`.
 #[derive(Debug, Args)]
@@ -34,10 +33,10 @@ pub(crate) struct ReproduceArgs {
     pub anew: bool,
     /// Write the page to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", default_value = "out/reproduce.html")]
-    pub html: HtmlPath,
+    pub html: PathBuf,
     /// Write all figures and verdicts as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
-    pub json: Option<JsonPath>,
+    pub json: Option<PathBuf>,
     /// Write the claims with their verdicts as Markdown to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,

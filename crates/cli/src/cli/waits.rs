@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::help::help;
-use super::{HtmlPath, JsonPath};
 use crate::waits::Whose;
 
 /// Options of `waits`.
@@ -45,8 +44,8 @@ pub(crate) struct WaitsArgs {
     pub replay: Option<PathBuf>,
     /// Write everything as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("waits", "--json"))]
-    pub json: Option<JsonPath>,
+    pub json: Option<PathBuf>,
     /// Write a page with the latency/CPU plane of each cell to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = help!("waits", "--html"))]
-    pub html: Option<HtmlPath>,
+    pub html: Option<PathBuf>,
 }

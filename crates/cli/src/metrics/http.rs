@@ -30,7 +30,8 @@ const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server; dropping it ends its thread and removes its socket.
-pub(super) struct Server {
+#[must_use = "dropping it ends the service"]
+pub(crate) struct Server {
     place: String,
     listener: Box<dyn AsFd>,
 }

@@ -11,14 +11,10 @@ use meantime_block::control::metrics::{Kind, Metrics};
 use crate::failure::Failure;
 use address::Address;
 pub(crate) use exporter::run as export;
-use http::Server;
-
-/// Serves this process's metrics while it lives; the socket goes with it.
-#[must_use = "dropping it ends the service"]
-pub(crate) struct Endpoint(#[expect(dead_code, reason = "its end ends the service")] Server);
+pub(crate) use http::Server;
 
 /// Serves this process's metrics at `address`, if there is one.
-pub(crate) fn serve(address: Option<&str>) -> Result<Option<Endpoint>, Failure> {
+pub(crate) fn serve(address: Option<&str>) -> Result<Option<Server>, Failure> {
     let Some(address) = address else { return Ok(None) };
     let address: Address = address.parse().map_err(Failure::usage)?;
     let server = Server::start(&address, || {
@@ -26,7 +22,7 @@ pub(crate) fn serve(address: Option<&str>) -> Result<Option<Endpoint>, Failure> 
         of_process(&mut metrics);
         text::text(&metrics)
     });
-    server.map(|server| Some(Endpoint(server))).map_err(Failure::new)
+    server.map(Some).map_err(Failure::new)
 }
 
 /// Adds what is known of this process.

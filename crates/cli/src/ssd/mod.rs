@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::bind::user::User;
 use crate::cli::{SsdArgs, SsdCommand, SsdLog};
 use crate::failure::{Context as _, Failure, named};
-use crate::metrics::Endpoint;
+use crate::metrics::Server as Endpoint;
 use crate::output::print;
 use crate::signal;
 use log::Log;
@@ -188,25 +188,16 @@ fn shut_down(ssd: &Ssd) -> bool {
 }
 
 /// Prints the counters.
-fn report(args: &SsdArgs, c: &Counters) -> Result<(), Failure> {
+fn report(args: &SsdArgs, counters: &Counters) -> Result<(), Failure> {
+    let Counters { reads, writes, flushes, other_io, admin_commands, .. } = counters;
+    let Counters { read_bytes, written_bytes, refused, bad_registers, .. } = counters;
+    let Counters { dma_errors, fatal, resets, .. } = counters;
+    let doorbells = counters.bad_doorbells + counters.stray_doorbells;
     let words = format!(
-        "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes read, \
-         {} written\n\
-         {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} times \
-         fatal, {} resets",
-        c.reads,
-        c.writes,
-        c.flushes,
-        c.other_io,
-        c.admin_commands,
-        c.read_bytes,
-        c.written_bytes,
-        c.refused,
-        c.bad_registers,
-        c.bad_doorbells + c.stray_doorbells,
-        c.dma_errors,
-        c.fatal,
-        c.resets,
+        "{reads} reads, {writes} writes, {flushes} flushes, {other_io} other I/O commands, \
+         {admin_commands} admin commands; {read_bytes} bytes read, {written_bytes} written\n\
+         {refused} commands refused, {bad_registers} register accesses and {doorbells} doorbells \
+         wrong, {dma_errors} DMA errors, {fatal} times fatal, {resets} resets"
     );
-    say(args, &json!({ "counters": object(c.iter()) }), &words)
+    say(args, &json!({ "counters": object(counters.iter()) }), &words)
 }
