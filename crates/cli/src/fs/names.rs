@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use meantime_ext4::{FileType, Recovered, Timestamp};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use crate::location::Location;
 
@@ -90,33 +91,21 @@ pub(super) fn flags(flags: u32) -> String {
     set.map(|(letter, _)| letter).collect()
 }
 
-/// Returns year, month, day, hour, minute, second, UTC.
-fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Eras of 400 years that begin on 1 March.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day, second / 3600, second / 60 % 60, second % 60)
+/// Returns a time in UTC; that of an image that nobody has written can be none.
+fn utc(time: Timestamp) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(time.seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 /// Formats `2026-11-21 10:44`.
 pub(super) fn minute(time: Timestamp) -> String {
-    let (year, month, day, hour, minute, _) = civil(time.seconds);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+    let (date, (hour, minute, _)) = (utc(time).date(), utc(time).to_hms());
+    format!("{date} {hour:02}:{minute:02}")
 }
 
 /// Formats `2026-11-21 10:44:30.000000000 UTC`.
 pub(super) fn time(time: Timestamp) -> String {
-    let (year, month, day, hour, minute, second) = civil(time.seconds);
-    let nanoseconds = time.nanoseconds;
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} UTC")
+    let second = utc(time).second();
+    format!("{}:{second:02}.{:09} UTC", minute(time), time.nanoseconds)
 }
 
 /// Returns a time for JSON: seconds since 1970, with nanoseconds in another field, since a real
