@@ -14,24 +14,16 @@ type InWords = fn(u32) -> String;
 const FEATURES: &[(u8, &str, InWords)] = &[
     (fid::ARBITRATION, "Arbitration", |dw0| {
         let value = Arbitration(dw0);
-        let burst = if value.ab() == 7 {
-            "no limit".to_owned()
-        } else {
-            format!("{} commands", 1u32 << value.ab())
+        let burst = match value.ab() {
+            7 => "no limit".to_owned(),
+            shift => format!("{} commands", 1u32 << shift),
         };
-        format!(
-            "burst {burst}, weights low {} medium {} high {}",
-            value.lpw(),
-            value.mpw(),
-            value.hpw()
-        )
+        let (low, medium, high) = (value.lpw(), value.mpw(), value.hpw());
+        format!("burst {burst}, weights low {low} medium {medium} high {high}")
     }),
     (fid::POWER_MANAGEMENT, "Power Management", |dw0| {
-        format!(
-            "power state {}, workload hint {}",
-            PowerManagement(dw0).ps(),
-            PowerManagement(dw0).wh()
-        )
+        let value = PowerManagement(dw0);
+        format!("power state {}, workload hint {}", value.ps(), value.wh())
     }),
     (fid::TEMPERATURE_THRESHOLD, "Temperature Threshold", |dw0| {
         super::smart::celsius(TemperatureThreshold(dw0).tmpth())
@@ -62,11 +54,8 @@ const FEATURES: &[(u8, &str, InWords)] = &[
     }),
     (fid::INTERRUPT_VECTOR_CONFIG, "Interrupt Vector Configuration", |dw0| {
         let value = InterruptVectorConfig(dw0);
-        format!(
-            "vector {}: coalescing {}",
-            value.iv(),
-            if value.cd() { "disabled" } else { "allowed" }
-        )
+        let coalescing = if value.cd() { "disabled" } else { "allowed" };
+        format!("vector {}: coalescing {coalescing}", value.iv())
     }),
     (fid::WRITE_ATOMICITY, "Write Atomicity Normal", |dw0| {
         if WriteAtomicity(dw0).dn() { "only over power failures" } else { "as identified" }
@@ -74,11 +63,8 @@ const FEATURES: &[(u8, &str, InWords)] = &[
     }),
     (fid::ASYNC_EVENT_CONFIG, "Asynchronous Event Configuration", |dw0| {
         let value = AsyncEventConfig(dw0);
-        format!(
-            "SMART warnings {:#04x}, namespace changes {}",
-            value.smart(),
-            on_off(value.namespace_attribute())
-        )
+        let changes = on_off(value.namespace_attribute());
+        format!("SMART warnings {:#04x}, namespace changes {changes}", value.smart())
     }),
 ];
 
@@ -100,19 +86,18 @@ pub(super) fn features(device: &NvmeDevice) -> Vec<Vec<Fact>> {
             fid::ERROR_RECOVERY => get(controller, fid, nsid),
             _ => get(controller, fid, 0),
         };
+        let mut facts = facts! {
+            "FID", "fid": fid => format!("{fid:02x}h");
+            "feature", "name": name;
+        };
         match value {
-            Ok(dw0) => facts! {
-                "FID", "fid": fid => format!("{fid:02x}h");
-                "feature", "name": name;
+            Ok(dw0) => facts.extend(facts! {
                 "value", "value": dw0 => format!("{dw0:#010x}");
                 "in words", "words": in_words(dw0);
-            },
-            Err(error) => facts! {
-                "FID", "fid": fid => format!("{fid:02x}h");
-                "feature", "name": name;
-                "in words", "error": error;
-            },
+            }),
+            Err(error) => facts.extend(facts! { "in words", "error": error; }),
         }
+        facts
     };
     FEATURES.iter().map(ask).collect()
 }

@@ -2,7 +2,6 @@
 
 use meantime_block::NvmeDevice;
 use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
-use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
@@ -78,30 +77,22 @@ fn firmware(controller: &Controller) -> Answer {
     Ok((words.join(", "), json!({ "active": active, "slots": slots })))
 }
 
+/// The supported admin and I/O commands by name; vendor-specific ones by number.
 fn commands(controller: &Controller) -> Answer {
     let Some(log) = controller.commands_supported()? else {
         return Ok(("not told".to_owned(), Value::Null));
     };
-    let (admin, io) = supported(&log);
-    let [of_admin, of_io] = [&admin, &io].map(|names| wrapped(&names.join(", "), COLUMNS));
-    let words = format!("{of_admin};\n{of_io}");
-    Ok((words, json!({ "admin": admin, "io": io })))
-}
-
-/// Returns the names of the supported admin and I/O commands; vendor-specific ones by number.
-fn supported(log: &CommandsSupportedLog) -> (Vec<String>, Vec<String>) {
     let name = |known: Option<&'static str>, opcode: u8| {
         known.map_or_else(|| format!("{opcode:02x}h"), ToOwned::to_owned)
     };
     let admin = (0..=u8::MAX).filter(|&opcode| log.admin_effects(opcode).csupp());
+    let admin = admin.map(|op| name(AdminOpcode::try_from(op).ok().map(AdminOpcode::name), op));
     let io = (0..=u8::MAX).filter(|&opcode| log.io_effects(opcode).csupp());
-    (
-        admin
-            .map(|opcode| name(AdminOpcode::try_from(opcode).ok().map(AdminOpcode::name), opcode))
-            .collect(),
-        io.map(|opcode| name(IoOpcode::try_from(opcode).ok().map(IoOpcode::name), opcode))
-            .collect(),
-    )
+    let io = io.map(|op| name(IoOpcode::try_from(op).ok().map(IoOpcode::name), op));
+    let (admin, io): (Vec<_>, Vec<_>) = (admin.collect(), io.collect());
+    let [of_admin, of_io] = [&admin, &io].map(|names| wrapped(&names.join(", "), COLUMNS));
+    let words = format!("{of_admin};\n{of_io}");
+    Ok((words, json!({ "admin": admin, "io": io })))
 }
 
 fn errors(controller: &Controller) -> Answer {
