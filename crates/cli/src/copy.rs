@@ -44,14 +44,10 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let bytes = pump(from_device.as_ref(), to_device.as_ref())?;
     signal::check(None)?;
-    let took = start.elapsed();
-    let rate = (bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
-    eprintln!(
-        "meantime: copied {} in {:.1} s ({}/s)",
-        figures::bytes(bytes),
-        took.as_secs_f64(),
-        figures::bytes(rate)
-    );
+    let took_s = start.elapsed().as_secs_f64();
+    let rate = (bytes as f64 / took_s.max(1e-9)) as u64;
+    let [copied, rate] = [bytes, rate].map(figures::bytes);
+    eprintln!("meantime: copied {copied} in {took_s:.1} s ({rate}/s)");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -66,23 +62,17 @@ fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
 /// Checks the sizes before anything is overwritten.
 fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
     let (from, to) = (from.info(), to.info());
-    if from.bytes() > to.bytes() {
+    let (bytes, room, block_bytes) = (from.bytes(), to.bytes(), to.block_bytes);
+    let (from, to) = (&from.uri, &to.uri);
+    if bytes > room {
         return Err(Failure::new(format_args!(
-            "{} has {} bytes, {} has room for {}: nothing was copied",
-            from.uri,
-            from.bytes(),
-            to.uri,
-            to.bytes()
+            "{from} has {bytes} bytes, {to} has room for {room}: nothing was copied"
         )));
     }
-    if from.bytes() % u64::from(to.block_bytes) != 0 {
+    if bytes % u64::from(block_bytes) != 0 {
         return Err(Failure::new(format_args!(
-            "{} has {} bytes, which are no whole number of the {} bytes' blocks of {}: nothing was \
-             copied",
-            from.uri,
-            from.bytes(),
-            to.block_bytes,
-            to.uri
+            "{from} has {bytes} bytes, which are no whole number of the {block_bytes} bytes' blocks \
+             of {to}: nothing was copied"
         )));
     }
     Ok(())
