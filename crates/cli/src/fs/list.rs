@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
+use meantime_ext4::{Entry, Error, FileSystem, FileType, Metadata, Node};
 use serde_json::{Value, json};
 
 use super::walk::{Found, Step, Walk};
@@ -53,9 +53,7 @@ fn list(
     let follow = !args.long || path.as_os_str().as_bytes().ends_with(b"/");
     let node = resolve(fs, path, follow)?;
     if node.file_type() != FileType::Directory {
-        let more = args.long.then(|| more(fs, &node)).transpose()?;
-        let name = path.as_os_str().to_owned();
-        return Ok(vec![Listed { name, ino: node.ino(), file_type: Some(node.file_type()), more }]);
+        return Ok(vec![Listed::new(fs, path.into(), &node, args.long)?]);
     }
     let mut listed = Vec::new();
     if args.recursive {
@@ -69,25 +67,27 @@ fn list(
         if signal::stopped() {
             break;
         }
-        let child = (args.long || entry.file_type.is_none())
-            .then(|| fs.lookup(&node, &entry.name))
-            .transpose()?;
-        listed.push(Listed {
-            ino: entry.ino,
-            file_type: entry.file_type.or(child.as_ref().map(Node::file_type)),
-            more: child.filter(|_| args.long).map(|child| more(fs, &child)).transpose()?,
-            name: entry.name,
+        listed.push(if args.long || entry.file_type.is_none() {
+            let child = fs.lookup(&node, &entry.name)?;
+            Listed::new(fs, entry.name, &child, args.long)?
+        } else {
+            let Entry { name, ino, file_type, .. } = entry;
+            Listed { name, ino, file_type, more: None }
         });
     }
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)
 }
 
-/// Returns the metadata of `node`, and a link's target.
-fn more(fs: &FileSystem, node: &Node) -> Result<(Metadata, Option<OsString>), Error> {
-    let is_link = node.file_type() == FileType::Symlink;
-    let target = is_link.then(|| fs.read_link_at(node)).transpose()?;
-    Ok((node.metadata(), target.map(OsString::from)))
+impl Listed {
+    /// Looks at `node`; if it is to be `long`, at its metadata and a link's target, too.
+    fn new(fs: &FileSystem, name: OsString, node: &Node, long: bool) -> Result<Self, Error> {
+        let (ino, file_type) = (node.ino(), node.file_type());
+        let is_link = long && file_type == FileType::Symlink;
+        let target = is_link.then(|| fs.read_link_at(node)).transpose()?.map(OsString::from);
+        let more = long.then(|| (node.metadata(), target));
+        Ok(Self { name, ino, file_type: Some(file_type), more })
+    }
 }
 
 /// Lists everything below `node`, by its path from there.
@@ -115,14 +115,12 @@ fn below(
             }
             Step::End(_) => continue,
         };
-        let (path, node) = (found.path.clone(), &found.node);
-        let more = args.long.then(|| more(fs, node)).transpose();
-        let (ino, file_type, name) = (node.ino(), node.file_type(), path.clone().into());
-        match more {
-            Ok(more) => listed.push(Listed { name, ino, file_type: Some(file_type), more }),
+        let path = found.path.clone();
+        match Listed::new(fs, path.clone().into(), &found.node, args.long) {
+            Ok(one) => listed.push(one),
             Err(error) => fail(path.clone(), error),
         }
-        if file_type == FileType::Directory {
+        if found.node.file_type() == FileType::Directory {
             walk.enter(found, args.all).unwrap_or_else(|error| fail(path, error));
         }
     }
