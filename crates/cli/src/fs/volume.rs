@@ -93,23 +93,18 @@ fn info_facts(
 ) -> Vec<Fact> {
     let shown = |bytes: &[u8]| if bytes.is_empty() { "–".to_owned() } else { harmless(bytes) };
     let bytes = info.blocks.saturating_mul(u64::from(info.block_bytes));
-    let needs_recovery =
-        info.features.iter().any(|name| name == "needs_recovery") || info.recovered.is_some();
-    let mut state = match (info.clean, info.errors) {
-        (_, true) => "errors were seen: `meantime fs check` looks for them".to_owned(),
-        (true, false) => "clean".to_owned(),
-        (false, false) if needs_recovery => {
-            "not unmounted cleanly: its journal has to be replayed".to_owned()
+    let has = |feature: &str| info.features.iter().any(|name| name == feature);
+    let state = match (info.clean, info.errors) {
+        (_, true) => "errors were seen: `meantime fs check` looks for them",
+        (true, false) => "clean",
+        (false, false) if has("needs_recovery") || info.recovered.is_some() => {
+            "not unmounted cleanly: its journal has to be replayed"
         }
-        (false, false) => "not unmounted cleanly".to_owned(),
+        (false, false) => "not unmounted cleanly",
     };
-    if let Some(who) = in_use(device) {
-        state = format!("{state}; {who}");
-    }
+    let user = in_use(device).map(|who| format!("; {who}")).unwrap_or_default();
     let journal = match &info.recovered {
-        None if info.features.iter().any(|name| name == "has_journal") => {
-            "nothing to replay".to_owned()
-        }
+        None if has("has_journal") => "nothing to replay".to_owned(),
         None => "none".to_owned(),
         Some(found) => format!(
             "replayed into memory: {} transaction(s), {} fast commit(s), {} block(s); {} revoked",
@@ -129,7 +124,7 @@ fn info_facts(
         "Groups", "groups": info.groups;
         "Inodes", "inodes": info.inodes;
         "Inode size", "inode_bytes": info.inode_bytes;
-        "State", "clean": info.clean => state;
+        "State", "clean": info.clean => format!("{state}{user}");
         "", "errors": info.errors;
         "", "mounted": in_use(device);
         "Journal", "recovered": recovered => journal;

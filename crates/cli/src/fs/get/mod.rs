@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
+use meantime_ext4::{Error, FileSystem, FileType, Node};
 use rustix::io::Errno;
 
 use super::{CHUNK_BYTES, failed, mount, names, resolve};
@@ -228,17 +228,5 @@ impl Getter<'_> {
             }
         };
         self.progress.failed(failure, is_final)
-    }
-}
-
-/// Returns the times of `meta`, in the form for a copy.
-fn times(meta: &Metadata) -> rustix::fs::Timestamps {
-    let spec = |time: meantime_ext4::Timestamp| rustix::fs::Timespec {
-        tv_sec: time.seconds,
-        tv_nsec: i64::from(time.nanoseconds),
-    };
-    rustix::fs::Timestamps {
-        last_access: spec(meta.accessed),
-        last_modification: spec(meta.modified),
     }
 }

@@ -8,11 +8,12 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use meantime_ext4::{FileType, Metadata};
-use rustix::fs::{self, AtFlags, FileType as Kind, Gid, Mode, OFlags, Uid, XattrFlags};
+use meantime_ext4::{FileType, Metadata, Timestamp};
+use rustix::fs::{
+    self, AtFlags, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::{Errno, Result};
 
-use super::times;
 use crate::failure::warn;
 
 /// Extended attributes: names and values.
@@ -177,7 +178,13 @@ impl Target {
         if meta.file_type != FileType::Symlink {
             fs::chmod(&this, mode(meta, owned, kept))?;
         }
-        fs::utimensat(fs::CWD, &this, &times(meta), AtFlags::empty())
+        let spec = |time: Timestamp| Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: i64::from(time.nanoseconds),
+        };
+        let (last_access, last_modification) = (spec(meta.accessed), spec(meta.modified));
+        let times = Timestamps { last_access, last_modification };
+        fs::utimensat(fs::CWD, &this, &times, AtFlags::empty())
     }
 }
 
