@@ -15,8 +15,6 @@ pub(super) struct Log {
     on: bool,
     /// Number of refusals already logged.
     seen: u64,
-    /// Time of the last look at the refusals.
-    looked: Instant,
     /// Start of the period.
     since: Instant,
     lines: usize,
@@ -26,8 +24,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(on: bool) -> Self {
-        let now = Instant::now();
-        Self { on, seen: 0, looked: now, since: now, lines: 0, silent: 0 }
+        Self { on, seen: 0, since: Instant::now(), lines: 0, silent: 0 }
     }
 
     /// Prints a line.
@@ -61,9 +58,6 @@ impl Log {
 
     /// Prints a line of a kind of which a driver can cause any number.
     fn limited(&mut self, text: &str) {
-        if self.since.elapsed() >= PER {
-            self.catch_up();
-        }
         if self.lines < LINES_MAX {
             self.lines += 1;
             self.line(text);
@@ -79,10 +73,11 @@ impl Log {
         (self.since, self.lines, self.silent) = (Instant::now(), 0, 0);
     }
 
-    /// Logs new refusals of the controller, at limited intervals.
+    /// Ends a period when its time is over, and logs new refusals of the controller. Called after
+    /// each event.
     pub(super) fn look(&mut self, ssd: &dyn FaultControl) {
-        if self.looked.elapsed() >= PER {
-            self.looked = Instant::now();
+        if self.since.elapsed() >= PER {
+            self.catch_up();
             self.look_now(ssd);
         }
     }
