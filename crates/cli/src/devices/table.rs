@@ -1,7 +1,5 @@
 //! The controllers as a table.
 
-use std::fmt::Write as _;
-
 use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 
 use super::facts;
@@ -22,11 +20,7 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
         );
     }
     let rows: Vec<_> = functions.iter().map(facts::of).collect();
-    let mut text = table(&rows) + "\n";
-    for line in advice(functions, is_root) {
-        let _ = writeln!(text, "{line}");
-    }
-    text
+    format!("{}\n{}", table(&rows), advice(functions, is_root))
 }
 
 pub(super) fn model(function: &NvmeFunction) -> String {
@@ -98,24 +92,21 @@ fn taker_in_words(taker: &Taker) -> String {
 }
 
 /// Describes what can be done, and what is not visible.
-fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    let addresses = |which: &dyn Fn(&&NvmeFunction) -> bool| {
-        functions
-            .iter()
-            .filter(which)
-            .map(|function| function.address.to_string())
-            .collect::<Vec<_>>()
+fn advice(functions: &[NvmeFunction], is_root: bool) -> String {
+    let mut text = String::new();
+    let addresses = |which: &dyn Fn(&&NvmeFunction) -> bool| -> Vec<String> {
+        functions.iter().filter(which).map(|function| function.address.to_string()).collect()
     };
     let astray = |function: &&NvmeFunction| {
         function.driver.is_none() || function.taker.as_ref().is_some_and(|taker| taker.unfinished)
     };
     let left = addresses(&astray);
     if !left.is_empty() {
-        lines.push(format!(
-            "Left half-way: {}. `sudo meantime devices --repair` gives back what no program uses",
-            left.join(", ")
-        ));
+        let left = left.join(", ");
+        text += &format!(
+            "Left half-way: {left}. `sudo meantime devices --repair` gives back what no program \
+             uses\n"
+        );
     }
     let free = |function: &&NvmeFunction| {
         !astray(function)
@@ -124,31 +115,25 @@ fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
             && function.group.as_ref().is_some_and(|group| group.in_the_way().next().is_none())
     };
     if let Some(first) = addresses(&free).first() {
-        lines.push(format!(
+        text += &format!(
             "To use one: --device vfio:{first} as root, which takes it for as long as that runs\n\
-             For other users, once: `sudo meantime bind {first} --owner USER`"
-        ));
+             For other users, once: `sudo meantime bind {first} --owner USER`\n"
+        );
     }
     let bound = addresses(&|function| {
         function.taker.as_ref().is_some_and(|taker| taker.persistent && !taker.unfinished)
     });
     if let Some(first) = bound.first() {
-        lines.push(format!("To give one back to the kernel: `sudo meantime unbind {first}`"));
+        text += &format!("To give one back to the kernel: `sudo meantime unbind {first}`\n");
     }
     if functions.iter().any(|function| function.group.is_none()) {
-        lines.push(
-            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the \
-             firmware (VT-d, AMD-Vi),\n\
-             and boot with intel_iommu=on on Intel"
-                .to_owned(),
-        );
+        text += "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the \
+                 firmware (VT-d, AMD-Vi),\n\
+                 and boot with intel_iommu=on on Intel\n";
     }
     if !is_root {
-        lines.push(
-            "Other users' programs and mounts, and exclusive uses, are for root to see: there may \
-             be more"
-                .to_owned(),
-        );
+        text += "Other users' programs and mounts, and exclusive uses, are for root to see: there \
+                 may be more\n";
     }
-    lines
+    text
 }
