@@ -12,7 +12,7 @@ use super::http::Server;
 use super::of_process;
 use super::text::text;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{end, print};
 use crate::signal;
 use crate::top::process::{Process, find, shortened};
 
@@ -30,8 +30,7 @@ pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Fa
         } else {
             control::served().map_err(Failure::new)?;
         }
-        print(&text(&collect(pid)))?;
-        return Ok(ExitCode::SUCCESS);
+        return end(text(&collect(pid)).as_bytes());
     };
     let address: Address = listen.parse().map_err(Failure::usage)?;
     signal::catch();
@@ -60,21 +59,12 @@ fn collect(pid: Option<u32>) -> Metrics {
         let time = ANSWER_TIME.min(deadline.saturating_duration_since(Instant::now()));
         let answer = if time.is_zero() { None } else { metrics_of(&served, time) };
         let pid = served.pid.to_string();
-        all.add(
-            "meantime_process_up",
-            Kind::Gauge,
-            "Whether the process has answered: 0 if it is stopped, or of an older version",
-            &[("pid", &pid)],
-            i32::from(answer.is_some()),
-        );
-        let process = Process::of(served);
-        all.add(
-            "meantime_process",
-            Kind::Info,
-            "The command of a process",
-            &[("pid", &pid), ("command", &shortened(&process.command, 100))],
-            1,
-        );
+        let help = "Whether the process has answered: 0 if it is stopped, or of an older version";
+        let up = i32::from(answer.is_some());
+        all.add("meantime_process_up", Kind::Gauge, help, &[("pid", &pid)], up);
+        let command = shortened(&Process::of(served).command, 100);
+        let labels = [("pid", pid.as_str()), ("command", &command)];
+        all.add("meantime_process", Kind::Info, "The command of a process", &labels, 1);
         if let Some(answer) = answer {
             all.merge(answer, ("pid", &pid));
         }

@@ -27,11 +27,6 @@ pub(crate) fn serve(address: Option<&str>) -> Result<Option<Server>, Failure> {
 
 /// Adds what is known of this process.
 fn of_process(metrics: &mut Metrics) {
-    metrics.add(
-        "meantime_build",
-        Kind::Info,
-        "The version of Meantime",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-        1,
-    );
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    metrics.add("meantime_build", Kind::Info, "The version of Meantime", &version, 1);
 }
