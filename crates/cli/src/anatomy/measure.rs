@@ -14,7 +14,7 @@ use super::Bar;
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
 use crate::competitor::Competitor;
-use crate::failure::{Failure, named};
+use crate::failure::{Context as _, Failure, named};
 use crate::signal;
 
 /// I/Os of a batch: far fewer than the stamps that a device keeps.
@@ -92,8 +92,7 @@ impl Meter {
             if let (Some(competitor), Some(before)) = (competitor, before) {
                 tally.competed += competitor.sample() - before;
             }
-            record(&self.batch, stamps.as_ref(), &mut first, tally)
-                .map_err(|what| Failure::new(format_args!("{}: {what}", device.info().uri)))?;
+            record(&self.batch, stamps.as_ref(), &mut first, tally).context(&device.info().uri)?;
             if self.clock.now_ns() >= until_ns {
                 break;
             }
@@ -163,7 +162,7 @@ fn record(
     stamps: Option<&Arc<dyn StampSource>>,
     first: &mut u64,
     tally: &mut Tally,
-) -> Result<(), String> {
+) -> Result<(), &'static str> {
     // A batch of a slow device is short.
     let cold = COLD.min(batch.len() / 4);
     let Some(stamps) = stamps else {
@@ -174,16 +173,14 @@ fn record(
     let start = Instant::now();
     while stamps.written() < next {
         if start.elapsed() > STAMP_PATIENCE {
-            return Err("the device's time stamps are incomplete; this is a bug, please report it"
-                .to_owned());
+            return Err("the device's time stamps are incomplete; this is a bug, please report it");
         }
         std::thread::yield_now();
     }
     if stamps.written() > next {
         return Err(
-            "an I/O took more than one command; give a smaller --bs (see `meantime info`: MDTS, \
-             boundary)"
-                .to_owned(),
+            "an I/O took more than one command; give a smaller --bs (see `meantime info`: \
+                    MDTS, boundary)",
         );
     }
     for (host, index) in batch.iter().zip(*first..).skip(cold) {

@@ -199,16 +199,15 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
 
 /// Checks that each I/O is one command, as a time line requires.
 fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
-    for (plan, index) in
-        plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index)))
-    {
-        let info = devices.device(index).info();
-        let (bytes, most) = (plan.job.bs_max_bytes(), u64::from(info.max_transfer_bytes));
+    // All of them have the same devices.
+    let bytes = plans.iter().map(|plan| plan.job.bs_max_bytes()).max().unwrap_or(0);
+    for index in plans.iter().flat_map(|plan| &plan.devices) {
+        let info = devices.device(*index).info();
+        let (uri, most) = (&info.uri, u64::from(info.max_transfer_bytes));
         if bytes > most {
             return Err(Failure::new(format_args!(
-                "--bs={bytes}: {} takes at most {most} bytes in one command, and a time line is \
-                 that of one; give a smaller --bs",
-                info.uri
+                "--bs={bytes}: {uri} takes at most {most} bytes in one command, and a time line is \
+                 that of one; give a smaller --bs"
             )));
         }
     }
