@@ -1,6 +1,7 @@
 //! The files of `write_lat_log`: `NAME_lat.N.log`, `NAME_clat.N.log` and `NAME_slat.N.log`, where N
 //! counts the threads of all results from 1.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use meantime_bench::run::{Group, JobResult};
@@ -48,15 +49,9 @@ pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
         group.cell_count() * numjobs
     };
     let most: usize = groups.iter().map(threads).sum();
-    let mut all = Vec::new();
-    for name in names(groups) {
-        for kind in LogKind::ALL {
-            all.extend((1..=most).map(|number| path(kind, name, number)));
-        }
-    }
-    all.sort();
-    all.dedup();
-    all
+    let names: BTreeSet<&str> = names(groups).collect();
+    let kinds = names.into_iter().flat_map(|name| LogKind::ALL.map(|kind| (kind, name)));
+    kinds.flat_map(|(kind, name)| (1..=most).map(move |number| path(kind, name, number))).collect()
 }
 
 /// Checks that the files can be written, before anything runs.

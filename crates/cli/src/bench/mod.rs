@@ -7,6 +7,7 @@ mod log_files;
 pub(crate) mod plan;
 pub(crate) mod progress;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -144,12 +145,9 @@ fn summary(
     for line in measured.results.iter().filter_map(goals::missed) {
         let _ = writeln!(text, "{line}");
     }
-    let mut lines: Vec<String> =
-        measured.left_out.iter().map(|one| format!("Not measured: {}", one.why)).collect();
-    lines.sort();
-    lines.dedup();
-    for line in lines {
-        let _ = writeln!(text, "{line}");
+    let left_out: BTreeSet<&String> = measured.left_out.iter().map(|one| &one.why).collect();
+    for why in left_out {
+        let _ = writeln!(text, "Not measured: {why}");
     }
     text += &report.warnings(columns);
     let _ = writeln!(text, "\n{}", machine.line());
