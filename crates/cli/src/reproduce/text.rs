@@ -42,16 +42,12 @@ pub(super) fn about(
     cell_s: f64,
     outcomes: &[Outcome],
 ) -> Vec<String> {
-    let (mut first, mut last) = (u64::MAX, 0);
-    for outcome in outcomes {
-        first = first.min(outcome.kept.ended_s);
-        last = last.max(outcome.kept.ended_s);
-    }
+    let ends_s = || outcomes.iter().map(|outcome| outcome.kept.ended_s);
     let mut lines = vec![format!(
         "{repetitions} repetitions of each experiment, {cell_s} s for each cell; \
          figures are medians, with the range of the repetitions"
     )];
-    if last > 0 {
+    if let (Some(first), Some(last @ 1..)) = (ends_s().min(), ends_s().max()) {
         let at = |seconds| ctime_utc(Duration::from_secs(seconds));
         lines.push(format!("Measured from {} to {} (UTC)", at(first), at(last)));
     }
