@@ -47,13 +47,11 @@ impl Change {
                 Err(error) => refused.push(format!("queue {queue}: {}", plain(&error.to_string()))),
             }
         }
-        match refused.is_empty() {
-            true => Ok(done),
-            false => {
-                eprint!("{done}");
-                Err(Failure::new(refused.join("; ")))
-            }
+        if refused.is_empty() {
+            return Ok(done);
         }
+        eprint!("{done}");
+        Err(Failure::new(refused.join("; ")))
     }
 }
 

@@ -57,26 +57,20 @@ const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:25
 
 /// Finds the processes that can be looked at: process `pid`, or all of this user's.
 pub(crate) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
-    let failed = |error: ControlError| Failure::new(error);
-    match pid {
-        Some(pid) => match control::served_by(pid).map_err(failed)? {
-            Some(served) => Ok(vec![Process::of(served)]),
-            None => Err(Failure::new(not_served(pid))),
-        },
-        None => {
-            let own = std::process::id();
-            let found =
-                control::served().map_err(failed)?.into_iter().filter(|served| served.pid != own);
-            let found = found.map(Process::of).filter(|process| !process.is_ssd());
-            let found: Vec<Process> = found.collect();
-            if found.is_empty() {
-                return Err(Failure::new(format_args!(
-                    "no process of this user serves a control socket: {HOW}"
-                )));
-            }
-            Ok(found)
-        }
+    if let Some(pid) = pid {
+        let served = control::served_by(pid).map_err(Failure::new)?;
+        let served = served.ok_or_else(|| Failure::new(not_served(pid)))?;
+        return Ok(vec![Process::of(served)]);
     }
+    let (all, own) = (control::served().map_err(Failure::new)?, std::process::id());
+    let others = all.into_iter().filter(|served| served.pid != own).map(Process::of);
+    let found: Vec<Process> = others.filter(|process| !process.is_ssd()).collect();
+    if found.is_empty() {
+        return Err(Failure::new(format_args!(
+            "no process of this user serves a control socket: {HOW}"
+        )));
+    }
+    Ok(found)
 }
 
 fn not_served(pid: u32) -> String {
