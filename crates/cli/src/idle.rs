@@ -35,14 +35,13 @@ pub(crate) struct Idle {
 }
 
 /// Prefixes of boot options for idling.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 7] = [
     "idle=",
     "nohlt",
     "cpuidle",
     "haltpoll.",
     "processor.max_cstate=",
     "intel_idle.",
-    "cpuidle_haltpoll",
     "processor.nocst",
 ];
 
@@ -73,52 +72,41 @@ impl Idle {
         let states = (0..).map_while(|nth| state(&dir.join(format!("state{nth}")))).collect();
         let options = text(&root.join("proc/cmdline")).unwrap_or_default();
         let is_about_idling = |word: &&str| OPTIONS.iter().any(|option| word.starts_with(option));
+        let boot_options = options.split_whitespace().filter(is_about_idling);
         Self {
             states,
             driver: named("current_driver"),
             governor: named("current_governor").or_else(|| named("current_governor_ro")),
-            boot_options: options
-                .split_whitespace()
-                .filter(is_about_idling)
-                .map(str::to_owned)
-                .collect(),
+            boot_options: boot_options.map(str::to_owned).collect(),
         }
     }
 
-    /// Returns a line of text for each state.
-    pub(crate) fn lines(&self, virtual_machine: bool) -> Vec<String> {
-        let mut lines = Vec::new();
-        let by = |what: &str, name: &Option<String>| {
-            format!("{what} {}", name.as_deref().unwrap_or("none"))
-        };
-        let options = if self.boot_options.is_empty() {
-            "none".to_owned()
-        } else {
-            self.boot_options.join(" ")
-        };
-        lines.push(format!(
-            "C-states: {}, {}, boot options {options}",
-            by("driver", &self.driver),
-            by("governor", &self.governor)
-        ));
+    /// Returns a line of text, and one for each state.
+    pub(crate) fn text(&self, virtual_machine: bool) -> String {
+        let or_none = |words: &str| if words.is_empty() { "none" } else { words }.to_owned();
+        let [driver, governor] =
+            [&self.driver, &self.governor].map(|name| or_none(name.as_deref().unwrap_or_default()));
+        let options = or_none(&self.boot_options.join(" "));
+        let mut text =
+            format!("C-states: driver {driver}, governor {governor}, boot options {options}\n");
         let columns = self.states.iter().map(|state| state.name.chars().count()).max().unwrap_or(0);
         for state in &self.states {
+            let IdleState { name, description, exit_latency_us, residency_us, .. } = state;
             let disabled = if state.disabled { ", disabled" } else { "" };
-            lines.push(format!(
-                "  {:columns$}  exit latency {} µs, worth while from {} µs on{disabled} ({})",
-                state.name, state.exit_latency_us, state.residency_us, state.description
-            ));
-        }
-        if self.states.is_empty() {
-            let why = if virtual_machine { " (a virtual machine may hide them)" } else { "" };
-            lines.push(format!("  none visible{why}"));
-        } else if virtual_machine {
-            lines.push(
-                "  in a virtual machine: what the host makes of a CPU that halts is its own affair"
-                    .to_owned(),
+            text += &format!(
+                "  {name:columns$}  exit latency {exit_latency_us} µs, worth while from \
+                 {residency_us} µs on{disabled} ({description})\n"
             );
         }
-        lines
+        text += match (self.states.is_empty(), virtual_machine) {
+            (true, true) => "  none visible (a virtual machine may hide them)\n",
+            (true, false) => "  none visible\n",
+            (false, true) => {
+                "  in a virtual machine: what the host makes of a CPU that halts is its own affair\n"
+            }
+            (false, false) => "",
+        };
+        text
     }
 }
 
@@ -159,7 +147,8 @@ mod tests {
         assert_eq!(idle.boot_options, ["idle=halt", "intel_idle.max_cstate=6"]);
         assert_eq!(idle.states.len(), 2);
         assert_eq!(idle.states[1].exit_latency_us, 133);
-        let lines = idle.lines(false);
+        let text = idle.text(false);
+        let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[2],
             "  C6    exit latency 133 µs, worth while from 400 µs on, disabled (x)"
@@ -172,9 +161,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let idle = Idle::probe_in(root.path(), 0);
         assert_eq!(idle, Idle::default());
-        assert!(
-            idle.lines(true)[1].contains("virtual machine")
-                && !idle.lines(false)[1].contains("virtual")
-        );
+        let second = |is_virtual| idle.text(is_virtual).lines().nth(1).unwrap().to_owned();
+        assert!(second(true).contains("virtual machine") && !second(false).contains("virtual"));
     }
 }

@@ -37,24 +37,19 @@ impl IdleCost {
     }
 }
 
-/// Returns a line of text each.
-pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
-    if costs.is_empty() {
-        return Vec::new();
+/// Returns a line of text each; nothing without costs.
+pub(super) fn text(costs: &[IdleCost]) -> String {
+    let mut text = String::new();
+    if !costs.is_empty() {
+        text +=
+            "Of a wake-up by eventfd (an interrupt), leaving the idle state is, by the medians:\n";
     }
-    let mut lines = vec![
-        "Of a wake-up by eventfd (an interrupt), leaving the idle state is, by the medians:"
-            .to_owned(),
-    ];
     for cost in costs {
         let [free, part] = [cost.wake_ns, cost.idle_state_ns].map(|ns| figures::time(ns as f64));
-        let idle = label(cost.idle_us);
-        lines.push(format!(
-            "  after {idle:>6} idle: {part:>7} of {free:>7}, {:>3.0} %",
-            cost.idle_state_percent
-        ));
+        let (idle, percent) = (label(cost.idle_us), cost.idle_state_percent);
+        text += &format!("  after {idle:>6} idle: {part:>7} of {free:>7}, {percent:>3.0} %\n");
     }
-    lines
+    text
 }
 
 #[cfg(test)]
@@ -65,8 +60,9 @@ mod tests {
     fn the_difference_is_the_idle_states() {
         let one = IdleCost::new(1_000, 24_500, 4_100);
         assert_eq!((one.idle_state_ns, one.idle_state_percent), (20_400, 83.3));
-        assert_eq!(lines(&[one])[1], "  after   1 ms idle: 20.4 µs of 24.5 µs,  83 %");
+        let text = text(&[one]);
+        assert_eq!(text.lines().nth(1), Some("  after   1 ms idle: 20.4 µs of 24.5 µs,  83 %"));
         assert_eq!(IdleCost::new(1_000, 4_000, 4_100).idle_state_percent, 0.0);
-        assert!(lines(&[]).is_empty());
+        assert!(super::text(&[]).is_empty());
     }
 }

@@ -117,38 +117,33 @@ impl Report {
             cells.push(row.times.count().to_string());
             table.add_row(cells);
         }
-        let mut lines = output::figure_lines(table, 3);
-        lines.push(String::new());
-        lines.extend(idle_cost::lines(&self.idle_costs()));
-        match &self.limit.refused {
-            None => lines.push(format!(
+        let mut text = output::figure_lines(table, 3).join("\n") + "\n\n";
+        text += &idle_cost::text(&self.idle_costs());
+        text += &match &self.limit.refused {
+            None => format!(
                 "PM QoS 0: the same while {} is held at 0, so that no CPU enters a C-state that \
-                 takes time to leave",
+                 takes time to leave\n",
                 pm_qos::CPU_DMA_LATENCY
-            )),
-            Some(why) => {
-                lines.push(format!("Without the figures for PM QoS 0 ({why}); they need root"))
-            }
-        }
+            ),
+            Some(why) => format!("Without the figures for PM QoS 0 ({why}); they need root\n"),
+        };
         if let Some(us) = self.limit.in_force_us {
-            lines.push(format!(
+            text += &format!(
                 "Another program holds it at {us} µs: the other figures are not those of a CPU \
-                 left to itself"
-            ));
+                 left to itself\n"
+            );
         }
-        lines.extend(self.idle.lines(self.machine.virtual_machine));
+        text += &self.idle.text(self.machine.virtual_machine);
         if let Some(percent) = self.waited_percent.filter(|percent| *percent > WAITED_MAX_PERCENT) {
-            lines.push(format!(
+            text += &format!(
                 "Other programs wanted this CPU: for {percent:.0} % of the time they kept it from \
                  what is measured here. A CPU that is not\n\
-                 idle is in no idle state; run this again when the machine is quiet"
-            ));
+                 idle is in no idle state; run this again when the machine is quiet\n"
+            );
         }
         let Self { first, last, .. } = self;
         let peer = if first == last { String::new() } else { format!(", its peer on CPU {last}") };
-        lines.push(format!("Measured on CPU {first}{peer}"));
-        lines.push(self.machine.line());
-        lines.join("\n") + "\n"
+        text + &format!("Measured on CPU {first}{peer}\n{}\n", self.machine.line())
     }
 
     /// Returns the cost of idle states in a wake-up, by the CPU's idle time; empty without the
