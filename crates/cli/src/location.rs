@@ -2,15 +2,22 @@
 //! `file:disk.img?model=zssd:/etc/passwd`.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use meantime_block::Uri;
 
 use crate::failure::Failure;
 
-/// The schemes of device URIs, with their colons.
-const SCHEMES: [&str; 6] = ["mem:", "file:", "vfio:", "vfio-user:", "nvme+tcp://", "kernel:"];
+/// The schemes of device URIs, with their colons, and what each is.
+pub(crate) const SCHEMES: [(&str, &str); 6] = [
+    ("mem:", "software SSD, its medium in memory"),
+    ("file:", "software SSD, its medium a file"),
+    ("kernel:", "a file or block device by the kernel's own stack"),
+    ("vfio:", "a PCIe SSD"),
+    ("vfio-user:", "a controller that another process serves"),
+    ("nvme+tcp://", "a namespace of an NVMe/TCP target"),
+];
 
 /// A device, and a path in its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +41,8 @@ impl Location {
 
     fn parse_with(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Result<Self, Failure> {
         let bytes = text.as_bytes();
-        let Some(scheme) = SCHEMES.iter().find(|scheme| bytes.starts_with(scheme.as_bytes()))
-        else {
+        let is_of = |(scheme, _): &&(&str, &str)| bytes.starts_with(scheme.as_bytes());
+        let Some((scheme, _)) = SCHEMES.iter().find(is_of) else {
             let error = text.to_string_lossy().parse::<Uri>().err();
             let what = error.map_or_else(|| "no device".to_owned(), |error| error.what);
             return Err(Failure::usage(format_args!(
@@ -58,8 +65,7 @@ impl Location {
         };
         let end = split.copied().unwrap_or(bytes.len());
         let (device, _) = device(&bytes[..end])?;
-        let path =
-            split.map(|at| PathBuf::from(std::ffi::OsString::from_vec(bytes[at + 1..].to_vec())));
+        let path = split.map(|at| PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])));
         Ok(Self { device, path })
     }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, Args, Command, ValueEnum, ValueHint};
 use clap_complete::engine::PathCompleter;
-use clap_complete::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::{ArgValueCompleter as Completer, CompletionCandidate};
 
 use crate::failure::Failure;
 use word::Word;
@@ -112,30 +112,29 @@ fn completed(command: &str, arg: Arg) -> Arg {
     let names = arg.get_value_names().unwrap_or_default();
     let value = names.first().map_or("", |name| name.as_str()).to_owned();
     let id = arg.get_id().to_string();
-    match (command, id.as_str(), value.as_str()) {
-        ("discover", _, "URI") => arg.add(values::one_of(&["nvme+tcp://"])),
+    let completer = match (command, id.as_str(), value.as_str()) {
+        ("discover", _, "URI") => values::one_of(&["nvme+tcp://"]),
         ("bench", "filename", _) | (_, _, "URI" | "URI[,URI…]" | "DEVICE") | ("copy", ..) => {
-            arg.add(ArgValueCompleter::new(values::devices))
+            Completer::new(values::devices)
         }
-        (_, _, "DEVICE:/PATH") => arg.add(ArgValueCompleter::new(values::locations)),
-        (_, "completion" | "policies", _) | (_, _, "POLICY") => {
-            arg.add(ArgValueCompleter::new(values::policies))
-        }
-        ("bind" | "unbind", _, "ADDRESS") => arg.add(ArgValueCompleter::new(values::controllers)),
-        ("umount", _, "DIR") => arg.add(ArgValueCompleter::new(values::mounts)),
-        ("mount", _, "DIR") => arg.value_hint(ValueHint::DirPath),
-        ("mount" | "run", "options", _) => arg.add(ArgValueCompleter::new(values::mount_options)),
-        ("top", _, "PID") => arg.add(ArgValueCompleter::new(values::processes)),
-        ("run", "program", _) => arg.add(ArgValueCompleter::new(values::Program)),
-        (_, "rw", _) => arg.add(values::one_of(values::DIRECTIONS)),
-        (_, "competitor", _) => arg.add(values::one_of(&["tsc", "walk="])),
-        (_, "owner", _) => arg.add(ArgValueCompleter::new(values::users)),
-        ("mkfs", "features", _) => arg.add(ArgValueCompleter::new(values::features)),
-        ("ctl", "words", _) => arg.add(ArgValueCompleter::new(values::Requests)),
-        (_, _, "JOB.fio") => arg.add(ArgValueCompleter::new(files_named("fio"))),
-        (_, _, "FILE.json") => arg.add(ArgValueCompleter::new(files_named("json"))),
-        _ => arg,
-    }
+        (_, _, "DEVICE:/PATH") => Completer::new(values::locations),
+        (_, "completion" | "policies", _) | (.., "POLICY") => Completer::new(values::policies),
+        ("bind" | "unbind", _, "ADDRESS") => Completer::new(values::controllers),
+        ("umount", _, "DIR") => Completer::new(values::mounts),
+        ("mount", _, "DIR") => return arg.value_hint(ValueHint::DirPath),
+        ("mount" | "run", "options", _) => Completer::new(values::mount_options),
+        ("top", _, "PID") => Completer::new(values::processes),
+        ("run", "program", _) => Completer::new(values::ByPlace(values::programs)),
+        (_, "rw", _) => values::one_of(values::DIRECTIONS),
+        (_, "competitor", _) => values::one_of(&["tsc", "walk="]),
+        (_, "owner", _) => Completer::new(values::users),
+        ("mkfs", "features", _) => Completer::new(values::features),
+        ("ctl", "words", _) => Completer::new(values::ByPlace(values::requests)),
+        (_, _, "JOB.fio") => Completer::new(files_named("fio")),
+        (_, _, "FILE.json") => Completer::new(files_named("json")),
+        _ => return arg,
+    };
+    arg.add(completer)
 }
 
 /// Files whose names end so, and directories.

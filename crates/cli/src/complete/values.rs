@@ -1,5 +1,6 @@
 //! Candidates for the values of options and arguments.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -12,16 +13,7 @@ use meantime_hw::pci::{self, Sysfs};
 use meantime_mount::Words;
 
 use super::image;
-use crate::location::Location;
-
-const SCHEMES: [(&str, &str); 6] = [
-    ("mem:", "software SSD, its medium in memory"),
-    ("file:", "software SSD, its medium a file"),
-    ("kernel:", "a file or block device by the kernel's own stack"),
-    ("vfio:", "a PCIe SSD"),
-    ("vfio-user:", "a controller that another process serves"),
-    ("nvme+tcp://", "a namespace of an NVMe/TCP target"),
-];
+use crate::location::{Location, SCHEMES};
 
 /// The values of a parameter that can be listed.
 fn values_of(parameter: &UriParameter) -> &'static [&'static str] {
@@ -32,6 +24,18 @@ fn values_of(parameter: &UriParameter) -> &'static [&'static str] {
 fn beginning<'a>(value: &str, words: impl IntoIterator<Item = &'a str>) -> Vec<Candidate> {
     let words = words.into_iter().filter(|word| word.starts_with(value));
     words.enumerate().map(|(at, word)| Candidate::new(word).display_order(Some(at))).collect()
+}
+
+/// The same of words with their help.
+fn explained(
+    value: &str,
+    words: impl IntoIterator<Item = (String, &'static str)>,
+) -> Vec<Candidate> {
+    let words = words.into_iter().filter(|(word, _)| word.starts_with(value)).enumerate();
+    let candidate = |(at, (word, help)): (usize, (String, &'static str))| {
+        Candidate::new(word).help(Some(help.into())).display_order(Some(at))
+    };
+    words.map(candidate).collect()
 }
 
 fn prefixed(prefix: impl Into<OsString>, found: Vec<Candidate>) -> Vec<Candidate> {
@@ -60,11 +64,7 @@ pub(super) fn devices(value: &OsStr) -> Vec<Candidate> {
     let Some((scheme, rest)) =
         SCHEMES.iter().find_map(|(scheme, _)| Some((*scheme, value.strip_prefix(scheme)?)))
     else {
-        let known = SCHEMES.iter().filter(|(scheme, _)| scheme.starts_with(value)).enumerate();
-        let candidate = |(at, (scheme, help)): (usize, &(&str, &'static str))| {
-            Candidate::new(*scheme).help(Some((*help).into())).display_order(Some(at))
-        };
-        return known.map(candidate).collect();
+        return explained(value, SCHEMES.map(|(scheme, help)| (scheme.to_owned(), help)));
     };
     if let Some((target, query)) = rest.split_once('?') {
         return prefixed(format!("{scheme}{target}?"), query_of(scheme, query));
@@ -91,14 +91,7 @@ fn query_of(scheme: &str, query: &str) -> Vec<Candidate> {
             let values = known().find(|one| one.name == key).map_or(&[][..], values_of);
             prefixed(format!("{key}="), beginning(value, values.iter().copied()))
         }
-        None => {
-            let found = known().filter(|one| one.name.starts_with(last)).enumerate();
-            let candidate = |(at, one): (usize, &UriParameter)| {
-                let candidate = Candidate::new(format!("{}=", one.name));
-                candidate.help(Some(one.help.into())).display_order(Some(at))
-            };
-            found.map(candidate).collect()
-        }
+        None => explained(last, known().map(|one| (format!("{}=", one.name), one.help))),
     })
 }
 
@@ -201,46 +194,39 @@ pub(super) fn users(value: &OsStr) -> Vec<Candidate> {
     beginning(text(value), text_of.lines().filter_map(|line| line.split(':').next()))
 }
 
-/// A program, then its arguments, of which paths are offered.
-pub(super) struct Program;
+/// Completes the words of a list, each by its place in it.
+pub(super) struct ByPlace(pub fn(usize, &OsStr) -> Vec<Candidate>);
 
-impl ValueCompleter for Program {
+impl ValueCompleter for ByPlace {
     fn complete(&self, value: &OsStr) -> Vec<Candidate> {
         self.complete_at(0, value)
     }
 
     fn complete_at(&self, index: usize, value: &OsStr) -> Vec<Candidate> {
-        if index > 0 || value.as_bytes().contains(&b'/') {
-            return PathCompleter::any().complete(value);
-        }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut names: Vec<OsString> = std::env::split_paths(&path)
-            .filter_map(|dir| std::fs::read_dir(dir).ok())
-            .flat_map(|entries| entries.filter_map(|entry| Some(entry.ok()?.file_name())))
-            .filter(|name| name.as_bytes().starts_with(value.as_bytes()))
-            .collect();
-        names.sort();
-        names.dedup();
-        names.into_iter().map(Candidate::new).collect()
+        (self.0)(index, value)
     }
 }
 
+/// A program, then its arguments, of which paths are offered.
+pub(super) fn programs(index: usize, value: &OsStr) -> Vec<Candidate> {
+    if index > 0 || value.as_bytes().contains(&b'/') {
+        return PathCompleter::any().complete(value);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).filter_map(|dir| std::fs::read_dir(dir).ok());
+    let names = dirs.flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
+    let names = names.filter(|name| name.as_bytes().starts_with(value.as_bytes()));
+    names.collect::<BTreeSet<_>>().into_iter().map(Candidate::new).collect()
+}
+
 /// What `ssd ctl` can say.
-pub(super) struct Requests;
-
-impl ValueCompleter for Requests {
-    fn complete(&self, value: &OsStr) -> Vec<Candidate> {
-        self.complete_at(0, value)
-    }
-
-    fn complete_at(&self, index: usize, value: &OsStr) -> Vec<Candidate> {
-        let known: &[&str] = match index {
-            0 => &["faults", "slow", "power-cut", "unplug", "plug", "counters", "refusals"],
-            1 => &["add", "clear"],
-            _ => &[],
-        };
-        beginning(text(value), known.iter().copied())
-    }
+pub(super) fn requests(index: usize, value: &OsStr) -> Vec<Candidate> {
+    let known: &[&str] = match index {
+        0 => &["faults", "slow", "power-cut", "unplug", "plug", "counters", "refusals"],
+        1 => &["add", "clear"],
+        _ => &[],
+    };
+    beginning(text(value), known.iter().copied())
 }
 
 #[cfg(test)]
