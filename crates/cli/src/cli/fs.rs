@@ -94,7 +94,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("{text:?} is no size of at least 1M; e.g. 64M"))
 }
 
-/// Options of `stat`, `df`, `info` and `extents`.
+/// Options of `stat`, `df`, `info` and `extents`, and some of `ls`.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
     /// The device and the path in it, e.g. file:disk.img:/etc/passwd; without a path, the root
@@ -112,9 +112,9 @@ pub(crate) struct PlaceArgs {
 /// Options of `ls`.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// The device and the path in it, e.g. file:disk.img:/etc
-    #[arg(value_name = "DEVICE:/PATH")]
-    pub location: OsString,
+    /// What to list.
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// Mode, links, owner, group, size and time of change (UTC), too
     #[arg(short, long)]
     pub long: bool,
@@ -124,12 +124,6 @@ pub(crate) struct LsArgs {
     /// Everything below the directory, each by its path from there
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
-    /// How to mount.
-    #[command(flatten)]
-    pub mount: MountArgs,
 }
 
 /// Options of `cat`.

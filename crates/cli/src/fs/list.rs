@@ -26,11 +26,11 @@ struct Listed {
 
 /// Runs the command.
 pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
-    let (fs, location) = mount(&args.location, &args.mount)?;
+    let (fs, location) = mount(&args.place.location, &args.place.mount)?;
     let mut failures = Vec::new();
     let listed = list(&fs, location.path(), args, &mut failures);
     let listed = listed.context(&location)?;
-    let ended = if args.json {
+    let ended = if args.place.json {
         let mut report = names::report(&location);
         report["entries"] = listed.iter().map(entry_json).collect();
         end(json_text(&report).as_bytes())
