@@ -2,7 +2,7 @@
 //! at all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _, Read as _, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -169,12 +169,7 @@ pub(crate) fn figure_lines(mut table: Table, gap: u16) -> Vec<String> {
 
 /// Returns a progress bar of `length`, or a spinner; invisible unless standard error is a terminal.
 pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
-    let target = if io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(length, target);
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
     // Templates are constants; the default look is good enough without one.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("━╸ "));
