@@ -203,18 +203,16 @@ pub(super) fn cells(
     let all = times_ns.iter().flat_map(|device_ns| {
         shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape })
     });
-    let words: Option<Vec<&str>> = filter.map(|filter| filter.split(',').map(str::trim).collect());
-    let wanted = |cell: &GridCell| match &words {
-        None => true,
-        Some(words) => words.iter().any(|word| cell.name().contains(word)),
-    };
+    // Without a filter the one word is empty, and in every name.
+    let filter = filter.unwrap_or_default();
+    let words: Vec<&str> = filter.split(',').map(str::trim).collect();
+    let wanted = |cell: &GridCell| words.iter().any(|word| cell.name().contains(word));
     let cells: Vec<GridCell> = all.filter(wanted).collect();
     if cells.is_empty() {
-        let filter = filter.unwrap_or("");
+        let like = GridCell { device_ns: times_ns[0], shape: shapes[0] }.name();
         return Err(Failure::usage(format_args!(
-            "--filter {filter:?} leaves no cell; names are like {} (see --help for times and \
-             shapes)",
-            GridCell { device_ns: times_ns[0], shape: shapes[0] }.name()
+            "--filter {filter:?} leaves no cell; names are like {like} (see --help for times and \
+             shapes)"
         )));
     }
     Ok(cells)

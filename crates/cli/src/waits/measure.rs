@@ -96,9 +96,9 @@ pub(super) fn measure(
         cell: cell.described(),
         ways,
         poll,
-        references: None,
         moved_turns: (outcome.rtts.repeated, outcome.rtts.disturbed),
         cacheline_rtt_ns: median(&probes_ns),
+        ..CellResult::default()
     })
 }
 
@@ -141,9 +141,8 @@ fn figures_of(result: JobResult) -> Figures {
         fallbacks: gaps().map(|gap| gap.fallbacks).sum(),
         blocks: gaps().map(|gap| gap.blocks).sum(),
         ended: queues().map(|queue| queue.ended).sum(),
-        competing: None,
-        informed: None,
         completion: result.completion,
+        ..Figures::default()
     }
 }
 

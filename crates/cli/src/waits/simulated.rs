@@ -48,14 +48,7 @@ pub(super) fn cell(
     }
     let poll = ways.iter().find(|way| way.completion == Policy::Poll.to_string());
     let poll = poll.map(|poll| Baseline::of(poll, None));
-    let mut result = CellResult {
-        cell: cell.described(),
-        ways,
-        poll,
-        references: None,
-        moved_turns: (0, 0),
-        cacheline_rtt_ns: None,
-    };
+    let mut result = CellResult { cell: cell.described(), ways, poll, ..CellResult::default() };
     hold_against_references(&mut result, cell, &trace, machine);
     result
 }
@@ -98,9 +91,7 @@ fn figures(policy: Policy, outcome: &Outcome) -> Figures {
     Figures {
         completion: policy.to_string(),
         ios,
-        errors: 0,
         mean_ns: outcome.mean_ns(),
-        means_ns: Vec::new(),
         p50_ns: outcome.quantile_ns(0.5),
         p99_ns: outcome.quantile_ns(0.99),
         p99_9_ns: outcome.quantile_ns(0.999),
@@ -113,8 +104,7 @@ fn figures(policy: Policy, outcome: &Outcome) -> Figures {
         fallbacks: counters.fallbacks,
         blocks: counters.blocks,
         ended: ios,
-        competing: None,
-        informed: None,
+        ..Figures::default()
     }
 }
 

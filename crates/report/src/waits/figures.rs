@@ -173,7 +173,7 @@ impl Baseline {
 }
 
 /// A cell with all its results.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CellResult {
     /// The cell.
     pub cell: Cell,
