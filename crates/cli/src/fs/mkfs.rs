@@ -1,6 +1,5 @@
 //! `meantime fs mkfs`.
 
-use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,6 +7,7 @@ use meantime_block::Access;
 use meantime_ext4::Timestamp;
 use meantime_ext4::format::mkfs::MakeOptions;
 use meantime_ext4::mkfs::{found_on, make};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::open;
 use super::volume::uuid;
@@ -46,9 +46,7 @@ pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
 
 fn options(args: &MkfsArgs) -> Result<MakeOptions, Failure> {
     let mut random = [0; 32];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .context("cannot read /dev/urandom")?;
+    getrandom(&mut random, GetRandomFlags::empty()).context("random numbers")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
     let mut options = MakeOptions::new(random, now);

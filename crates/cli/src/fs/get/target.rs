@@ -12,7 +12,7 @@ use meantime_ext4::{FileType, Metadata, Timestamp};
 use rustix::fs::{
     self, AtFlags, FileType as Kind, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 
 use crate::failure::warn;
 
@@ -72,10 +72,7 @@ impl Target {
     /// Returns the directory that `path` is in, and its name there.
     fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
-        let mut fd = self
-            .base
-            .try_clone()
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        let mut fd = fcntl_dupfd_cloexec(&self.base, 0)?;
         for step in path.parent().into_iter().flat_map(Path::components) {
             let Component::Normal(step) = step else { return Err(Errno::INVAL) };
             fd = fs::openat(&fd, step, DIRECTORY, Mode::empty())?;
