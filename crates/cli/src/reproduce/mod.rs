@@ -2,7 +2,7 @@
 
 mod text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,20 +34,16 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         let _ = std::fs::create_dir_all("out");
     }
     let html = Target::prepare(&args.html, "the page", "--html")?;
-    let files =
-        [(&args.json, "the JSON", "--json"), (&args.markdown, "the Markdown", "--markdown")];
-    let prepared = files.map(|(path, what, option)| {
+    let prepare = |path: &Option<PathBuf>, what, option| {
         path.as_deref().map(|path| Target::prepare(path, what, option)).transpose()
-    });
-    let [json, markdown_file] = prepared;
-    let (json, markdown_file) = (json?, markdown_file?);
+    };
+    let json = prepare(&args.json, "the JSON", "--json")?;
+    let markdown_file = prepare(&args.markdown, "the Markdown", "--markdown")?;
     let (repetitions, cell_s) = LENGTHS[usize::from(!args.quick)];
     let machine = Machine::probe();
     let device = args.device.as_deref().unwrap_or("none");
-    let setting = format!(
-        "revision {REVISION}\nrepetitions {repetitions}\ncell {cell_s} s\ndevice {device}\n{}\n",
-        machine.line()
-    );
+    let run = format_args!("repetitions {repetitions}\ncell {cell_s} s\ndevice {device}");
+    let setting = format!("revision {REVISION}\n{run}\n{}\n", machine.line());
     let store = Store::open(&args.results, &setting, args.anew).context("cannot keep results")?;
     let scratch = args.results.join("scratch");
     std::fs::create_dir_all(&scratch).context(format_args!("cannot make {}", scratch.display()))?;
@@ -60,10 +56,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         scratch: scratch.display().to_string(),
     };
     let mut commands = Commands::new(program, &signal::STOP, guest);
-    let mut progress = Shown::new(experiments.len());
+    let template = "{bar:25} {pos} of {len}  {elapsed}  {wide_msg}";
+    let mut progress = Shown(progress_bar(Some(experiments.len() as u64), template));
     let outcomes =
         reproduce::run(&experiments, &options, &mut commands, &store, &signal::STOP, &mut progress);
-    progress.bar.finish_and_clear();
+    progress.0.finish_and_clear();
     let outcomes = outcomes.context("cannot keep results")?;
 
     let about = text::about(&machine, repetitions, cell_s, &outcomes);
@@ -97,11 +94,8 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
     let guest_only = |one: &&Experiment| one.leg == Leg::Guest && args.names.contains(&one.id);
     if args.guest.is_none() && !args.list {
         if let Some(one) = all.iter().find(guest_only) {
-            return Err(Failure::usage(format_args!(
-                "{} is measured in a virtual machine: {}",
-                one.id,
-                text::HOW_GUEST
-            )));
+            let what = format_args!("is measured in a virtual machine: {}", text::HOW_GUEST);
+            return Err(Failure::usage(format_args!("{} {what}", one.id)));
         }
         all.retain(|experiment| experiment.leg != Leg::Guest);
     }
@@ -122,16 +116,7 @@ fn chosen(args: &ReproduceArgs) -> Result<Vec<Experiment>, Failure> {
 }
 
 /// The progress on a terminal.
-struct Shown {
-    bar: ProgressBar,
-}
-
-impl Shown {
-    fn new(count: usize) -> Self {
-        let template = "{bar:25} {pos} of {len}  {elapsed}  {wide_msg}";
-        Self { bar: progress_bar(Some(count as u64), template) }
-    }
-}
+struct Shown(ProgressBar);
 
 impl reproduce::Progress for Shown {
     fn begins(&mut self, one: &Experiment, at: usize, _: usize, left: Option<Duration>) {
@@ -139,15 +124,15 @@ impl reproduce::Progress for Shown {
             secs if secs < 90 => format!(" · {secs} s left"),
             secs => format!(" · {} min left", secs.div_ceil(60)),
         });
-        self.bar.set_position(at as u64 - 1);
-        self.bar.set_message(format!("{} ({}){left}", one.id, one.leg.name()));
-        self.bar.tick();
+        self.0.set_position(at as u64 - 1);
+        self.0.set_message(format!("{} ({}){left}", one.id, one.leg.name()));
+        self.0.tick();
     }
 
     fn ended(&mut self, outcome: &Outcome) {
         if !outcome.kept.failure.is_empty() {
             let (id, failure) = (outcome.experiment.key(), &outcome.kept.failure);
-            self.bar.suspend(|| eprintln!("meantime: {id}: {failure}"));
+            self.0.suspend(|| eprintln!("meantime: {id}: {failure}"));
         }
     }
 }
