@@ -167,16 +167,12 @@ fn judge(head: &[u8]) -> Result<(), u16> {
     let mut lines = head.split("\r\n");
     let line: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     let [method, target, version] = line[..] else { return Err(400) };
-    if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+    let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+    if !is_method || !version.starts_with("HTTP/") || lines.any(|line| !line.contains(':')) {
         return Err(400);
     }
-    match version.strip_prefix("HTTP/") {
-        Some("1.0" | "1.1") => {}
-        Some(_) => return Err(505),
-        None => return Err(400),
-    }
-    if lines.any(|line| !line.contains(':')) {
-        return Err(400);
+    if !matches!(version, "HTTP/1.0" | "HTTP/1.1") {
+        return Err(505);
     }
     if !matches!(method, "GET" | "HEAD") {
         return Err(405);
