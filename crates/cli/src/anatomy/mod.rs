@@ -184,15 +184,11 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
         }
         jobs.push(job);
     }
-    let competitor = match args.competitor.as_str() {
-        "none" => None,
-        text => {
-            let kind = text
-                .parse()
-                .map_err(|what| Failure::usage(format_args!("--competitor: {what}, or none")))?;
-            Some(kind)
-        }
-    };
+    let competitor = Some(&args.competitor).filter(|text| *text != "none");
+    let competitor = competitor
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|what: String| Failure::usage(format_args!("--competitor: {what}, or none")))?;
     warnings.iter().for_each(warn);
     Ok(Request { uris, jobs, runtime, competitor })
 }
@@ -229,17 +225,13 @@ fn io_cpu(args: &AnatomyArgs, devices: &Devices, indices: &[usize]) -> Result<us
         }
         return Ok(cpu);
     }
-    match allowed.iter().find(|cpu| !ssd_cpus.contains(cpu)).or(allowed.first()) {
-        Some(cpu) if allowed.len() > 1 => Ok(*cpu),
-        Some(cpu) => {
-            warn(
-                "this process may use one CPU only: the software SSD and the I/O share it, and \
-                 wait for each other",
-            );
-            Ok(*cpu)
-        }
-        None => Err(Failure::new("the kernel does not say which CPUs this process may use")),
+    if allowed.len() == 1 {
+        let what = "the software SSD and the I/O share it, and wait for each other";
+        warn(format_args!("this process may use one CPU only: {what}"));
     }
+    let free = allowed.iter().find(|cpu| !ssd_cpus.contains(cpu)).or(allowed.first());
+    let none = || Failure::new("the kernel does not say which CPUs this process may use");
+    free.copied().ok_or_else(none)
 }
 
 fn measure(
@@ -288,12 +280,8 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
         }
         for plan in plans {
             for policy in plan.policies.iter().filter(|policy| can(policy).is_ok()) {
-                let options = ChannelOptions {
-                    depth: 1,
-                    policy: Some(*policy),
-                    interrupt: None,
-                    ..ChannelOptions::default()
-                };
+                let options =
+                    ChannelOptions { depth: 1, policy: Some(*policy), ..ChannelOptions::default() };
                 let channel = opened.channel(&options).map_err(|error| named(uri, &error))?;
                 let bytes = plan.job.bs_max_bytes();
                 let mut buf = channel.alloc(bytes as usize).map_err(|error| named(uri, &error))?;

@@ -23,13 +23,8 @@ pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0,
 
 /// Returns the whole report.
 pub(super) fn report(anatomy: &Anatomy) -> String {
-    let mut text = format!("One {}, taken apart\n", anatomy.what());
-    text += &parts_tables(anatomy);
-    text += &host_and_device(anatomy);
-    text += &submission(anatomy);
-    text += &fast12(anatomy);
-    text += &footer(anatomy);
-    text
+    let parts = [parts_tables, host_and_device, submission, fast12, footer];
+    format!("One {}, taken apart\n", anatomy.what()) + &parts.map(|part| part(anatomy)).concat()
 }
 
 fn parts_tables(anatomy: &Anatomy) -> String {
@@ -143,16 +138,15 @@ fn table<T: Into<Cell>>(
 }
 
 fn footer(anatomy: &Anatomy) -> String {
-    let ios: u64 = anatomy.bars.iter().map(|bar| bar.alone.ios()).sum();
     let sum = |of: fn(&Tally) -> u64| anatomy.bars.iter().map(|bar| of(&bar.alone)).sum::<u64>();
-    let (overlapped, contradicted) =
-        (sum(|tally| tally.overlapped), sum(|tally| tally.contradicted));
-    let percent = |count: u64| count as f64 * 100.0 / ios.max(1) as f64;
+    let contradicted = sum(|tally| tally.contradicted);
+    let ios = sum(Tally::ios).max(1);
+    let percent = |count: u64| count as f64 * 100.0 / ios as f64;
     let mut notes = format!(
         "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the \
          device had seen the doorbell before `submit` returned. ",
         figures::time(anatomy.clock_read_ns as f64),
-        percent(overlapped)
+        percent(sum(|tally| tally.overlapped))
     );
     if contradicted > 0 {
         let _ = write!(
