@@ -118,11 +118,8 @@ pub(crate) fn warn(message: impl Display) {
 
 /// Makes a message one line, for any file name or device's answer in it.
 fn one_line(text: &str) -> String {
-    text.split(['\n', '\r'])
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let parts = text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ impl Control {
         if changes.is_empty() {
             return String::new();
         }
-        let list: Vec<String> = changes
-            .iter()
-            .map(|change| format!("queue {}: {} → {}", change.queue, change.before, change.after))
-            .collect();
+        let one = |Change { queue, before, after, .. }: &Change| {
+            format!("queue {queue}: {before} → {after}")
+        };
+        let list: Vec<String> = changes.iter().map(one).collect();
         format!(
             "Policies were changed while this ran, by `meantime top`: {}. The results go by the \
              policies that the queues began with.\n",

@@ -79,12 +79,8 @@ pub(crate) fn check_run(
     wanted: &[Wanted],
     groups: &[Group],
 ) -> Result<(), Failure> {
-    let inputs: Vec<PathBuf> = args
-        .job_file
-        .iter()
-        .cloned()
-        .chain(wanted.iter().flat_map(|wanted| files_of(&wanted.device)))
-        .collect();
+    let devices = wanted.iter().flat_map(|wanted| files_of(&wanted.device));
+    let inputs: Vec<PathBuf> = args.job_file.iter().cloned().chain(devices).collect();
     let mut outputs = named([("--json", &args.json), ("--html", &args.html)]);
     outputs.extend(log_files::paths(groups).into_iter().map(|path| ("a log".to_owned(), path)));
     check(&inputs, &outputs)

@@ -83,16 +83,14 @@ fn read_file(path: &Path) -> Result<JobFile, Failure> {
 
 /// Returns warnings about a complete job.
 fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
-    let warnings = job.validate();
-    let policies = policies(job).err();
-    let mut warnings = match (warnings, policies) {
-        (Ok(warnings), None) => warnings,
-        (Err(JobErrors(mut errors)), policies) => {
-            errors.extend(policies);
-            return Err(JobErrors(errors));
-        }
-        (Ok(_), Some(error)) => return Err(JobErrors(vec![error])),
+    let (mut warnings, mut errors) = match job.validate() {
+        Ok(warnings) => (warnings, Vec::new()),
+        Err(JobErrors(errors)) => (Vec::new(), errors),
     };
+    errors.extend(policies(job).err());
+    if !errors.is_empty() {
+        return Err(JobErrors(errors));
+    }
     let name = &job.name;
     if job.verify != Verify::None && !job.ramp_time.is_zero() {
         warnings.push(format!("job {name}: ramp_time has no effect with verify"));

@@ -99,10 +99,8 @@ fn bound_text(done: &[Bound], owner: Option<&User>) -> String {
         text += &format!("  meantime info --device vfio:{address}\n");
     }
     let list: Vec<String> = done.iter().map(|bound| bound.address.to_string()).collect();
-    text += &format!(
-        "It stays so until `sudo meantime unbind {}`, or the next boot.\n",
-        list.join(" ")
-    );
+    let list = list.join(" ");
+    text += &format!("It stays so until `sudo meantime unbind {list}`, or the next boot.\n");
     match owner {
         Some(User { name, uid, .. }) if *uid != 0 => {
             text += &format!(

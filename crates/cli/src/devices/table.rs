@@ -31,13 +31,10 @@ pub(super) fn model(function: &NvmeFunction) -> String {
         let speed = |speed: &str| speed.trim_end_matches(" PCIe").to_owned();
         let mut words = format!("{} ×{}", speed(&link.speed), link.width);
         // Shows if the link is slower than the device allows.
-        match (&link.max_speed, link.max_width) {
-            (Some(max_speed), Some(max_width))
-                if (max_speed, max_width) != (&link.speed, link.width) =>
-            {
-                words += &format!(" (of {} ×{max_width})", speed(max_speed));
-            }
-            _ => {}
+        if let (Some(max_speed), Some(max_width)) = (&link.max_speed, link.max_width)
+            && (max_speed, max_width) != (&link.speed, link.width)
+        {
+            words += &format!(" (of {} ×{max_width})", speed(max_speed));
         }
         facts.push(words);
     }

@@ -136,10 +136,8 @@ pub(super) fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
         let (above, name) = parent(fs, location.path()).context(location)?;
         if args.symbolic {
-            return fs
-                .symlink_at(&above, &name, &args.target, &new_node(0o777))
-                .map(drop)
-                .context(location);
+            let made = fs.symlink_at(&above, &name, &args.target, &new_node(0o777));
+            return made.map(drop).context(location);
         }
         let (there, target) = parent(fs, Path::new(&args.target)).context(location)?;
         let node = fs.lookup(&there, &target).context(names::harmless(&args.target))?;

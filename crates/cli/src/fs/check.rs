@@ -78,12 +78,9 @@ fn mount(
     report: &mut Report,
 ) -> Result<Result<FileSystem, Corruption>, Failure> {
     let attempt = |superblock| -> Result<_, Failure> {
-        let opened = super::open(device, Access::Read)?;
         let policy = args.completion;
-        Ok(FileSystem::mount(
-            opened,
-            &MountOptions { superblock, policy, ..MountOptions::default() },
-        ))
+        let options = MountOptions { superblock, policy, ..MountOptions::default() };
+        Ok(FileSystem::mount(super::open(device, Access::Read)?, &options))
     };
     let mounted = match attempt(args.superblock)? {
         Err(MountError::Backup { corruption, block, .. }) if args.superblock.is_none() => {

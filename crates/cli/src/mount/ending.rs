@@ -135,10 +135,9 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
             |read: std::io::Result<usize>| !read.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
         if !is_over(server.read(&mut [0])) {
             let holders = Place::of_mount(&mounted).map(|place| place.holders());
+            let (dir, holders) = (dir.display(), holders.unwrap_or_default());
             warn(format_args!(
-                "{} is unmounted here, and waits for those that have it still: {}",
-                dir.display(),
-                holders.unwrap_or_default()
+                "{dir} is unmounted here, and waits for those that have it still: {holders}"
             ));
             let _ = server.set_read_timeout(None);
             let _ = server.read(&mut [0]);

@@ -87,11 +87,8 @@ fn here(namespace: Option<&OsStr>) -> Result<(), Failure> {
 
 /// Returns the known words of `options`.
 fn known(options: &str) -> String {
-    let is_known = |word: &&str| match Words::default().obey(word) {
-        Ok(()) => true,
-        Err(error) => !error.is_unknown,
-    };
-    let is_remount = |word: &&str| *word == "remount";
-    let words = options.split(',').filter(|word| is_known(word) || is_remount(word));
+    let refused = |word: &str| Words::default().obey(word).err();
+    let is_known = |word: &&str| refused(word).is_none_or(|error| !error.is_unknown);
+    let words = options.split(',').filter(|word| *word == "remount" || is_known(word));
     words.collect::<Vec<_>>().join(",")
 }

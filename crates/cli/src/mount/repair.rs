@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use meantime_hw::mountinfo::MountEntry;
+
 use super::ending::{KIND, connect, find, place, unmount};
 use crate::failure::Failure;
 
@@ -29,15 +31,11 @@ pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
                 is_done = true;
             }
             _ if is_done => return Ok(()),
-            Some(mounted) => {
-                return Err(Failure::new(format_args!(
-                    "{shown}: what is mounted there is not ours, but {}",
-                    mounted.kind
-                )));
+            Some(MountEntry { kind, .. }) => {
+                let what = format_args!("what is mounted there is not ours, but {kind}");
+                return Err(Failure::new(format_args!("{shown}: {what}")));
             }
-            None => {
-                return Err(Failure::new(format_args!("{shown}: nothing is mounted there")));
-            }
+            None => return Err(Failure::new(format_args!("{shown}: nothing is mounted there"))),
         }
     }
 }

@@ -113,11 +113,8 @@ impl Holders {
     /// Sends SIGTERM to those that see the mount: they come of the program. (Who only has a file of
     /// it may be anybody, to whom the program has passed it.) Returns these.
     pub(super) fn end(self) -> Self {
-        let asked = self
-            .0
-            .into_iter()
-            .filter(|holder| holder.sees && kill_process(holder.pid, Signal::TERM).is_ok());
-        Self(asked.collect())
+        let ask = |one: &Holder| one.sees && kill_process(one.pid, Signal::TERM).is_ok();
+        Self(self.0.into_iter().filter(ask).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -53,10 +53,8 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
         Some(path) => {
             let path = PathBuf::from(path);
             if !path.is_file() {
-                return Err(Failure::new(format_args!(
-                    "{VARIABLE}={}: no such file",
-                    path.display()
-                )));
+                let path = path.display();
+                return Err(Failure::new(format_args!("{VARIABLE}={path}: no such file")));
             }
             path
         }

@@ -53,10 +53,7 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     // The user's own path may be a link; links below it are not followed.
     let metadata = std::fs::metadata(&args.from).context(&shown)?;
     if metadata.is_dir() && !args.recursive {
-        return Err(Failure::new(format_args!(
-            "{}: is a directory: copy it with -r",
-            args.from.display()
-        )));
+        return Err(Failure::new(format_args!("{shown}: is a directory: copy it with -r")));
     }
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
@@ -84,11 +81,9 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
         putter.progress.clear();
         done?;
         if putter.attributes > 0 {
-            warn(format_args!(
-                "{} extended attributes were not kept: the file system has no room for them, or \
-                 cannot have them",
-                putter.attributes
-            ));
+            let what = "extended attributes were not kept: the file system has no room for them, \
+                        or cannot have them";
+            warn(format_args!("{} {what}", putter.attributes));
         }
         failures = putter.progress.failures;
         putter.progress.report();
