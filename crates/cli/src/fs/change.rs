@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use meantime_ext4::{Error, FileSystem, FileType, NewNode, OpenOptions, RenameFlags};
 
 use super::walk::{Found, Step, Walk};
-use super::write::{change, find, parent};
+use super::write::{change, destination, find, parent};
 use super::{failed, names, resolve};
 use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
 use crate::failure::{Context as _, Failure};
@@ -71,11 +71,7 @@ pub(super) fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
         let to = names::harmless(&args.to);
         let (old, old_name) = parent(fs, location.path()).context(location)?;
         fs.lookup(&old, &old_name).context(location)?;
-        let (new, new_name) = match resolve(fs, &args.to, true) {
-            Ok(node) if node.file_type() == FileType::Directory => (node, old_name.clone()),
-            Ok(_) | Err(Error::NotFound) => parent(fs, &args.to).context(&to)?,
-            Err(error) => return Err(failed(to, &error)),
-        };
+        let (new, new_name, _) = destination(fs, &args.to, &old_name).context(&to)?;
         let flags = RenameFlags { no_replace: args.no_clobber, ..RenameFlags::default() };
         fs.rename_at(&old, &old_name, &new, &new_name, flags).context(to)
     })

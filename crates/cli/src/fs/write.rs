@@ -1,7 +1,7 @@
 //! File systems that are mounted for a change.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use meantime_block::Access;
@@ -46,6 +46,24 @@ pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), E
         return Err(Error::NotDirectory);
     }
     Ok((parent, name.to_owned()))
+}
+
+/// Returns where something named `name` goes that is to be at `path`: a directory that is there is
+/// gone into. The directory, the name there, and the whole path.
+pub(super) fn destination(
+    fs: &FileSystem,
+    path: &Path,
+    name: &OsStr,
+) -> Result<(Node, OsString, PathBuf), Error> {
+    match resolve(fs, path, true) {
+        Ok(node) if node.file_type() == FileType::Directory => {
+            Ok((node, name.to_owned(), path.join(name)))
+        }
+        Ok(_) | Err(Error::NotFound) => {
+            parent(fs, path).map(|(above, name)| (above, name, path.to_owned()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the node with that name; `None` if there is none.

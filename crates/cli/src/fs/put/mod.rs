@@ -18,8 +18,8 @@ use meantime_ext4::{
 
 use super::progress::Progress;
 use super::trouble::Trouble;
-use super::write::{change, find, parent};
-use super::{CHUNK_BYTES, failed, names, resolve};
+use super::write::{change, destination, find};
+use super::{CHUNK_BYTES, failed, names};
 use crate::cli::PutArgs;
 use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::signal;
@@ -57,17 +57,9 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     }
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
-        let mut to = location.path().to_owned();
-        let (above, name) = match resolve(fs, location.path(), true) {
-            Ok(node) if node.file_type() == FileType::Directory => {
-                let name = args.from.canonicalize().context(&shown)?;
-                let name = name.file_name().map(ToOwned::to_owned).unwrap_or_default();
-                to.push(&name);
-                (node, name)
-            }
-            Ok(_) | Err(Error::NotFound) => parent(fs, location.path()).context(location)?,
-            Err(error) => return Err(failed(location, &error)),
-        };
+        let own = args.from.canonicalize().context(&shown)?;
+        let own = own.file_name().unwrap_or_default();
+        let (above, name, to) = destination(fs, location.path(), own).context(location)?;
         let mut putter = Putter {
             fs,
             force: args.force,
