@@ -108,15 +108,12 @@ impl Meter {
         competitor: Option<&Competitor>,
     ) -> Result<(), Failure> {
         let uri = &device.info().uri;
+        let kept = || Failure::new(format_args!("{uri}: the device is gone and kept a buffer"));
         self.batch.clear();
         let Self { clock, times, batch } = self;
         while batch.len() < BATCH {
             let Some(io) = cell.pattern.next() else { break };
-            let Some(mut buf) = cell.buf.take() else {
-                return Err(Failure::new(format_args!(
-                    "{uri}: the device is gone and kept a buffer"
-                )));
-            };
+            let mut buf = cell.buf.take().ok_or_else(kept)?;
             buf.set_len(io.bytes);
             let request = match io.dir {
                 Dir::Read => Request::read(io.lba, buf),

@@ -183,9 +183,8 @@ pub(crate) const FEATURES: [Feature; 4] = [
 fn feature(text: &str) -> Result<(Feature, bool), String> {
     let name = text.strip_prefix('^').unwrap_or(text);
     let feature = FEATURES.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
-        format!(
-            "{name:?} cannot be chosen: metadata_csum_seed, orphan_file, fast_commit and 64bit can"
-        )
+        let all = FEATURES.map(|(known, _)| known).join(", ");
+        format!("{name:?} cannot be chosen: {all} can")
     })?;
     Ok((feature, name == text))
 }

@@ -40,10 +40,8 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let node = resolve(&fs, location.path(), false).context(&location)?;
     let meta = node.metadata();
-    let target = match meta.file_type {
-        FileType::Symlink => Some(fs.read_link_at(&node).context(&location)?),
-        _ => None,
-    };
+    let is_link = meta.file_type == FileType::Symlink;
+    let target = is_link.then(|| fs.read_link_at(&node)).transpose().context(&location)?;
     let attributes = fs.attributes(&node).context(&location)?;
     if args.json {
         let mut object = names::report(&location);

@@ -65,10 +65,8 @@ fn power_json(state: &PowerState) -> Value {
 
 fn firmware(controller: &Controller) -> Answer {
     let log = controller.firmware_slots()?;
-    let slots: Vec<(u8, String)> = (1..=7)
-        .filter_map(|slot| Some((slot, log.revision(slot)?.trim_end().to_owned())))
-        .filter(|(_, revision)| !revision.is_empty())
-        .collect();
+    let revision = |slot| log.revision(slot).map(str::trim_end).filter(|text| !text.is_empty());
+    let slots: Vec<(u8, &str)> = (1..=7).filter_map(|slot| Some((slot, revision(slot)?))).collect();
     // AFI 2:0: the active slot.
     let active = log.afi & 7;
     let runs = |slot: u8| if slot == active { " (runs)" } else { "" };

@@ -88,11 +88,8 @@ fn changed(now: &Words, is_writable: bool, options: &str) -> Result<Words, Strin
     }
     let times = new.file_system.access_times;
     if times != now.file_system.access_times && times != AccessTimes::Never {
-        return Err(
-            "times of reading: can only be switched off by a remount (noatime); unmount, and \
-                    mount again"
-                .to_owned(),
-        );
+        let why = "can only be switched off by a remount (noatime); unmount, and mount again";
+        return Err(format!("times of reading: {why}"));
     }
     if !new.options.read_only && !is_writable {
         return Err("it was mounted for reading; unmount, and mount again with rw".to_owned());

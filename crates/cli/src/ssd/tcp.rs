@@ -89,12 +89,9 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
 
 /// The address that `text` names.
 fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(addr) = text.parse::<SocketAddr>() {
-        return Ok(addr);
-    }
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    let ip = bare.parse::<IpAddr>();
-    ip.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| {
+    let with_our_port = |ip: IpAddr| SocketAddr::new(ip, PORT);
+    text.parse().or_else(|_| bare.parse().map(with_our_port)).map_err(|_| {
         format!("{text}: no IP address with or without a port, e.g. 127.0.0.1:4420 or [::1]:4420")
     })
 }

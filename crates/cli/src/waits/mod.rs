@@ -151,12 +151,8 @@ fn each_cell(
 fn report(plan: &Plan, results: &[CellResult], outputs: &Outputs) -> Result<(), Failure> {
     let summaries = summaries(results);
     let machine = Machine::probe();
-    outputs.show(&format!(
-        "{}\n{}\n\n{}\n",
-        summary_table(&summaries, results.len(), output::columns()),
-        legend(results),
-        machine.line()
-    ))?;
+    let table = summary_table(&summaries, results.len(), output::columns());
+    outputs.show(&format!("{table}\n{}\n\n{}\n", legend(results), machine.line()))?;
     let mut facts = machine.json();
     facts.insert("command".to_owned(), command_line());
     facts.insert("interrupted".to_owned(), serde_json::json!(signal::stopped()));

@@ -37,19 +37,15 @@ pub(super) struct Kept {
 impl Kept {
     /// Warns of what was lost.
     pub(super) fn warn(&self) {
+        let attributes = "extended attributes were not kept: the destination's file system, or a \
+                          missing right, forbids them";
+        let modes = "files lost their set-user-ID or set-group-ID bit, since they have another \
+                     owner now";
         for (count, what) in [
             (self.owners, "owners were not kept: that needs root"),
-            (
-                self.attributes,
-                "extended attributes were not kept: the destination's file system, or a missing \
-                 right, forbids them",
-            ),
+            (self.attributes, attributes),
             (self.specials, "device files were not made: that needs root"),
-            (
-                self.modes,
-                "files lost their set-user-ID or set-group-ID bit, since they have another owner \
-                 now",
-            ),
+            (self.modes, modes),
         ] {
             if count > 0 {
                 warn(format_args!("{count} {what}"));
