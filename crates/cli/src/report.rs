@@ -35,8 +35,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let report = Report::new(&files).map_err(Failure::new)?;
     let table = report.text(output::columns());
     if args.text {
-        output::print(&table)?;
-        return Ok(ExitCode::SUCCESS);
+        return output::end(table.as_bytes());
     }
     let target = Target::prepare(&args.html, "the report", "--html")?;
     target.write(&report.page(PROGRAM))?;

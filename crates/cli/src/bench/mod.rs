@@ -108,9 +108,7 @@ fn run_groups(
             text.push('\n');
             measured.results.push(result);
         }
-        let mut shown = Ok(());
-        progress.above(|| shown = outputs.show(&text));
-        shown?;
+        progress.above(|| outputs.show(&text))?;
         measured.rtts.push((group.name(), outcome.rtts));
         measured.dma_bytes = measured.dma_bytes.max(outcome.dma_bytes);
     }

@@ -34,8 +34,8 @@ impl Progress {
     }
 
     /// Prints above the bar.
-    pub(crate) fn above(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
+    pub(crate) fn above<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 
     /// Removes the bar.
@@ -57,10 +57,8 @@ impl meantime_bench::run::Progress for Progress {
     }
 
     fn cell(&self, uri: &str, policy: Policy) {
-        self.bar.set_message(format!(
-            "{} ({} of {}) · {uri} · {policy}",
-            self.job, self.jobs_begun, self.jobs
-        ));
+        let Self { job, jobs_begun, jobs, .. } = self;
+        self.bar.set_message(format!("{job} ({jobs_begun} of {jobs}) · {uri} · {policy}"));
         self.bar.tick();
     }
 

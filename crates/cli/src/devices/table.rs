@@ -62,14 +62,10 @@ pub(super) fn group(function: &NvmeFunction) -> String {
 }
 
 pub(super) fn used_by(function: &NvmeFunction) -> String {
-    let mut lines = Vec::new();
-    match &function.taker {
-        Some(taker) => lines.push(taker_in_words(taker)),
-        None if function.driver.as_deref() == Some("vfio-pci") => {
-            lines.push("bound by another program".to_owned());
-        }
-        None => {}
-    }
+    let is_foreign = function.driver.as_deref() == Some("vfio-pci");
+    let foreign = || is_foreign.then(|| "bound by another program".to_owned());
+    let taken = function.taker.as_ref().map(taker_in_words).or_else(foreign);
+    let mut lines = Vec::from_iter(taken);
     let words = |one: &DiskUse| format!("{}: {}", one.device, one.kind);
     lines.extend(function.uses.iter().take(USES_MAX).map(words));
     if function.uses.len() > USES_MAX {

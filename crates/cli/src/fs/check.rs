@@ -119,9 +119,7 @@ impl Report {
             return Ok(());
         }
         let line = line(finding);
-        let mut printed = Ok(true);
-        self.bar.suspend(|| printed = output::print_while_read(line.as_bytes()));
-        self.closed |= !printed?;
+        self.closed |= !self.bar.suspend(|| output::print_while_read(line.as_bytes()))?;
         Ok(())
     }
 

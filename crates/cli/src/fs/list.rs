@@ -140,10 +140,9 @@ fn long(listed: &[Listed]) -> Vec<u8> {
     let mut rows: Vec<([String; 6], Vec<u8>)> = Vec::new();
     for one in listed {
         let Some((meta, target)) = &one.more else { continue };
+        let (major, minor) = meta.device;
         let size = match meta.file_type {
-            FileType::Character | FileType::Block => {
-                format!("{}, {}", meta.device.0, meta.device.1)
-            }
+            FileType::Character | FileType::Block => format!("{major}, {minor}"),
             _ => meta.size.to_string(),
         };
         let mut name = names::shown(&one.name);

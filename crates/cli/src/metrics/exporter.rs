@@ -34,8 +34,7 @@ pub(crate) fn run(pid: Option<u32>, listen: Option<&str>) -> Result<ExitCode, Fa
     };
     let address: Address = listen.parse().map_err(Failure::usage)?;
     signal::catch();
-    let server = Server::start(&address, move || text(&collect(pid)));
-    let server = server.map_err(Failure::new)?;
+    let server = Server::start(&address, move || text(&collect(pid))).map_err(Failure::new)?;
     print(&format!("metrics are served at {} (process {})\n", server.place(), std::process::id()))?;
     while !signal::stopped() {
         signal::pause(Duration::from_secs(1));

@@ -26,8 +26,7 @@ const LENGTHS: [(usize, f64); 2] = [(3, 0.25), (9, 0.5)];
 pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let experiments = chosen(args)?;
     if args.list {
-        output::print(&text::list(&experiments))?;
-        return Ok(ExitCode::SUCCESS);
+        return output::end(text::list(&experiments).as_bytes());
     }
     let guest = args.guest.as_deref().map(Guest::read).transpose().map_err(Failure::new)?;
     if args.html.parent() == Some(Path::new("out")) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cli::CtlArgs;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::end;
 
 /// Longer than the SSD's own time-out for its clients.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -23,9 +23,7 @@ pub(super) fn run(args: &CtlArgs) -> Result<ExitCode, Failure> {
     if line.contains(['\n', '\r']) {
         return Err(Failure::usage("a command is one line"));
     }
-    let news = ask(&args.socket, &line)?;
-    print(&news)?;
-    Ok(ExitCode::SUCCESS)
+    end(ask(&args.socket, &line)?.as_bytes())
 }
 
 /// Returns the answer of the SSD behind `socket` to `line`, unchanged.

@@ -41,10 +41,8 @@ impl Log {
             Event::Connected { pid: None } => "a driver has connected".to_owned(),
             Event::Ended { why } => {
                 self.catch_up();
-                match why {
-                    Some(why) => format!("client disconnected: {why}"),
-                    None => "client disconnected".to_owned(),
-                }
+                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                format!("client disconnected{why}")
             }
             Event::Refused { command, errno, why } => {
                 let error = std::io::Error::from_raw_os_error(*errno);

@@ -12,9 +12,9 @@ pub(super) const IOS: usize = 30_000;
 /// The host's time between two I/Os, in ns, as far as it matters for running programs.
 const BETWEEN_NS: u64 = 500;
 
-/// Sizes in bytes with their shares in percent: those of the cell's job.
+/// Sizes in bytes, each with the share of all up to it in percent: those of the cell's job.
 const SIZES: [(u32, u64); 5] =
-    [(512, 20), (4 << 10, 40), (16 << 10, 20), (64 << 10, 10), (128 << 10, 10)];
+    [(512, 20), (4 << 10, 60), (16 << 10, 80), (64 << 10, 90), (128 << 10, 100)];
 
 const CHANNELS: usize = 4;
 const PROGRAM_NS: u64 = 600_000;
@@ -39,12 +39,8 @@ fn io(cell: &GridCell, random: &mut Rng, programs: &mut Programs) -> Io {
             programs.io(kind, base_ns, random.below(CHANNELS as u64) as usize)
         }
         Shape::Sizes => {
-            let mut drawn = random.below(100);
-            let size = SIZES.iter().find(|(_, share)| {
-                let found = drawn < *share;
-                drawn = drawn.saturating_sub(*share);
-                found
-            });
+            let drawn = random.below(100);
+            let size = SIZES.iter().find(|(_, share)| drawn < *share);
             let bytes = size.map_or(4096, |(bytes, _)| *bytes);
             Io { kind: Kind::Read, bytes, device_ns: time_of_size_ns(base_ns, u64::from(bytes)) }
         }

@@ -139,9 +139,7 @@ fn each_cell(
         }
         let text = cell_table(&result, output::columns()) + "\n";
         results.push(result);
-        let mut shown = Ok(());
-        progress.above(|| shown = outputs.show(&text));
-        shown?;
+        progress.above(|| outputs.show(&text))?;
     }
     progress.clear();
     Ok(())
