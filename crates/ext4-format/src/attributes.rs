@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::extent_map::RunState;
 use super::inode::{Inode, flags};
-use super::mapping::RunState;
 use super::source::Source;
 use super::volume::Volume;
 use super::xattr::{

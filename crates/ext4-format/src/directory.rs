@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+pub use super::dirent::Named;
 use super::dirent::{
     DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, Slot, find, leaf_checksum_is_right,
 };
+use super::extent_map::RunState;
 use super::features::compat;
 use super::hash::HashKind;
 use super::htree::{IndexNode, IndexRoot, index_checksum_is_right, looks_like_node};
 use super::inode::{Inode, flags};
-use super::mapping::RunState;
 use super::source::Source;
 use super::volume::Volume;
 use crate::FileType;
@@ -26,9 +27,6 @@ const INLINE_PARENT_BYTES: usize = 4;
 
 /// The cookies of entries added by fast commits start here, beyond those of any directory.
 const REPLAYED_COOKIE: u64 = 1 << 62;
-
-/// The inode of a name, and its type if the directory stores it.
-pub type Named = (u32, Option<FileType>);
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

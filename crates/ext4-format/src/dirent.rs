@@ -11,7 +11,6 @@ use super::checksum::crc32c;
 use super::features::incompat;
 use super::superblock::Superblock;
 use crate::FileType;
-use crate::directory::Named;
 use crate::error::Defect;
 
 /// The longest name, in bytes (`EXT4_NAME_LEN`).
@@ -41,6 +40,9 @@ on_disk! {
         8 checksum: U32,
     }
 }
+
+/// The inode of a name, and its type if the directory stores it.
+pub type Named = (u32, Option<FileType>);
 
 /// The properties of a file system that determine its directories' layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

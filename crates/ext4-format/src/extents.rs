@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
 use super::checksum::crc32c;
-use super::mapping::{MappedExtent, Run};
+use super::extent_map::{MappedExtent, Run};
 use super::superblock::Superblock;
 use crate::Defect;
 
@@ -333,7 +333,7 @@ mod tests {
             Found::Run(run) => (run.physical, run.blocks, run.state),
             Found::Child(..) => panic!("a leaf has no children"),
         };
-        use super::super::mapping::RunState::{Hole, Unwritten, Written};
+        use super::super::extent_map::RunState::{Hole, Unwritten, Written};
         assert_eq!(at(0), (0, 10, Hole));
         assert_eq!(at(10), (100, 5, Written));
         assert_eq!(at(14), (104, 1, Written));

@@ -23,8 +23,9 @@
 //! ```text
 //!   source             where bytes come from
 //!   superblock, features, geometry, group, open     what the file system is, and where things are
+//!   inode, inline, extent_map, extents, block_map   a file and its blocks
 //!   volume             Volume: structures, read and checked
-//!   inode, mapping, extents, block_map, inline      a file and its blocks
+//!   mapping            which blocks a file has
 //!   directory, dirent, htree, hash, list, path      names
 //!   xattr, attributes  extended attributes
 //!   structures, checksum, error, metadata, usage
@@ -49,6 +50,7 @@ pub mod directory;
 pub mod dirent;
 pub mod edit;
 mod error;
+mod extent_map;
 pub mod extents;
 pub mod features;
 mod geometry;
@@ -75,9 +77,9 @@ pub use attributes::Attribute;
 pub use directory::DirectoryEntry;
 pub(crate) use error::Result;
 pub use error::{Corruption, Defect, Error, Unsupported};
+pub use extent_map::{ExtentMap, MappedExtent, Run, RunState};
 pub use group::Group;
 pub use inode::Inode;
-pub use mapping::{ExtentMap, MappedExtent, Run, RunState};
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use mmp::{Mmp, MmpState};
 pub use open::OpenFailure;

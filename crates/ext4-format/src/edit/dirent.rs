@@ -5,7 +5,7 @@ use super::super::dirent::{
     DirectoryShape, Dirent, ENTRY_BYTES_MIN, Slot, TAIL_BYTES, TAIL_FILE_TYPE, find_past,
 };
 use crate::FileType;
-use crate::directory::Named;
+use crate::dirent::Named;
 use crate::error::Defect;
 
 /// Size of the part before a name.

@@ -6,10 +6,10 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::checksum::crc32c;
+use super::super::extent_map::MappedExtent;
 use super::super::extents::{
     ENTRY_BYTES, MAGIC, MAX_WRITTEN_BLOCKS, RawExtent, RawHeader, RawIndex, TAIL_BYTES,
 };
-use super::super::mapping::MappedExtent;
 use crate::Defect;
 
 type Entry = [u8; ENTRY_BYTES];

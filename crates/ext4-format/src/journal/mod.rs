@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use self::layout::Superblock;
 use self::replay::{Log, replay};
+use super::extent_map::{Run, RunState};
 use super::inode::Inode;
-use super::mapping::{Run, RunState};
 use super::open::OpenFailure;
 use super::source::Source;
 use super::volume::Volume;

@@ -15,12 +15,12 @@ use zerocopy::FromBytes;
 
 use super::scan::Change;
 use crate::FileType;
-use crate::directory::Named;
+use crate::dirent::Named;
 use crate::edit::NodeEdit;
 use crate::error::{Corruption, Defect, Error, Result};
+use crate::extent_map::{ExtentMap, MappedExtent};
 use crate::extents::MAGIC;
 use crate::inode::{Inode, RawInode, flags};
-use crate::mapping::{ExtentMap, MappedExtent};
 use crate::source::Source;
 use crate::volume::Volume;
 
