@@ -260,6 +260,44 @@ pub enum Error {
     Source(SourceError),
 }
 
+/// Why a volume could not be opened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OpenFailure {
+    /// The device holds no ext4, but this.
+    NotExt4(String),
+    /// The primary superblock is damaged; block `block` of the file system has an intact backup.
+    Backup {
+        /// The defect.
+        corruption: Corruption,
+        /// The backup's block.
+        block: u64,
+    },
+    /// The device is smaller than the file system.
+    TooSmall {
+        /// Size of the file system, in bytes.
+        fs_bytes: u64,
+    },
+    /// An unknown feature.
+    Unsupported(Unsupported),
+    /// Damage, or an error of the source.
+    Failed(Error),
+}
+
+impl From<Corruption> for OpenFailure {
+    fn from(corruption: Corruption) -> Self {
+        Self::Failed(Error::Corrupt(corruption))
+    }
+}
+
+impl From<Error> for OpenFailure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unsupported(unsupported) => Self::Unsupported(unsupported),
+            error => Self::Failed(error),
+        }
+    }
+}
+
 /// The result of reading a file system.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -22,9 +22,9 @@
 //! # Parts, in reading order
 //! ```text
 //!   source             where bytes come from
-//!   superblock, features, geometry, group, open     what the file system is, and where things are
+//!   superblock, features, geometry, group     what the file system is, and where things are
 //!   inode, inline, extent_map, extents, block_map   a file and its blocks
-//!   volume             Volume: structures, read and checked
+//!   volume, open       Volume: structures, read and checked; replayed: fast commits in memory
 //!   mapping            which blocks a file has
 //!   directory, dirent, htree, hash, list, path      names
 //!   xattr, attributes  extended attributes
@@ -67,6 +67,7 @@ pub mod mkfs;
 pub mod mmp;
 mod open;
 pub mod path;
+mod replayed;
 mod source;
 mod superblock;
 mod usage;
@@ -76,13 +77,12 @@ pub mod xattr;
 pub use attributes::Attribute;
 pub use directory::DirectoryEntry;
 pub(crate) use error::Result;
-pub use error::{Corruption, Defect, Error, Unsupported};
+pub use error::{Corruption, Defect, Error, OpenFailure, Unsupported};
 pub use extent_map::{ExtentMap, MappedExtent, Run, RunState};
 pub use group::Group;
 pub use inode::Inode;
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use mmp::{Mmp, MmpState};
-pub use open::OpenFailure;
 pub use source::{IoFailure, Source, SourceError};
 pub use superblock::STATE_VALID;
 pub use superblock::{

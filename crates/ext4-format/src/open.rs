@@ -5,49 +5,11 @@ use std::sync::atomic::AtomicU64;
 
 use zerocopy::FromBytes;
 
-use super::journal::Replayed;
+use super::replayed::Replayed;
 use super::source::Source;
 use super::superblock::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use super::volume::{InodeTables, Shared, Volume, VolumeOptions};
-use crate::{Corruption, Defect, Error, Result, Unsupported};
-
-/// Why a volume could not be opened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OpenFailure {
-    /// The device holds no ext4, but this.
-    NotExt4(String),
-    /// The primary superblock is damaged; block `block` of the file system has an intact backup.
-    Backup {
-        /// The defect.
-        corruption: Corruption,
-        /// The backup's block.
-        block: u64,
-    },
-    /// The device is smaller than the file system.
-    TooSmall {
-        /// Size of the file system, in bytes.
-        fs_bytes: u64,
-    },
-    /// An unknown feature.
-    Unsupported(Unsupported),
-    /// Damage, or an error of the source.
-    Failed(Error),
-}
-
-impl From<Corruption> for OpenFailure {
-    fn from(corruption: Corruption) -> Self {
-        Self::Failed(Error::Corrupt(corruption))
-    }
-}
-
-impl From<Error> for OpenFailure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Unsupported(unsupported) => Self::Unsupported(unsupported),
-            error => Self::Failed(error),
-        }
-    }
-}
+use crate::{Corruption, Defect, Error, OpenFailure, Result, Unsupported};
 
 /// Magic numbers of other formats: offset, bytes, and name.
 const OTHERS: &[(u64, &[u8], &str)] = &[

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::group::Group;
 use super::inode::Inode;
-use super::journal::Replayed;
-use super::open::OpenFailure;
+use super::replayed::Replayed;
 use super::source::Source;
 use super::superblock::{RawSuperblock, Superblock};
-use crate::{Corruption, Defect, Error, FileType, Metadata, Result, VolumeInfo};
+use crate::{Corruption, Defect, Error, FileType, Metadata, OpenFailure, Result, VolumeInfo};
 
 /// The options of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -19,11 +19,10 @@ use self::layout::Superblock;
 use self::replay::{Log, replay};
 use super::extent_map::{Run, RunState};
 use super::inode::Inode;
-use super::open::OpenFailure;
 use super::source::Source;
 use super::volume::Volume;
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
-use crate::{FileType, Recovered};
+use crate::{FileType, OpenFailure, Recovered};
 
 pub use self::fast_commit::{FastCommits, Replayed};
 pub use self::write::{Copied, JournalFormat};

@@ -6,13 +6,14 @@ mod replay;
 mod scan;
 mod write;
 
-pub use self::replay::{Names, Outcome, Replayed};
+pub use self::replay::Outcome;
 pub use self::scan::Change;
 use self::scan::Scan;
 pub use self::write::{NotEncodable, Writer};
 use super::layout::Superblock;
 use super::replay::Log;
 use crate::error::Result;
+pub use crate::replayed::{Names, Replayed};
 use crate::source::Source;
 use crate::volume::Volume;
 

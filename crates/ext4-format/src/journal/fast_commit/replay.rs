@@ -15,61 +15,17 @@ use zerocopy::FromBytes;
 
 use super::scan::Change;
 use crate::FileType;
-use crate::dirent::Named;
 use crate::edit::NodeEdit;
 use crate::error::{Corruption, Defect, Error, Result};
 use crate::extent_map::{ExtentMap, MappedExtent};
 use crate::extents::MAGIC;
 use crate::inode::{Inode, RawInode, flags};
+use crate::replayed::{Names, Replayed};
 use crate::source::Source;
 use crate::volume::Volume;
 
 /// The greatest link count of a directory (`EXT4_LINK_MAX`); one with more has a count of 1.
 const LINKS_MAX: u16 = 65_000;
-
-/// A name's inode, or `None` if the name is gone.
-pub type Names = BTreeMap<Vec<u8>, Option<Named>>;
-
-/// The effect of fast commits beyond the contents of blocks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// The extents of files.
-    maps: BTreeMap<u32, Arc<ExtentMap>>,
-    /// Names in directories.
-    names: BTreeMap<u32, Names>,
-    /// The former versions of inodes that fast commits changed, in their on-disk form.
-    before: BTreeMap<u32, Arc<[u8]>>,
-    /// A damaged committed transaction: neither it nor later ones were replayed.
-    lost: Option<u32>,
-}
-
-impl Replayed {
-    /// A replay without fast commits, before the damaged transaction `lost`.
-    pub(crate) fn without(lost: u32) -> Self {
-        Self { lost: Some(lost), ..Self::default() }
-    }
-
-    /// A damaged committed transaction of the journal: neither it nor later ones were replayed.
-    pub fn lost(&self) -> Option<u32> {
-        self.lost
-    }
-
-    /// The extents of inode `ino`, if a fast commit changed them.
-    pub fn map(&self, ino: u32) -> Option<&Arc<ExtentMap>> {
-        self.maps.get(&ino)
-    }
-
-    /// The former versions of inodes that fast commits changed or read: bitmaps and counts still
-    /// describe those.
-    pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
-        &self.before
-    }
-
-    /// The changed names in directory `ino`.
-    pub fn names(&self, ino: u32) -> Option<&Names> {
-        self.names.get(&ino)
-    }
-}
 
 /// Newer contents of blocks.
 type Blocks = BTreeMap<u64, Arc<[u8]>>;
