@@ -29,7 +29,7 @@
 //!   directory, dirent, htree, hash, list, path      names
 //!   xattr, attributes  extended attributes
 //!   structures, checksum, error, metadata, usage
-//!   journal/           layout; replay; fast_commit/; write: blocks of the journal to be written
+//!   journal/           layout, log; replay; fast_commit/; recovery; write: blocks to be written
 //!   edit/              the same structures, changed
 //!   mkfs/              a new file system: Layout says what to write where
 //!   mmp                multiple mount protection

@@ -7,6 +7,9 @@ use zerocopy::big_endian::{U16, U32, U64};
 use super::super::checksum::{crc32c, crc32c_without};
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 
+/// Advice for unsupported cases.
+pub(super) const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
+
 /// The magic number at the start of every journal block that is not a copy (`JBD2_MAGIC_NUMBER`).
 pub(super) const MAGIC: u32 = 0xc03b_3998;
 
@@ -160,7 +163,7 @@ impl Superblock {
         if raw.header.magic.get() != MAGIC {
             return Err(bad());
         }
-        let unsupported = |what| Error::from(Unsupported { what, advice: super::ADVICE });
+        let unsupported = |what| Error::from(Unsupported { what, advice: ADVICE });
         let (compat, incompat) = match raw.header.blocktype.get() {
             // The bytes behind the fields of version 1 need not be zeroes.
             SUPERBLOCK_V1 => (0, 0),

@@ -5,6 +5,8 @@
 
 pub mod fast_commit;
 mod layout;
+mod log;
+mod recovery;
 mod replay;
 mod write;
 
@@ -12,84 +14,21 @@ mod write;
 mod tests;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::layout::Superblock;
-use self::replay::{Log, replay};
+use self::layout::{ADVICE, Superblock};
+use self::log::Log;
+use self::replay::replay;
 use super::extent_map::{Run, RunState};
 use super::inode::Inode;
 use super::source::Source;
 use super::volume::Volume;
+use crate::FileType;
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
-use crate::{FileType, OpenFailure, Recovered};
 
 pub use self::fast_commit::{FastCommits, Replayed};
+pub use self::recovery::Recovery;
 pub use self::write::{Copied, JournalFormat};
-
-/// Advice for unsupported cases.
-const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
-
-/// The contents of a journal that are not in place yet.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recovery {
-    /// Blocks with newer contents, by their numbers in the file system. At most as many as the
-    /// journal has blocks.
-    pub overlay: BTreeMap<u64, Arc<[u8]>>,
-    /// Number of committed transactions.
-    pub transactions: u32,
-    /// Number of revoked blocks.
-    pub revoked: usize,
-    /// Fast commits after the last transaction, to be replayed once the overlay is in effect
-    /// ([`apply`](Self::apply)).
-    pub fast_commits: FastCommits,
-    /// A committed transaction whose commit block has a wrong checksum: neither it nor later ones
-    /// were replayed, as with `e2fsck`.
-    pub lost: Option<u32>,
-    /// The errno with which the file system failed before, 0 for none (`s_errno`).
-    pub errno: i32,
-    /// The next transaction number, of which the log may contain an incomplete part; `None` if the
-    /// log was empty, or not read.
-    pub end: Option<u32>,
-}
-
-impl Recovery {
-    /// Whether there is nothing to replay.
-    pub fn is_empty(&self) -> bool {
-        self.transactions == 0 && self.fast_commits.count() == 0 && self.lost.is_none()
-    }
-
-    /// Applies the recovery to `volume`, to which the journal belongs. Returns a summary.
-    ///
-    /// # Errors
-    /// If the replayed superblock, or a fast commit, is invalid; damage, or the source.
-    pub fn apply<S: Source>(self, volume: &mut Volume<S>) -> Result<Recovered, OpenFailure> {
-        let replayed = self.summary();
-        if let Some(tid) = self.lost {
-            tracing::warn!(
-                tid,
-                "the journal's transaction was committed and is damaged: it and those after it \
-                 are lost"
-            );
-        }
-        volume.set_overlay(self.overlay)?;
-        if let Some(tid) = self.lost {
-            volume.set_replayed(BTreeMap::new(), Replayed::without(tid));
-        }
-        self.fast_commits.replay(volume)?;
-        Ok(replayed)
-    }
-
-    /// A summary for display.
-    pub fn summary(&self) -> Recovered {
-        Recovered {
-            transactions: self.transactions,
-            blocks: self.overlay.len(),
-            revoked: self.revoked,
-            fast_commits: self.fast_commits.count(),
-        }
-    }
-}
 
 /// The journal in an inode of the file system.
 struct InodeLog<'a, S: Source> {

@@ -4,80 +4,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use zerocopy::FromBytes;
-
-use super::Recovery;
 use super::layout::{
-    COMMIT, DESCRIPTOR, Header, MAGIC, REVOKE, Superblock, TAG_ESCAPED, commit_seconds,
+    COMMIT, DESCRIPTOR, MAGIC, REVOKE, Superblock, TAG_ESCAPED, commit_seconds,
     whole_checksum_is_right,
 };
+use super::log::{Control, Cursor, Log};
+use super::recovery::Recovery;
 use crate::checksum::crc32_be;
-use crate::error::{Corruption, Defect, Error, Result};
-
-/// The blocks of a journal, by number.
-pub(super) trait Log {
-    /// Block `index`.
-    fn block(&self, index: u32) -> Result<Arc<[u8]>>;
-
-    /// Handles the wrong checksum of block `index`, which recovery needs: returns an error, or
-    /// nothing if wrong checksums are ignored.
-    fn wrong_checksum(&self, index: u32) -> Result<()>;
-
-    /// The error that block `index` is inconsistent.
-    fn malformed(&self, index: u32) -> Error;
-}
+use crate::error::{Corruption, Defect, Result};
 
 /// Whether transaction `a` is later than `b`: numbers wrap around.
 fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
-}
-
-/// A block with a journal header.
-struct Control {
-    /// Its number in the journal.
-    index: u32,
-    /// `JBD2_*_BLOCK`
-    kind: u32,
-    block: Arc<[u8]>,
-}
-
-/// A position in the log. It ends after one round, so a circular log ends.
-struct Cursor<'a> {
-    superblock: &'a Superblock,
-    at: u32,
-    left: u32,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(superblock: &'a Superblock) -> Self {
-        Self { superblock, at: superblock.start, left: superblock.last - superblock.first }
-    }
-
-    /// Returns the number of the next block, and advances.
-    fn step(&mut self) -> Option<u32> {
-        self.left = self.left.checked_sub(1)?;
-        let at = self.at;
-        self.at = if at + 1 == self.superblock.last { self.superblock.first } else { at + 1 };
-        Some(at)
-    }
-
-    /// Skips `count` blocks.
-    fn skip(&mut self, count: usize) -> Option<()> {
-        (0..count).try_for_each(|_| self.step().map(drop))
-    }
-
-    /// Returns the next block, if it belongs to transaction `sequence`.
-    fn next_of(&mut self, log: &impl Log, sequence: u32) -> Result<Option<Control>> {
-        let Some(index) = self.step() else { return Ok(None) };
-        let block = log.block(index)?;
-        let Ok((header, _)) = Header::ref_from_prefix(&block) else { return Ok(None) };
-        let is_next = header.magic.get() == MAGIC && header.sequence.get() == sequence;
-        Ok(is_next.then(|| Control {
-            index,
-            kind: header.blocktype.get(),
-            block: Arc::clone(&block),
-        }))
-    }
 }
 
 /// The end of the log.

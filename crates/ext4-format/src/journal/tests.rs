@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::super::checksum::{crc32_be, crc32c};
 use super::fast_commit;
 use super::layout::{COMMIT, Checksums, DESCRIPTOR, MAGIC, REVOKE, Superblock};
-use super::replay::{Log, replay};
+use super::log::Log;
+use super::replay::replay;
 use crate::error::{Corruption, Defect, Error, Result};
 
 const BLOCK_BYTES: usize = 1024;

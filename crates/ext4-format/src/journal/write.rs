@@ -287,7 +287,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use super::super::replay::{Log, replay};
+    use super::super::log::Log;
+    use super::super::replay::replay;
     use super::*;
 
     const UUID: [u8; 16] = *b"a journal's uuid";

@@ -11,7 +11,7 @@ pub use self::scan::Change;
 use self::scan::Scan;
 pub use self::write::{NotEncodable, Writer};
 use super::layout::Superblock;
-use super::replay::Log;
+use super::log::Log;
 use crate::error::Result;
 pub use crate::replayed::{Names, Replayed};
 use crate::source::Source;

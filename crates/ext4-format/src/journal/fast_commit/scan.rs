@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::super::ADVICE;
+use super::super::layout::ADVICE;
 use crate::Unsupported;
 use crate::checksum::crc32c;
 
