@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U16, U32};
 use super::super::edit::{GroupEdit, bitmap, superblock_place};
 use super::super::group::{BLOCK_UNINIT, INODE_UNINIT};
 use super::super::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
-use super::Content;
+use super::inodes::put_u32;
 use super::layout::{Layout, backups};
 
 /// `bg_flags`: the inode table was zeroed.
@@ -14,8 +14,13 @@ const TABLE_ZEROED: u16 = 4;
 /// Size of the area at the end of a device where other systems keep RAID superblocks.
 const END_BYTES: u64 = 128 << 10;
 
-pub(super) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+/// A piece of a new file system's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// Bytes of whole blocks.
+    Bytes(&'a [u8]),
+    /// This many blocks of zeroes.
+    Zeroes(u64),
 }
 
 impl Layout {

@@ -10,12 +10,8 @@ use super::super::edit::{InodeEdit, NodeEdit};
 use super::super::inode::flags;
 use super::super::structures::ORPHAN_MAGIC;
 use super::super::superblock::{RESIZE_INO, ROOT_INO};
-use super::content::put_u32;
-use super::layout::{LOST_FOUND_INO, Layout, ORPHAN_FILE_INO, backups};
+use super::layout::{JOURNAL_INO, LOST_FOUND_INO, Layout, ORPHAN_FILE_INO, backups};
 use crate::{FileType, MappedExtent};
-
-/// The inode of the journal.
-pub(super) const JOURNAL_INO: u32 = 8;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
@@ -23,6 +19,10 @@ const REGULAR: u16 = 0o100_000;
 const ORPHAN_TAIL_BYTES: usize = 8;
 /// The generation of all inodes.
 const GENERATION: u32 = 0;
+
+pub(super) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
 
 /// An extent node with `extents`, for a file without holes.
 fn extent_node<'a>(bytes: &'a mut [u8], extents: &[Range<u64>]) -> NodeEdit<&'a mut [u8]> {

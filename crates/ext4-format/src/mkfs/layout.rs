@@ -7,8 +7,8 @@ use zerocopy::little_endian::{U16, U32};
 use super::super::checksum::crc32c;
 use super::super::features::{compat, incompat, ro_compat};
 use super::super::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, Superblock};
+use super::options::{MakeOptions, MakeRefusal};
 use super::space::Space;
-use super::{MakeOptions, MakeRefusal};
 
 /// Groups with adjacent bitmaps and tables, as a power of two.
 const FLEX_BITS: u8 = 4;
@@ -33,6 +33,8 @@ const SMALL_BYTES: u64 = 512 << 20;
 const BIG_BYTES: u64 = 4 << 40;
 /// The factor by which it can grow without moving its descriptors.
 const GROWTH: u64 = 1024;
+/// The inode of the journal.
+pub(super) const JOURNAL_INO: u32 = 8;
 /// The last inode in use without an orphan file: after the reserved ones, `lost+found`.
 pub(super) const LOST_FOUND_INO: u32 = 11;
 /// The inode of the orphan file, if there is one.
@@ -419,7 +421,7 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     );
     raw.uuid = options.uuid;
     raw.volume_name[..options.label.len()].copy_from_slice(&options.label);
-    raw.journal_inum = U32::new(super::inodes::JOURNAL_INO);
+    raw.journal_inum = U32::new(JOURNAL_INO);
     let (words, _) = options.hash_seed.as_chunks::<4>();
     raw.hash_seed =
         [words[0], words[1], words[2], words[3]].map(|word| U32::new(u32::from_le_bytes(word)));
