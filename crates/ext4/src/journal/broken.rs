@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Sequence;
 use super::block_writer::BlockWriter;
 use super::handle::Handle;
 use super::held::Held;
@@ -12,6 +11,7 @@ use super::log::{Log, LogRun};
 use super::log_device;
 pub(crate) use super::log_device::Before;
 use super::ordered::Ordered;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;

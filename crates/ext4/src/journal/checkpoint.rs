@@ -3,12 +3,12 @@
 
 use std::sync::PoisonError;
 
-use super::Sequence;
 use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::device::{self, Before};
 use super::pending::Pending;
 use super::running::Journal;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_process::lock::MutexGuard;

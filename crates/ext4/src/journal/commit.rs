@@ -1,13 +1,13 @@
 //! Commits: the steps of one ([`Lead::begin`], [`Lead::finish`]), and their order among what the
 //! caller has in flight itself (`Journal::reach`). The rules are those of `docs/ordering.md`.
 
-use super::Sequence;
 use super::committer::InLog;
 use super::counters::JournalCounters;
 use super::device;
 use super::fast_commit::{Fast, Supersede};
 use super::lead::{Goal, Lead, Turn};
 use super::running::Journal;
+use super::sequence::Sequence;
 use super::transaction::Transaction;
 use crate::Error;
 use crate::io::IoContext;

@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::handle::Changes;
+use super::changes::Changes;
+pub use super::changes::FastChanges;
 use crate::FileType;
 use meantime_ext4_format::Superblock;
 use meantime_ext4_format::extents::EMPTY_ROOT;
@@ -41,51 +42,6 @@ const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
     [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
 /// With more operations and inodes than this, the transaction commits instead.
 const OPERATIONS_MOST: usize = 512;
-
-/// The description of one change for fast commits.
-#[derive(Debug, Default)]
-pub struct FastChanges {
-    operations: Vec<Change>,
-    /// The inodes that it changed: block of the inode table, and offset in it.
-    places: BTreeMap<u32, (u64, usize)>,
-    /// The operations and the inodes are all that it did.
-    complete: bool,
-    /// It did something that is never described.
-    barred: bool,
-}
-
-impl FastChanges {
-    pub(super) fn record(&mut self, operation: Change) {
-        if !self.barred {
-            self.operations.push(operation);
-        }
-    }
-
-    /// Returns whether the change cannot be described, whatever else it does.
-    pub(super) fn is_barred(&self) -> bool {
-        self.barred
-    }
-
-    /// Records that inode `ino` was stored at this place.
-    pub(super) fn store(&mut self, ino: u32, block: u64, at: usize) {
-        if !self.barred {
-            self.places.insert(ino, (block, at));
-        }
-    }
-
-    pub(super) fn complete(&mut self) {
-        self.complete = true;
-    }
-
-    pub(super) fn bar(&mut self) {
-        self.barred = true;
-    }
-
-    /// Returns what the change did besides changing inodes; `None` if that cannot be described.
-    pub fn operations(&self) -> Option<&[Change]> {
-        (self.complete && !self.barred).then_some(&self.operations)
-    }
-}
 
 /// What the running transaction did that no fast commit has described yet.
 #[derive(Debug, Default)]

@@ -17,12 +17,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Sequence;
 use super::committer::Committer;
 use super::device::{self, Before};
 use super::fast::Unsaid;
 use super::lead::{Goal, Lead};
 use super::running::Journal;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_ext4_format::features::incompat;

@@ -5,13 +5,13 @@
 //! transaction. A change that fails has changed nothing.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::fast::{self, FastChanges};
+use super::changes::{Changed, Changes};
+use super::fast;
 use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
 use super::spares::Copies;
@@ -20,34 +20,6 @@ use crate::{Corruption, Defect, Error, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;
 use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
-
-/// How an inode was changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// Whether `fdatasync` has to write it (size, blocks): not only times, owner or mode.
-    pub data: bool,
-    /// Its link count now.
-    pub links: u16,
-}
-
-/// What a handle has changed.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// The new contents of metadata blocks.
-    pub blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Freed metadata blocks: the journal's copies of them must not be replayed any more.
-    pub forgotten: BTreeSet<u64>,
-    /// Freed blocks of data or metadata: not to be reused before the change has committed.
-    pub freed: Vec<Range<u64>>,
-    /// The inodes that were changed.
-    pub inodes: BTreeMap<u32, Changed>,
-    /// Inodes that became orphans, moved in the list or file of orphans, or left it (`None`).
-    pub orphans: BTreeMap<u32, Option<OrphanPlace>>,
-    /// The description for fast commits, if one is possible.
-    pub fast: FastChanges,
-    /// The effect on the totals, for [`Allocator::completed`](crate::alloc::Allocator::completed).
-    pub space: SpaceChanges,
-}
 
 /// A change in progress.
 pub struct Handle<'a> {
@@ -286,7 +258,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Declares that all of the change has been recorded, and that replay of fast commits gets none
-    /// of it wrong ([`FastChanges`]): it can be committed fast. Without this the whole transaction
+    /// of it wrong ([`fast`]): it can be committed fast. Without this the whole transaction
     /// commits.
     pub fn fast_eligible(&mut self) {
         self.changes.fast.complete();

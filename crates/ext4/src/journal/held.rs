@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::PoisonError;
 
-use super::Sequence;
+use super::sequence::Sequence;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Ranges of blocks, without overlaps, each held until its transaction has committed.

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
 
-use super::Sequence;
 use super::committer::Committer;
 use super::counters::Counts;
 use super::running::Journal;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_hw::futex::Futex;

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::Sequence;
+use super::sequence::Sequence;
 
 /// Blocks of the journal that are contiguous in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

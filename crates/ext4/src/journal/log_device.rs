@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use super::Sequence;
 use super::block_writer::BlockWriter;
 use super::handle::Handle;
 use super::held::Held;
 use super::log::{Log, LogRun};
 use super::ordered::Ordered;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;

@@ -12,7 +12,8 @@
 //! Files, from a change to the log's tail:
 //!
 //! ```text
-//!   handle        a change; spares: copies of blocks for the next one
+//!   changes       what a change does; orphans: where these are kept
+//!   handle        a change in progress; spares: copies of blocks for the next one
 //!   running       Journal: the running transaction, which a change joins
 //!   transaction   its blocks; ordered: data that it waits for; held: blocks that it freed
 //!   lead          who commits, and who waits
@@ -24,7 +25,7 @@
 //!   log_device    each of these operations that has a switch (broken): here `device`, elsewhere
 //!                 `journal::flush` and the like
 //!   failure       what is noted of a failure
-//!   mount         begins and ends; recover, orphans
+//!   mount         begins and ends; recover
 //! ```
 //!
 //! The journal has no thread of its own (`thread` exists for measurements): a caller that needs
@@ -33,6 +34,7 @@
 mod block_writer;
 #[cfg(feature = "broken-rules")]
 mod broken;
+mod changes;
 mod checkpoint;
 mod commit;
 mod committer;
@@ -53,6 +55,7 @@ mod orphans;
 mod pending;
 mod recover;
 mod running;
+mod sequence;
 mod spares;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
@@ -65,11 +68,12 @@ pub(crate) use block_writer::BlockWriter;
 use broken as device;
 #[cfg(feature = "broken-rules")]
 pub use broken::{Rule, break_rule};
+pub use changes::{Changed, Changes};
 pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
 pub(crate) use device::{Before, first_not_reusable, flush, may_say_blocks};
-pub use handle::{Changed, Changes, Handle};
+pub use handle::Handle;
 pub use held::Held;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
@@ -78,9 +82,5 @@ pub use ordered::OrderedToken;
 pub use orphans::{OrphanPlace, Orphans};
 pub(crate) use running::time_now;
 pub use running::{Journal, Observe};
+pub use sequence::Sequence;
 pub(crate) use thread::JournalThread;
-
-/// The number of a transaction in this mount, from 1 on; 0 precedes all of them. (The journal has a
-/// separate 32-bit number for it.)
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sequence(pub u64);

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::block_writer::BlockWriter;
+use super::changes::Changes;
 use super::committer::Committer;
 use super::device;
 use super::fast_commit::FastArea;
-use super::handle::Changes;
 use super::held::Held;
 use super::lead::Commits;
 use super::log::LogRun;

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
-use super::Changes;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Where an orphan is kept.
@@ -73,12 +72,9 @@ impl Orphans {
         *self.room_mut() = logical;
     }
 
-    /// Applies the changes of a complete handle: each once, before the next handle begins.
-    pub fn completed(&self, changes: &Changes) {
-        self.apply(&changes.orphans);
-    }
-
-    fn apply(&self, changes: &BTreeMap<u32, Option<OrphanPlace>>) {
+    /// Applies the [`orphans`](super::Changes::orphans) of a complete handle: each once, before the
+    /// next handle begins.
+    pub fn completed(&self, changes: &BTreeMap<u32, Option<OrphanPlace>>) {
         if changes.is_empty() {
             return;
         }

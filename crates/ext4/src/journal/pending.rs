@@ -5,7 +5,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Sequence;
+use super::sequence::Sequence;
 use super::transaction::Transaction;
 
 /// Committed blocks that have to be written home.

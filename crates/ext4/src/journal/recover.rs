@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Sequence;
+use super::changes::Changes;
 use super::committer::Committer;
-use super::handle::Changes;
 use super::log::{Log, LogRun};
 use super::mount::Beginner;
+use super::sequence::Sequence;
 use super::transaction::Transaction;
 use crate::error::Error;
 use crate::io::DeviceSource;

@@ -5,15 +5,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Sequence;
 use super::block_writer::BlockWriter;
+use super::changes::Changes;
 use super::device;
-use super::handle::{Changes, Handle};
+use super::handle::Handle;
 use super::held::Held;
 use super::lead::Commits;
 use super::ordered::OrderedToken;
 use super::orphans::Orphans;
 use super::pending::Pending;
+use super::sequence::Sequence;
 use super::spares::{Copies, Spares};
 use super::transaction::Transaction;
 use crate::io::{DeviceSource, IoContexts};
@@ -178,7 +179,7 @@ impl Journal {
         for freed in &changes.freed {
             device::hold(&self.held, freed.clone(), sequence);
         }
-        self.orphans.completed(&changes);
+        self.orphans.completed(&changes.orphans);
         if let Some(observer) = observer {
             observer.done(&changes);
         }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{Journal, Sequence};
+use super::running::Journal;
+use super::sequence::Sequence;
 use crate::Error;
 use crate::worker::Worker;
 use meantime_hw::futex::Futex;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Sequence;
+use super::changes::Changes;
 use super::fast::Unsaid;
-use super::handle::Changes;
 use super::ordered::Ordered;
+use super::sequence::Sequence;
 
 /// Changes that commit together.
 #[derive(Debug)]

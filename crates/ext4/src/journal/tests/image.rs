@@ -113,7 +113,7 @@ impl Image {
         let mut handle = Handle::new(volume.with_source(()), self, &self.held, &self.orphans, now);
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
-        self.orphans.completed(&changes);
+        self.orphans.completed(&changes.orphans);
         completed(&changes);
         let block_bytes = volume.block_bytes();
         let mut all = self.bytes.write().unwrap();
