@@ -28,9 +28,9 @@
 //!   space/      free space, and what is reserved of it for changes
 //!   io/         context, requests (everything in flight), contexts (their owners), fill (pages of
 //!                 the cache), direct (past it), buffers, source (metadata), flushes, group_commit
-//!   journal/    handle, running (changes); transaction, ordered (data before a commit), held
-//!                 (freed blocks); lead, commit, committer, log, log_device, block_writer; pending,
-//!                 checkpoint; fast_commit; recover and mount
+//!   journal/    changes, handle; transaction, ordered (data before a commit), held (freed blocks);
+//!                 state (what threads share), running; lead, commit, committer, log, log_device,
+//!                 block_writer; pending, checkpoint; fast_commit; recover and mount
 //!   mmp         other hosts
 //!   alloc/      free blocks and inodes
 //!   ops/        operations on metadata: names, directories, extents, attributes

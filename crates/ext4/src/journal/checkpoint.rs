@@ -6,23 +6,15 @@ use std::sync::PoisonError;
 use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::device::{self, Before};
-use super::pending::Pending;
-use super::running::Journal;
 use super::sequence::Sequence;
+use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
-use meantime_process::lock::MutexGuard;
 
 /// Blocks written home at a time.
 const BATCH_BLOCKS: usize = 256;
 
 impl Journal {
-    /// Returns the blocks that have committed and are not home, locked. This lock is taken last.
-    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
-        // The state is consistent after each step, so a poisoned lock may be used.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether the log is full enough to be worth a checkpoint.
     pub fn wants_checkpoint(&self) -> bool {
         self.usable().is_ok() && self.commits.is_half_full()
@@ -113,16 +105,5 @@ impl Journal {
         committer.log.give_back(blocks);
         self.commits.counts.checkpoint();
         Ok(())
-    }
-
-    /// Writes the journal's superblock durably.
-    pub(super) fn write_superblock(
-        &self,
-        committer: &Committer,
-        writer: &mut BlockWriter,
-        io: &mut IoContext,
-    ) -> Result<(), Error> {
-        let block = (committer.home()?, committer.format.block());
-        writer.write_all(io, std::iter::once(block), self.volatile)
     }
 }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::block_writer::BlockWriter;
 use super::device::{self, Before};
-use super::fast_commit::FastArea;
+use super::fast_area::FastArea;
+use super::handle::time_now;
 use super::log::{Log, Logged, Plan};
-use super::running::time_now;
 use super::transaction::Transaction;
 use crate::Error;
 use crate::io::{IoContext, commit_set};
@@ -73,6 +73,19 @@ impl Committer {
     pub(super) fn home(&self) -> Result<u64, Error> {
         let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         Ok(place.0)
+    }
+
+    /// Writes the journal's superblock with `writer`, durably: with FUA if `fua`.
+    ///
+    /// # Errors
+    /// Fails if the device fails.
+    pub(super) fn write_superblock(
+        &self,
+        writer: &mut BlockWriter,
+        io: &mut IoContext,
+        fua: bool,
+    ) -> Result<(), Error> {
+        writer.write_all(io, std::iter::once((self.home()?, self.format.block())), fua)
     }
 
     /// Returns how `transaction` would be divided.

@@ -2,7 +2,8 @@
 
 use super::block_writer::BlockWriter;
 use super::committer::Committer;
-use super::running::{Journal, time_now};
+use super::handle::time_now;
+use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
@@ -34,7 +35,7 @@ impl Journal {
         let noted = committer.format.set_errno(ERRNO);
         let written = noted
             .map_err(Error::from)
-            .and_then(|()| self.write_superblock(committer, &mut writer, io));
+            .and_then(|()| committer.write_superblock(&mut writer, io, self.volatile));
         if let Err(error) = written {
             tracing::warn!(%error, "that the journal was aborted could not be noted in it");
         }

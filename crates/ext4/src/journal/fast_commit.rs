@@ -13,7 +13,6 @@
 //! write of the journal's superblock makes the log begin with it and removes the feature for fast
 //! commits. Then their first block is zeroed, and the feature is set again.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,26 +20,12 @@ use super::committer::Committer;
 use super::device::{self, Before};
 use super::fast::Unsaid;
 use super::lead::{Goal, Lead};
-use super::running::Journal;
 use super::sequence::Sequence;
+use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::journal::fast_commit::Writer;
-
-/// The journal blocks that fast commits are written to.
-#[derive(Debug, Clone)]
-pub(super) struct FastArea {
-    blocks: Range<u32>,
-    /// The next block, for a fast commit on top of the transaction before `tid`.
-    next: u32,
-    tid: u32,
-    /// A fast commit failed: no more are written.
-    off: bool,
-    /// Whether the area holds anything that would be older than the log's end once its transaction
-    /// has committed.
-    used: bool,
-}
 
 /// Whether a fast commit is possible.
 pub(super) enum Fast {
@@ -61,44 +46,6 @@ pub(super) enum Supersede {
     /// The log will begin with the transaction. This block of the file system precedes it, and ends
     /// the log until then.
     Apart(u64),
-}
-
-impl FastArea {
-    /// Returns the area in `all`, the blocks behind the log.
-    pub(super) fn new(all: Range<u32>) -> Option<Self> {
-        // Leaves out the first block, as Linux does (`j_fc_first`), and the last, behind which
-        // Linux would look for more.
-        let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
-        (!blocks.is_empty()).then_some(Self {
-            next: blocks.start,
-            blocks,
-            tid: 0,
-            off: false,
-            used: false,
-        })
-    }
-
-    /// Returns where the next fast commit on top of the transaction before `tid` goes, and whether
-    /// it is the first.
-    fn at(&self, tid: u32) -> (u32, bool) {
-        let first = self.tid != tid || self.next == self.blocks.start;
-        (if first { self.blocks.start } else { self.next }, first)
-    }
-
-    /// Returns whether `count` blocks fit at `at`.
-    fn has_room(&self, at: u32, count: usize) -> bool {
-        count <= (self.blocks.end - at) as usize
-    }
-
-    fn take(&mut self, tid: u32, at: u32, count: usize) {
-        (self.tid, self.next) = (tid, at + count as u32);
-        self.used = true;
-    }
-
-    /// Stops fast commits after one failed, which may be on the device in whole or in part.
-    fn turn_off(&mut self) {
-        (self.off, self.used) = (true, true);
-    }
 }
 
 /// A fast commit in flight.
@@ -315,12 +262,12 @@ impl Committer {
         let first = *self.logged.front().ok_or_else(missing)?;
         let home = self.home()?;
         let area = self.fast.as_mut().ok_or_else(missing)?;
-        let (head, _) = self.log.place(area.blocks.start).ok_or_else(missing)?;
+        let (head, _) = self.log.place(area.first()).ok_or_else(missing)?;
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
         // the log: nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
         device::supersede(&mut self.writer, io, &mut self.format, [home, head], fua)?;
-        (area.next, area.used) = (area.blocks.start, false);
+        area.restart();
         Ok(())
     }
 
@@ -342,22 +289,5 @@ impl Committer {
             (rest, at) = (others, at + count as u32);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_area_begins_anew_with_each_transaction() {
-        let mut area = FastArea::new(100..110).unwrap();
-        assert_eq!(area.at(7), (101, true));
-        area.take(7, 101, 3);
-        assert_eq!(area.at(7), (104, false));
-        assert!(area.has_room(104, 5) && !area.has_room(104, 6));
-        assert_eq!(area.at(8), (101, true));
-        assert!(area.used && !area.off);
-        assert!(FastArea::new(100..102).is_none() && FastArea::new(5..5).is_none());
     }
 }

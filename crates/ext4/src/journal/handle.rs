@@ -7,6 +7,7 @@
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use zerocopy::IntoBytes;
 
@@ -20,6 +21,12 @@ use crate::{Corruption, Defect, Error, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;
 use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
+
+/// Returns the time of day.
+pub(crate) fn time_now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+}
 
 /// A change in progress.
 pub struct Handle<'a> {

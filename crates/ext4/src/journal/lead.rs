@@ -3,17 +3,15 @@
 //! A thread that needs something durable takes the lead, unless another thread has it. Then it
 //! waits for that leader: its commit or the next one includes the change.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
 
 use super::committer::Committer;
-use super::counters::Counts;
-use super::running::Journal;
 use super::sequence::Sequence;
+use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
-use meantime_hw::futex::Futex;
-use meantime_process::lock::{Mutex, MutexGuard, Rank, wait_for};
+use meantime_process::lock::{MutexGuard, Rank, wait_for};
 
 /// Polls before a waiter sleeps.
 const LOOKS: u32 = 500;
@@ -23,24 +21,6 @@ const NAP_NS: u64 = 50_000_000;
 
 /// Yields of a leader before it closes the transaction.
 const GATHERING: u32 = 4;
-
-/// The log, and the state of the threads that wait for it.
-pub(super) struct Commits {
-    /// Rule 4: the leader holds it from the beginning of a commit to its end.
-    committer: Mutex<Committer>,
-    /// All transactions up to this one are durable.
-    durable: AtomicU64,
-    /// All changes up to this one are durable by fast commits.
-    pub(super) fast: AtomicU64,
-    half_full: AtomicBool,
-    pub(super) counts: Counts,
-    /// The number of threads that sleep on `progress`.
-    sleepers: AtomicU32,
-    /// The number of leads that have ended.
-    ended: AtomicU64,
-    /// Advances when a lead ends, if a thread sleeps.
-    progress: Futex,
-}
 
 /// What has to become durable.
 #[derive(Debug)]
@@ -106,43 +86,6 @@ impl Drop for Lead<'_> {
         if commits.sleepers.load(Ordering::Relaxed) > 0 {
             commits.progress.advance();
         }
-    }
-}
-
-impl Commits {
-    pub(super) fn new(committer: Committer) -> Self {
-        Self {
-            committer: Mutex::new(Rank::Committer, committer),
-            durable: AtomicU64::new(0),
-            fast: AtomicU64::new(0),
-            half_full: AtomicBool::new(false),
-            counts: Counts::default(),
-            sleepers: AtomicU32::new(0),
-            ended: AtomicU64::new(0),
-            progress: Futex::default(),
-        }
-    }
-
-    /// Returns the transaction up to which everything is durable.
-    pub(super) fn durable(&self) -> Sequence {
-        Sequence(self.durable.load(Ordering::Acquire))
-    }
-
-    /// Returns whether the log was more than half full when the last lead ended.
-    pub(super) fn is_half_full(&self) -> bool {
-        self.half_full.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether a leader has panicked: the state of the log and of its transaction is
-    /// unknown.
-    fn is_spoilt(&self) -> bool {
-        self.committer.is_poisoned()
-    }
-
-    /// Records that everything up to transaction `sequence` is durable.
-    pub(super) fn committed(&self, sequence: Sequence) {
-        // Release: a thread that sees the number also sees the released blocks.
-        self.durable.store(sequence.0, Ordering::Release);
     }
 }
 

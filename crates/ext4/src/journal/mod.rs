@@ -14,12 +14,13 @@
 //! ```text
 //!   changes       what a change does; orphans: where these are kept
 //!   handle        a change in progress; spares: copies of blocks for the next one
-//!   running       Journal: the running transaction, which a change joins
 //!   transaction   its blocks; ordered: data that it waits for; held: blocks that it freed
-//!   lead          who commits, and who waits
-//!   commit        the steps of a commit, and their order (reach)
+//!   state         Journal: what all threads share
+//!   running       the running transaction, which a change joins
 //!   committer     writes the log (block_writer, log) and the commit block
-//!   fast_commit   describes changes (fast) behind the log instead
+//!   lead          who commits, and who waits (commits)
+//!   commit        the steps of a commit, and their order (reach)
+//!   fast_commit   describes changes (fast) behind the log (fast_area) instead
 //!   pending       what is committed and not home
 //!   checkpoint    writes it home, and moves the tail
 //!   log_device    each of these operations that has a switch (broken): here `device`, elsewhere
@@ -37,10 +38,12 @@ mod broken;
 mod changes;
 mod checkpoint;
 mod commit;
+mod commits;
 mod committer;
 mod counters;
 mod failure;
 pub mod fast;
+mod fast_area;
 mod fast_commit;
 #[cfg(all(test, not(loom)))]
 mod fast_tests;
@@ -57,6 +60,7 @@ mod recover;
 mod running;
 mod sequence;
 mod spares;
+mod state;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
 mod thread;
@@ -74,13 +78,13 @@ pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
 pub(crate) use device::{Before, first_not_reusable, flush, may_say_blocks};
 pub use handle::Handle;
+pub(crate) use handle::time_now;
 pub use held::Held;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
 pub(crate) use mount::{Recovery, check};
 pub use ordered::OrderedToken;
 pub use orphans::{OrphanPlace, Orphans};
-pub(crate) use running::time_now;
-pub use running::{Journal, Observe};
 pub use sequence::Sequence;
+pub use state::{Journal, Observe};
 pub(crate) use thread::JournalThread;

@@ -7,16 +7,18 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::block_writer::BlockWriter;
 use super::changes::Changes;
+use super::commits::Commits;
 use super::committer::Committer;
 use super::device;
-use super::fast_commit::FastArea;
+use super::fast_area::FastArea;
+use super::handle::time_now;
 use super::held::Held;
-use super::lead::Commits;
 use super::log::LogRun;
 use super::orphans::Orphans;
 use super::pending::Pending;
-use super::recover::{Overlaid, Replacement};
-use super::running::{Journal, Open, time_now};
+use super::recover::{Beginner, Overlaid, Replacement};
+use super::state::Journal;
+use super::transaction::Open;
 use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
 use crate::io::{DeviceSource, IoContext, IoContexts};
 use crate::options::CommitOverlap;
@@ -132,24 +134,6 @@ fn runs<S: Source>(
         at += count;
     }
     Ok(found)
-}
-
-/// Writes through the only context in use at that time.
-pub(super) struct Beginner<'a> {
-    pub(super) io: &'a mut IoContext,
-    pub(super) writer: BlockWriter,
-    pub(super) volatile: bool,
-}
-
-impl Beginner<'_> {
-    /// Writes one block durably.
-    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
-        self.writer.write_all(self.io, std::iter::once((block, content)), self.volatile)
-    }
-
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
-        if self.volatile { Ok(self.io.flush()?) } else { Ok(()) }
-    }
 }
 
 /// Applies `change` to the superblock in `block`, its block, and renews its checksum.
@@ -437,7 +421,7 @@ impl Journal {
         }
         let tid = committer.tid;
         committer.format.set_tail(tid, 0)?;
-        self.write_superblock(committer, writer, io)?;
+        committer.write_superblock(writer, io, self.volatile)?;
         let primary = self.volume.superblock().primary_block();
         let mut block = self.volume.block(primary)?.to_vec();
         let now = time_now().seconds;

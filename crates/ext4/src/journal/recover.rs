@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::block_writer::BlockWriter;
 use super::changes::Changes;
 use super::committer::Committer;
 use super::log::{Log, LogRun};
-use super::mount::Beginner;
 use super::sequence::Sequence;
 use super::transaction::Transaction;
 use crate::error::Error;
-use crate::io::DeviceSource;
+use crate::io::{DeviceSource, IoContext};
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_ext4_format::{Source, SourceError};
 
@@ -35,6 +35,24 @@ impl Source for Overlaid {
             Some((_, Some(part))) => Ok(part.into()),
             _ => self.device.read(offset, bytes),
         }
+    }
+}
+
+/// Writes through the only context in use at that time.
+pub(super) struct Beginner<'a> {
+    pub(super) io: &'a mut IoContext,
+    pub(super) writer: BlockWriter,
+    pub(super) volatile: bool,
+}
+
+impl Beginner<'_> {
+    /// Writes one block durably.
+    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
+        self.writer.write_all(self.io, std::iter::once((block, content)), self.volatile)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        if self.volatile { Ok(self.io.flush()?) } else { Ok(()) }
     }
 }
 

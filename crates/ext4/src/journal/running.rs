@@ -1,94 +1,18 @@
-//! The running transaction, and how changes are added to it.
+//! How changes are added to the running transaction.
 
-use std::any::Any;
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use super::block_writer::BlockWriter;
-use super::changes::Changes;
 use super::device;
-use super::handle::Handle;
-use super::held::Held;
-use super::lead::Commits;
+use super::handle::{Handle, time_now};
 use super::ordered::OrderedToken;
-use super::orphans::Orphans;
-use super::pending::Pending;
 use super::sequence::Sequence;
-use super::spares::{Copies, Spares};
-use super::transaction::Transaction;
-use crate::io::{DeviceSource, IoContexts};
-use crate::options::CommitOverlap;
-use crate::{Error, Recovered, Timestamp};
-use meantime_ext4_format::{Source, Volume};
-use meantime_process::lock::{Mutex, MutexGuard};
+use super::state::Journal;
+use crate::Error;
+use meantime_ext4_format::Source;
 
 /// How often the metadata that a change needs are read without the lock. A change that needs more
 /// is made with it, since each reading repeats the work before it.
 const READS_OUTSIDE: u32 = 16;
 
-/// An observer of each successful change, called for one change after another.
-pub trait Observe: Send + Sync {
-    /// The change is about to become a part of transaction `sequence`. No reader sees it yet, so a
-    /// thread that later sees it and wants it durable finds the sequence recorded.
-    fn coming(&self, changes: &Changes, sequence: Sequence);
-
-    /// The change is becoming visible: readers that need one state of the metadata wait or retry.
-    /// From here on, what was read of its inodes before must count as stale. The result is dropped
-    /// after the change is visible, because no lock that ranks before publication may be taken
-    /// here.
-    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>>;
-
-    /// The change is visible. The next change has not begun.
-    fn done(&self, changes: &Changes);
-}
-
-/// The transactions that have not committed.
-pub(super) struct Open {
-    /// Closed ones, oldest first.
-    pub(super) closed: VecDeque<Transaction>,
-    /// The one that changes are added to.
-    pub(super) running: Transaction,
-    /// The number of changes so far.
-    pub(super) changes: u64,
-    /// Copies for the next change.
-    spares: Spares,
-}
-
-/// The journal of a file system that is mounted for writing.
-pub struct Journal {
-    pub(super) contexts: Arc<IoContexts>,
-    pub(super) volume: Volume<DeviceSource>,
-    pub(super) held: Held,
-    /// The most blocks that a transaction may have, and the most that it may revoke.
-    pub(super) blocks_most: usize,
-    pub(super) revoked_most: usize,
-    pub(super) open: Mutex<Open>,
-    pub(super) commits: Commits,
-    pub(super) pending: Mutex<Pending>,
-    /// Held while blocks are written home; locked before the lead of the log.
-    pub(super) checkpointing: Mutex<BlockWriter>,
-    pub(super) overlap: CommitOverlap,
-    /// Whether fast commits are enabled.
-    pub(super) fast: bool,
-    /// The inode table block with the journal's own inode.
-    pub(super) journal_table: u64,
-    /// Whether the device has a volatile cache.
-    pub(super) volatile: bool,
-    /// Why no more changes are possible.
-    pub(super) failure: OnceLock<Error>,
-    pub(super) observer: OnceLock<Box<dyn Observe>>,
-    /// Where the orphans are.
-    pub(super) orphans: Orphans,
-    pub(super) recovered: Option<Recovered>,
-}
-
 impl Journal {
-    /// Sets `observer`, which is called for each successful change. Only the first call counts.
-    pub fn observe(&self, observer: impl Observe + 'static) {
-        let _ = self.observer.set(Box::new(observer));
-    }
-
     /// Changes metadata by `work`: as a whole if that succeeds, not at all if it fails. Returns the
     /// transaction that has the change; `commit` of that makes it durable. ([`Sequence`] 0: nothing
     /// was changed.)
@@ -194,73 +118,4 @@ impl Journal {
         }
         Ok((result, sequence, token))
     }
-
-    /// Copies blocks for the next change, in case it resembles the last one. Runs while the device
-    /// works.
-    pub(super) fn make_spares(&self) {
-        let wanted = self.opened().spares.wanted();
-        if !wanted.is_empty() {
-            let copies = Copies::of(wanted, self.pending().take_replaced());
-            self.opened().spares.put(copies);
-        }
-    }
-
-    /// Returns the transactions that have not committed, locked.
-    pub(super) fn opened(&self) -> MutexGuard<'_, Open> {
-        // A change that panics has changed nothing; the code after it does not panic.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Checks that changes are still possible.
-    ///
-    /// # Errors
-    /// Fails with [`Error::Aborted`] if they are not.
-    pub fn usable(&self) -> Result<(), Error> {
-        if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
-    }
-
-    /// Returns why no more changes are possible.
-    pub fn failure(&self) -> Option<Error> {
-        self.failure.get().cloned()
-    }
-
-    /// Ends the mount, after `error` if there is one.
-    pub(super) fn end(&self, error: Option<&Error>) {
-        match error {
-            Some(error) => self.fail(error),
-            None => drop(self.failure.set(Error::Aborted)),
-        }
-    }
-
-    /// Aborts the journal (rule 14): what is in memory can never become durable, or metadata cannot
-    /// be trusted.
-    pub fn fail(&self, error: &Error) {
-        if self.failure.set(error.clone()).is_ok() {
-            tracing::error!(%error, "the journal is aborted: the file system is read only from now on");
-        }
-    }
-}
-
-impl Open {
-    /// Returns the state before the first commit.
-    pub(super) fn new() -> Self {
-        Self {
-            closed: VecDeque::new(),
-            running: Transaction::new(Sequence(1)),
-            changes: 0,
-            spares: Spares::default(),
-        }
-    }
-
-    /// Closes the running transaction and begins the next.
-    pub(super) fn close(&mut self) {
-        let next = Transaction::new(Sequence(self.running.sequence.0 + 1));
-        self.closed.push_back(std::mem::replace(&mut self.running, next));
-    }
-}
-
-/// Returns the time of day.
-pub(crate) fn time_now() -> Timestamp {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
 }

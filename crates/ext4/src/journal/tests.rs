@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use super::running::Journal;
-use super::{Handle, Recovery, Sequence};
+use super::{Handle, Journal, Recovery, Sequence};
 use crate::error::MountFailure;
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::{CommitOverlap, MountOptions};

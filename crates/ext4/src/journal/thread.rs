@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::running::Journal;
 use super::sequence::Sequence;
+use super::state::Journal;
 use crate::Error;
 use crate::worker::Worker;
 use meantime_hw::futex::Futex;

@@ -1,12 +1,13 @@
-//! The sum of many changes, until it commits.
+//! Transactions: each is the sum of many changes, until it commits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::changes::Changes;
 use super::fast::Unsaid;
 use super::ordered::Ordered;
 use super::sequence::Sequence;
+use super::spares::Spares;
 
 /// Changes that commit together.
 #[derive(Debug)]
@@ -65,6 +66,36 @@ impl Transaction {
             replaced.extend(self.blocks.insert(*block, Arc::clone(content)));
         }
         replaced
+    }
+}
+
+/// The transactions that have not committed.
+pub(super) struct Open {
+    /// Closed ones, oldest first.
+    pub(super) closed: VecDeque<Transaction>,
+    /// The one that changes are added to.
+    pub(super) running: Transaction,
+    /// The number of changes so far.
+    pub(super) changes: u64,
+    /// Copies for the next change.
+    pub(super) spares: Spares,
+}
+
+impl Open {
+    /// Returns the state before the first commit.
+    pub(super) fn new() -> Self {
+        Self {
+            closed: VecDeque::new(),
+            running: Transaction::new(Sequence(1)),
+            changes: 0,
+            spares: Spares::default(),
+        }
+    }
+
+    /// Closes the running transaction and begins the next.
+    pub(super) fn close(&mut self) {
+        let next = Transaction::new(Sequence(self.running.sequence.0 + 1));
+        self.closed.push_back(std::mem::replace(&mut self.running, next));
     }
 }
 
