@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use super::Progress;
-use super::extents::{MAX_FREED, weight};
+use super::progress::{MAX_FREED, Progress, weight};
 use crate::alloc::Allocator;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error};

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::block_map;
+use super::progress::{MAX_FREED, Progress, weight};
 use super::tree::{Level, Tree};
-use super::{Progress, block_map};
 use crate::alloc::Allocator;
 use crate::journal::{Handle, may_say_blocks};
 use crate::{Corruption, Defect, Error, FileType};
@@ -17,9 +18,6 @@ use meantime_ext4_format::journal::fast_commit::Change;
 pub const MAX_LOGICAL: u32 = u32::MAX;
 /// The bytes of a tree's root that hold its number of entries (`eh_entries`).
 const ROOT_ENTRIES: Range<usize> = 2..4;
-/// The most extents freed in one change, even if few blocks change: other changes wait meanwhile.
-pub(super) const MAX_FREED: usize = 1024;
-
 /// The end of a range of logical blocks. [`MAX_LOGICAL`] means every block that can be encoded,
 /// even one beyond that bound.
 fn end_of(range: &Range<u32>) -> u64 {
@@ -34,11 +32,6 @@ fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
         physical: extent.physical + (logical.start - u64::from(extent.logical)),
         unwritten: extent.unwritten,
     }
-}
-
-/// The size of a change: the blocks that it changed and those that it revokes.
-pub(super) fn weight(handle: &Handle<'_>) -> usize {
-    handle.changes().blocks.len() + handle.changes().forgotten.len()
 }
 
 /// Maps the allocated blocks of `extent` into a hole of `inode`'s file. Updates `i_blocks`. The
@@ -190,6 +183,18 @@ pub fn remove(
         record_range(handle, inode, gone);
     }
     Ok(progress)
+}
+
+/// Frees the blocks behind the file's size.
+pub(super) fn remove_behind(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
+    let from = u32::try_from(blocks).unwrap_or(MAX_LOGICAL);
+    remove(handle, allocator, inode, from..MAX_LOGICAL, budget)
 }
 
 struct Removal<'t, 'h> {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Progress, extents, orphans, truncate};
+use super::progress::{Progress, weight};
+use super::{extents, orphans, truncate};
 use crate::Error;
 use crate::alloc::{Allocator, Want};
 use crate::journal::Handle;
@@ -69,11 +70,11 @@ fn fill(
     there: There,
 ) -> Result<u32, Error> {
     let mut inode = truncate::load_file(handle, ino)?;
-    let limit = extents::weight(handle) + budget.max(1);
+    let limit = weight(handle) + budget.max(1);
     let mut from = range.start;
     let mut goal = last_block(handle, &inode, from)?;
     for _ in 0..MAX_RUNS {
-        if from >= range.end || extents::weight(handle) >= limit {
+        if from >= range.end || weight(handle) >= limit {
             break;
         }
         let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, u64::from(from))?;

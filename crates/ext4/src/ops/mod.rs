@@ -13,6 +13,7 @@ pub mod metadata;
 pub mod names;
 mod new_inode;
 pub mod orphans;
+mod progress;
 pub(crate) mod recovery;
 mod rename;
 #[cfg(all(test, not(loom)))]
@@ -20,14 +21,5 @@ mod tests;
 mod tree;
 pub mod truncate;
 
+pub use progress::Progress;
 pub use rename::{Name, Renamed, rename};
-
-/// Whether an operation needs another change to finish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Progress {
-    /// More work remains.
-    More,
-    /// The operation is complete.
-    Done,
-}

@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Progress, attributes, extents, truncate};
+use super::progress::Progress;
+use super::{attributes, extents};
 use crate::alloc::Allocator;
 use crate::journal::{Handle, OrphanPlace};
 use crate::{Corruption, Defect, Error, FileType};
@@ -339,7 +340,7 @@ pub fn finish(
     }
     if inode.links() != 0 {
         let progress = match inode.parsed(handle.superblock())?.has_blocks() {
-            true => truncate::remove_behind(handle, allocator, &mut inode, budget)?,
+            true => extents::remove_behind(handle, allocator, &mut inode, budget)?,
             false => Progress::Done,
         };
         if progress == Progress::Done {

@@ -1,6 +1,7 @@
 //! Changes the size of a file.
 
-use super::{Progress, extents, orphans};
+use super::progress::Progress;
+use super::{extents, orphans};
 use crate::alloc::Allocator;
 use crate::journal::Handle;
 use crate::{Error, FileType, Unsupported};
@@ -51,18 +52,6 @@ pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Erro
     Ok(inode)
 }
 
-/// Frees the blocks behind the file's size.
-pub(super) fn remove_behind(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    inode: &mut InodeEdit,
-    budget: usize,
-) -> Result<Progress, Error> {
-    let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
-    let from = u32::try_from(blocks).unwrap_or(extents::MAX_LOGICAL);
-    extents::remove(handle, allocator, inode, from..extents::MAX_LOGICAL, budget)
-}
-
 /// Sets the size of file `ino`, in bytes. Unless the file grows, frees the blocks behind the new
 /// size, including preallocated ones. Returns [`Progress::More`] once it has added about `budget`
 /// blocks to what `handle` changes; the inode is then an orphan, and the caller calls [`go_on`] in
@@ -89,7 +78,7 @@ pub fn set_size(
     orphans::note_size(handle, size)?;
     let mut progress = Progress::Done;
     if size <= before {
-        progress = remove_behind(handle, allocator, &mut inode, budget)?;
+        progress = extents::remove_behind(handle, allocator, &mut inode, budget)?;
     }
     // An inode without a name is an orphan already, and so is one whose truncation failed midway.
     if progress == Progress::More && inode.links() != 0 && !orphans::contains(handle, ino)? {
@@ -134,7 +123,7 @@ pub fn go_on(
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = load_file(handle, ino)?;
-    let progress = remove_behind(handle, allocator, &mut inode, budget)?;
+    let progress = extents::remove_behind(handle, allocator, &mut inode, budget)?;
     // An inode that lost its last name meanwhile stays an orphan. One that got its first name stops
     // being one.
     if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {
