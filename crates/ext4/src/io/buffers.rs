@@ -1,8 +1,8 @@
 //! Buffers of requests past the cache, and of writeback.
 
-use super::context::IoContext;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
+use meantime_block::{BlockChannel, Channel};
 use meantime_hw::DmaBuf;
 
 /// The size of a buffer: a read is several requests, so that the first is copied while the others
@@ -23,38 +23,44 @@ pub(super) struct Buffers {
     pub(super) lent: u64,
 }
 
-impl IoContext {
-    /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
-    /// complete first.
-    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
-        let buffers = &mut self.buffers;
-        if let Some(buf) = buffers.warm.take().or_else(|| buffers.free.pop()) {
+impl Buffers {
+    /// Returns a buffer for a request of `channel` past the cache; `None`: all are in use, and a
+    /// request has to complete first.
+    pub(super) fn take(&mut self, channel: &Channel) -> Result<Option<DmaBuf>, Error> {
+        if let Some(buf) = self.warm.take().or_else(|| self.free.pop()) {
             return Ok(Some(buf));
         }
-        if buffers.made == BUFFERS_MOST {
+        if self.made == BUFFERS_MOST {
             return Ok(None);
         }
-        let buf = self.alloc(CHUNK_BYTES)?;
-        self.buffers.made += 1;
+        let buf = alloc(channel, CHUNK_BYTES)?;
+        self.made += 1;
         Ok(Some(buf))
     }
 
-    /// Brings the memory that the next write is copied to into the CPU's cache, in a buffer that is
-    /// not in flight. Runs while the device works.
-    pub(crate) fn warm_buffer(&mut self) {
-        if self.buffers.warm.is_none()
-            && let Ok(Some(mut buf)) = self.take_buffer()
+    /// Brings the memory that the next write is copied to into the CPU's cache.
+    pub(super) fn warm(&mut self, channel: &Channel) {
+        if self.warm.is_none()
+            && let Ok(Some(mut buf)) = self.take(channel)
         {
             buf.warm(PAGE_BYTES);
-            self.buffers.warm = Some(buf);
+            self.warm = Some(buf);
         }
     }
 
-    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it is lost.
-    pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
+    /// Takes back a buffer that came from [`take`](Self::take); `None`: it is lost.
+    pub(super) fn give(&mut self, buf: Option<DmaBuf>) {
         match buf {
-            Some(buf) => self.buffers.free.push(buf),
-            None => self.buffers.made -= 1,
+            Some(buf) => self.free.push(buf),
+            None => self.made -= 1,
         }
     }
+}
+
+/// Allocates `bytes` bytes for requests of `channel` past the cache.
+///
+/// # Errors
+/// Fails with [`Error::Resources`] if there is no memory.
+pub(super) fn alloc(channel: &Channel, bytes: usize) -> Result<DmaBuf, Error> {
+    channel.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))
 }

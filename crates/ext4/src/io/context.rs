@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::buffers::Buffers;
-use super::fill::FillMemory;
+use super::buffers::{self, Buffers};
+use super::fill_memory::FillMemory;
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
 use super::requests::{InFlight, RequestSet, log_set};
@@ -226,7 +226,7 @@ impl IoContext {
     /// # Errors
     /// Fails if the device fails, or there is no memory.
     pub(crate) fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, Error> {
-        let mut buf = self.alloc(bytes)?;
+        let mut buf = buffers::alloc(&self.channel, bytes)?;
         buf.set_len(bytes);
         let lba = at / u64::from(self.block_bytes);
         let sent = self.submit(log_set, Request::read(lba, buf), ());
@@ -260,12 +260,23 @@ impl IoContext {
         result
     }
 
-    /// Allocates `bytes` bytes for requests past the cache.
-    ///
-    /// # Errors
-    /// Fails with [`Error::Resources`] if there is no memory.
-    pub(super) fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
-        self.channel.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))
+    /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
+    /// complete first.
+    #[inline]
+    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
+        self.buffers.take(&self.channel)
+    }
+
+    /// Brings the memory that the next write is copied to into the CPU's cache, in a buffer that is
+    /// not in flight. Runs while the device works.
+    pub(crate) fn warm_buffer(&mut self) {
+        self.buffers.warm(&self.channel);
+    }
+
+    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it is lost.
+    #[inline]
+    pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
+        self.buffers.give(buf);
     }
 
     /// Gives up read-ahead at the end of the mount; its requests end with the channel.

@@ -11,7 +11,7 @@ use std::io::IoSliceMut;
 use super::buffers::CHUNK_BYTES;
 use super::context::IoContext;
 use super::contexts::IoContexts;
-use super::requests::{copy_set, lent_set};
+use super::requests::{Copied, copy_set, lent_set};
 use super::target::{Piece, Place, Target};
 use crate::error::Error;
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
@@ -39,15 +39,6 @@ pub(crate) struct Stopped {
     /// All bytes of the target before this one have been read.
     pub(crate) done: usize,
     pub(crate) error: Error,
-}
-
-/// The tag of a request into a buffer: which of its bytes go where.
-pub(crate) struct Copied {
-    /// The offset in the target of its first wanted byte.
-    at: usize,
-    /// Bytes before that one, which are not wanted: requests are whole blocks.
-    lead: usize,
-    len: usize,
 }
 
 impl IoContext {

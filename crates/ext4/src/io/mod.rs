@@ -3,7 +3,8 @@
 //! ```text
 //!   requests       RequestSet: what is in flight for one purpose, each request with a tag
 //!   context        IoContext: a channel and all that is in flight on it; submit, next, flush
-//!   fill           requests that fill pages of the cache, for a reader or ahead of one
+//!   fill_memory    requests that fill pages of the cache, and the memory that they use again
+//!   fill           sends and completes them, for a reader or ahead of one
 //!   target         where a read's bytes go
 //!   direct         reads past the cache: by buffers, or the caller's memory lent to the device
 //!   buffers        those buffers, and writeback's
@@ -18,6 +19,7 @@ mod context;
 mod contexts;
 pub(crate) mod direct;
 pub(crate) mod fill;
+mod fill_memory;
 mod flushes;
 mod group_commit;
 mod newest;

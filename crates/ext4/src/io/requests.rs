@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::direct::Copied;
-use super::fill::Fill;
+use super::fill_memory::Fill;
 use meantime_block::{BlockChannel, Channel, Done, Ticket};
 
 /// What is in flight on a channel: a set for each purpose.
@@ -31,6 +30,15 @@ pub(crate) struct InFlight {
 /// Requests of one purpose, in the order in which they were sent.
 pub(crate) struct RequestSet<T> {
     requests: VecDeque<(State, T)>,
+}
+
+/// The tag of a request into a buffer: which of its bytes go where.
+pub(crate) struct Copied {
+    /// The offset in the target of its first wanted byte.
+    pub(super) at: usize,
+    /// Bytes before that one, which are not wanted: requests are whole blocks.
+    pub(super) lead: usize,
+    pub(super) len: usize,
 }
 
 enum State {

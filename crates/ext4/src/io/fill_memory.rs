@@ -1,0 +1,351 @@
+//! Requests that fill pages of the cache, for a read that waits for them or ahead of one.
+
+use std::ops::Range;
+
+use crate::cache::{Claim, PAGE_BYTES, PageCache};
+use crate::error::Error;
+use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError};
+use meantime_completion::Policy;
+use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
+
+/// The most pages of one request: a long read is several, so that the first is copied while the
+/// others are in flight.
+pub(crate) const CHUNK_PAGES: usize = 8;
+
+/// The most pages of one read-ahead request.
+pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
+
+/// The most pages of any request.
+const REQUEST_PAGES: usize =
+    if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
+
+/// The most read-ahead requests of a context in flight.
+pub(crate) const AHEAD_REQUESTS: usize = 24;
+
+/// Memory and lists of requests that fill pages of the cache: reused, so that reads do not
+/// allocate.
+pub(crate) struct FillMemory {
+    heap: DmaHeap,
+    block_bytes: u32,
+    /// Pages for the device to write to, last returned first used; and how many are kept in stock.
+    pages: Vec<DmaBuf>,
+    pool_pages: usize,
+    /// Claims without a request yet.
+    claims: Vec<Claim>,
+    /// Pages in the cache, to be copied while the device works.
+    hits: Vec<u64>,
+    /// Empty lists for reuse.
+    page_lists: Vec<DmaPages>,
+    claim_lists: Vec<Vec<Claim>>,
+}
+
+/// The claims of a request's pages.
+enum Claims {
+    One(Claim),
+    Many(Vec<Claim>),
+}
+
+/// The tag of a request for pages of a file, from page `first` on.
+pub(crate) struct Fill {
+    claims: Claims,
+    pub(super) file: u64,
+    pub(crate) first: u64,
+    /// Bytes asked for: less than whole pages at the end of the file.
+    bytes: usize,
+}
+
+impl Fill {
+    /// Returns its pages.
+    pub(crate) fn pages(&self) -> Range<u64> {
+        let count = match &self.claims {
+            Claims::One(_) => 1,
+            Claims::Many(claims) => claims.len(),
+        };
+        self.first..self.first + count as u64
+    }
+
+    /// Abandons its claims.
+    pub(crate) fn abandon(self, cache: &PageCache) {
+        match self.claims {
+            Claims::One(claim) => cache.abandon(claim),
+            Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
+        }
+    }
+}
+
+/// Why a request was not sent. Its claims were abandoned.
+#[derive(Debug)]
+pub(crate) enum NotSent {
+    /// The queue is full, and nothing is waited for: always so for read-ahead.
+    Full,
+    /// No page is available: read past the cache.
+    NoPage,
+    Failed(Error),
+}
+
+/// The range of a file that a request reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FillRange {
+    pub(crate) file: u64,
+    /// Its first page.
+    pub(crate) first: u64,
+    /// The byte of the device where that begins.
+    pub(crate) place: u64,
+    pub(crate) bytes: usize,
+}
+
+impl FillMemory {
+    /// Makes a pool of up to `pool_pages` pages of `heap`, for a device with blocks of
+    /// `block_bytes`.
+    pub(crate) fn new(heap: &DmaHeap, block_bytes: u32, pool_pages: usize) -> Self {
+        Self {
+            heap: heap.clone(),
+            block_bytes,
+            pages: Vec::with_capacity(pool_pages),
+            pool_pages,
+            claims: Vec::new(),
+            hits: Vec::new(),
+            page_lists: Vec::new(),
+            claim_lists: Vec::new(),
+        }
+    }
+
+    /// Returns a page for the device to write to.
+    #[inline]
+    pub(crate) fn page(&mut self, cache: &PageCache) -> Option<DmaBuf> {
+        if self.pages.is_empty() {
+            cache.take_pages(1, &mut self.pages);
+        }
+        self.pages.pop()
+    }
+
+    /// Refills the pool with pages that were never used, or that the cache evicts. Runs while the
+    /// device works.
+    #[inline]
+    pub(crate) fn refill(&mut self, cache: &PageCache) {
+        let missing = self.pool_pages.saturating_sub(self.pages.len());
+        // In batches: each call takes locks.
+        if missing > self.pool_pages / 4 {
+            cache.take_pages(missing, &mut self.pages);
+        }
+    }
+
+    /// Takes back an unused page.
+    fn keep_page(&mut self, cache: &PageCache, mut page: DmaBuf) {
+        if self.pages.len() < self.pool_pages {
+            page.set_len(PAGE_BYTES);
+            self.pages.push(page);
+        } else {
+            cache.give_pages([page]);
+        }
+    }
+
+    /// Takes back the pages of a failed request.
+    #[cold]
+    fn take_back(&mut self, cache: &PageCache, buf: DmaBuf) {
+        match DmaPages::from_buf(buf) {
+            Ok(mut list) => {
+                cache.give_pages(list.drain());
+                self.keep_list(list);
+            }
+            Err(page) => self.keep_page(cache, page),
+        }
+    }
+
+    fn keep_list(&mut self, list: DmaPages) {
+        if self.page_lists.len() < AHEAD_REQUESTS {
+            self.page_lists.push(list);
+        }
+    }
+
+    fn keep_claim_list(&mut self, claims: Vec<Claim>) {
+        debug_assert!(claims.is_empty());
+        if self.claim_lists.len() < AHEAD_REQUESTS {
+            self.claim_lists.push(claims);
+        }
+    }
+
+    /// Abandons the claims that have no request.
+    #[cold]
+    fn abandon_claims(&mut self, cache: &PageCache) {
+        self.claims.drain(..).for_each(|claim| cache.abandon(claim));
+    }
+
+    /// Returns an empty list for pages to be copied while the device works;
+    /// [`give_hits`](Self::give_hits) returns it.
+    pub(crate) fn take_hits(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.hits)
+    }
+
+    /// Takes the list back.
+    pub(crate) fn give_hits(&mut self, mut hits: Vec<u64>) {
+        hits.clear();
+        self.hits = hits;
+    }
+
+    /// Returns the empty list that pages are claimed into before a [request](Self::request) is
+    /// made.
+    #[inline]
+    pub(crate) fn claims(&mut self) -> &mut Vec<Claim> {
+        debug_assert!(self.claims.is_empty());
+        &mut self.claims
+    }
+
+    /// Makes the request for the [claimed](Self::claims) pages, which are those of `stretch`.
+    #[inline]
+    pub(crate) fn request(
+        &mut self,
+        cache: &PageCache,
+        stretch: FillRange,
+        policy: Option<Policy>,
+    ) -> Result<(Request, Fill), NotSent> {
+        let FillRange { file, first, place, bytes } = stretch;
+        let block_bytes = u64::from(self.block_bytes);
+        let whole = bytes.next_multiple_of(block_bytes as usize);
+        let buf = match self.buffer(cache, whole) {
+            Ok(buf) => buf,
+            Err(error) => {
+                self.abandon_claims(cache);
+                return Err(error);
+            }
+        };
+        let mut request = Request::read(place / block_bytes, buf);
+        request.policy = policy;
+        let claims = match self.claims.len() {
+            1 => self.claims.pop().map(Claims::One),
+            _ => None,
+        };
+        let claims = claims.unwrap_or_else(|| {
+            let empty = self.claim_lists.pop().unwrap_or_default();
+            Claims::Many(std::mem::replace(&mut self.claims, empty))
+        });
+        Ok((request, Fill { claims, file, first, bytes }))
+    }
+
+    /// Abandons `fill`, whose request was rejected, and takes its pages back.
+    #[cold]
+    pub(crate) fn take_rejected(
+        &mut self,
+        cache: &PageCache,
+        rejected: Rejected,
+        fill: Fill,
+    ) -> NotSent {
+        if let Some(buf) = rejected.request.buf {
+            self.take_back(cache, buf);
+        }
+        fill.abandon(cache);
+        match rejected.error {
+            SubmitError::Full { .. } => NotSent::Full,
+            error => NotSent::Failed(RequestError::from(error).into()),
+        }
+    }
+
+    /// Returns a buffer of one page per claim, for `bytes` bytes.
+    #[inline]
+    fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
+        let count = self.claims.len();
+        if count == 1 {
+            let mut page = self.page(cache).ok_or(NotSent::NoPage)?;
+            page.set_len(bytes);
+            return Ok(page);
+        }
+        let missing = count.saturating_sub(self.pages.len());
+        if missing > 0 && cache.take_pages(missing, &mut self.pages) < missing {
+            return Err(NotSent::NoPage);
+        }
+        let mut list = match self.page_lists.pop() {
+            Some(list) => list,
+            None => DmaPages::with_capacity(&self.heap, REQUEST_PAGES)
+                .map_err(|error| NotSent::Failed(Error::Resources(error.to_string())))?,
+        };
+        for page in self.pages.drain(self.pages.len() - count..) {
+            // All are whole pages of this heap, and fewer than a list takes.
+            if list.push(page).is_err() {
+                return Err(NotSent::Failed(Error::Resources(
+                    "a page that is none of the device's".to_owned(),
+                )));
+            }
+        }
+        list.set_range(0, bytes);
+        Ok(list.into_buf())
+    }
+
+    /// Calls `seen` with the number and content of each page that the request of `fill` has read,
+    /// and publishes them. Returns whether all of them are in the cache. (A page that was
+    /// invalidated after it was claimed is not.)
+    ///
+    /// # Errors
+    /// Fails if the device fails; the pages were abandoned, and `seen` was not called.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        cache: &PageCache,
+        done: Done,
+        fill: Fill,
+        mut seen: impl FnMut(u64, &[u8]),
+    ) -> Result<bool, Error> {
+        let Fill { claims, first, bytes, .. } = fill;
+        let mut is_there = true;
+        let buf = match (done.result, done.buf) {
+            (Ok(()), Some(buf)) => buf,
+            (result, buf) => return Err(self.failed(cache, result, buf, claims)),
+        };
+        match (DmaPages::from_buf(buf), claims) {
+            (Err(mut page), Claims::One(claim)) => {
+                page.set_len(PAGE_BYTES);
+                if bytes < PAGE_BYTES {
+                    page[bytes..].fill(0);
+                }
+                seen(first, &page);
+                if let Err(page) = cache.publish(claim, page) {
+                    is_there = false;
+                    self.keep_page(cache, page);
+                }
+            }
+            (Ok(mut list), Claims::Many(mut claims)) => {
+                let short = bytes % PAGE_BYTES;
+                if short > 0
+                    && let Some(last) = list.pages_mut().last()
+                {
+                    last[short..].fill(0);
+                }
+                for ((index, page), claim) in (first..).zip(list.drain()).zip(claims.drain(..)) {
+                    seen(index, &page);
+                    if let Err(page) = cache.publish(claim, page) {
+                        is_there = false;
+                        cache.give_pages([page]);
+                    }
+                }
+                self.keep_list(list);
+                self.keep_claim_list(claims);
+            }
+            // A request comes back as it was sent.
+            (Ok(list), claims) => {
+                return Err(self.failed(cache, Ok(()), Some(list.into_buf()), claims));
+            }
+            (Err(page), claims) => return Err(self.failed(cache, Ok(()), Some(page), claims)),
+        }
+        Ok(is_there)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(
+        &mut self,
+        cache: &PageCache,
+        result: Result<(), IoError>,
+        buf: Option<DmaBuf>,
+        claims: Claims,
+    ) -> Error {
+        let claims = match claims {
+            Claims::One(claim) => vec![claim],
+            Claims::Many(claims) => claims,
+        };
+        match buf {
+            Some(buf) => self.take_back(cache, buf),
+            None => cache.lose_pages(claims.len()),
+        }
+        claims.into_iter().for_each(|claim| cache.abandon(claim));
+        result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into())
+    }
+}
