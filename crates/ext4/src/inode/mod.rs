@@ -1,19 +1,23 @@
 //! Inodes in memory, and what a mount consists of.
 //!
 //! ```text
-//!   mount           Mount: the volume, the I/O contexts, cached inodes and names
-//!   shared          Inode: one for each number at a time, and its Snapshot, read last
 //!   extents         maps a file's blocks to the device
-//!   writable        state of an inode on a mount for writing: dirty pages, locks
-//!   setattr         size, owner, permissions and times, changed together
-//!   times           times of reads and writes
+//!   writable        state of an inode on a mount for writing: dirty pages, times, locks
+//!   shared          Inode: one for each number at a time (registry), and its Snapshot, read last
 //!   writable_mount  WritableMount: journal, allocator, inodes that are newer than the disk
+//!   mount           Mount: the volume, the I/O contexts, cached inodes and names
+//!   load            reads an inode of a mount
 //!   node            Node: an inode that a program works with
+//!   access          notes times of reads and writes
+//!   setattr         size, owner, permissions and times, changed together
 //! ```
 
+mod access;
 pub(crate) mod extents;
+mod load;
 mod mount;
 mod node;
+pub(crate) mod registry;
 pub(crate) mod setattr;
 pub(crate) mod shared;
 pub(crate) mod times;

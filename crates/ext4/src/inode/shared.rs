@@ -4,16 +4,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::extents::Extents;
-use super::mount::Mount;
-use super::writable::{Entered, Writable};
-use crate::error::Error;
-use crate::journal::Handle;
-use meantime_ext4_format::edit::InodeEdit;
-use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata, Source, SourceError};
+use super::writable::Writable;
+use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata};
 use meantime_process::lock::{Mutex, Rank, RwLock};
-
-/// Largest extents, in bytes, that an inode keeps while no file is open, on a mount for reading.
-const KEPT_EXTENTS_BYTES: usize = 1024;
 
 /// Inodes, beside those in use, for which a mount keeps access times that are not on the disk.
 pub(crate) const NODES_KEPT: usize = 16 << 10;
@@ -24,18 +17,6 @@ pub(crate) fn nodes_kept(cache_bytes: usize) -> usize {
     (cache_bytes >> 12).clamp(16 << 10, 128 << 10)
 }
 
-/// Attempts at reading an inode, and what it leads to, without a concurrent change.
-const CONSISTENT_TRIES: u32 = 64;
-
-/// A source without any block: only what is in the inode itself can be parsed.
-struct Nothing;
-
-impl Source for Nothing {
-    fn read(&self, _: u64, _: usize) -> Result<Arc<[u8]>, SourceError> {
-        Err(SourceError::OutOfRange)
-    }
-}
-
 /// An inode in memory. There is one for each number at a time.
 pub(crate) struct Inode {
     pub(crate) ino: u32,
@@ -44,11 +25,11 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// The mount's access epoch when the access time was last checked; 0: it has to be checked.
     pub(crate) access_noted: AtomicU32,
-    snapshot: RwLock<Arc<Snapshot>>,
+    pub(super) snapshot: RwLock<Arc<Snapshot>>,
     /// Number of changes of the inode, and a lower bound of it for `snapshot`, which may already
     /// include a change that came while it was read.
     version: AtomicU64,
-    snapshot_version: AtomicU64,
+    pub(super) snapshot_version: AtomicU64,
     /// Only on a mount for writing.
     pub(crate) writable: Option<Box<Writable>>,
 }
@@ -57,111 +38,19 @@ pub(crate) struct Inode {
 pub(crate) struct Snapshot {
     pub(crate) metadata: Metadata,
     pub(crate) on_disk: DiskInode,
-    extents: OnceLock<Arc<Extents>>,
+    pub(super) extents: OnceLock<Arc<Extents>>,
     /// Extents of a file in many pieces, as long as an open file holds them.
-    many: Mutex<Weak<Extents>>,
+    pub(super) many: Mutex<Weak<Extents>>,
 }
 
 /// Returns the empty value of [`Snapshot::many`].
-fn no_extents() -> Mutex<Weak<Extents>> {
+pub(super) fn no_extents() -> Mutex<Weak<Extents>> {
     Mutex::new(Rank::InodeExtents, Weak::new())
 }
 
-impl Snapshot {
-    fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
-        let on_disk = mount.consistent(|| {
-            if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) }
-        })?;
-        let metadata = mount.volume.metadata(&on_disk);
-        Ok(Self { metadata, on_disk, extents: OnceLock::new(), many: no_extents() })
-    }
-
-    /// Returns the extents of the file.
-    pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
-        if let Some(extents) = self.extents.get() {
-            return Ok(Arc::clone(extents));
-        }
-        let mut many = self.many.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(extents) = many.upgrade() {
-            return Ok(extents);
-        }
-        let extents = Arc::new(mount.consistent(|| Extents::load(&mount.volume, &self.on_disk))?);
-        if mount.options.write || extents.bytes() <= KEPT_EXTENTS_BYTES {
-            let _ = self.extents.set(Arc::clone(&extents));
-        } else {
-            *many = Arc::downgrade(&extents);
-        }
-        Ok(extents)
-    }
-}
-
 impl Inode {
-    /// Returns inode `ino` of `mount`. With `linked`, a directory leads to it, so it must be in
-    /// use.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if it is being deleted. Damage, or a failed read of the device.
-    pub(crate) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
-        if let Some(inode) = mount.nodes.get(&ino) {
-            return Ok(inode);
-        }
-        let Some(writer) = &mount.writer else {
-            let inode = Arc::new(Self::of(Snapshot::read(mount, ino, linked)?, None));
-            return Ok(mount.nodes.keep(ino, inode, 1));
-        };
-        let mut made = false;
-        let inode = loop {
-            // Taken before the read: any later change has a later sequence.
-            let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
-            let snapshot = Snapshot::read(mount, ino, linked)?;
-            let writable =
-                Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
-            // Another user may hold it though the cache dropped it.
-            let make = || {
-                made = true;
-                Arc::new(Self::of(snapshot, writable))
-            };
-            match writer.registry().enter(ino, changes, make) {
-                Entered::Inode(inode) => break inode,
-                Entered::Deleted => return Err(Error::NotFound),
-                // The snapshot may be of a file that had the number before.
-                Entered::Changed => {}
-            }
-        };
-        // A new inode's snapshot is current as of its entry: a later change outdates it, and an
-        // earlier one would have returned `Changed`.
-        if !made {
-            inode.outdate();
-        }
-        if let Some(writable) = &inode.writable {
-            writable.touched(writer.last_sequence(), true);
-        }
-        Ok(mount.nodes.keep(ino, inode, 1))
-    }
-
-    /// Returns inode `ino`, which `handle` is making. It replaces any inode of that number in
-    /// memory.
-    ///
-    /// # Errors
-    /// Damage, or a failed read of the device.
-    pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
-        let writer = mount.for_writing()?;
-        let volume = handle.volume();
-        let on_disk = volume.inode(ino)?;
-        let metadata = volume.metadata(&on_disk);
-        let snapshot = Snapshot { metadata, on_disk, extents: OnceLock::new(), many: no_extents() };
-        let inode = Arc::new(Self::of(
-            snapshot,
-            Some(Box::new(Writable::new(
-                writer.last_sequence(),
-                mount.contexts.flushes().all_landed(),
-            ))),
-        ));
-        writer.registry().replace(&inode);
-        Ok(inode)
-    }
-
-    fn of(snapshot: Snapshot, writable: Option<Box<Writable>>) -> Self {
+    /// Returns the inode that `snapshot` is of.
+    pub(super) fn of(snapshot: Snapshot, writable: Option<Box<Writable>>) -> Self {
         let Metadata { ino, file_type, size, .. } = snapshot.metadata;
         Self {
             ino,
@@ -207,104 +96,13 @@ impl Inode {
     }
 
     /// Returns whether `snapshot` is current.
-    fn is_current(&self) -> bool {
+    #[inline]
+    pub(super) fn is_current(&self) -> bool {
         self.snapshot_version.load(Ordering::Acquire) == self.version()
-    }
-
-    /// Sets the snapshot to `changed`, the result of a change of a file's inode, which had version
-    /// `before` until then, so that no reader has to read it. This is optional work for a gap: it
-    /// neither waits nor reads.
-    pub(crate) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
-        let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
-        let Ok(mut snapshot) = self.snapshot.try_write() else { return };
-        // (There is one change at a time, and this one has made it one version more.)
-        let version = before + 1;
-        if self.version() != version || self.is_current() {
-            return;
-        }
-        let metadata = mount.volume.metadata(&inode);
-        let extents = OnceLock::new();
-        if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
-            let _ = extents.set(Arc::new(all));
-        }
-        *snapshot = Arc::new(Snapshot { metadata, on_disk: inode, extents, many: no_extents() });
-        self.snapshot_version.store(version, Ordering::Release);
     }
 
     /// Returns the snapshot that was read last, which may be old.
     pub(crate) fn last_snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns the current snapshot.
-    ///
-    /// # Errors
-    /// Damage, or a failed read of the device.
-    pub(crate) fn snapshot(&self, mount: &Mount) -> Result<Arc<Snapshot>, Error> {
-        if self.is_current() {
-            return Ok(self.last_snapshot());
-        }
-        let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_current() {
-            // Taken before the read: a change from now on makes the snapshot old again.
-            let version = self.version();
-            let read = Snapshot::read(mount, self.ino, false)?;
-            // Only writers know the size of a file that is written to.
-            if self.file_type != FileType::Regular || self.writable.is_none() {
-                self.set_size(read.metadata.size);
-            }
-            *snapshot = Arc::new(read);
-            self.snapshot_version.store(version, Ordering::Release);
-        }
-        Ok(Arc::clone(&snapshot))
-    }
-
-    /// Returns what `read` makes of the inode and the metadata that it leads to, both from one
-    /// state of the file system. It may be called several times.
-    ///
-    /// # Errors
-    /// Those of `read`. The inode cannot be read.
-    pub(crate) fn consistent<T, E: Into<Error>>(
-        &self,
-        mount: &Mount,
-        mut read: impl FnMut(&DiskInode) -> Result<T, E>,
-    ) -> Result<T, Error> {
-        for _ in 0..CONSISTENT_TRIES {
-            let version = self.version();
-            let snapshot = self.snapshot(mount)?;
-            let result = mount.consistent(|| read(&snapshot.on_disk));
-            // A change that `read` saw, and that changed the inode, has changed the version by now.
-            if self.version() == version {
-                return result.map_err(Into::into);
-            }
-        }
-        // The inode changes all the time: read it once more together with what it leads to.
-        mount.consistent(|| read(&mount.volume.inode(self.ino)?).map_err(Into::into))
-    }
-
-    /// Returns what `stat` returns.
-    pub(crate) fn metadata(&self, mount: &Mount) -> Metadata {
-        let Some(writable) = &self.writable else { return self.last_snapshot().metadata };
-        // If it cannot be read, the last snapshot is returned.
-        let snapshot = self.snapshot(mount).unwrap_or_else(|_| self.last_snapshot());
-        let mut metadata = snapshot.metadata;
-        if self.file_type == FileType::Regular {
-            metadata.size = self.size();
-        }
-        let pages = writable.pages();
-        pages.times.shown(&mut metadata);
-        if !mount.volume.superblock().has_nanoseconds() {
-            // As on the disk: a time must not change when it is stored.
-            for time in [&mut metadata.accessed, &mut metadata.modified, &mut metadata.changed] {
-                time.nanoseconds = 0;
-            }
-        }
-        metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
-        metadata
-    }
-
-    /// Returns the extents of the file.
-    pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
-        self.snapshot(mount)?.extents(mount)
     }
 }

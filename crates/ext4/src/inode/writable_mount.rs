@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::thread::CapabilitySet;
 
+use super::registry::Registry;
 use super::shared::{Inode, NODES_KEPT};
-use super::writable::{Registry, Stamp};
+use super::writable::Stamp;
 use crate::alloc::Allocator;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;

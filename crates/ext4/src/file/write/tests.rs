@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::file::File;
 use crate::fs::FileSystem;
 use crate::inode::Node;
+use crate::inode::registry::Entered;
 use crate::inode::shared::Inode;
-use crate::inode::writable::{Entered, Stamp, Wanted};
+use crate::inode::writable::{Stamp, Wanted};
 use crate::mkfs::make;
 use crate::ops::names;
 use crate::options::{
