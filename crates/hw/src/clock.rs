@@ -1,19 +1,17 @@
 //! Time: the time stamp counter calibrated against the kernel's clock, with a fallback, or a
 //! virtual clock.
 
-#![expect(unsafe_code)]
-
-use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use meantime_spec::seam::{Stepping, VirtualClock};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::ClockId;
 
 use super::counter::{fence_instructions, is_invariant, ticks};
 use super::event::EventFd;
+use super::kernel_time::{kernel_ns, tighten_timer_slack_once, timespec};
 
 /// A source of monotonic nanoseconds, with waits on the same clock.
 ///
@@ -137,19 +135,8 @@ impl Counter {
     }
 }
 
-/// Reads a kernel clock, in ns.
-pub(crate) fn kernel_ns(id: ClockId) -> u64 {
-    let time = clock_gettime(id);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 fn monotonic_ns() -> u64 {
     kernel_ns(ClockId::Monotonic)
-}
-
-/// Converts `ns` to the kernel's time structure.
-pub(crate) fn timespec(ns: u64) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// One pair of readings, the tightest of several: (tsc, ns).
@@ -389,29 +376,6 @@ fn real_sleep(duration_ns: u64) {
     tighten_timer_slack_once();
     // Interrupted sleeps are not resumed: the caller checks its queue after any wake-up.
     let _ = rustix::thread::nanosleep(&timespec(duration_ns));
-}
-
-/// Sets this thread's timer slack when it first sleeps: one system call, without which every sleep
-/// would be 50 µs late.
-pub(crate) fn tighten_timer_slack_once() {
-    thread_local! {
-        static SLACK_SET: Cell<bool> = const { Cell::new(false) };
-    }
-    if !SLACK_SET.replace(true) {
-        tighten_timer_slack();
-    }
-}
-
-/// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late
-/// by as much). Returns the slack in ns that was in force.
-pub(crate) fn tighten_timer_slack() -> u64 {
-    // SAFETY: PR_GET_TIMERSLACK and PR_SET_TIMERSLACK take plain integers and touch no memory of
-    // ours.
-    unsafe {
-        let before = libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
-        u64::try_from(before).unwrap_or(0)
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use meantime_spec::seam::{Interrupt, Signal};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
 
-use super::clock::timespec;
 use super::futex::Futex;
+use super::kernel_time::timespec;
 use super::{HwError, Result};
 
 /// A counter that one side increments and the other takes. A signal before the wait is kept.

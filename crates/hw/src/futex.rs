@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use super::clock::timespec;
+use super::kernel_time::timespec;
 
 /// The word. Within one process.
 #[derive(Debug, Default)]

@@ -33,7 +33,7 @@
 //!   pci/                    NVMe controllers in sysfs: shown, taken, given back, repaired
 //!   uring                   the kernel as the other side: registered memory, io_uring
 //!   clock, counter, sleep,  time, ways to let it pass
-//!     pause
+//!     pause, kernel_time
 //!   cpu, sched, ioprio,     what a thread may use, and how the kernel treats
 //!     pm_qos, usage           it; what it has used
 //!   energy                  what the processors have used
@@ -74,6 +74,7 @@ mod error;
 pub mod event;
 pub mod futex;
 pub mod ioprio;
+mod kernel_time;
 pub mod mmio;
 pub mod mountinfo;
 pub mod pages;

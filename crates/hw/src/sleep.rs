@@ -6,7 +6,7 @@ use std::fmt;
 use rustix::event::{PollFd, poll};
 use rustix::thread::{ClockId, clock_nanosleep_absolute, nanosleep};
 
-use super::clock::{kernel_ns, tighten_timer_slack, tighten_timer_slack_once, timespec};
+use super::kernel_time::{kernel_ns, tighten_timer_slack, tighten_timer_slack_once, timespec};
 use super::{EventFd, Futex, Result, UserWait};
 
 /// The clock of sleeps until an absolute time.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use crate::clock::timespec;
+use crate::kernel_time::timespec;
 
 /// The peer process.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use rustix::net::{
     SocketType, connect, recvmsg, sendmsg, shutdown, socket_with,
 };
 
-use crate::clock::timespec;
+use crate::kernel_time::timespec;
 
 /// The most descriptors accepted in one message.
 pub(super) const MAX_FDS: usize = 16;
