@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
-use super::transport::DmaLimits;
 use super::{HwError, Result};
 
 /// The size of a huge page on x86-64, and the granularity of [`Pages`].
@@ -36,6 +35,31 @@ impl PageKind {
             Self::Huge => "2 MiB pages (reserved)",
             Self::Advised => "4 KiB pages (transparent huge pages advised)",
         }
+    }
+}
+
+/// Requirements on memory for DMA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaLimits {
+    /// Whether it must be locked before the device may access it.
+    pub lock: bool,
+    /// Whether it must be of a file that another process can map ([`Pages::file`]).
+    pub shared: bool,
+    /// The first I/O virtual address to use.
+    pub iova_first: u64,
+    /// The last I/O virtual address to use.
+    pub iova_last: u64,
+    /// The most mappings at a time.
+    pub max_regions: usize,
+}
+
+impl Default for DmaLimits {
+    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at
+    /// 0xFEE0_0000, and never equal to an address of this process, so that confusing the two is
+    /// detected.
+    fn default() -> Self {
+        let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
+        Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
     }
 }
 

@@ -13,6 +13,8 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
 
+pub use super::pages::DmaLimits;
+
 /// A user of the memory of a [`DmaHeap`](super::DmaHeap) by I/O virtual address: a controller
 /// behind its transport, or the kernel.
 ///
@@ -45,31 +47,6 @@ pub unsafe trait DmaMap: Send + Sync {
     }
     /// The requirements on memory, and the range of addresses for the device.
     fn limits(&self) -> DmaLimits;
-}
-
-/// Requirements on memory for DMA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DmaLimits {
-    /// Whether it must be locked before the device may access it.
-    pub lock: bool,
-    /// Whether it must be of a file that another process can map ([`Pages::file`]).
-    pub shared: bool,
-    /// The first I/O virtual address to use.
-    pub iova_first: u64,
-    /// The last I/O virtual address to use.
-    pub iova_last: u64,
-    /// The most mappings at a time.
-    pub max_regions: usize,
-}
-
-impl Default for DmaLimits {
-    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at
-    /// 0xFEE0_0000, and never equal to an address of this process, so that confusing the two is
-    /// detected.
-    fn default() -> Self {
-        let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
-        Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
-    }
 }
 
 /// Access to a controller: a software SSD in this process; a PCIe function; another process.
