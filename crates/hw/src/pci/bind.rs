@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::address::PciAddress;
+use super::driver::is_vfio;
 use super::error::PciError;
 use super::give_back::{self, GivenBack};
-use super::group::is_vfio;
 use super::node::Nodes;
 use super::process;
 use super::record::{Lock, Record, Stage};

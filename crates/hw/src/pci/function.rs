@@ -5,18 +5,12 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::address::PciAddress;
+use super::attribute::{attribute, names, number};
+use super::disk::{KernelDisk, digits_after, disks};
 use super::group::IommuGroup;
 use super::record::{Record, Taker};
-use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, names, number};
+use super::sysfs::{NVME_CLASS, Sysfs};
 use super::usage::{DiskUse, Snapshot};
-
-/// Base class and sub-class of non-volatile memory (PCI Code and ID Assignment Specification: 01h,
-/// 08h).
-pub(super) const NVME_CLASS: u16 = 0x0108;
-
-/// The unit of a disk's size in sysfs, regardless of its logical block size
-/// (Documentation/ABI/stable/sysfs-block).
-pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// An NVMe controller on PCI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,32 +60,6 @@ pub struct PcieLink {
     pub max_width: Option<u32>,
 }
 
-/// A block device of the kernel: a namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct KernelDisk {
-    /// E.g. `nvme0n1`.
-    pub name: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Its device number.
-    #[serde(skip)]
-    pub number: Option<DeviceNumber>,
-    /// Its partitions.
-    pub partitions: Vec<KernelPartition>,
-}
-
-/// A partition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct KernelPartition {
-    /// E.g. `nvme0n1p1`.
-    pub name: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Its device number.
-    #[serde(skip)]
-    pub number: Option<DeviceNumber>,
-}
-
 /// Every NVMe controller on PCI, with its uses.
 pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
     let mut functions: Vec<_> = addresses(sysfs)
@@ -101,7 +69,7 @@ pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
     if functions.iter().any(|function| function.controller.is_some()) {
         let snapshot = Snapshot::take(sysfs);
         for function in &mut functions {
-            function.uses = snapshot.uses(sysfs, function);
+            function.uses = snapshot.uses(sysfs, function.controller.as_deref(), &function.disks);
         }
     }
     functions
@@ -111,18 +79,13 @@ pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
 pub fn addresses(sysfs: &Sysfs) -> Vec<PciAddress> {
     let found = names(&sysfs.bus().join("devices"));
     let found = found.iter().filter_map(|name| name.parse().ok());
-    found.filter(|address| class(sysfs, *address) == Some(NVME_CLASS)).collect()
-}
-
-/// Base class and sub-class of a function; `None` if it does not exist.
-pub(super) fn class(sysfs: &Sysfs, address: PciAddress) -> Option<u16> {
-    Some((number(&sysfs.function(address).join("class"))? >> 8) as u16)
+    found.filter(|address| sysfs.class(*address) == Some(NVME_CLASS)).collect()
 }
 
 impl NvmeFunction {
     /// The controller at `address`, without its uses. `None` if there is no NVMe controller.
     pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
-        if class(sysfs, address)? != NVME_CLASS {
+        if sysfs.class(address)? != NVME_CLASS {
             return None;
         }
         let dir = sysfs.function(address);
@@ -171,77 +134,4 @@ fn link(dir: &Path) -> Option<PcieLink> {
         max_speed: attribute(&dir.join("max_link_speed")).filter(|speed| speed != "Unknown"),
         max_width: width("max_link_width").filter(|lanes| (1..255).contains(lanes)),
     })
-}
-
-/// Whether `name` is `prefix` followed by a number.
-pub(super) fn digits_after(name: &str, prefix: &str) -> bool {
-    name.strip_prefix(prefix)
-        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// The block device for a directory's name: `nvme0n1` → itself, and the hidden path `nvme0c1n1` of
-/// a controller in a subsystem with several → `nvme0n1`. (The first number may be the subsystem's,
-/// not the controller's.)
-fn disk_name(name: &str) -> Option<String> {
-    let (front, namespace) =
-        name.rsplit_once('n').filter(|(front, _)| front.len() > "nvm".len())?;
-    let (front, path) =
-        front.rsplit_once('c').map_or((front, None), |(front, path)| (front, Some(path)));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    (digits_after(front, "nvme") && is_number(namespace) && path.is_none_or(is_number))
-        .then(|| format!("{front}n{namespace}"))
-}
-
-fn disks(sysfs: &Sysfs, controller: &Path) -> Vec<KernelDisk> {
-    let mut found: Vec<String> =
-        names(controller).iter().filter_map(|name| disk_name(name)).collect();
-    found.sort();
-    found.dedup();
-    found.into_iter().filter_map(|name| disk(sysfs, name)).collect()
-}
-
-/// A block device and its partitions, from sysfs.
-pub(super) fn disk(sysfs: &Sysfs, name: String) -> Option<KernelDisk> {
-    let dir = sysfs.sys.join("class/block").join(&name);
-    let sized =
-        |dir: &Path| number(&dir.join("size")).map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
-    let numbered = |dir: &Path| attribute(&dir.join("dev")).and_then(|text| device_number(&text));
-    let partitions =
-        names(&dir).into_iter().filter(|part| dir.join(part).join("partition").exists());
-    let partitions = partitions.map(|part| KernelPartition {
-        bytes: sized(&dir.join(&part)).unwrap_or(0),
-        number: numbered(&dir.join(&part)),
-        name: part,
-    });
-    Some(KernelDisk {
-        bytes: sized(&dir)?,
-        number: numbered(&dir),
-        partitions: partitions.collect(),
-        name,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::disk_name;
-
-    #[test]
-    fn disks_by_their_names() {
-        for (name, disk) in [
-            ("nvme0n1", Some("nvme0n1")),
-            ("nvme12n34", Some("nvme12n34")),
-            ("nvme0c3n2", Some("nvme0n2")),
-            ("nvme0", None),
-            ("nvme0n", None),
-            ("nvme0n1p1", None),
-            ("nvmen1", None),
-            ("nvme0cn1", None),
-            ("ng0n1", None),
-            ("hwmon1", None),
-            ("n1", None),
-            ("", None),
-        ] {
-            assert_eq!(disk_name(name).as_deref(), disk, "{name}");
-        }
-    }
 }

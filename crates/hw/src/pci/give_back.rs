@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::address::PciAddress;
+use super::attribute::attribute;
+use super::driver::{DRIVER_TIMEOUT, is_vfio, not_with, release};
 use super::error::PciError;
 use super::function::NvmeFunction;
-use super::group::{IommuGroup, is_vfio};
+use super::group::{IommuGroup, NO_IOMMU_PARAMETER};
 use super::node::Nodes;
 use super::record::{self, Record, Stage};
-use super::sysfs::{Sysfs, attribute};
-use super::take::{DRIVER_TIMEOUT, NO_IOMMU_PARAMETER, not_with, release};
+use super::sysfs::Sysfs;
 use super::usage::Snapshot;
 
 /// The kernel driver's time to recreate the namespaces' block devices, which it does after its

@@ -3,8 +3,13 @@
 use std::fmt;
 
 use super::address::PciAddress;
-use super::function::NVME_CLASS;
-use super::sysfs::{Sysfs, attribute, link_name, names, number};
+use super::attribute::{attribute, link_name, names};
+use super::driver::is_vfio;
+use super::sysfs::{NVME_CLASS, Sysfs};
+
+/// VFIO's switch for devices without an IOMMU, below `/sys/module`.
+/// Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
+pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 /// The IOMMU group of a function: devices that the IOMMU cannot isolate from each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +47,7 @@ impl IommuGroup {
             others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
         let others = others.map(|other| GroupMember {
             address: other,
-            class: (number(&sysfs.function(other).join("class")).unwrap_or(0) >> 8) as u16,
+            class: sysfs.class(other).unwrap_or(0),
             driver: sysfs.driver(other),
         });
         Some(Self {
@@ -78,9 +83,4 @@ impl GroupMember {
     pub(crate) fn is_nvme(&self) -> bool {
         self.class == NVME_CLASS
     }
-}
-
-/// `vfio-pci`, or a variant of it.
-pub(super) fn is_vfio(driver: &str) -> bool {
-    driver == super::take::VFIO_PCI || driver.ends_with("vfio-pci") || driver.ends_with("_vfio_pci")
 }

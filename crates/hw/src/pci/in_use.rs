@@ -5,8 +5,9 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use super::function::{SECTOR_BYTES, disk};
-use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names, number};
+use super::attribute::{DeviceNumber, attribute, device_number, link_name, names, number};
+use super::disk::{SECTOR_BYTES, disk};
+use super::sysfs::Sysfs;
 use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_of, swap_paths};
 
 /// How long the kernel may hold a disk after its last use.

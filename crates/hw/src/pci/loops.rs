@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
-use super::sysfs::DeviceNumber;
+use super::attribute::DeviceNumber;
 
 /// LOOP_GET_STATUS64 (linux/loop.h).
 const GET_STATUS64: libc::c_ulong = 0x4C05;

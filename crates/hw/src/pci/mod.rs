@@ -10,7 +10,10 @@
 //! sysfs-kernel-iommu_groups, sysfs-nvme; Documentation/driver-api/vfio.rst.
 
 mod address;
+mod attribute;
 mod bind;
+mod disk;
+mod driver;
 mod error;
 mod function;
 mod give_back;
@@ -31,21 +34,22 @@ mod usage;
 mod tests;
 
 pub use address::{PciAddress, PciAddressError};
+pub use attribute::DeviceNumber;
+pub(crate) use attribute::attribute;
 pub use bind::{Bound, bind, unbind};
+pub use disk::{KernelDisk, KernelPartition};
+pub(crate) use driver::VFIO_PCI;
 pub use error::PciError;
-pub use function::{KernelDisk, KernelPartition, NvmeFunction, PcieLink, addresses, scan};
+pub use function::{NvmeFunction, PcieLink, addresses, scan};
 pub use give_back::GivenBack;
 pub use group::{GroupMember, IommuGroup};
 pub use in_use::{generic_disk, in_use};
 pub use loops::LoopFile;
-pub use node::NodeOwner;
 pub(crate) use node::Nodes;
-pub use ops::{Claim, SysfsOps, System};
+pub use ops::{Claim, NodeOwner, SysfsOps, System};
 pub use repair::{Repaired, repair};
 pub use resolve::resolve;
-pub(crate) use sysfs::attribute;
-pub use sysfs::{DeviceNumber, Sysfs};
-pub(crate) use take::VFIO_PCI;
+pub use sysfs::Sysfs;
 pub use take::{TakeOptions, Taken, take};
 pub use usage::{DiskUse, UseKind};
 

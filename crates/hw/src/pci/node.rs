@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::address::PciAddress;
+use super::attribute::names;
 use super::error::PciError;
 use super::group::IommuGroup;
-use super::sysfs::{Sysfs, names};
+use super::ops::NodeOwner;
+use super::sysfs::Sysfs;
 
 /// Time for the node to appear after the driver has the device: devtmpfs creates it at once, a
 /// container's manager may not.
@@ -19,17 +19,6 @@ const UDEV_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the owner has to stay unchanged, where there is udev.
 const UDEV_QUIET: Duration = Duration::from_millis(250);
-
-/// The owner and mode of a device node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeOwner {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Permission bits.
-    pub mode: u32,
-}
 
 /// The VFIO nodes of a function bound to `vfio-pci`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::loops::{self, LoopFile};
-use super::node::NodeOwner;
 
 /// Time limit of one write to sysfs. Unbinding a controller that does not answer takes longest: its
 /// driver waits for the shutdown.
@@ -23,6 +24,17 @@ const MODULE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A disk held exclusively: neither it nor its partitions can be mounted meanwhile.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code)] Option<File>);
+
+/// The owner and mode of a device node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOwner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+}
 
 /// Operations that change the machine, or query the kernel beyond its files.
 pub trait SysfsOps: fmt::Debug + Send + Sync {

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use super::sysfs::{Sysfs, attribute};
+use super::attribute::{attribute, names};
+use super::sysfs::Sysfs;
 
 /// A process, distinguishable after its number is reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +54,7 @@ pub(super) fn in_words(sysfs: &Sysfs, pid: u32) -> String {
 
 /// All processes.
 pub(super) fn all(sysfs: &Sysfs) -> Vec<u32> {
-    super::sysfs::names(&sysfs.proc).iter().filter_map(|name| name.parse().ok()).collect()
+    names(&sysfs.proc).iter().filter_map(|name| name.parse().ok()).collect()
 }
 
 /// An identifier of the current boot.

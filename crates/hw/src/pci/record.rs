@@ -11,11 +11,11 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::address::PciAddress;
+use super::attribute::names;
 use super::error::PciError;
-use super::function::NvmeFunction;
-use super::node::NodeOwner;
+use super::ops::NodeOwner;
 use super::process::{self, ProcessId};
-use super::sysfs::{Sysfs, names};
+use super::sysfs::Sysfs;
 
 /// Time limit of another process's work on a controller.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -71,26 +71,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The record of a controller that is about to be taken.
-    pub(super) fn before(sysfs: &Sysfs, function: &NvmeFunction, persistent: bool) -> Self {
-        Self {
-            address: function.address,
-            stage: Stage::Taking,
-            process: ProcessId::own(sysfs),
-            boot_id: process::boot_id(sysfs),
-            persistent,
-            former_driver: function.driver.clone(),
-            former_override: function.driver_override.clone(),
-            disks: function.disks.len() as u32,
-            owner_uid: None,
-            node: None,
-            no_iommu_was: None,
-            model: function.model.clone(),
-            serial: function.serial.clone(),
-            firmware: function.firmware.clone(),
-        }
-    }
-
     /// Whether no process will finish the work, or give back a controller taken temporarily. Called
     /// under the [`Lock`]: since work is also finished under it, a process that left it unfinished
     /// has given up or died.

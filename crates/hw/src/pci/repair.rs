@@ -1,13 +1,14 @@
 //! Repair after a crash: gives back controllers whose process is gone.
 
 use super::address::PciAddress;
+use super::attribute::names;
 use super::bind::{is_astray, without_record};
+use super::driver::is_vfio;
 use super::error::PciError;
 use super::function;
 use super::give_back::{self, GivenBack};
-use super::group::is_vfio;
 use super::record::{self, Lock, Record, Stage};
-use super::sysfs::{Sysfs, names};
+use super::sysfs::Sysfs;
 
 /// A finding, and its result.
 #[derive(Debug)]

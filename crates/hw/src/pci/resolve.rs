@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use super::address::PciAddress;
+use super::attribute::attribute;
+use super::disk::digits_after;
 use super::error::PciError;
-use super::function::{NVME_CLASS, NvmeFunction, addresses, class, digits_after};
-use super::sysfs::{Sysfs, attribute};
+use super::function::{NvmeFunction, addresses};
+use super::sysfs::{NVME_CLASS, Sysfs};
 
 /// The NVMe controller that `text` names: `0000:01:00.0`, `01:00.0`, `vfio:01:00.0`, `nvme0`,
 /// `/dev/nvme0n1`, a partition, or a link to any of these.
@@ -17,7 +19,7 @@ use super::sysfs::{Sysfs, attribute};
 pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
     let text = text.strip_prefix("vfio:").unwrap_or(text);
     if let Ok(address) = text.parse() {
-        return match class(sysfs, address) {
+        return match sysfs.class(address) {
             Some(NVME_CLASS) => Ok(address),
             _ => Err(no_such(sysfs, address)),
         };
@@ -42,7 +44,7 @@ fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
         // For a controller over a network this file has other content.
         let of = attribute(&sysfs.sys.join("class/nvme").join(name).join("address"));
         if let Some(address) =
-            of.and_then(|text| text.parse().ok()).filter(|address| class(sysfs, *address).is_some())
+            of.and_then(|text| text.parse().ok()).filter(|address| sysfs.class(*address).is_some())
         {
             return Ok(address);
         }
@@ -69,7 +71,7 @@ fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
 
 /// The error that there is no NVMe controller at `address`, with the function that is there.
 pub(super) fn no_such(sysfs: &Sysfs, address: PciAddress) -> PciError {
-    let why = match class(sysfs, address) {
+    let why = match sysfs.class(address) {
         Some(class) => {
             format!("it is no NVMe controller (class {:02x}:{:02x})", class >> 8, class & 0xff)
         }

@@ -6,11 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::PciAddress;
+use super::attribute::{attribute, link_name, number};
 use super::error::PciError;
 use super::ops::{SysfsOps, System};
 
 /// Time between two checks of a changing file: at first, and at most.
 const LOOKS_APART: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+
+/// Base class and sub-class of non-volatile memory (PCI Code and ID Assignment Specification: 01h,
+/// 08h).
+pub(super) const NVME_CLASS: u16 = 0x0108;
 
 /// The paths of the kernel's files, and the operations on them.
 #[derive(Debug, Clone)]
@@ -32,9 +37,6 @@ impl Default for Sysfs {
         Self::at(Path::new("/"), Arc::new(System::default()))
     }
 }
-
-/// Major and minor number of a block device.
-pub type DeviceNumber = (u32, u32);
 
 impl Sysfs {
     /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, with the operations `ops`.
@@ -59,6 +61,11 @@ impl Sysfs {
     /// The directory of a PCI function.
     pub(crate) fn function(&self, address: PciAddress) -> PathBuf {
         self.bus().join("devices").join(address.to_string())
+    }
+
+    /// Base class and sub-class of a function; `None` if it does not exist.
+    pub(super) fn class(&self, address: PciAddress) -> Option<u16> {
+        Some((number(&self.function(address).join("class"))? >> 8) as u16)
     }
 
     pub(crate) fn driver(&self, address: PciAddress) -> Option<String> {
@@ -105,42 +112,4 @@ impl Sysfs {
         let node = fs::canonicalize(&node).unwrap_or(node);
         Some(node.file_name()?.to_str()?.to_owned())
     }
-}
-
-/// The one line of a file of sysfs. `None` if it cannot be read or is empty.
-pub(crate) fn attribute(path: &Path) -> Option<String> {
-    // Device data (model, serial number) may contain any bytes, and files of sysfs are a page at
-    // most.
-    let text = fs::read(path).ok()?;
-    let text = String::from_utf8_lossy(&text).trim().replace(|c: char| c.is_control(), " ");
-    (!text.is_empty()).then_some(text)
-}
-
-/// A number from sysfs, hexadecimal if it begins with `0x`.
-pub(super) fn number(path: &Path) -> Option<u64> {
-    let text = attribute(path)?;
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-/// The last component of a link's target.
-pub(super) fn link_name(path: &Path) -> Option<String> {
-    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
-}
-
-/// The names in a directory, sorted; empty if there is no such directory.
-pub(super) fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// `259:3`.
-pub(super) fn device_number(text: &str) -> Option<DeviceNumber> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }

@@ -1,29 +1,21 @@
 //! Taking a controller from the kernel's driver temporarily.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::address::PciAddress;
+use super::attribute::attribute;
+use super::driver::{DRIVER_TIMEOUT, VFIO_PCI, is_vfio, not_with, release};
 use super::error::PciError;
 use super::function::NvmeFunction;
 use super::give_back::{self, GivenBack};
-use super::group::{IommuGroup, is_vfio};
-use super::node::{NodeOwner, Nodes};
-use super::process;
+use super::group::{IommuGroup, NO_IOMMU_PARAMETER};
+use super::node::Nodes;
+use super::ops::NodeOwner;
+use super::process::{self, ProcessId};
 use super::record::{Lock, Record, Stage};
 use super::resolve::no_such;
-use super::sysfs::{Sysfs, attribute};
+use super::sysfs::Sysfs;
 use super::usage::{self, Snapshot};
-
-/// The driver that gives user space access to a PCI function.
-pub(crate) const VFIO_PCI: &str = "vfio-pci";
-
-/// Time for a driver to bind to or release a device after the kernel has accepted the request.
-pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// VFIO's switch for devices without an IOMMU, below `/sys/module`.
-/// Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
-pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 /// Options for taking a controller.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +161,7 @@ pub(super) fn take_locked(
     check_group(&function, options)?;
     check_uses(sysfs, &function, options)?;
     // From here until the kernel's driver releases it, no other program can begin to use a disk.
-    let claims = match usage::claim(sysfs, &function) {
+    let claims = match usage::claim(sysfs, &function.disks) {
         Ok(claims) => claims,
         Err((disk, source)) if source.raw_os_error() == Some(libc::EBUSY) => {
             let uses = vec![format!("{disk} is in exclusive use")];
@@ -225,25 +217,6 @@ fn move_to_vfio(
     Ok(nodes)
 }
 
-/// Unbinds the function from its driver.
-pub(super) fn release(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
-    let dir = sysfs.function(address);
-    let former = sysfs.driver(address);
-    sysfs.write(&dir.join("driver/unbind"), &format!("{address}\n"))?;
-    if sysfs.wait(DRIVER_TIMEOUT, || sysfs.driver(address) != former || !dir.exists()) {
-        return Ok(());
-    }
-    Err(not_with(sysfs, address, "no driver"))
-}
-
-/// The error that the driver is not the wanted one.
-pub(super) fn not_with(sysfs: &Sysfs, address: PciAddress, wanted: &str) -> PciError {
-    if !sysfs.function(address).exists() {
-        return PciError::Gone { address };
-    }
-    PciError::WrongDriver { address, wanted: wanted.to_owned(), driver: sysfs.driver(address) }
-}
-
 /// Gives the nodes to a user, and records the former owner first.
 pub(super) fn give_node(
     sysfs: &Sysfs,
@@ -296,7 +269,7 @@ fn check_uses(
     function: &NvmeFunction,
     options: &TakeOptions,
 ) -> Result<(), PciError> {
-    let uses = Snapshot::take(sysfs).uses(sysfs, function);
+    let uses = Snapshot::take(sysfs).uses(sysfs, function.controller.as_deref(), &function.disks);
     let forbidden = uses.iter().any(|one| one.forbids());
     if uses.is_empty() || (!forbidden && options.force) {
         return Ok(());
@@ -335,6 +308,28 @@ fn allow_no_iommu(sysfs: &Sysfs, record: &mut Record) -> Result<(), PciError> {
     record.no_iommu_was = Some(was);
     record.write(sysfs)?;
     sysfs.write(&parameter, "Y\n")
+}
+
+impl Record {
+    /// The record of a controller that is about to be taken.
+    pub(super) fn before(sysfs: &Sysfs, function: &NvmeFunction, persistent: bool) -> Self {
+        Self {
+            address: function.address,
+            stage: Stage::Taking,
+            process: ProcessId::own(sysfs),
+            boot_id: process::boot_id(sysfs),
+            persistent,
+            former_driver: function.driver.clone(),
+            former_override: function.driver_override.clone(),
+            disks: function.disks.len() as u32,
+            owner_uid: None,
+            node: None,
+            no_iommu_was: None,
+            model: function.model.clone(),
+            serial: function.serial.clone(),
+            firmware: function.firmware.clone(),
+        }
+    }
 }
 
 impl IommuGroup {

@@ -7,11 +7,12 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::function::{KernelDisk, NvmeFunction};
+use super::attribute::{DeviceNumber, attribute, device_number, link_name, names};
+use super::disk::KernelDisk;
 use super::loops::LoopFile;
 use super::ops::Claim;
 use super::process;
-use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
+use super::sysfs::Sysfs;
 use crate::mountinfo::{self, unescape};
 
 /// The depth of stacked devices at which the search stops.
@@ -190,13 +191,18 @@ impl Snapshot {
         &self.made_of
     }
 
-    /// The uses of the disks of `function`.
-    pub(super) fn uses(&self, sysfs: &Sysfs, function: &NvmeFunction) -> Vec<DiskUse> {
+    /// The uses of a controller, by the kernel's name, and of its disks.
+    pub(super) fn uses(
+        &self,
+        sysfs: &Sysfs,
+        controller: Option<&str>,
+        disks: &[KernelDisk],
+    ) -> Vec<DiskUse> {
         let mut uses = Vec::new();
-        for disk in &function.disks {
+        for disk in disks {
             self.uses_of_disk(sysfs, disk, &mut uses);
         }
-        if let Some(controller) = &function.controller {
+        if let Some(controller) = controller {
             self.opens_of(sysfs, controller, &mut uses);
         }
         uses
@@ -315,17 +321,17 @@ impl Snapshot {
     }
 }
 
-/// Holds every disk of `function` exclusively, so that no use of one can begin until the claims are
+/// Holds each of `disks` exclusively, so that no use of one can begin until the claims are
 /// dropped.
 ///
 /// # Errors
 /// The disk that could not be claimed, and the reason.
 pub(super) fn claim(
     sysfs: &Sysfs,
-    function: &NvmeFunction,
+    disks: &[KernelDisk],
 ) -> Result<Vec<Claim>, (String, std::io::Error)> {
     let mut claims = Vec::new();
-    for disk in &function.disks {
+    for disk in disks {
         match sysfs.ops().claim(&sysfs.dev.join(&disk.name)) {
             Ok(claim) => claims.push(claim),
             // A namespace without a medium, or that has just disappeared.

@@ -84,7 +84,7 @@ fn a_device_that_is_pulled_out_leaves_nothing() {
             let _ = taken.give_back();
         }
         let gone = !sysfs.function(address(ADDRESS)).exists();
-        let left = super::super::sysfs::names(&sim.root().join("run/meantime/pci"));
+        let left = super::super::attribute::names(&sim.root().join("run/meantime/pci"));
         assert_eq!(left, ["lock"], "step {step}");
         if !gone {
             assert!(step > 12, "the device was never pulled out");

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::super::loops::LoopFile;
-use super::super::node::NodeOwner;
-use super::super::ops::{Claim, SysfsOps};
+use super::super::ops::{Claim, NodeOwner, SysfsOps};
 use super::super::{NvmeFunction, PciAddress, Sysfs, scan};
 
 /// Faults of the machine.
@@ -246,9 +245,9 @@ impl Sim {
             function.disks.iter().map(|disk| disk.partitions.len()).collect::<Vec<_>>(),
             [2, 0]
         );
-        let left = super::super::sysfs::names(&self.root().join("run/meantime/pci"));
+        let left = super::super::attribute::names(&self.root().join("run/meantime/pci"));
         assert!(left.iter().all(|name| name == "lock"), "{left:?}");
-        let parameter = self.root().join("sys").join(super::super::take::NO_IOMMU_PARAMETER);
+        let parameter = self.root().join("sys").join(super::super::group::NO_IOMMU_PARAMETER);
         assert!(
             fs::read_to_string(parameter).is_ok_and(|text| text == "N\n")
                 || function.group.is_some()
@@ -338,13 +337,13 @@ impl Sim {
 
     fn make_node(&self, at: PciAddress) {
         let link = self.function(at).join("iommu_group");
-        let unsafe_mode = self.root().join("sys").join(super::super::take::NO_IOMMU_PARAMETER);
+        let unsafe_mode = self.root().join("sys").join(super::super::group::NO_IOMMU_PARAMETER);
         let allowed = fs::read_to_string(unsafe_mode).is_ok_and(|text| text.trim() == "Y");
         if !link.exists() && allowed {
             self.join_group(&at.to_string(), 0);
             self.put("sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
         }
-        let Some(group) = super::super::sysfs::link_name(&link) else { return };
+        let Some(group) = super::super::attribute::link_name(&link) else { return };
         let prefix = if link.join("name").exists() { "noiommu-" } else { "" };
         if !self.has(&Fault::NoNode) {
             let node = format!("dev/vfio/{prefix}{group}");
@@ -356,10 +355,10 @@ impl Sim {
     /// A removal by a driver.
     fn detach(&self, at: PciAddress) {
         let dir = self.function(at);
-        if super::super::sysfs::link_name(&dir.join("driver")).as_deref() == Some("vfio-pci") {
+        if super::super::attribute::link_name(&dir.join("driver")).as_deref() == Some("vfio-pci") {
             let link = dir.join("iommu_group");
             let no_iommu = link.join("name").exists();
-            let group = super::super::sysfs::link_name(&link).unwrap();
+            let group = super::super::attribute::link_name(&link).unwrap();
             let node = self.root().join("dev/vfio").join(if no_iommu {
                 format!("noiommu-{group}")
             } else {
@@ -369,10 +368,10 @@ impl Sim {
                 !self.state().open.contains(&node),
                 "this would block until the node is closed"
             );
-            let others = super::super::sysfs::names(&link.join("devices"));
+            let others = super::super::attribute::names(&link.join("devices"));
             let others = others.into_iter().filter(|other| *other != at.to_string());
             let with_vfio = |other: String| {
-                super::super::sysfs::link_name(&self.function(address(&other)).join("driver"))
+                super::super::attribute::link_name(&self.function(address(&other)).join("driver"))
                     .as_deref()
                     == Some("vfio-pci")
             };
@@ -385,7 +384,7 @@ impl Sim {
             }
         }
         let _ = fs::remove_file(dir.join("driver"));
-        for name in super::super::sysfs::names(&dir.join("nvme")) {
+        for name in super::super::attribute::names(&dir.join("nvme")) {
             let _ = fs::remove_dir_all(self.root().join("sys/class/nvme").join(name));
         }
         let _ = fs::remove_dir_all(dir.join("nvme"));
@@ -447,7 +446,7 @@ impl SysfsOps for Sim {
             "unbind" => {
                 let at = address(text.trim());
                 let driver =
-                    super::super::sysfs::link_name(&self.function(at).join("driver")).unwrap();
+                    super::super::attribute::link_name(&self.function(at).join("driver")).unwrap();
                 if !self
                     .state()
                     .faults

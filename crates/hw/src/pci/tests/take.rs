@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::node::NodeOwner;
+use super::super::ops::NodeOwner;
 use super::super::{PciError, TakeOptions, bind, repair, take, unbind};
 use super::sim::{ADDRESS, Fault, Sim, address};
 
