@@ -1,7 +1,9 @@
-//! The Asynchronous Event Requests that a controller holds, and what it makes of a host that has
-//! given them up.
+//! The Asynchronous Event Requests that a controller holds, what it makes of a host that has given
+//! them up, and the events that wait for one (1.4 §5.2).
 
 use std::collections::VecDeque;
+
+use meantime_spec::log::{AsyncEvent, AsyncEventKind};
 
 /// Asynchronous Event Request Limit, counted from 1.
 pub(crate) const MAX_REQUESTS: usize = 4;
@@ -49,5 +51,59 @@ impl EventRequests {
     /// Releases all.
     pub(crate) fn release_all(&mut self) -> impl Iterator<Item = u16> + use<> {
         std::mem::take(&mut self.0).into_iter()
+    }
+}
+
+/// The most events that wait for a request; more are dropped, since the logs have them anyway.
+const MAX_QUEUED: usize = 8;
+
+/// The requests for events, and the events that wait for one.
+#[derive(Default)]
+pub(crate) struct Events {
+    pub(crate) requests: EventRequests,
+    queued: VecDeque<AsyncEvent>,
+    /// Event types that were reported and not yet cleared by reading their log page, a bit each.
+    masked: u8,
+}
+
+impl Events {
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Queues an event, unless one like it waits already.
+    pub(crate) fn queue(&mut self, event: AsyncEvent) {
+        let same = |e: &AsyncEvent| e.kind == event.kind && e.info == event.info;
+        if self.queued.len() < MAX_QUEUED && !self.queued.iter().any(same) {
+            self.queued.push_back(event);
+        }
+    }
+
+    /// Reports events of type `kind` again.
+    pub(crate) fn unmask(&mut self, kind: AsyncEventKind) {
+        self.masked &= !(1 << kind as u8);
+    }
+
+    /// Takes the next event to report, and the request to complete with it, which stays held.
+    pub(crate) fn take(&mut self) -> Option<(AsyncEvent, u16)> {
+        let at = self.next()?;
+        let (event, cid) = self.queued.remove(at).zip(self.requests.oldest())?;
+        self.masked |= 1 << event.kind as u8;
+        Some((event, cid))
+    }
+
+    /// Index of the first queued event that could be reported, given a request.
+    fn next(&self) -> Option<usize> {
+        if self.queued.is_empty() || self.requests.oldest().is_none() {
+            return None;
+        }
+        self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
+    }
+
+    /// Whether an undelivered event waits only for room among the admin completions.
+    #[inline(always)]
+    pub(crate) fn held_back(&self) -> bool {
+        // The most selective test comes first: this runs on idle turns.
+        !self.queued.is_empty() && self.next().is_some()
     }
 }

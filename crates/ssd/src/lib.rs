@@ -29,14 +29,16 @@
 //! # Parts, in reading order
 //! ```text
 //!   config, model          what kind of SSD; how long commands take
-//!   controller/mod         Controller::turn: doorbells, fetch, execute, complete
-//!     regs, queues           registers; queues, posting completions
+//!   controller/mod         the controller's state
+//!     turn, arbiter          Controller::turn: doorbells, fetch, execute; which queue is next
+//!     doorbell, queues       doorbells and shadows; queues, posting completions
+//!     regs, enable           registers; writes to them, reset
 //!     fast                   plain reads and writes without a model, in one pass
 //!     io, prp, sgl           all other I/O; walking their data, strictly
 //!     complete, pending, interrupts     completions now or later, telling the host
 //!     admin, identify, features, logs   admin commands
-//!     arbiter                which queue is next
-//!   event_requests         requests for events that are held, here and in tcp/
+//!     outcome, refusals      how commands end; rules that hosts break
+//!   event_requests         requests for events that are held (in tcp/, too), and events
 //!   hostmem                host memory: translation, copies, rings
 //!   medium, store, vwc     the medium, namespaces, the write cache
 //!   service                a model at work: which channel is busy until when

@@ -7,10 +7,10 @@ use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, Failure, invalid_field, refused};
+use super::doorbell::{cq_doorbell, sq_doorbell};
 use super::io::check_cdw0;
-use super::queues::{Cq, Sq, cq_doorbell, sq_doorbell};
+use super::outcome::{Checked, Failure, Outcome, invalid_field, refused};
+use super::queues::{Cq, Sq};
 use crate::clock::Clock;
 use crate::hostmem::PAGE_BYTES;
 

@@ -5,7 +5,7 @@
 //! with a model that bounds the commands inside the device, this module chooses a queue for every
 //! few commands.
 
-use super::{Controller, MAX_PENDING};
+use super::{Arbiter, Controller, Rotation};
 use crate::clock::Clock;
 
 /// The most commands of one turn: calls and unknown doorbells are handled between turns.
@@ -14,26 +14,6 @@ const TURN: u32 = 256;
 /// Classes of weighted round robin, as QPRIO numbers them: urgent, high, medium, low.
 const URGENT: u8 = 0;
 const WEIGHTED: [u8; 3] = [1, 2, 3];
-
-/// A round robin among the queues of one class.
-#[derive(Clone, Copy, Default)]
-struct Rotation {
-    /// The queue being served, or the last one.
-    qid: u16,
-    /// The rest of its burst.
-    left: u32,
-}
-
-#[derive(Default)]
-pub(super) struct Arbiter {
-    /// CC.AMS: weighted round robin with urgent priority class.
-    pub(super) weighted: bool,
-    rotations: [Rotation; 4],
-    /// Commands that the high, medium and low class may still send in this round.
-    credits: [u32; 3],
-    /// Index of the sending class.
-    current: usize,
-}
 
 impl Arbiter {
     /// The state after a controller reset, with the mechanism that CC.AMS selects.
@@ -47,11 +27,6 @@ impl Controller {
     #[inline(always)]
     pub(super) fn room_inside(&self) -> u32 {
         self.most_inside.saturating_sub(self.pending.len() as u32)
-    }
-
-    /// The most commands inside the device that the model, or memory, allows.
-    pub(super) fn most_inside(bound: u32) -> u32 {
-        if bound == 0 { MAX_PENDING as u32 } else { bound.min(MAX_PENDING as u32) }
     }
 
     /// One turn's commands, in the order of the arbitration mechanism. True if there were any.

@@ -4,32 +4,12 @@ use meantime_spec::features::fid;
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
+use super::outcome::Outcome;
 use super::pending::Command;
 use super::queues::Cq;
 use crate::clock::Clock;
 use crate::faults::CqeFaults;
 use crate::stamps::Stamp;
-
-/// The result of executing a command.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
-    pub(super) status: Status,
-    pub(super) dw0: u32,
-}
-
-impl Outcome {
-    pub(super) const OK: Self = Self { status: Status::SUCCESS, dw0: 0 };
-
-    pub(super) fn dw0(dw0: u32) -> Self {
-        Self { dw0, ..Self::OK }
-    }
-}
-
-impl From<Status> for Outcome {
-    fn from(status: Status) -> Self {
-        Self { status, dw0: 0 }
-    }
-}
 
 impl Controller {
     /// Index of submission queue `qid` in `sqs`.

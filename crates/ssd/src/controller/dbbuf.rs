@@ -17,65 +17,13 @@
 //! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
 //! writes the register needlessly.
 
-use std::sync::Arc;
-
-use meantime_spec::seam::{Doorbells, SOFT_DSTRD};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, invalid_field, refused};
-use super::queues::{cq_doorbell, sq_doorbell};
-use crate::hostmem::{Cells, Doorbell, PAGE_BYTES};
-
-/// An event index that is passed only once per wrap: the controller polls.
-const POLLED: u32 = 0xffff;
-
-/// The host's two pages.
-pub(super) struct Shadows {
-    doorbells: Cells,
-    events: Cells,
-}
-
-/// The doorbell of a queue, in the registers or in the host's memory.
-pub(super) struct QueueDoorbell {
-    cell: Doorbell,
-    /// Its event index, if it is a shadow doorbell.
-    event: Option<Doorbell>,
-}
-
-impl QueueDoorbell {
-    /// The doorbell register at `index`, or `None` beyond the last queue.
-    pub(super) fn register(doorbells: &Arc<Doorbells>, index: usize) -> Option<Self> {
-        Some(Self { cell: Doorbell::new(doorbells, index)?, event: None })
-    }
-
-    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
-    /// afterwards.
-    #[inline(always)]
-    pub(super) fn load(&self) -> u32 {
-        self.cell.load()
-    }
-}
-
-impl Shadows {
-    /// The shadow of the doorbell at `index`, initialised to `value`, with its event index at
-    /// [`POLLED`].
-    fn doorbell(&self, index: usize, value: u32) -> Option<QueueDoorbell> {
-        // 1.4 §5.7: the same stride as the registers.
-        let offset = index as u64 * (4 << SOFT_DSTRD);
-        let (cell, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
-        cell.store(value);
-        event.store(POLLED);
-        Some(QueueDoorbell { cell, event: Some(event) })
-    }
-
-    /// Whether either page touches the `len` bytes at `iova`.
-    pub(super) fn overlap(&self, iova: u64, len: u64) -> bool {
-        self.doorbells.overlaps(iova, len) || self.events.overlaps(iova, len)
-    }
-}
+use super::doorbell::{POLLED, QueueDoorbell, Shadows, cq_doorbell, sq_doorbell};
+use super::outcome::{Checked, Outcome, invalid_field, refused};
+use crate::hostmem::{Doorbell, PAGE_BYTES};
 
 impl Controller {
     pub(super) fn doorbell_buffer_config(&mut self, sqe: &Sqe) -> Checked {

@@ -2,8 +2,8 @@
 //! may have injected faults, which are for hosts.
 
 use super::Controller;
-use super::dbbuf::QueueDoorbell;
-use super::queues::{Cq, Sq, cq_doorbell, sq_doorbell};
+use super::doorbell::{QueueDoorbell, cq_doorbell, sq_doorbell};
+use super::queues::{Cq, Sq};
 
 impl Controller {
     /// Opens I/O queue pair `qid`, without an interrupt, in mapped memory. False if the controller

@@ -6,8 +6,8 @@
 use meantime_spec::seam::SeamError;
 use meantime_spec::status::{Status, StatusCode};
 
-use super::queues::{cq_doorbell, sq_doorbell};
-use super::{Controller, Refusal};
+use super::Controller;
+use super::doorbell::{cq_doorbell, sq_doorbell};
 use crate::hostmem::Ring;
 
 impl Controller {
@@ -104,13 +104,5 @@ impl Controller {
             cq.sqs -= 1;
         }
         self.clear_doorbell(sq_doorbell(qid));
-    }
-
-    /// Records a harmless violation, which has no other effect.
-    #[cold]
-    pub(super) fn tolerate(&mut self, qid: u16, cid: Option<u16>, reason: &'static str) {
-        self.counters.tolerated.add(1);
-        tracing::debug!(qid, cid, reason, "tolerated");
-        self.remember(Refusal { qid, cid, status: None, reason, tolerated: true });
     }
 }

@@ -1,47 +1,12 @@
 //! Asynchronous events (1.4 §5.2).
 
-use std::collections::VecDeque;
-
 use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, refused};
+use super::outcome::{Checked, Outcome, refused};
 use super::queues::Cq;
-use crate::event_requests::{EventRequests, USED_AGAIN};
-
-/// The most events that wait for a request; more are dropped, since the logs have them anyway.
-const MAX_QUEUED: usize = 8;
-
-#[derive(Default)]
-pub(super) struct Events {
-    requests: EventRequests,
-    queued: VecDeque<AsyncEvent>,
-    /// Event types that were reported and not yet cleared by reading their log page, a bit each.
-    masked: u8,
-}
-
-impl Events {
-    pub(super) fn reset(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Index of the first queued event that could be reported, given a request.
-    fn next(&self) -> Option<usize> {
-        if self.queued.is_empty() || self.requests.oldest().is_none() {
-            return None;
-        }
-        self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
-    }
-
-    /// Whether an undelivered event waits only for room among the admin completions.
-    #[inline(always)]
-    pub(super) fn held_back(&self) -> bool {
-        // The most selective test comes first: this runs on idle turns.
-        !self.queued.is_empty() && self.next().is_some()
-    }
-}
+use crate::event_requests::USED_AGAIN;
 
 impl Controller {
     /// Queues an event, if the host has enabled it.
@@ -49,10 +14,7 @@ impl Controller {
         let is_error = u16::from(code) >> 8 == 0;
         let log_page = if is_error { lid::ERROR_INFORMATION } else { lid::SMART };
         let Ok(event) = AsyncEvent::new(code, log_page) else { return };
-        let same = |e: &AsyncEvent| e.kind == event.kind && e.info == event.info;
-        if self.events.queued.len() < MAX_QUEUED && !self.events.queued.iter().any(same) {
-            self.events.queued.push_back(event);
-        }
+        self.events.queue(event);
         self.deliver_events();
     }
 
@@ -116,20 +78,14 @@ impl Controller {
             lid::SMART => AsyncEventKind::Smart,
             _ => return,
         };
-        self.events.masked &= !(1 << kind as u8);
+        self.events.unmask(kind);
         self.deliver_events();
     }
 
     /// Completes held requests with queued events, as far as there is room.
     pub(super) fn deliver_events(&mut self) {
-        loop {
-            let Some(at) = self.events.next() else { return };
-            if self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
-                return;
-            }
-            let request = self.events.requests.oldest();
-            let Some((event, cid)) = self.events.queued.remove(at).zip(request) else { return };
-            self.events.masked |= 1 << event.kind as u8;
+        while self.cqs[0].as_ref().map_or(0, Cq::room) > 0 {
+            let Some((event, cid)) = self.events.take() else { return };
             self.release_request(cid);
             self.post(0, cid, Outcome::dw0(event.to_dw0()));
             self.announce_cq(0, || 0);

@@ -8,19 +8,15 @@
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::Status;
 
 use super::Controller;
-use super::failure::refused;
 use super::fused::Head;
-use super::queues::{Cq, Sq};
+use super::queues::{Cq, RUN, Sq};
 use crate::clock::Clock;
 use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
 use crate::medium::MediumSpan;
 use crate::store::Store;
-
-/// The most commands of a run: more outstanding cache misses do not help.
-pub(super) const RUN: usize = 32;
 
 /// A plain read or write, checked: at most two pieces of host memory.
 #[derive(Clone, Copy)]
@@ -251,11 +247,5 @@ impl Controller {
         let ended = conflict.then(|| self.cid_conflict(qid, sqe.cid()));
         self.end_at_once(index, &sqe, ended);
         1
-    }
-
-    pub(super) fn cid_conflict(&mut self, qid: u16, cid: u16) -> Status {
-        self.counters.cid_conflicts.add(1);
-        let rule = "command identifier is in use";
-        self.fail(qid, cid, refused(StatusCode::CommandIdConflict, rule))
     }
 }

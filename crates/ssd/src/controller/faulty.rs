@@ -4,8 +4,8 @@ use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
 
 use super::Controller;
-use super::complete::Outcome;
 use super::io::Executed;
+use super::outcome::Outcome;
 use super::pending::Command;
 use super::prp;
 use crate::faults::{Corruption, Seen, Verdict};

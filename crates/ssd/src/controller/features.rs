@@ -1,20 +1,13 @@
-//! Features (1.4 §5.13, §5.21): their values, and Get Features. None can be saved: a reset restores
-//! the defaults.
+//! The values of the features (1.4 §5.21). None can be saved: a reset restores the defaults.
 
 use std::ops::{Index, IndexMut};
 
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, HostBehaviorSupport,
-    InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid, sel,
+    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, NumberOfQueues, fid,
 };
 use meantime_spec::log::critical_warning;
-use meantime_spec::sqe::Sqe;
-use zerocopy::IntoBytes;
 
-use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, invalid_field, no_such_namespace};
-use super::fast::RUN;
+use super::queues::RUN;
 use crate::config::SsdConfig;
 
 /// The temperature this SSD always has, in kelvin.
@@ -94,6 +87,7 @@ impl Features {
             0
         }
     }
+
     pub(super) fn apply_arbitration(&mut self) {
         self.burst = self.arbitration().burst().unwrap_or(RUN as u32).min(RUN as u32);
     }
@@ -133,71 +127,5 @@ pub(super) fn has_feature(fid: u8, config: &SsdConfig) -> bool {
             config.power_states.iter().any(|state| state.non_operational)
         }
         _ => false,
-    }
-}
-
-impl Controller {
-    /// The value of namespace `nsid`. Hosts written before the feature became per-namespace ask
-    /// with NSID 0: it returns the common value of all namespaces.
-    fn error_recovery(&self, nsid: u32) -> Option<ErrorRecovery> {
-        let values = &self.features.error_recovery;
-        if nsid == 0 && !self.config.strict {
-            let first = values.first().copied();
-            return first.filter(|first| values.iter().all(|value| value.0 == first.0));
-        }
-        values.get((nsid as usize).wrapping_sub(1)).copied()
-    }
-
-    pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
-        let fid = sqe.fid();
-        if !has_feature(fid, &self.config) {
-            let rule = "Get Features: a feature this controller does not have";
-            return Err(invalid_field(rule));
-        }
-        if sqe.sel() != sel::CURRENT {
-            let rule = "Get Features: Select, though ONCS does not offer it";
-            return Err(invalid_field(rule));
-        }
-        let cdw11 = sqe.cdw11.get();
-        let value = match fid {
-            fid::POWER_MANAGEMENT => self.power.current(now_ns, !self.pending.is_empty()).0,
-            fid::TEMPERATURE_THRESHOLD => {
-                let which = TemperatureThreshold(cdw11);
-                match (which.tmpsel(), which.thsel()) {
-                    (0, 0) => self.features.over_kelvin.into(),
-                    (0, 1) => self.features.under_kelvin.into(),
-                    _ => {
-                        let rule = "Temperature Threshold: no such sensor or type";
-                        return Err(invalid_field(rule));
-                    }
-                }
-            }
-            fid::ERROR_RECOVERY => {
-                self.error_recovery(sqe.nsid.get()).ok_or_else(no_such_namespace)?.0
-            }
-            fid::INTERRUPT_VECTOR_CONFIG => {
-                let iv = InterruptVectorConfig(cdw11).iv();
-                let disabled = *self.coalescing_disabled(iv)?;
-                InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
-            }
-            fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
-                let table = self.features.transitions.clone();
-                self.answer(sqe, table.as_bytes(), size_of::<ApstTable>())?;
-                self.features[fid]
-            }
-            fid::HOST_BEHAVIOR_SUPPORT => {
-                let data = HostBehaviorSupport::new(self.features[fid] == 1);
-                self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;
-                0
-            }
-            fid => self.features[fid],
-        };
-        Ok(Outcome::dw0(value))
-    }
-
-    /// Coalescing Disable of interrupt vector `iv`.
-    pub(super) fn coalescing_disabled(&mut self, iv: u16) -> Checked<&mut bool> {
-        let none = || invalid_field("Interrupt Vector Configuration: no such vector");
-        self.interrupts.coalescing_disabled(iv).ok_or_else(none)
     }
 }

@@ -9,8 +9,7 @@ use meantime_spec::sqe::{Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::invalid_field;
+use super::outcome::{Outcome, invalid_field};
 use crate::clock::Clock;
 
 /// The entry or entries at the head of a submission queue.

@@ -11,11 +11,10 @@ use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;
-use super::complete::Outcome;
 use super::error_log::ERROR_ENTRIES;
-use super::failure::{Checked, invalid_field, no_such_namespace};
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
 use super::keep_alive::GRANULARITY_100MS;
+use super::outcome::{Checked, Outcome, invalid_field, no_such_namespace};
 use crate::config::PowerState;
 use crate::event_requests::MAX_REQUESTS;
 use crate::hostmem::PAGE_BYTES;

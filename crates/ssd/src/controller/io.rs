@@ -7,9 +7,8 @@ use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
-use super::complete::Outcome;
-use super::failure::{Checked, invalid_field, no_such_namespace, refused};
 use super::faulty::late_data;
+use super::outcome::{Checked, Outcome, invalid_field, no_such_namespace, refused};
 use super::pending::Command;
 use super::{Controller, prp, sgl};
 use crate::clock::Clock;

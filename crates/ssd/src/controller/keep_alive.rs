@@ -10,23 +10,13 @@
 use meantime_spec::features::{KeepAliveTimer, fid};
 use meantime_spec::status::{Status, StatusCode};
 
-use super::Controller;
+use super::{Controller, KeepAlive};
 
 /// KAS, in units of 100 ms.
 pub(super) const GRANULARITY_100MS: u16 = 1;
 
 /// SQ and command identifier of an error that belongs to no command (1.4 §5.14.1.1).
 const NO_COMMAND: u16 = 0xffff;
-
-/// When the host was last active.
-#[derive(Default)]
-pub(super) struct KeepAlive {
-    since_ns: u64,
-    /// The number of commands fetched by then.
-    seen: u64,
-    /// The value of [`Controller::tails`] then.
-    tails: u64,
-}
 
 impl Controller {
     fn commands_fetched(&self) -> u64 {

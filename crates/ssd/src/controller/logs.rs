@@ -8,10 +8,9 @@ use meantime_spec::status::StatusCode;
 use zerocopy::IntoBytes;
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, invalid_field, refused};
 use super::features::COMPOSITE_KELVIN;
 use super::identify::FIRMWARE;
+use super::outcome::{Checked, Outcome, invalid_field, refused};
 
 /// SMART's unit of data: 1000 × 512 bytes, rounded up.
 fn data_units(bytes: u64) -> u128 {

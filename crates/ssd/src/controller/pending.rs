@@ -4,12 +4,17 @@ use std::collections::VecDeque;
 
 use meantime_spec::status::Status;
 
-use super::complete::Outcome;
+use super::outcome::Outcome;
 use crate::faults::CqeFaults;
 use crate::record::Recorded;
 
 /// The most pending commands; beyond that no more are fetched.
-pub(super) const MAX_PENDING: usize = 16384;
+const MAX_PENDING: usize = 16384;
+
+/// The most commands inside the device that the model, or memory, allows.
+pub(super) fn most_inside(bound: u32) -> u32 {
+    if bound == 0 { MAX_PENDING as u32 } else { bound.min(MAX_PENDING as u32) }
+}
 
 /// A command whose completion is due later. Its data has been transferred already.
 #[derive(Clone, Copy, Debug)]

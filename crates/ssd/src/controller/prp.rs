@@ -2,7 +2,7 @@
 
 use meantime_spec::status::StatusCode;
 
-use super::failure::{Checked, Failure, invalid_field, refused};
+use super::outcome::{Checked, Failure, invalid_field, refused};
 use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
 const ENTRY_BYTES: u64 = 8;

@@ -3,18 +3,12 @@
 use meantime_spec::cqe::Cqe;
 use meantime_spec::status::Status;
 
-use super::dbbuf::QueueDoorbell;
+use super::doorbell::QueueDoorbell;
 use crate::hostmem::Ring;
 
-/// The index of the tail doorbell of submission queue `qid`.
-pub(super) fn sq_doorbell(qid: u16) -> usize {
-    usize::from(qid) * 2
-}
-
-/// The index of the head doorbell of completion queue `qid`.
-pub(super) fn cq_doorbell(qid: u16) -> usize {
-    usize::from(qid) * 2 + 1
-}
+/// The most commands that are taken from a submission queue at once: more outstanding cache misses
+/// do not help.
+pub(super) const RUN: usize = 32;
 
 /// Command identifiers in use: a bit each.
 pub(super) struct CidSet {

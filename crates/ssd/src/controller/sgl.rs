@@ -4,7 +4,7 @@ use meantime_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
 use meantime_spec::status::StatusCode;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use super::failure::{Checked, refused};
+use super::outcome::{Checked, refused};
 use super::prp::{add, unmapped};
 use crate::hostmem::{HostMemory, Segment};
 

@@ -1,16 +1,35 @@
-//! Why a command fails. The failure is counted and recorded when the command ends.
+//! The result of a command: its completion, or why it fails. A failure is counted and recorded when
+//! the command ends.
 
 use meantime_spec::status::{Status, StatusCode};
 
-use super::complete::Outcome;
-use super::{Controller, Refusal};
+/// The result of executing a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) dw0: u32,
+}
+
+impl Outcome {
+    pub(super) const OK: Self = Self { status: Status::SUCCESS, dw0: 0 };
+
+    pub(super) fn dw0(dw0: u32) -> Self {
+        Self { dw0, ..Self::OK }
+    }
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self { status, dw0: 0 }
+    }
+}
 
 /// Why a command fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     pub(super) status: Status,
     /// The rule that the host broke. `None` if the host is not at fault.
-    rule: Option<&'static str>,
+    pub(super) rule: Option<&'static str>,
 }
 
 /// The result of a command, or of a step of it.
@@ -43,22 +62,5 @@ impl From<Status> for Failure {
 impl From<StatusCode> for Failure {
     fn from(code: StatusCode) -> Self {
         Status::from_code(code).into()
-    }
-}
-
-impl Controller {
-    /// Ends command `cid` of queue `qid` with `failure`: counts and remembers the broken rule.
-    #[cold]
-    pub(super) fn fail(&mut self, qid: u16, cid: u16, Failure { status, rule }: Failure) -> Status {
-        if let Some(reason) = rule {
-            if status.is(StatusCode::DataTransferError) {
-                self.counters.dma_errors.add(1);
-            }
-            self.counters.refused.add(1);
-            tracing::debug!(qid, cid, %status, reason, "command refused");
-            let (cid, status) = (Some(cid), Some(status));
-            self.remember(Refusal { qid, cid, status, reason, tolerated: false });
-        }
-        status
     }
 }

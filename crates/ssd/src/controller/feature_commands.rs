@@ -1,8 +1,8 @@
-//! Set Features (1.4 §5.21).
+//! Get Features and Set Features (1.4 §5.13, §5.21).
 
 use meantime_spec::features::{
     ApstTable, ErrorRecovery, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig,
-    NumberOfQueues, PowerManagement, TemperatureThreshold, fid,
+    NumberOfQueues, PowerManagement, TemperatureThreshold, fid, sel,
 };
 use meantime_spec::log::{AsyncEventCode, critical_warning};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -10,10 +10,9 @@ use meantime_spec::status::StatusCode;
 use zerocopy::IntoBytes as _;
 
 use super::Controller;
-use super::complete::Outcome;
-use super::failure::{Checked, Failure, invalid_field, no_such_namespace, refused};
 use super::features::has_feature;
 use super::io::check_stored;
+use super::outcome::{Checked, Failure, Outcome, invalid_field, no_such_namespace, refused};
 
 /// Refuses the value in CDW11.
 fn invalid_value(rule: &'static str) -> Failure {
@@ -31,6 +30,70 @@ fn mask(fid: u8) -> u32 {
 }
 
 impl Controller {
+    /// The value of namespace `nsid`. Hosts written before the feature became per-namespace ask
+    /// with NSID 0: it returns the common value of all namespaces.
+    fn error_recovery(&self, nsid: u32) -> Option<ErrorRecovery> {
+        let values = &self.features.error_recovery;
+        if nsid == 0 && !self.config.strict {
+            let first = values.first().copied();
+            return first.filter(|first| values.iter().all(|value| value.0 == first.0));
+        }
+        values.get((nsid as usize).wrapping_sub(1)).copied()
+    }
+
+    pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
+        let fid = sqe.fid();
+        if !has_feature(fid, &self.config) {
+            let rule = "Get Features: a feature this controller does not have";
+            return Err(invalid_field(rule));
+        }
+        if sqe.sel() != sel::CURRENT {
+            let rule = "Get Features: Select, though ONCS does not offer it";
+            return Err(invalid_field(rule));
+        }
+        let cdw11 = sqe.cdw11.get();
+        let value = match fid {
+            fid::POWER_MANAGEMENT => self.power.current(now_ns, !self.pending.is_empty()).0,
+            fid::TEMPERATURE_THRESHOLD => {
+                let which = TemperatureThreshold(cdw11);
+                match (which.tmpsel(), which.thsel()) {
+                    (0, 0) => self.features.over_kelvin.into(),
+                    (0, 1) => self.features.under_kelvin.into(),
+                    _ => {
+                        let rule = "Temperature Threshold: no such sensor or type";
+                        return Err(invalid_field(rule));
+                    }
+                }
+            }
+            fid::ERROR_RECOVERY => {
+                self.error_recovery(sqe.nsid.get()).ok_or_else(no_such_namespace)?.0
+            }
+            fid::INTERRUPT_VECTOR_CONFIG => {
+                let iv = InterruptVectorConfig(cdw11).iv();
+                let disabled = *self.coalescing_disabled(iv)?;
+                InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
+            }
+            fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
+                let table = self.features.transitions.clone();
+                self.answer(sqe, table.as_bytes(), size_of::<ApstTable>())?;
+                self.features[fid]
+            }
+            fid::HOST_BEHAVIOR_SUPPORT => {
+                let data = HostBehaviorSupport::new(self.features[fid] == 1);
+                self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;
+                0
+            }
+            fid => self.features[fid],
+        };
+        Ok(Outcome::dw0(value))
+    }
+
+    /// Coalescing Disable of interrupt vector `iv`.
+    pub(super) fn coalescing_disabled(&mut self, iv: u16) -> Checked<&mut bool> {
+        let none = || invalid_field("Interrupt Vector Configuration: no such vector");
+        self.interrupts.coalescing_disabled(iv).ok_or_else(none)
+    }
+
     pub(super) fn set_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let (fid, nsid) = (sqe.fid(), sqe.nsid.get());
         if !has_feature(fid, &self.config) {
@@ -121,15 +184,6 @@ impl Controller {
         }
         *self.features.transitions = table;
         Ok(())
-    }
-
-    /// Applies the values of the power features.
-    pub(super) fn apply_transitions(&mut self, now_ns: u64) {
-        let values = &self.features;
-        let is_on = values[fid::AUTONOMOUS_POWER_STATE_TRANSITION] == 1;
-        let table = is_on.then(|| values.transitions.clone());
-        self.power.set_transitions(table, now_ns);
-        self.choose_path();
     }
 
     fn set_threshold(&mut self, new: TemperatureThreshold) -> Checked<()> {

@@ -1,0 +1,65 @@
+//! The doorbells of queues: registers, or their shadows in the host's memory (see `dbbuf`).
+
+use std::sync::Arc;
+
+use meantime_spec::seam::{Doorbells, SOFT_DSTRD};
+
+use crate::hostmem::{Cells, Doorbell};
+
+/// An event index that is passed only once per wrap: the controller polls.
+pub(super) const POLLED: u32 = 0xffff;
+
+/// The index of the tail doorbell of submission queue `qid`.
+pub(super) fn sq_doorbell(qid: u16) -> usize {
+    usize::from(qid) * 2
+}
+
+/// The index of the head doorbell of completion queue `qid`.
+pub(super) fn cq_doorbell(qid: u16) -> usize {
+    usize::from(qid) * 2 + 1
+}
+
+/// The host's two pages.
+pub(super) struct Shadows {
+    pub(super) doorbells: Cells,
+    pub(super) events: Cells,
+}
+
+/// The doorbell of a queue, in the registers or in the host's memory.
+pub(super) struct QueueDoorbell {
+    pub(super) cell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    pub(super) event: Option<Doorbell>,
+}
+
+impl QueueDoorbell {
+    /// The doorbell register at `index`, or `None` beyond the last queue.
+    pub(super) fn register(doorbells: &Arc<Doorbells>, index: usize) -> Option<Self> {
+        Some(Self { cell: Doorbell::new(doorbells, index)?, event: None })
+    }
+
+    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
+    /// afterwards.
+    #[inline(always)]
+    pub(super) fn load(&self) -> u32 {
+        self.cell.load()
+    }
+}
+
+impl Shadows {
+    /// The shadow of the doorbell at `index`, initialised to `value`, with its event index at
+    /// [`POLLED`].
+    pub(super) fn doorbell(&self, index: usize, value: u32) -> Option<QueueDoorbell> {
+        // 1.4 §5.7: the same stride as the registers.
+        let offset = index as u64 * (4 << SOFT_DSTRD);
+        let (cell, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
+        cell.store(value);
+        event.store(POLLED);
+        Some(QueueDoorbell { cell, event: Some(event) })
+    }
+
+    /// Whether either page touches the `len` bytes at `iova`.
+    pub(super) fn overlap(&self, iova: u64, len: u64) -> bool {
+        self.doorbells.overlaps(iova, len) || self.events.overlaps(iova, len)
+    }
+}
