@@ -10,7 +10,6 @@ use meantime_spec::seam::{
 
 use crate::controller::{Controller, RegisterFile};
 use crate::counters::SharedCounters;
-use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 
 /// State that is read without the controller's help.
@@ -70,6 +69,27 @@ pub(crate) trait Runner: Send + Sync + 'static {
 
     /// Whether the thread, if there is one, naps instead of parking.
     fn set_napping(&self, _naps: bool) {}
+}
+
+/// A software SSD as its server uses it: the seam, and power cycles.
+pub trait FunctionPort: SoftPort {
+    /// Function level reset: everything except mappings and interrupt vectors is as after power-on.
+    /// No data is lost.
+    ///
+    /// # Errors
+    /// [`SeamError::Gone`] or [`SeamError::Unresponsive`]; in the latter case it is done later.
+    fn reset_function(&self) -> Result<(), SeamError>;
+
+    /// As [`reset_function`](Self::reset_function), and forgets the host: no memory is mapped, no
+    /// vector has an eventfd, and neither is accessed any more. The next host rings `doorbells`.
+    ///
+    /// # Errors
+    /// As [`reset_function`](Self::reset_function).
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError>;
+
+    /// Sets whether the SSD's thread naps instead of parking while there are queues, because the
+    /// host may ring without waking the thread. Valid until the next power cycle.
+    fn set_napping(&self, naps: bool);
 }
 
 /// The port of an SSD that `R` runs.

@@ -13,9 +13,8 @@ use crate::counters::Counters;
 use crate::error::SsdError;
 use crate::faults::FaultPlan;
 use crate::medium::Medium;
-use crate::port::{Port, Runner, Shared};
+use crate::port::{FunctionPort, Port, Runner, Shared};
 use crate::record::Recorder;
-use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 

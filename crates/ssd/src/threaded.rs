@@ -19,8 +19,7 @@ use crate::error::SsdError;
 use crate::faults::FaultPlan;
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
-use crate::port::{Port, Runner, Shared};
-use crate::served::FunctionPort;
+use crate::port::{FunctionPort, Port, Runner, Shared};
 use crate::stamps::StampRing;
 use crate::sys;
 

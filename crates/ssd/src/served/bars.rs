@@ -8,8 +8,7 @@ use meantime_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_spec::regs;
 use meantime_spec::seam::SOFT_DSTRD;
 
-use super::PAGE_BYTES;
-use super::mapping::doorbell_bytes;
+use super::mapping::{PAGE_BYTES, doorbell_bytes};
 
 /// Sizes and offsets in BAR0 and BAR4.
 #[derive(Clone, Copy, Debug)]

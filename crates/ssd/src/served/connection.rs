@@ -13,8 +13,7 @@ use rustix::net::{
 };
 use zerocopy::FromBytes as _;
 
-use super::MAX_MSG_FDS;
-use super::message::{MESSAGE_BYTES_MAX, Message, Reply};
+use super::message::{MAX_MSG_FDS, MESSAGE_BYTES_MAX, Message, Reply};
 
 const HEADER_BYTES: usize = size_of::<Header>();
 

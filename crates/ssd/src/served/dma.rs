@@ -8,9 +8,12 @@ use meantime_spec::vfio_user::{DmaMap, DmaUnmap, dma};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 
-use super::mapping::ClientMemory;
+use super::mapping::{ClientMemory, PAGE_BYTES};
 use super::message::{Refused, invalid, lacks_room, refuse_if};
-use super::{FunctionPort, MAX_DMA_MAPS, PAGE_BYTES};
+use crate::port::FunctionPort;
+
+/// Most DMA mappings of a client.
+pub(super) const MAX_DMA_MAPS: usize = 1024;
 
 /// Magic number of a FUSE file system (statfs(2)): the client could leave its page faults
 /// unanswered.

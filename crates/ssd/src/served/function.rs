@@ -11,7 +11,6 @@ use meantime_spec::vfio_user::{
 use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
-use super::FunctionPort;
 use super::bars::Bars;
 use super::config_space::{ConfigSpace, Wrote};
 use super::dma::DmaTable;
@@ -21,6 +20,7 @@ use super::mapping::shared_doorbells;
 use super::message::{
     Answer, Message, Refused, Reply, invalid, lacks_room, parse, parse_all, refuse_if, reply,
 };
+use crate::port::FunctionPort;
 
 /// BAR4, which has the MSI-X table and its pending bits.
 const BAR4: u32 = region::BAR0 + 4;

@@ -6,8 +6,11 @@ use meantime_spec::vfio_user::{
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::message::{Answer, Refused, invalid, parse, refuse_if};
-use super::{MAX_DATA_XFER_BYTES, MAX_DMA_MAPS, MAX_MSG_FDS, PAGE_BYTES};
+use super::dma::MAX_DMA_MAPS;
+use super::mapping::PAGE_BYTES;
+use super::message::{
+    Answer, MAX_DATA_XFER_BYTES, MAX_MSG_FDS, Refused, invalid, parse, refuse_if,
+};
 
 /// The longest JSON text that is parsed, in bytes.
 const JSON_BYTES_MAX: usize = 4096;

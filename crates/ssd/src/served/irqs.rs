@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use meantime_spec::vfio_user::{IrqInfo, SetIrqs, irq};
 
-use super::FunctionPort;
 use super::message::{Refused, invalid, lacks_room, refuse_if};
+use crate::port::FunctionPort;
 use crate::sys;
 
 /// The actions of SET_IRQS.

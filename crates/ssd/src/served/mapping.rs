@@ -19,7 +19,8 @@ use meantime_spec::seam::{DmaRegion, Doorbells, Line, Lines};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::PAGE_BYTES;
+/// Size of a memory page, and of the mapping granularity, in bytes.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// Offset of the doorbells in BAR0, and in their file.
 const DOORBELLS_AT: u64 = regs::DOORBELLS as u64;

@@ -8,7 +8,11 @@ use rustix::io::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::MAX_DATA_XFER_BYTES;
+/// Descriptors per message: the limit that QEMU accepts, and the number that Cloud Hypervisor
+/// sends.
+pub(super) const MAX_MSG_FDS: usize = 16;
+/// Most data in a message that reads or writes a region, in bytes.
+pub(super) const MAX_DATA_XFER_BYTES: u32 = 1 << 20;
 
 /// The longest message, including its header, in bytes: the data, and ample room for what precedes
 /// it.

@@ -38,8 +38,6 @@ mod message;
 mod server;
 mod socket;
 
-use meantime_spec::seam::{Doorbells, SeamError, SoftPort};
-
 pub use config_space::{DEVICE_ID, VENDOR_ID};
 pub use function::Function;
 pub use mapping::replace_faulted;
@@ -47,34 +45,4 @@ pub use message::{Message, Reply};
 pub use server::{Event, Server};
 pub use socket::{Socket, SocketError, SocketOptions};
 
-/// Size of a memory page, and of the mapping granularity, in bytes.
-const PAGE_BYTES: u64 = 4096;
-
-/// Descriptors per message: the limit that QEMU accepts, and the number that Cloud Hypervisor
-/// sends.
-pub(crate) const MAX_MSG_FDS: usize = 16;
-/// Most data in a message that reads or writes a region, in bytes.
-pub(crate) const MAX_DATA_XFER_BYTES: u32 = 1 << 20;
-/// Most DMA mappings of a client.
-pub(crate) const MAX_DMA_MAPS: usize = 1024;
-
-/// A software SSD as its server uses it: the seam, and power cycles.
-pub trait FunctionPort: SoftPort {
-    /// Function level reset: everything except mappings and interrupt vectors is as after power-on.
-    /// No data is lost.
-    ///
-    /// # Errors
-    /// [`SeamError::Gone`] or [`SeamError::Unresponsive`]; in the latter case it is done later.
-    fn reset_function(&self) -> Result<(), SeamError>;
-
-    /// As [`reset_function`](Self::reset_function), and forgets the host: no memory is mapped, no
-    /// vector has an eventfd, and neither is accessed any more. The next host rings `doorbells`.
-    ///
-    /// # Errors
-    /// As [`reset_function`](Self::reset_function).
-    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError>;
-
-    /// Sets whether the SSD's thread naps instead of parking while there are queues, because the
-    /// host may ring without waking the thread. Valid until the next power cycle.
-    fn set_napping(&self, naps: bool);
-}
+pub use crate::port::FunctionPort;

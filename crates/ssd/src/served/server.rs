@@ -11,11 +11,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::socket_peercred;
 
-use super::FunctionPort;
 use super::connection::{Connection, Received};
 use super::function::Function;
 use super::message::Message;
 use super::socket::Socket;
+use crate::port::FunctionPort;
 use crate::sys::StoppedThread;
 
 /// The most clients that are connected and have sent nothing yet; beyond that, the oldest is
