@@ -1,8 +1,11 @@
-//! A host's association: the virtual controller that it has.
+//! A host's association: the virtual controller that it has, or waits for a queue of.
 
 use std::collections::VecDeque;
 
+use meantime_spec::fabrics::ConnectData;
+use meantime_spec::features::fid;
 use meantime_spec::regs::{Cap, Cc, Csts, shn, shst};
+use meantime_spec::sqe::Sqe;
 
 use super::backend::ConnId;
 use crate::event_requests::EventRequests;
@@ -95,4 +98,18 @@ impl Association {
 pub(super) fn cap(of_ssd: u64, most_entries: u32) -> Cap {
     let cap = Cap(of_ssd).with_mqes((most_entries - 1) as u16);
     cap.with_dstrd(0).with_nssrs(false).with_ams(0).with_cmbs(false)
+}
+
+/// Whether each host has a feature for itself.
+pub(super) fn is_own_feature(feature: u8) -> bool {
+    matches!(feature, fid::NUMBER_OF_QUEUES | fid::KEEP_ALIVE_TIMER)
+}
+
+/// A Connect that waits.
+pub(super) struct Waiting {
+    pub(super) conn: ConnId,
+    pub(super) sqe: Sqe,
+    pub(super) data: Box<ConnectData>,
+    /// When it is refused.
+    pub(super) until_ns: u64,
 }

@@ -12,6 +12,7 @@ use meantime_spec::status::{Status, StatusCode};
 use meantime_spec::tcp::{CommonHeader, FatalError, PduType, R2t};
 use zerocopy::IntoBytes as _;
 
+use super::association::is_own_feature;
 use super::backend::State;
 use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::discovery;
@@ -33,11 +34,6 @@ enum Transfer {
     None,
     ToHost(u32),
     FromHost(u32),
-}
-
-/// Whether each host has a feature for itself.
-pub(super) fn is_own_feature(feature: u8) -> bool {
-    matches!(feature, fid::NUMBER_OF_QUEUES | fid::KEEP_ALIVE_TIMER)
 }
 
 impl Engine {

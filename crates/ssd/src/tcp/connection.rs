@@ -11,8 +11,8 @@ use meantime_spec::tcp::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::association::is_own_feature;
 use super::backend::{Backend, ConnId, State};
-use super::commands::is_own_feature;
 use super::digest;
 use super::machine::BUFFER_BYTES;
 use super::output::{Output, Spoiled};

@@ -1,4 +1,4 @@
-//! The target without sockets: bytes of connections in, bytes out.
+//! Connections, associations, and the answers to hosts.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,22 +14,17 @@ use meantime_spec::tcp::CapsuleResp;
 use zerocopy::IntoBytes as _;
 
 use super::admin::{self, Identity};
-use super::association::Association;
+use super::association::{Association, Waiting};
 use super::backend::{Backend, ConnId, Reaped};
-use super::connection::{Connection, Fatal, Got, Phase};
+use super::connection::{Connection, Phase};
 use super::counters::SharedCounters;
-use super::faults::Injector;
-use super::hosts::Waiting;
+use super::faults::{Injector, NetFaults};
+use super::options::TargetOptions;
 use super::output::{PIECES, Spoiled};
 use super::refused::Refusals;
-use super::{NetFaults, TargetOptions};
 use crate::config::SsdConfig;
-use crate::controller::Turn;
 use crate::error::SsdError;
 use crate::medium::Medium;
-
-/// Commands of one connection before the next has its turn.
-const BURST: u32 = 32;
 
 /// Associations with the discovery service, at once.
 const DISCOVERIES: usize = 64;
@@ -38,9 +33,9 @@ const DISCOVERIES: usize = 64;
 const QUEUE_ENTRIES: u32 = 1024;
 
 /// A response that is held back.
-struct Held {
+pub(super) struct Held {
     due_ns: u64,
-    conn: ConnId,
+    pub(super) conn: ConnId,
     response: Response,
 }
 
@@ -59,7 +54,7 @@ pub(super) struct Engine {
     pub(super) backend: Backend,
     pub(super) conns: Vec<Option<Connection>>,
     generations: Vec<u32>,
-    free: Vec<usize>,
+    pub(super) free: Vec<usize>,
     /// By place: first those that have a queue pair of the SSD's, place + 1, then those with the
     /// discovery service.
     pub(super) associations: Vec<Option<Association>>,
@@ -71,19 +66,19 @@ pub(super) struct Engine {
     pub(super) counters: Arc<SharedCounters>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) injector: Injector,
-    held: VecDeque<Held>,
+    pub(super) held: VecDeque<Held>,
     /// Connects that wait.
     pub(super) waiting: Vec<Waiting>,
     /// Connections with something to send.
     pub(super) dirty: Vec<usize>,
     /// Connections with deferred commands.
-    deferring: Vec<usize>,
-    reaped: Vec<Reaped>,
+    pub(super) deferring: Vec<usize>,
+    pub(super) reaped: Vec<Reaped>,
     pub(super) now_ns: u64,
     pub(super) last_cntlid: u16,
     /// CSTS.CFS of the SSD has been passed on.
-    failed: bool,
-    gone: bool,
+    pub(super) failed: bool,
+    pub(super) gone: bool,
 }
 
 impl Engine {
@@ -154,29 +149,6 @@ impl Engine {
         self.conns.get(index).and_then(Option::as_ref).is_none_or(|c| c.phase == Phase::Closed)
     }
 
-    /// Removes a connection, and what depends on it.
-    pub(super) fn close(&mut self, index: usize) {
-        let Some(mut conn) = self.conns.get_mut(index).and_then(Option::take) else { return };
-        conn.out.drop_all(&mut self.backend);
-        self.held.retain(|held| held.conn != conn.id);
-        self.backend.abandon(conn.id);
-        self.counters.ended.add(1);
-        self.free.push(index);
-        let Some(queue) = conn.queue else { return };
-        if queue.qid == 0 {
-            self.end_association_of(queue.association, conn.id);
-            if !self.gone && self.enabled() == 0 && self.has_orphans() {
-                // A command that is never answered keeps its slot.
-                self.backend.enable();
-            }
-        } else if let Some(association) = &mut self.associations[queue.association] {
-            association.io.retain(|&(_, id)| id != conn.id);
-        }
-        if !self.waiting.is_empty() {
-            self.try_again();
-        }
-    }
-
     /// Has a connection closed.
     pub(super) fn doom(&mut self, id: ConnId) {
         let index = id.index as usize;
@@ -193,99 +165,6 @@ impl Engine {
         }
     }
 
-    /// Takes bytes that have come; returns how many. The others are to be offered again, once
-    /// there is room, or after the other connections.
-    #[inline]
-    pub(super) fn receive(&mut self, index: usize, input: &[u8]) -> usize {
-        let mut used = 0;
-        if let Some(conn) = &mut self.conns[index] {
-            conn.now_ns = self.now_ns;
-        }
-        for _ in 0..BURST {
-            let Some(conn) = &mut self.conns[index] else { return input.len() };
-            match conn.phase {
-                Phase::Ending | Phase::Closed => return input.len(),
-                Phase::Fresh | Phase::Ready => {}
-            }
-            match conn.next(input, &mut used, &mut self.backend) {
-                Ok(Got::Nothing) => {
-                    if !conn.out.is_empty() {
-                        self.mark_dirty(index);
-                    }
-                    return used;
-                }
-                Ok(Got::Stalled) => return used,
-                Ok(Got::Capsule(sqe, data)) => {
-                    if !self.injector.none && self.injector.drops() {
-                        self.counters.injected_closes.add(1);
-                        let id = conn.id;
-                        self.doom(id);
-                        return input.len();
-                    }
-                    self.command(index, sqe, data);
-                }
-                Ok(Got::Filled(slot)) => self.filled(index, slot),
-                Ok(Got::Terminated) => {
-                    self.counters.terminated_by_hosts.add(1);
-                    let id = conn.id;
-                    self.doom(id);
-                    return input.len();
-                }
-                Err(fatal) => {
-                    self.fatal(index, fatal);
-                    return input.len();
-                }
-            }
-        }
-        used
-    }
-
-    /// Ends a connection with a TermReq.
-    pub(super) fn fatal(&mut self, index: usize, fatal: Fatal) {
-        self.counters.fatal_errors.add(1);
-        let Some(conn) = &mut self.conns[index] else { return };
-        tracing::debug!(why = fatal.why, "connection refused");
-        conn.terminate(fatal, self.now_ns);
-        let (queue, id) = (conn.queue, conn.id);
-        self.mark_dirty(index);
-        let Some(queue) = queue else { return };
-        if queue.qid == 0 {
-            self.end_association_of(queue.association, id);
-        } else if let Some(association) = &mut self.associations[queue.association] {
-            // The host may want the queue again before it has closed this connection.
-            association.io.retain(|&(_, io)| io != id);
-        }
-    }
-
-    /// Lets the SSD work, and queues the answers.
-    #[inline]
-    pub(super) fn turn(&mut self) -> Turn {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        let turn = self.backend.turn(&mut reaped);
-        self.take_reaped(&mut reaped);
-        self.reaped = reaped;
-        if !self.held.is_empty() {
-            self.release_held();
-        }
-        if !self.deferring.is_empty() {
-            let mut deferring = std::mem::take(&mut self.deferring);
-            // Each is the first in its turn.
-            deferring.rotate_left(1);
-            for index in deferring {
-                self.resume(index);
-            }
-        }
-        if turn != Turn::Idle {
-            self.check_device();
-        }
-        turn
-    }
-
-    fn answer_slot(&mut self, slot: u16, cqe: Cqe) {
-        let conn = self.backend.slot(slot).conn;
-        self.answer(conn, Response::Done(slot, cqe));
-    }
-
     /// Sends a response, now or after the delay.
     pub(super) fn answer(&mut self, conn: ConnId, response: Response) {
         if self.injector.plan.delay_ns > 0 {
@@ -296,7 +175,7 @@ impl Engine {
         }
     }
 
-    fn release_held(&mut self) {
+    pub(super) fn release_held(&mut self) {
         self.now_ns = self.backend.now_ns();
         // The plan may have changed, so they are not in order for sure; nearly always they are.
         while self.held.front().is_some_and(|held| held.due_ns <= self.now_ns) {
@@ -457,66 +336,16 @@ impl Engine {
         }
     }
 
-    /// Notices what has happened to the SSD.
-    pub(super) fn check_device(&mut self) {
-        let gone = self.backend.is_gone();
-        if gone != self.gone {
-            self.gone = gone;
-            self.end_all();
-            if !gone {
-                self.backend.enable();
-            }
-        } else if !gone && self.backend.lost_power() {
-            // Whoever serves an SSD without power does not answer either.
-            self.end_all();
-            self.backend.enable();
-            self.failed = false;
-        } else if !gone && !self.failed && self.backend.csts().cfs() {
-            self.failed = true;
-            let pairs = self.pairs;
-            for association in self.associations[..pairs].iter_mut().flatten() {
-                association.failed |= association.cc.en();
-            }
-        }
-    }
-
-    fn end_all(&mut self) {
-        let all: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
-        for id in all {
-            self.doom(id);
-        }
-    }
-
     /// Hosts whose controller is enabled.
-    fn enabled(&self) -> usize {
+    pub(super) fn enabled(&self) -> usize {
         self.associations[..self.pairs].iter().flatten().filter(|a| a.cc.en()).count()
     }
 
-    fn has_orphans(&self) -> bool {
+    pub(super) fn has_orphans(&self) -> bool {
         self.backend.has_orphans(|id| {
             let conn = self.conns.get(id.index as usize).and_then(Option::as_ref);
             conn.is_some_and(|conn| conn.id == id)
         })
-    }
-
-    /// Looks at what the SSD does by itself. True if there was something.
-    pub(super) fn inspect(&mut self) -> bool {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        self.backend.inspect(&mut reaped);
-        let worked = !reaped.is_empty();
-        self.take_reaped(&mut reaped);
-        self.reaped = reaped;
-        worked
-    }
-
-    #[inline(always)]
-    fn take_reaped(&mut self, reaped: &mut Vec<Reaped>) {
-        for one in reaped.drain(..) {
-            match one {
-                Reaped::Done(slot, cqe) => self.answer_slot(slot, cqe),
-                Reaped::Event(event) => self.event(event),
-            }
-        }
     }
 
     /// A controller is enabled: the SSD has to be, too.
@@ -526,51 +355,6 @@ impl Engine {
             self.failed = false;
             self.backend.enable();
         }
-    }
-
-    /// The thread did not run since `before_ns`: commands that were looked at meanwhile, with the
-    /// time of then, came later.
-    pub(super) fn catch_up(&mut self, before_ns: u64) {
-        for association in self.associations.iter_mut().flatten() {
-            if association.alive_ns == before_ns {
-                association.alive_ns = self.now_ns;
-            }
-        }
-    }
-
-    /// Ends what has taken too long. Called every now and then, after all bytes that have come
-    /// were looked at.
-    pub(super) fn tick(&mut self) {
-        let now_ns = self.now_ns;
-        for at in 0..self.associations.len() {
-            let Some(association) = &self.associations[at] else { continue };
-            if association.until_ns().is_some_and(|until_ns| now_ns >= until_ns) {
-                self.counters.keep_alives_expired.add(1);
-                tracing::debug!(hostnqn = association.hostnqn, "Keep Alive Timer expired");
-                self.end_association(at);
-            }
-        }
-        for index in 0..self.conns.len() {
-            let Some(conn) = &self.conns[index] else { continue };
-            let late = conn.until_ns().is_some_and(|until_ns| now_ns >= until_ns);
-            if late {
-                self.counters.too_slow.add(1);
-                let id = conn.id;
-                self.doom(id);
-            }
-        }
-        if !self.waiting.is_empty() {
-            self.try_again();
-        }
-        self.check_device();
-    }
-
-    /// When `tick` has something to do, at the latest.
-    pub(super) fn next_tick_ns(&self) -> Option<u64> {
-        let hosts = self.associations.iter().flatten().filter_map(Association::until_ns).min();
-        let conns = self.conns.iter().flatten().filter_map(Connection::until_ns).min();
-        let waiting = self.waiting.iter().map(|waiting| waiting.until_ns).min();
-        [hosts, conns, waiting].into_iter().flatten().min()
     }
 }
 

@@ -13,24 +13,15 @@ use meantime_spec::status::{Status, StatusCode};
 use meantime_spec::tcp::CapsuleResp;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use super::association::{Association, Change, cap};
+use super::association::{Association, Change, Waiting, cap};
 use super::backend::ConnId;
-use super::connection::{Connection, InCapsule, Phase, Queue};
+use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
 use super::output::Spoiled;
 
 /// How long a Connect waits for the end of the connection that its I/O queue has. A host that has
 /// lost one connects anew at once, and its end may be noticed only after that.
 const PASSING_NS: u64 = 100_000_000;
-
-/// A Connect that waits.
-pub(super) struct Waiting {
-    conn: ConnId,
-    sqe: Sqe,
-    data: Box<ConnectData>,
-    /// When it is refused.
-    pub(super) until_ns: u64,
-}
 
 /// Why Connect is refused.
 struct Refused {
@@ -422,6 +413,23 @@ impl Engine {
     pub(super) fn end_association_of(&mut self, at: usize, admin: ConnId) {
         if self.associations[at].as_ref().is_some_and(|association| association.admin == admin) {
             self.end_association(at);
+        }
+    }
+
+    /// Ends a connection with a TermReq.
+    pub(super) fn fatal(&mut self, index: usize, fatal: Fatal) {
+        self.counters.fatal_errors.add(1);
+        let Some(conn) = &mut self.conns[index] else { return };
+        tracing::debug!(why = fatal.why, "connection refused");
+        conn.terminate(fatal, self.now_ns);
+        let (queue, id) = (conn.queue, conn.id);
+        self.mark_dirty(index);
+        let Some(queue) = queue else { return };
+        if queue.qid == 0 {
+            self.end_association_of(queue.association, id);
+        } else if let Some(association) = &mut self.associations[queue.association] {
+            // The host may want the queue again before it has closed this connection.
+            association.io.retain(|&(_, io)| io != id);
         }
     }
 }

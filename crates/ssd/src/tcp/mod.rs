@@ -9,10 +9,11 @@
 //! ```text
 //!   server        sockets; when to look, to spin, to sleep
 //!     neighbours    whether others want the thread's CPU
-//!     engine        connections, associations, answers: bytes in, bytes out
-//!       connection    PDUs of one connection, in pieces of any size
+//!     turn          the target without sockets: bytes in, bytes out
 //!       commands      what is answered here, and what the SSD gets
 //!       hosts         Connect, properties, the end of an association
+//!     engine        connections, associations, answers
+//!       connection    PDUs of one connection, in pieces of any size
 //!       refused       why hosts were refused
 //!       output        what is to be sent, payload where the controller put it
 //!     backend       slots and queue pairs of the controller
@@ -40,24 +41,26 @@ mod faults;
 mod hosts;
 mod machine;
 mod neighbours;
+mod options;
 mod output;
 mod refused;
 mod server;
+mod turn;
 mod wire;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use meantime_spec::fabrics::{DISCOVERY_NQN, is_nqn};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub use counters::TcpCounters;
 pub use faults::{NetFaults, NetFaultsError};
+pub use options::{DEFAULT_NQN, TargetError, TargetOptions};
 pub use refused::RefusedHost;
 pub use wire::Wire;
 
@@ -73,68 +76,6 @@ use engine::Engine;
 use neighbours::{Neighbours, WaitedNs};
 use refused::Refusals;
 use server::Server;
-
-/// The NQN of the subsystem, unless another is given.
-pub const DEFAULT_NQN: &str = "nqn.2026-01.io.meantime:ssd";
-
-/// How an SSD is served.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct TargetOptions {
-    /// Where to listen; port 0: any.
-    pub addr: SocketAddr,
-    /// The NQN of the subsystem.
-    pub nqn: String,
-    /// The NQNs of the hosts that may connect; empty: any.
-    pub hosts: Vec<String>,
-    /// The most connections at once.
-    pub max_connections: usize,
-    /// The most I/O queues of a host.
-    pub max_queues: u16,
-    /// Faults of the network.
-    pub net_faults: NetFaults,
-}
-
-impl Default for TargetOptions {
-    /// At any port of the loopback address, for any host.
-    fn default() -> Self {
-        Self {
-            addr: (Ipv4Addr::LOCALHOST, 0).into(),
-            nqn: DEFAULT_NQN.to_owned(),
-            hosts: Vec::new(),
-            max_connections: 1024,
-            max_queues: 128,
-            net_faults: NetFaults::NONE,
-        }
-    }
-}
-
-/// Why a target could not be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TargetError {
-    /// The SSD could not be made.
-    #[error(transparent)]
-    Ssd(#[from] SsdError),
-    /// A setting of the target is invalid.
-    #[error("{field} {value:?}: {problem}")]
-    Option {
-        /// Which.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// The system refuses to listen.
-    #[error("cannot listen at {addr}: {source}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-}
 
 /// An SSD served over NVMe/TCP. Dropping it closes all connections and ends the thread.
 #[derive(Debug)]
@@ -172,7 +113,7 @@ impl Target {
         medium: Medium,
         options: TargetOptions,
     ) -> Result<Self, TargetError> {
-        check(&options)?;
+        options.check()?;
         let listener = listen(options.addr)?;
         Self::start_on(config, medium, options, listener)
     }
@@ -197,7 +138,7 @@ impl Target {
         listener: TcpListener,
         waited_ns: WaitedNs,
     ) -> Result<Self, TargetError> {
-        check(&options)?;
+        options.check()?;
         crate::threaded::check_medium(&config, &medium)?;
         let failed = |source| TargetError::Listen { addr: options.addr, source };
         let addr = listener.local_addr().map_err(failed)?;
@@ -378,25 +319,6 @@ impl Drop for CloseOnDrop {
 /// [`TargetError::Listen`].
 pub fn listen(addr: SocketAddr) -> Result<TcpListener, TargetError> {
     TcpListener::bind(addr).map_err(|source| TargetError::Listen { addr, source })
-}
-
-fn check(options: &TargetOptions) -> Result<(), TargetError> {
-    let wrong = |field, value: &str, problem| {
-        Err(TargetError::Option { field, value: value.to_owned(), problem })
-    };
-    let nqns = [("NQN", &options.nqn)].into_iter();
-    for (field, nqn) in nqns.chain(options.hosts.iter().map(|host| ("host NQN", host))) {
-        if !is_nqn(nqn) {
-            return wrong(field, nqn, "1 to 223 printable characters without a blank");
-        }
-    }
-    if options.nqn == DISCOVERY_NQN {
-        return wrong("NQN", &options.nqn, "is that of the discovery service; choose another");
-    }
-    if options.max_connections == 0 || options.max_queues == 0 {
-        return wrong("limit", "0", "no host could use it");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ use rustix::net::{
 };
 use rustix::time::Timespec;
 
-use super::NetFaults;
 use super::connection::{Connection, Phase};
 use super::engine::Engine;
+use super::faults::NetFaults;
 use super::neighbours::Neighbours;
 use super::output::PIECES;
 use crate::controller::Turn;

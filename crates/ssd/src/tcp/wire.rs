@@ -2,8 +2,8 @@
 
 use std::io::IoSlice;
 
-use super::TargetOptions;
 use super::engine::Engine;
+use super::options::TargetOptions;
 use super::output::PIECES;
 use crate::config::SsdConfig;
 use crate::controller::Turn;
