@@ -3,8 +3,8 @@
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::Status;
 
+use super::plan::{FaultPlan, FaultRules, TooManyRules};
 use super::rule::{Fault, FaultHits, FaultRule};
-use super::{FaultPlan, FaultRules, TooManyRules};
 use crate::Rng;
 use crate::store::has_blocks;
 
