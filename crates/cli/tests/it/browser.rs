@@ -148,7 +148,8 @@ fn check(seen: &Value, dark: bool, plots: u64) {
     }
     assert!(seen["texts"].as_u64().unwrap() > 100, "{seen}");
     assert_eq!(seen["plots"], plots, "{seen}");
-    assert!(seen["lowest"].as_f64().unwrap() >= 11.0, "letters in plots are too small: {seen}");
+    // 11 px, but for what scaling rounds.
+    assert!(seen["lowest"].as_f64().unwrap() >= 10.9, "letters in plots are too small: {seen}");
 }
 
 /// A result of a bench with what may be in it besides.
