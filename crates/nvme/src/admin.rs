@@ -6,11 +6,10 @@ use meantime_spec::regs::GONE;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
-use super::enable::is_alive;
+use super::error::{Error, Result};
 use super::queue::{CommandError, Outcome, QueuePair};
-use super::registers::Registers;
+use super::registers::{Registers, is_alive};
 use super::retry::{Verdict, verdict};
-use super::{Error, Result};
 use meantime_hw::{Clock, DmaBuf, Progress};
 
 /// Entries of the admin queues.

@@ -12,17 +12,18 @@ use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
+use super::arbitration::QueueClass;
 use super::enable::{
-    admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive,
-    ready_timeout_ms, set_queue_count, start, wait_for,
+    admin_attributes, check_capabilities, clear_enable, disable, identify, ready_timeout_ms,
+    set_queue_count, start, wait_for,
 };
+use super::error::{Error, Result};
 use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
-use super::registers::Registers;
+use super::registers::{Registers, is_alive};
 use super::ring::Ring;
 use super::shadow::Shadows;
-use super::{Error, IoQueue, QueueClass, Result};
 use meantime_hw::{
     Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Progress, Transport,
 };
@@ -153,14 +154,14 @@ impl Controller {
         let arbitration = arbitration(cap, &options);
         let mut features = Features::default();
         let mut shadows = None::<Shadows>;
+        let context = AdminContext {
+            registers: &registers,
+            clock: &clock,
+            timeout_ns: options.admin_timeout_ns,
+        };
         let found = start(&registers, &clock, cap, arbitration, &admin)
-            .and_then(|()| identify(&registers, &clock, &heap, cap, &options, &mut admin))
+            .and_then(|()| identify(&context, &heap, cap, options.io_queues, &mut admin))
             .and_then(|found| {
-                let context = AdminContext {
-                    registers: &registers,
-                    clock: &clock,
-                    timeout_ns: options.admin_timeout_ns,
-                };
                 let mut sender = Sender { context, queue: &mut admin, heap: &heap };
                 apply(&mut features, &mut sender, cap, &options, &found.0)?;
                 if options.sgl && !has_sgls(&found.0) {
@@ -401,25 +402,24 @@ impl Controller {
         executed.map_err(|error| self.explain(error))
     }
 
-    /// Creates an I/O queue pair for up to `depth` commands in flight, with or without an interrupt
-    /// vector. The caller assigns the first `assigned` slots itself.
+    /// A queue pair for up to `depth` commands in flight, its interrupt's event, and its vector.
+    /// The caller assigns the first `assigned` slots itself. The controller does not know it yet.
     ///
     /// # Errors
-    /// No queue or vector left, no memory, or the controller refused.
-    pub fn create_io_queue(
-        self: &Arc<Self>,
+    /// No queue or vector left, or no memory.
+    pub(crate) fn take_pair(
+        &self,
         depth: u16,
         assigned: u16,
         interrupt: bool,
-        class: QueueClass,
-    ) -> Result<IoQueue> {
+    ) -> Result<(QueuePair, Option<EventFd>, Option<u16>)> {
         let entries = depth.saturating_add(1).clamp(2, self.max_queue_entries());
         let mut admin = self.lock();
         let qid = admin.take_qid()?;
         let vector = if interrupt { Some(admin.take_vector(qid)?) } else { None };
         drop(admin);
         match self.make_pair(qid, entries, assigned.min(entries - 1), vector) {
-            Ok((pair, event)) => IoQueue::create(Arc::clone(self), pair, event, vector, class),
+            Ok((pair, event)) => Ok((pair, event, vector)),
             Err(error) => {
                 self.release_queue(qid, vector);
                 Err(error)

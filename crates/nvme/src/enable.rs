@@ -8,16 +8,10 @@ use meantime_spec::status::StatusCode;
 use zerocopy::FromBytes;
 
 use super::admin::{AdminContext, AdminQueue, is_code};
-use super::controller::ControllerOptions;
+use super::error::{Error, Result};
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::registers::Registers;
-use super::{Error, Result};
 use meantime_hw::{Clock, DmaHeap};
-
-/// Whether CSTS says that the controller accepts commands.
-pub(super) fn is_alive(csts: u32) -> bool {
-    csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
-}
 
 /// Checks the driver's requirements on CAP (NVMe Base 1.4 §3.1.1).
 pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
@@ -143,21 +137,20 @@ pub(super) fn set_queue_count(
 
 pub(super) type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
 
+/// What the controller says of itself and its namespaces. Requests `io_queues` I/O queue pairs.
 pub(super) fn identify(
-    registers: &Registers,
-    clock: &Clock,
+    context: &AdminContext<'_>,
     heap: &DmaHeap,
     cap: Cap,
-    options: &ControllerOptions,
+    io_queues: u16,
     admin: &mut AdminQueue,
 ) -> Result<Identified> {
-    let transport = registers.transport();
-    let context = AdminContext { registers, clock, timeout_ns: options.admin_timeout_ns };
+    let transport = context.registers.transport();
     let page =
         |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
             let data = heap.alloc(4096)?;
             let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
-            let (_, data) = admin.execute(&context, what, sqe, Some(data))?;
+            let (_, data) = admin.execute(context, what, sqe, Some(data))?;
             Ok(data.map(|data| data.to_vec()).unwrap_or_default())
         };
     let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
@@ -167,7 +160,7 @@ pub(super) fn identify(
         .map_err(|_| short("Identify Controller data"))?;
     let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
     info.vectors = transport.vectors();
-    info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
+    info.io_queues = set_queue_count(context, admin, io_queues.max(1))?;
 
     // Controllers before 1.1 have no active list: every identifier is tried (1.4 §5.15.2.2).
     let ids: Vec<u32> =

@@ -2,17 +2,15 @@
 //! saved in the device.
 
 use meantime_spec::features::{
-    Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, InterruptCoalescing,
-    PowerManagement, fid, sel,
+    Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, PowerManagement, fid, sel,
 };
 use meantime_spec::sqe::Sqe;
 use zerocopy::IntoBytes;
 
 use super::admin::{AdminContext, AdminQueue};
 use super::arbitration::default_weights;
-use super::controller::Controller;
+use super::error::{Error, Result};
 use super::identify::ControllerInfo;
-use super::{Error, Result};
 use meantime_hw::DmaHeap;
 
 /// Size of the data of Autonomous Power State Transition, in bytes.
@@ -55,6 +53,12 @@ impl Sender<'_> {
         let sqe = Sqe::get_features(0, 0, fid, sel::CURRENT, 0).with_prps(data.iova().0, 0);
         let (dw0, data) = self.queue.execute(&self.context, "Get Features", sqe, Some(data))?;
         Ok((dw0, data.ok_or(Error::Gone)?.to_vec()))
+    }
+
+    /// Whether autonomous power state transitions are on, and their table.
+    pub(super) fn apst(&mut self) -> Result<(AutonomousPowerStateTransition, Vec<u8>)> {
+        let (dw0, table) = self.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)?;
+        Ok((AutonomousPowerStateTransition(dw0), table))
     }
 
     fn set(&mut self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
@@ -120,12 +124,25 @@ impl Features {
         Ok(())
     }
 
+    /// Sets feature `fid`, now and after each reset.
+    pub(super) fn set(
+        &mut self,
+        to: &mut Sender<'_>,
+        fid: u8,
+        nsid: u32,
+        value: u32,
+    ) -> Result<u32> {
+        let dw0 = to.set(fid, nsid, value)?;
+        self.set.retain(|&(other, at, _)| (other, at) != (fid, nsid));
+        self.set.push((fid, nsid, value));
+        Ok(dw0)
+    }
+
     /// Selects power state 0 and turns autonomous transitions off: leaving a deeper state takes
     /// milliseconds.
     fn stay_awake(&mut self, to: &mut Sender<'_>) -> Result<()> {
         let state = PowerManagement(to.get(fid::POWER_MANAGEMENT)?);
-        let (dw0, table) = to.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)?;
-        let apst = AutonomousPowerStateTransition(dw0);
+        let (apst, table) = to.apst()?;
         let changes = apst.apste() || state.ps() != 0;
         if apst.apste() {
             to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, apst.with_apste(false).0, &table)?;
@@ -148,63 +165,5 @@ impl Features {
         if let Err(error) = apst.and_then(|()| to.set(fid::POWER_MANAGEMENT, 0, power.state.0)) {
             tracing::warn!(%error, "power management could not be set back to what it was");
         }
-    }
-
-    fn remember(&mut self, fid: u8, nsid: u32, value: u32) {
-        self.set.retain(|&(other, at, _)| (other, at) != (fid, nsid));
-        self.set.push((fid, nsid, value));
-    }
-}
-
-impl Controller {
-    /// Reads feature `fid` (NVMe Base 1.4 §5.13).
-    ///
-    /// # Errors
-    /// The controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
-    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
-        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
-    }
-
-    /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
-    /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed write
-    /// is durable, and slower.
-    ///
-    /// # Errors
-    /// The controller's error.
-    pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
-        self.with_features(|features, sender| {
-            let dw0 = sender.set(fid, nsid, value)?;
-            features.remember(fid, nsid, value);
-            Ok(dw0)
-        })
-    }
-
-    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4
-    /// §5.21.1.12).
-    ///
-    /// # Errors
-    /// The controller's error.
-    pub fn autonomous_power_states(&self) -> Result<bool> {
-        let get = |_: &mut Features, sender: &mut Sender<'_>| {
-            sender.get_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, APST_BYTES)
-        };
-        let (dw0, _) = self.with_features(get)?;
-        Ok(AutonomousPowerStateTransition(dw0).apste())
-    }
-
-    /// Makes the controller collect up to `completions` (1 to 256) before it interrupts, for at
-    /// most `time_100us` × 100 µs (1.4 §5.21.1.8); 1 or 0 turn it off. A polled queue is not
-    /// affected.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for an invalid number; the controller's error.
-    pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
-        let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok())
-        else {
-            let what = format!("{completions} completions an interrupt (1 to 256 are possible)");
-            return Err(Error::Unsupported(what));
-        };
-        let value = InterruptCoalescing(0).with_thr(threshold).with_time(time_100us);
-        self.set_feature(fid::INTERRUPT_COALESCING, 0, value.0).map(drop)
     }
 }

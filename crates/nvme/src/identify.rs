@@ -6,8 +6,8 @@ use meantime_spec::identify::{
 };
 use meantime_spec::regs::{Cap, Vs};
 
+use super::error::{Error, Result};
 use super::prp;
-use super::{Error, Result};
 
 /// The properties of a controller that the driver and its users need.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::arbitration::QueueClass;
 use super::controller::Controller;
+use super::error::{Error, Result};
 use super::queue::{Command, CommandError, Outcome, QueuePair, Tag};
 use super::recovery::{Owner, in_callers_terms};
 use super::retry::Retries;
-use super::{Error, Result};
 use meantime_hw::{Clock, EventFd, Progress};
 
 /// The most attempts to register while resets keep intervening.
@@ -38,12 +38,30 @@ pub struct IoQueue {
     cache_losses: u32,
 }
 
+impl Controller {
+    /// Creates an I/O queue pair for up to `depth` commands in flight, with or without an interrupt
+    /// vector. The caller assigns the first `assigned` slots itself.
+    ///
+    /// # Errors
+    /// No queue or vector left, no memory, or the controller refused.
+    pub fn create_io_queue(
+        self: &Arc<Self>,
+        depth: u16,
+        assigned: u16,
+        interrupt: bool,
+        class: QueueClass,
+    ) -> Result<IoQueue> {
+        let (pair, event, vector) = self.take_pair(depth, assigned, interrupt)?;
+        IoQueue::create(Arc::clone(self), pair, event, vector, class)
+    }
+}
+
 impl IoQueue {
     /// Registers `pair` with the controller.
     ///
     /// # Errors
     /// If the controller refuses, or is gone. The identifier and the vector are then free again.
-    pub(crate) fn create(
+    fn create(
         controller: Arc<Controller>,
         mut pair: QueuePair,
         event: Option<EventFd>,

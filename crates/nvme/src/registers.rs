@@ -6,12 +6,17 @@
 use std::sync::Arc;
 
 use meantime_spec::regs::{
-    ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, cq_head_doorbell, sq_tail_doorbell,
+    ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, Csts, GONE, cq_head_doorbell, sq_tail_doorbell,
 };
 
+use super::error::{Error, Result};
 use super::ring::Ring;
-use super::{Error, Result};
 use meantime_hw::{DmaHeap, Doorbell, Transport};
+
+/// Whether CSTS says that the controller accepts commands.
+pub(super) fn is_alive(csts: u32) -> bool {
+    csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
+}
 
 /// A transport that no other driver uses while this exists.
 pub(super) struct Registers(Arc<dyn Transport>);

@@ -16,7 +16,7 @@ use meantime_spec::dbbuf::{cq_head_offset, queues_per_page, sq_tail_offset};
 use meantime_spec::seam::DoorbellCell;
 use meantime_spec::sqe::Sqe;
 
-use super::Result;
+use super::error::Result;
 use super::features::Sender;
 use meantime_hw::dma::DMA_PAGE;
 use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};

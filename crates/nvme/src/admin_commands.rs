@@ -1,12 +1,14 @@
-//! Log pages and identification that the driver itself does not need (NVMe Base 1.4 §5.14, §5.15).
+//! What callers ask of a controller: features, and log pages and identification that the driver
+//! itself does not need (NVMe Base 1.4 §5.13 to §5.15, §5.21).
 
+use meantime_spec::features::{InterruptCoalescing, fid, sel};
 use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
 use meantime_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use zerocopy::FromBytes;
 
 use super::controller::Controller;
-use super::{Error, Result};
+use super::error::{Error, Result};
 
 /// A namespace's globally unique identifiers, as far as it has them (1.4 §5.15.2, CNS 03h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,6 +42,49 @@ impl NamespaceIds {
 }
 
 impl Controller {
+    /// Reads feature `fid` (NVMe Base 1.4 §5.13).
+    ///
+    /// # Errors
+    /// The controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
+    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
+        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
+    }
+
+    /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
+    /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed write
+    /// is durable, and slower.
+    ///
+    /// # Errors
+    /// The controller's error.
+    pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
+        self.with_features(|features, sender| features.set(sender, fid, nsid, value))
+    }
+
+    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4
+    /// §5.21.1.12).
+    ///
+    /// # Errors
+    /// The controller's error.
+    pub fn autonomous_power_states(&self) -> Result<bool> {
+        self.with_features(|_, sender| Ok(sender.apst()?.0.apste()))
+    }
+
+    /// Makes the controller collect up to `completions` (1 to 256) before it interrupts, for at
+    /// most `time_100us` × 100 µs (1.4 §5.21.1.8); 1 or 0 turn it off. A polled queue is not
+    /// affected.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an invalid number; the controller's error.
+    pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
+        let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok())
+        else {
+            let what = format!("{completions} completions an interrupt (1 to 256 are possible)");
+            return Err(Error::Unsupported(what));
+        };
+        let value = InterruptCoalescing(0).with_thr(threshold).with_time(time_100us);
+        self.set_feature(fid::INTERRUPT_COALESCING, 0, value.0).map(drop)
+    }
+
     /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
     ///
     /// # Errors
