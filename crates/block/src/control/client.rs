@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::ControlError;
 use super::answer::read_queues;
+use super::error::ControlError;
 use super::metrics::Metrics;
 use super::place::connect;
 use meantime_completion::telemetry::Snapshot;

@@ -7,17 +7,29 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use serde_json::Value;
 
-use super::LINE_BYTES_MAX;
 use super::answer::{self, Next};
-use super::server::Change;
 use meantime_completion::Policy;
 use meantime_completion::telemetry::Asked;
+
+/// The longest line accepted, in bytes.
+pub const LINE_BYTES_MAX: usize = 4096;
 
 /// A channel's time to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client's time to read its answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A policy change made from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The channel's number.
+    pub queue: u64,
+    /// The policy before.
+    pub before: String,
+    /// The policy after.
+    pub after: String,
+}
 
 struct Pending {
     asked: Asked,

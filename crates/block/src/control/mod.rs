@@ -45,58 +45,13 @@
 mod answer;
 mod client;
 mod connection;
+mod error;
 pub mod metrics;
 mod place;
 mod server;
 
-use std::path::PathBuf;
-
 pub use client::Client;
+pub use connection::{Change, LINE_BYTES_MAX};
+pub use error::ControlError;
 pub use place::{Served, own_path, served, served_by, served_by_all, served_names};
-pub use server::{Change, ControlServer, serve};
-
-/// The longest line accepted, in bytes.
-pub const LINE_BYTES_MAX: usize = 4096;
-
-/// Why a control socket cannot be served or used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ControlError {
-    /// The directory may be used by other users.
-    #[error("the directory {path} for control sockets is not safe: {why}")]
-    Unsafe {
-        /// The directory.
-        path: PathBuf,
-        /// The reason, and a remedy.
-        why: String,
-    },
-    /// Another process serves there.
-    #[error("{path}: there is a process that serves this control socket already")]
-    Taken {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// A system call failed.
-    #[error("{what} {path}: {source}")]
-    Io {
-        /// What was attempted.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The process answered with an error.
-    #[error("{0}")]
-    Answered(String),
-    /// The answer is not one of this version's protocol.
-    #[error("the process's answer is not understood ({0}); is it of another version of Meantime?")]
-    Protocol(String),
-}
-
-impl ControlError {
-    fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { what, path, source }
-    }
-}
+pub use server::{ControlServer, serve};

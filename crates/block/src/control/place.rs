@@ -11,7 +11,7 @@ use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, geteuid, test_kill_process};
 
-use super::ControlError;
+use super::error::ControlError;
 
 /// The most sockets of another user, and the most names looked at in a directory of theirs.
 const SOCKETS_MAX: usize = 64;

@@ -15,8 +15,9 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use rustix::time::Timespec;
 
-use super::connection::Connection;
-use super::{ControlError, answer, place};
+use super::connection::{Change, Connection};
+use super::error::ControlError;
+use super::{answer, place};
 use meantime_hw::EventFd;
 
 /// The most clients connected at a time.
@@ -24,17 +25,6 @@ const CLIENTS_MAX: usize = 16;
 
 /// The most changes kept.
 const CHANGES_MAX: usize = 1024;
-
-/// A policy change made from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The channel's number.
-    pub queue: u64,
-    /// The policy before.
-    pub before: String,
-    /// The policy after.
-    pub after: String,
-}
 
 /// Serves the control socket. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
