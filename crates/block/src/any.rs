@@ -4,11 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::channel::{ChannelCounters, NvmeChannel};
-use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
-use super::error::{Rejected, SubmitError};
+use super::device::{BlockChannel, BlockDevice, BlockInfo, ChannelOptions};
+use super::error::{ChannelError, SubmitError};
 use super::kernel::{KernelChannel, KernelDevice};
+use super::nvme_device::NvmeDevice;
 use super::probe::Probe;
-use super::request::{BlockChannel, Done, Request, Ticket};
+use super::request::{Done, Rejected, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::adaptive::Estimate;
 use meantime_completion::waiter::Rest;

@@ -9,11 +9,11 @@ mod wait;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use super::device::BlockInfo;
-use super::error::{Rejected, SubmitError};
+use super::device::{BlockChannel, BlockInfo};
+use super::error::SubmitError;
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
-use super::request::{BlockChannel, Done, Request, Ticket};
+use super::request::{Done, Rejected, Request, Ticket};
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::{Rest, Waiter};

@@ -1,13 +1,16 @@
-//! Block devices, and how to get a channel to one.
+//! Block devices and their channels: what those of every kind do.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::channel::NvmeChannel;
-use super::request::BlockChannel;
+use super::error::{ChannelError, IoError, IoErrorKind, RequestError, SubmitError};
+use super::probe::Probe;
+use super::request::{Done, Rejected, Request, Ticket};
 use super::stamps::StampSource;
-use meantime_completion::Policy;
-use meantime_hw::{DmaHeap, HwError, IoPriority};
-use meantime_nvme::{Controller, Error, NamespaceInfo, QueueClass};
+use meantime_completion::waiter::Rest;
+use meantime_completion::{Away, Policy};
+use meantime_hw::{DmaBuf, EventFd, HwError};
+use meantime_nvme::QueueClass;
 
 /// The properties of a block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +43,7 @@ impl BlockInfo {
 /// The options of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// The most requests in flight: from 1 to [`NvmeDevice::max_depth`].
+    /// The most requests in flight: from 1 to [`max_depth`](super::NvmeDevice::max_depth).
     pub depth: u16,
     /// The policy of requests that name none. `None`: `adaptive`, which then costs nothing before
     /// the channel has done I/O for a while.
@@ -57,47 +60,6 @@ impl Default for ChannelOptions {
     fn default() -> Self {
         Self { depth: 32, policy: None, interrupt: None, class: None }
     }
-}
-
-/// Slots of a queue for parts of split requests.
-const PART_SLOTS: u16 = 32;
-
-/// Why a channel could not be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChannelError {
-    /// The driver could not create its queues.
-    #[error(transparent)]
-    Nvme(#[from] Error),
-    /// No DMA memory.
-    #[error(transparent)]
-    Hw(#[from] HwError),
-    /// The depth is 0 or too large.
-    #[error("a depth of {depth} is not possible: from 1 to {limit} is: its queues are no longer")]
-    Depth {
-        /// The depth requested.
-        depth: u16,
-        /// The largest depth possible.
-        limit: u16,
-    },
-    /// The device does not support the policy.
-    #[error("{uri} cannot wait by {policy}: {why}")]
-    Policy {
-        /// The device.
-        uri: String,
-        /// The policy.
-        policy: Policy,
-        /// The reason, and a remedy.
-        why: String,
-    },
-    /// A system call failed.
-    #[error("{what} ({source})")]
-    Kernel {
-        /// What was attempted, and a remedy.
-        what: &'static str,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
 }
 
 /// A block device. Each thread makes its own channel to it.
@@ -126,146 +88,189 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// A namespace of an NVMe controller.
-pub struct NvmeDevice {
-    controller: Arc<Controller>,
-    ns: NamespaceInfo,
-    info: BlockInfo,
-    stamps: Option<Arc<dyn StampSource>>,
-    read_only: Option<String>,
-}
+/// One thread's access to a device.
+///
+/// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that
+/// request) or *queued* ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for
+/// whichever ends first).
+pub trait BlockChannel {
+    /// The device's properties.
+    fn info(&self) -> &BlockInfo;
 
-impl NvmeDevice {
-    /// Namespace `nsid` of `controller`, with `uri` as its name.
+    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
+    /// there.
     ///
     /// # Errors
-    /// [`Error::NoNamespace`].
-    pub fn new(controller: Arc<Controller>, nsid: u32, uri: String) -> Result<Self, Error> {
-        let ns = controller.namespace(nsid)?;
-        let info = BlockInfo {
-            uri,
-            block_bytes: ns.block_bytes(),
-            blocks: ns.blocks,
-            max_transfer_bytes: ns.max_blocks << ns.block_shift,
-            // A fused pair is in the queue at once.
-            compare_write_blocks: match controller.max_queue_entries() {
-                ..=2 => 0,
-                _ => ns.compare_write_blocks,
-            },
-            volatile_write_cache: controller.info().volatile_write_cache,
-            medium: controller.info().model.clone(),
-        };
-        Ok(Self { controller, ns, info, stamps: None, read_only: None })
+    /// If there is no memory.
+    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
+
+    /// Starts `request`. Its ticket redeems the result.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request.
+    #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
+    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected>;
+
+    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or
+    /// [`next_done`](Self::next_done).
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request.
+    #[allow(clippy::result_large_err)]
+    fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
+
+    /// Collects requests from now on, until [`unplug`](Self::unplug) or the next wait sends them.
+    fn plug(&mut self);
+
+    /// Sends all collected requests, and each further request at once.
+    fn unplug(&mut self);
+
+    /// Reaps completions, without waiting. Returns the number of ended requests.
+    fn poll(&mut self) -> usize;
+
+    /// Waits for the ticket's request.
+    fn wait(&mut self, ticket: Ticket) -> Done;
+
+    /// As [`wait`](Self::wait), and calls `probe` on events of the wait. A channel without support
+    /// never calls it.
+    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
+    where
+        Self: Sized,
+    {
+        let _ = probe;
+        self.wait(ticket)
     }
 
-    /// The largest depth of a channel: two less than the entries of the controller's queues, and at
-    /// least 1. One entry tells full from empty, and one is for parts of split requests.
-    pub fn max_depth(&self) -> u16 {
-        (self.controller.max_queue_entries() - 2).max(1)
-    }
+    /// The result of the ticket's request if it has ended; else the ticket. Does not look at the
+    /// device.
+    ///
+    /// # Errors
+    /// The ticket, while the request is in flight.
+    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
 
-    /// Adds the device's own time stamps.
-    #[must_use]
-    pub fn with_stamps(mut self, stamps: Option<Arc<dyn StampSource>>) -> Self {
-        self.stamps = stamps;
-        self
-    }
+    /// Drops the result of this request when it ends: its slot and buffer are free then.
+    fn detach(&mut self, ticket: Ticket);
 
-    /// Replaces the description of the medium, which is the controller's model number by default.
-    pub fn with_medium(mut self, medium: String) -> Self {
-        self.info.medium = medium;
-        self
-    }
+    /// The next ended queued request. Does not look at the device.
+    fn next_done(&mut self) -> Option<Done>;
 
-    /// Makes the device read-only, for the reason `why`.
-    #[must_use]
-    pub fn with_read_only(mut self, why: Option<String>) -> Self {
-        self.read_only = why;
-        self
-    }
+    /// Waits for a queued request to end; `None` if none is in flight.
+    fn wait_done(&mut self) -> Option<Done>;
 
-    /// Why it cannot be written, if known.
-    pub fn read_only(&self) -> Option<&str> {
-        self.read_only.as_deref()
-    }
-
-    /// The controller.
-    pub fn controller(&self) -> &Arc<Controller> {
-        &self.controller
-    }
-
-    /// The namespace.
-    pub fn namespace(&self) -> &NamespaceInfo {
-        &self.ns
-    }
-
-    /// The heap of memory that the device can reach.
-    pub fn heap(&self) -> &DmaHeap {
-        self.controller.heap()
-    }
-}
-
-impl BlockDevice for NvmeDevice {
-    type Channel = NvmeChannel;
-
-    fn info(&self) -> &BlockInfo {
-        &self.info
-    }
-
-    fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
-        let vectors = self.controller.info().vectors;
-        if policy.wants_interrupt() && vectors == 0 {
-            return Err(Error::NoVector { vectors }.into());
-        }
-        Ok(())
-    }
-
-    fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
-        // A slot for each request, so that a one-command request finds it by its own index, and
-        // some for the parts of split requests.
-        let (assigned, limit) = (options.depth, self.max_depth());
-        if assigned == 0 || assigned > limit {
-            return Err(ChannelError::Depth { depth: assigned, limit });
-        }
-        let slots = (assigned + PART_SLOTS).min(self.controller.max_queue_entries() - 1);
-        let class = options.class.unwrap_or_else(|| QueueClass::of(IoPriority::of_this_thread()));
-        let polled = self.controller.create_io_queue(slots, assigned, false, class)?;
-        let policy = options.policy.unwrap_or_default();
-        let needed = options.interrupt == Some(true) || policy.wants_interrupt();
-        let wanted = options.interrupt.unwrap_or_else(|| {
-            // `adaptive`, which can do without, leaves queues for other channels.
-            policy.may_interrupt()
-                && (policy.polls_instead() || self.controller.has_queues_to_spare())
-        });
-        let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
-        let interrupt = match queue.transpose() {
-            // An interrupt is wanted but not required: goes without.
-            Err(error) if !needed => {
-                if policy.polls_instead() {
-                    tracing::warn!(
-                        %error,
-                        %policy,
-                        "no queue with an interrupt: this policy polls instead"
-                    );
-                }
-                None
+    /// Waits for a queued request to end, or until `stop` is true. Returns at once if none is in
+    /// flight, or if one can be taken by [`next_done`](Self::next_done).
+    ///
+    /// `stop` is called off the fast path: after each sleep of the policy, after each nap of at
+    /// most 1 ms, and after each signal of [`event`](Self::event). A thread that makes it true
+    /// signals that event afterwards.
+    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
+        let mut looks = 0u32;
+        while self.poll() == 0 && self.in_flight() > 0 && !stop() {
+            looks += 1;
+            if looks > 10_000 {
+                std::thread::sleep(std::time::Duration::from_micros(50));
             }
-            queue => queue?,
-        };
-        if policy.wants_interrupt() && interrupt.is_none() {
-            return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
-        let (depth, said) = (options.depth, options.policy);
-        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, depth, said))
     }
 
-    fn stamps(&self) -> Option<Arc<dyn StampSource>> {
-        self.stamps.clone()
+    /// The event that the device signals when a request with an interrupt has ended; `None` if
+    /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
+    /// `auto`, `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
+    /// can be changed from outside: an event loop has to look at the queue periodically in any case.
+    fn event(&self) -> Option<EventFd> {
+        None
+    }
+
+    /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
+    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `away`: what the thread did
+    /// just before, if not looking.
+    fn look(&mut self, away: Option<Away>) -> usize {
+        let _ = away;
+        self.poll()
+    }
+
+    /// After looks in vain, for the same thread: checks deadlines, and returns until when no look
+    /// is needed.
+    fn rest(&mut self) -> Rest {
+        if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }
+    }
+
+    /// What becomes readable when a request may have ended while the thread rests.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The most requests in flight.
+    fn depth(&self) -> u16;
+
+    /// Number of requests in flight.
+    fn in_flight(&self) -> usize;
+
+    /// The policy of requests that name none.
+    fn policy(&self) -> Policy;
+
+    /// Changes the channel's policy from the next request on.
+    ///
+    /// # Errors
+    /// [`SubmitError::NoInterrupt`] if the channel does not support it.
+    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
+
+    /// The time left before a request may be complete, in ns, for a caller with its own work for
+    /// the gap; `None` if unknown, [`u64::MAX`] if none is in flight. After a call, I/O is timed
+    /// for a while, so that it becomes known.
+    fn gap_left_ns(&mut self) -> Option<u64> {
+        if self.in_flight() == 0 { Some(u64::MAX) } else { None }
+    }
+
+    /// Reads into `buf` and waits. Returns the buffer.
+    ///
+    /// # Errors
+    /// If the request was refused or failed.
+    fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
+        with_buffer(self, Request::read(lba, buf))
+    }
+
+    /// Writes `buf` and waits. Returns the buffer.
+    ///
+    /// # Errors
+    /// If the request was refused or failed.
+    fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
+        with_buffer(self, Request::write(lba, buf))
+    }
+
+    /// Writes the second half of `buf` from `lba` on if the first half equals the data there, and
+    /// waits; see [`Request::compare_and_write`]. Returns the buffer, and whether it was written.
+    ///
+    /// # Errors
+    /// If the request was refused or failed; a failed one may still have been executed.
+    fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
+        let ticket =
+            self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
+        let done = self.wait(ticket);
+        let written = match done.result {
+            Ok(()) => true,
+            Err(IoError { kind: IoErrorKind::Miscompare, .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok((done.buf.ok_or(RequestError::Quarantined)?, written))
+    }
+
+    /// Flushes and waits.
+    ///
+    /// # Errors
+    /// If the request was refused or failed. Earlier writes are then not known to be durable.
+    fn flush(&mut self) -> Result<(), RequestError> {
+        let ticket = self.submit(Request::flush()).map_err(|rejected| rejected.error)?;
+        Ok(self.wait(ticket).result?)
     }
 }
 
-impl From<HwError> for super::OpenError {
-    fn from(error: HwError) -> Self {
-        Self::Nvme(error.into())
-    }
+fn with_buffer<C: BlockChannel + ?Sized>(
+    channel: &mut C,
+    request: Request,
+) -> Result<DmaBuf, RequestError> {
+    let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
+    let done = channel.wait(ticket);
+    done.result?;
+    done.buf.ok_or(RequestError::Quarantined)
 }

@@ -1,10 +1,131 @@
-//! Errors of submission, and errors of I/O.
+//! Errors of opening, of channels, of submission, and of I/O.
 
+use super::uri::UriError;
 use meantime_completion::Policy;
-use meantime_nvme::{CommandError, Op};
-
-use super::request::Request;
+use meantime_hw::HwError;
+use meantime_nvme::{self as nvme, CommandError, Op};
 use meantime_spec::status::Status;
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URI is wrong.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The software SSD could not be started.
+    #[cfg(feature = "ssd")]
+    #[error("{uri}: {source}")]
+    Ssd {
+        /// The device.
+        uri: String,
+        /// The cause.
+        source: meantime_ssd::SsdError,
+    },
+    /// A model file could not be read.
+    #[error("cannot read the model file {path}: {source}")]
+    ModelFile {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The PCIe device is not available.
+    #[error("{uri}: {source}")]
+    Pci {
+        /// The device.
+        uri: String,
+        /// The cause.
+        source: meantime_hw::pci::PciError,
+    },
+    /// The NVMe/TCP target cannot be used.
+    #[error("{uri}: {source}")]
+    Fabrics {
+        /// The device.
+        uri: String,
+        /// The cause.
+        source: meantime_fabrics::FabricsError,
+    },
+    /// The driver could not initialise the controller.
+    #[error(transparent)]
+    Nvme(#[from] nvme::Error),
+    /// The kernel's file cannot be used.
+    #[error("{uri}: {what} ({source})")]
+    Kernel {
+        /// The device.
+        uri: String,
+        /// What is wrong, and a remedy.
+        what: String,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The device cannot be written.
+    #[error("{uri} cannot be written: {why}")]
+    ReadOnly {
+        /// The device.
+        uri: String,
+        /// The reason, and a remedy.
+        why: String,
+    },
+    /// The device is the kernel's, not Meantime's.
+    #[error(
+        "{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G"
+    )]
+    NotNvme {
+        /// The device.
+        uri: String,
+    },
+    /// The URI names no software SSD.
+    #[error("{uri}: this build has no software SSD (feature `ssd`)")]
+    NoSsd {
+        /// The device.
+        uri: String,
+    },
+}
+
+impl From<HwError> for OpenError {
+    fn from(error: HwError) -> Self {
+        Self::Nvme(error.into())
+    }
+}
+
+/// Why a channel could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The driver could not create its queues.
+    #[error(transparent)]
+    Nvme(#[from] nvme::Error),
+    /// No DMA memory.
+    #[error(transparent)]
+    Hw(#[from] HwError),
+    /// The depth is 0 or too large.
+    #[error("a depth of {depth} is not possible: from 1 to {limit} is: its queues are no longer")]
+    Depth {
+        /// The depth requested.
+        depth: u16,
+        /// The largest depth possible.
+        limit: u16,
+    },
+    /// The device does not support the policy.
+    #[error("{uri} cannot wait by {policy}: {why}")]
+    Policy {
+        /// The device.
+        uri: String,
+        /// The policy.
+        policy: Policy,
+        /// The reason, and a remedy.
+        why: String,
+    },
+    /// A system call failed.
+    #[error("{what} ({source})")]
+    Kernel {
+        /// What was attempted, and a remedy.
+        what: &'static str,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+}
 
 /// An I/O that failed in the device or on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -178,14 +299,4 @@ pub enum RequestError {
     /// The device is gone and may still write to the buffer, which is lost.
     #[error("the device is gone, and the buffer had to be given up")]
     Quarantined,
-}
-
-/// A refused request, returned whole.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Rejected {
-    /// The reason.
-    pub error: SubmitError,
-    /// The request, with its buffer.
-    pub request: Request,
 }

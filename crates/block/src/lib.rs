@@ -23,14 +23,15 @@
 //!
 //! # Parts, in reading order
 //! ```text
-//!   request, error   Request, Ticket, Done, trait BlockChannel; IoErrorKind: why one failed
-//!   errno            errors as errnos
-//!   device           trait BlockDevice, ChannelOptions
+//!   error, errno     errors, and what they are as errnos
+//!   request          Request, Ticket, Done
+//!   device           traits BlockDevice and BlockChannel
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
 //!   channel/queue      a queue pair and its backlog
 //!   channel/view       the queues as the Waiter (crate completion) sees them
 //!   channel/wait       the first looks, before the Waiter's turn
+//!   nvme_device      NvmeDevice: a namespace, and its channels' queues
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2
 //!   any              Device, Channel: either kind
 //!   uri, open        URIs, and what they open
@@ -123,6 +124,7 @@ pub mod futures;
 mod group;
 mod kernel;
 mod lbio;
+mod nvme_device;
 mod open;
 mod probe;
 mod request;
@@ -131,9 +133,9 @@ mod uri;
 
 pub use any::{Channel, Device};
 pub use channel::{ChannelCounters, NvmeChannel};
-pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+pub use device::{BlockChannel, BlockDevice, BlockInfo, ChannelOptions};
 pub use errno::Errno;
-pub use error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
+pub use error::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
 pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
 };
@@ -143,11 +145,12 @@ pub use group::{
 pub use kernel::{KernelChannel, KernelDevice};
 pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_spec::fabrics::SubsystemType;
-pub use open::{Access, OpenError, OpenOptions, discover, discover_as, in_use, open, open_nvme};
+pub use nvme_device::NvmeDevice;
+pub use open::{Access, OpenOptions, discover, discover_as, in_use, open, open_nvme};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
 pub use probe::{Probe, WaitTimes};
-pub use request::{BlockChannel, Done, Request, Ticket};
+pub use request::{Done, Rejected, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{
     Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError, UriParameter,

@@ -9,8 +9,9 @@ use std::io;
 use std::path::PathBuf;
 
 use super::any::Device;
-use super::device::NvmeDevice;
+use super::error::OpenError;
 use super::kernel::KernelDevice;
+use super::nvme_device::NvmeDevice;
 use super::uri::{Coalescing, Uri, UriError};
 use meantime_fabrics::{Host, Subsystem};
 use meantime_hw::pci::Sysfs;
@@ -44,83 +45,6 @@ pub struct OpenOptions {
     /// Whether the software SSD takes time stamps of every command:
     /// [`BlockDevice::stamps`](super::BlockDevice::stamps).
     pub stamps: bool,
-}
-
-/// Why a device could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The URI is wrong.
-    #[error(transparent)]
-    Uri(#[from] UriError),
-    /// The software SSD could not be started.
-    #[cfg(feature = "ssd")]
-    #[error("{uri}: {source}")]
-    Ssd {
-        /// The device.
-        uri: String,
-        /// The cause.
-        source: meantime_ssd::SsdError,
-    },
-    /// A model file could not be read.
-    #[error("cannot read the model file {path}: {source}")]
-    ModelFile {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The PCIe device is not available.
-    #[error("{uri}: {source}")]
-    Pci {
-        /// The device.
-        uri: String,
-        /// The cause.
-        source: meantime_hw::pci::PciError,
-    },
-    /// The NVMe/TCP target cannot be used.
-    #[error("{uri}: {source}")]
-    Fabrics {
-        /// The device.
-        uri: String,
-        /// The cause.
-        source: meantime_fabrics::FabricsError,
-    },
-    /// The driver could not initialise the controller.
-    #[error(transparent)]
-    Nvme(#[from] Error),
-    /// The kernel's file cannot be used.
-    #[error("{uri}: {what} ({source})")]
-    Kernel {
-        /// The device.
-        uri: String,
-        /// What is wrong, and a remedy.
-        what: String,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// The device cannot be written.
-    #[error("{uri} cannot be written: {why}")]
-    ReadOnly {
-        /// The device.
-        uri: String,
-        /// The reason, and a remedy.
-        why: String,
-    },
-    /// The device is the kernel's, not Meantime's.
-    #[error(
-        "{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G"
-    )]
-    NotNvme {
-        /// The device.
-        uri: String,
-    },
-    /// The URI names no software SSD.
-    #[error("{uri}: this build has no software SSD (feature `ssd`)")]
-    NoSsd {
-        /// The device.
-        uri: String,
-    },
 }
 
 /// Why the device that `uri` names is not, or would not be, opened for writing: how the kernel uses
@@ -284,10 +208,11 @@ mod soft {
         SsdError, Stamp, StampRing,
     };
 
-    use super::super::device::NvmeDevice;
+    use super::super::error::OpenError;
+    use super::super::nvme_device::NvmeDevice;
     use super::super::stamps::{DeviceStamp, StampSource};
     use super::super::uri::{SoftUri, Uri, UriError};
-    use super::{Access, Created, OpenError, OpenOptions, coalesce, in_use, may_not_write};
+    use super::{Access, Created, OpenOptions, coalesce, in_use, may_not_write};
     use meantime_hw::Clock;
     use meantime_hw::soft::SoftTransport;
     use meantime_nvme::Controller;

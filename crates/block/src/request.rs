@@ -1,16 +1,11 @@
 //! Requests, tickets and results.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, Policy};
-use meantime_hw::{DmaBuf, EventFd, HwError};
+use super::error::{IoError, SubmitError};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
 use meantime_nvme::Op;
-
-use super::device::BlockInfo;
-use super::error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
-use super::probe::Probe;
 
 /// One block I/O. If it is larger than the device's limit, it is split.
 #[derive(Debug)]
@@ -120,6 +115,9 @@ impl Request {
 ///
 /// A ticket that is merely dropped is logged: its slot and buffer stay in use until the channel has
 /// no other slot for a request. It then waits for the dropped ticket's, and drops the result.
+///
+/// [`BlockChannel::wait`]: super::BlockChannel::wait
+/// [`BlockChannel::detach`]: super::BlockChannel::detach
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -127,8 +125,8 @@ pub struct Ticket {
     generation: u32,
 }
 
-/// For implementers of [`BlockChannel`]. A forged ticket names an empty slot or another request's:
-/// the channel checks its generation.
+/// For implementers of [`BlockChannel`](super::BlockChannel). A forged ticket names an empty slot
+/// or another request's: the channel checks its generation.
 impl Ticket {
     /// A ticket for the request in `slot`; `generation` distinguishes it from earlier ones there.
     pub fn new(slot: u16, generation: u32) -> Self {
@@ -173,6 +171,16 @@ pub(crate) fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Ticket> 
     Some(Ticket::new(slot, generation))
 }
 
+/// A refused request, returned whole.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejected {
+    /// The reason.
+    pub error: SubmitError,
+    /// The request, with its buffer.
+    pub request: Request,
+}
+
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Done {
@@ -183,191 +191,4 @@ pub struct Done {
     pub buf: Option<DmaBuf>,
     /// The request's value.
     pub user_data: u64,
-}
-
-/// One thread's access to a device.
-///
-/// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that
-/// request) or *queued* ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for
-/// whichever ends first).
-pub trait BlockChannel {
-    /// The device's properties.
-    fn info(&self) -> &BlockInfo;
-
-    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
-    /// there.
-    ///
-    /// # Errors
-    /// If there is no memory.
-    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
-
-    /// Starts `request`. Its ticket redeems the result.
-    ///
-    /// # Errors
-    /// [`Rejected`], with the request.
-    #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
-    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected>;
-
-    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or
-    /// [`next_done`](Self::next_done).
-    ///
-    /// # Errors
-    /// [`Rejected`], with the request.
-    #[allow(clippy::result_large_err)]
-    fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
-
-    /// Collects requests from now on, until [`unplug`](Self::unplug) or the next wait sends them.
-    fn plug(&mut self);
-
-    /// Sends all collected requests, and each further request at once.
-    fn unplug(&mut self);
-
-    /// Reaps completions, without waiting. Returns the number of ended requests.
-    fn poll(&mut self) -> usize;
-
-    /// Waits for the ticket's request.
-    fn wait(&mut self, ticket: Ticket) -> Done;
-
-    /// As [`wait`](Self::wait), and calls `probe` on events of the wait. A channel without support
-    /// never calls it.
-    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
-    where
-        Self: Sized,
-    {
-        let _ = probe;
-        self.wait(ticket)
-    }
-
-    /// The result of the ticket's request if it has ended; else the ticket. Does not look at the
-    /// device.
-    ///
-    /// # Errors
-    /// The ticket, while the request is in flight.
-    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
-
-    /// Drops the result of this request when it ends: its slot and buffer are free then.
-    fn detach(&mut self, ticket: Ticket);
-
-    /// The next ended queued request. Does not look at the device.
-    fn next_done(&mut self) -> Option<Done>;
-
-    /// Waits for a queued request to end; `None` if none is in flight.
-    fn wait_done(&mut self) -> Option<Done>;
-
-    /// Waits for a queued request to end, or until `stop` is true. Returns at once if none is in
-    /// flight, or if one can be taken by [`next_done`](Self::next_done).
-    ///
-    /// `stop` is called off the fast path: after each sleep of the policy, after each nap of at
-    /// most 1 ms, and after each signal of [`event`](Self::event). A thread that makes it true
-    /// signals that event afterwards.
-    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
-        let mut looks = 0u32;
-        while self.poll() == 0 && self.in_flight() > 0 && !stop() {
-            looks += 1;
-            if looks > 10_000 {
-                std::thread::sleep(std::time::Duration::from_micros(50));
-            }
-        }
-    }
-
-    /// The event that the device signals when a request with an interrupt has ended; `None` if
-    /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
-    /// `auto`, `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
-    /// can be changed from outside: an event loop has to look at the queue periodically in any case.
-    fn event(&self) -> Option<EventFd> {
-        None
-    }
-
-    /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
-    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `away`: what the thread did
-    /// just before, if not looking.
-    fn look(&mut self, away: Option<Away>) -> usize {
-        let _ = away;
-        self.poll()
-    }
-
-    /// After looks in vain, for the same thread: checks deadlines, and returns until when no look
-    /// is needed.
-    fn rest(&mut self) -> Rest {
-        if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }
-    }
-
-    /// What becomes readable when a request may have ended while the thread rests.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// The most requests in flight.
-    fn depth(&self) -> u16;
-
-    /// Number of requests in flight.
-    fn in_flight(&self) -> usize;
-
-    /// The policy of requests that name none.
-    fn policy(&self) -> Policy;
-
-    /// Changes the channel's policy from the next request on.
-    ///
-    /// # Errors
-    /// [`SubmitError::NoInterrupt`] if the channel does not support it.
-    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
-
-    /// The time left before a request may be complete, in ns, for a caller with its own work for
-    /// the gap; `None` if unknown, [`u64::MAX`] if none is in flight. After a call, I/O is timed
-    /// for a while, so that it becomes known.
-    fn gap_left_ns(&mut self) -> Option<u64> {
-        if self.in_flight() == 0 { Some(u64::MAX) } else { None }
-    }
-
-    /// Reads into `buf` and waits. Returns the buffer.
-    ///
-    /// # Errors
-    /// If the request was refused or failed.
-    fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
-        with_buffer(self, Request::read(lba, buf))
-    }
-
-    /// Writes `buf` and waits. Returns the buffer.
-    ///
-    /// # Errors
-    /// If the request was refused or failed.
-    fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
-        with_buffer(self, Request::write(lba, buf))
-    }
-
-    /// Writes the second half of `buf` from `lba` on if the first half equals the data there, and
-    /// waits; see [`Request::compare_and_write`]. Returns the buffer, and whether it was written.
-    ///
-    /// # Errors
-    /// If the request was refused or failed; a failed one may still have been executed.
-    fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
-        let ticket =
-            self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
-        let done = self.wait(ticket);
-        let written = match done.result {
-            Ok(()) => true,
-            Err(IoError { kind: IoErrorKind::Miscompare, .. }) => false,
-            Err(error) => return Err(error.into()),
-        };
-        Ok((done.buf.ok_or(RequestError::Quarantined)?, written))
-    }
-
-    /// Flushes and waits.
-    ///
-    /// # Errors
-    /// If the request was refused or failed. Earlier writes are then not known to be durable.
-    fn flush(&mut self) -> Result<(), RequestError> {
-        let ticket = self.submit(Request::flush()).map_err(|rejected| rejected.error)?;
-        Ok(self.wait(ticket).result?)
-    }
-}
-
-fn with_buffer<C: BlockChannel + ?Sized>(
-    channel: &mut C,
-    request: Request,
-) -> Result<DmaBuf, RequestError> {
-    let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
-    let done = channel.wait(ticket);
-    done.result?;
-    done.buf.ok_or(RequestError::Quarantined)
 }

@@ -2,9 +2,9 @@
 
 use std::task::Waker;
 
-use super::super::device::BlockInfo;
+use super::super::device::{BlockChannel, BlockInfo};
 use super::super::error::SubmitError;
-use super::super::request::{BlockChannel, Request};
+use super::super::request::Request;
 use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::super::request::BlockChannel;
+use super::super::device::BlockChannel;
 use super::channel::AsyncChannel;
 use super::sharing::{Local, Sharing};
 use meantime_hw::EventFd;

@@ -3,8 +3,9 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::super::error::{Rejected, RequestError};
-use super::super::request::{BlockChannel, Done, Request};
+use super::super::device::BlockChannel;
+use super::super::error::RequestError;
+use super::super::request::{Done, Rejected, Request};
 use super::channel::{AsyncChannel, wake};
 use super::sharing::{Local, Sharing};
 use super::slots::Started;

@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::super::error::{IoError, Rejected};
-use super::super::request::{BlockChannel, Done, Request};
+use super::super::device::BlockChannel;
+use super::super::error::IoError;
+use super::super::request::{Done, Rejected, Request};
 use meantime_hw::DmaBuf;
 
 /// The state of a slot.

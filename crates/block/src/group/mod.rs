@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::request::{BlockChannel, Done};
+use super::device::BlockChannel;
+use super::request::Done;
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_hw::{Clock, HwError};
 use places::{Key, Places};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-use super::super::device::{BlockInfo, ChannelError};
-use super::super::error::{Rejected, SubmitError};
+use super::super::device::{BlockChannel, BlockInfo};
+use super::super::error::{ChannelError, SubmitError};
 use super::super::lbio::Claim;
-use super::super::request::{BlockChannel, Done, Request, Ticket};
+use super::super::request::{Done, Rejected, Request, Ticket};
 use super::Shared;
 use super::io::{Engine, KernelIo};
 use meantime_completion::Source as _;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
-use super::super::open::{Access, Created, OpenError, may_not_write};
+use super::super::error::OpenError;
+use super::super::open::{Access, Created, may_not_write};
 use super::super::uri::KernelUri;
 use super::passthrough::{self, Namespace};
 use meantime_hw::pci::{Sysfs, in_use};

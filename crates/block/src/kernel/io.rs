@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::super::device::ChannelError;
-use super::super::error::IoErrorKind;
+use super::super::error::{ChannelError, IoErrorKind};
 use super::super::uri::KernelEngine;
 use super::Shared;
 use super::rings::Rings;

@@ -3,8 +3,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
-use super::super::device::ChannelError;
-use super::super::error::IoErrorKind;
+use super::super::error::{ChannelError, IoErrorKind};
 use super::passthrough::Namespace;
 use super::state::KernelRequests;
 use super::{Shared, is_hybrid_min};

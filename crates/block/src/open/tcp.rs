@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::device::NvmeDevice;
+use super::super::error::OpenError;
+use super::super::nvme_device::NvmeDevice;
 use super::super::uri::{TcpUri, UriError};
-use super::{OpenError, OpenOptions, shared};
+use super::{OpenOptions, shared};
 use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
 use meantime_nvme::Controller;
 use meantime_spec::fabrics::DISCOVERY_NQN;

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::device::NvmeDevice;
+use super::super::error::OpenError;
+use super::super::nvme_device::NvmeDevice;
 use super::super::uri::NvmeUri;
-use super::{OpenError, OpenOptions, coalesce, shared};
+use super::{OpenOptions, coalesce, shared};
 use meantime_hw::{UserOptions, UserTransport};
 use meantime_nvme::Controller;
 

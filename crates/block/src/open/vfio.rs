@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::device::NvmeDevice;
+use super::super::error::OpenError;
+use super::super::nvme_device::NvmeDevice;
 use super::super::uri::NvmeUri;
-use super::{OpenError, OpenOptions, coalesce, shared};
+use super::{OpenOptions, coalesce, shared};
 use meantime_hw::pci::{self, PciAddress, Sysfs, TakeOptions};
 use meantime_hw::vfio::{VfioOptions, VfioTransport};
 use meantime_nvme::Controller;
