@@ -32,9 +32,10 @@
 //!   channel/view       the queues as the Waiter (crate completion) sees them
 //!   channel/wait       the first looks, before the Waiter's turn
 //!   nvme_device      NvmeDevice: a namespace, and its channels' queues
+//!   uri, options     what is said about a device to open
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2
 //!   any              Device, Channel: either kind
-//!   uri, open        URIs, and what they open
+//!   open             opens what a URI names
 //!   group/           PollGroup: one thread waits on many channels
 //!   futures/         AsyncChannel, Driver
 //!   probe, stamps    watching a wait from within, to measure it
@@ -126,6 +127,7 @@ mod kernel;
 mod lbio;
 mod nvme_device;
 mod open;
+mod options;
 mod probe;
 mod request;
 mod stamps;
@@ -146,9 +148,10 @@ pub use kernel::{KernelChannel, KernelDevice};
 pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_spec::fabrics::SubsystemType;
 pub use nvme_device::NvmeDevice;
-pub use open::{Access, OpenOptions, discover, discover_as, in_use, open, open_nvme};
+pub use open::{discover, discover_as, open, open_nvme};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
+pub use options::{Access, OpenOptions, in_use};
 pub use probe::{Probe, WaitTimes};
 pub use request::{Done, Rejected, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use super::super::error::OpenError;
-use super::super::open::{Access, Created, may_not_write};
+use super::super::options::{Access, Created, may_not_write};
 use super::super::uri::KernelUri;
 use super::passthrough::{self, Namespace};
 use meantime_hw::pci::{Sysfs, in_use};

@@ -21,7 +21,7 @@ use self::file::KernelFile;
 use self::rings::Rings;
 use super::device::{BlockDevice, BlockInfo, ChannelOptions};
 use super::error::{ChannelError, OpenError};
-use super::open::OpenOptions;
+use super::options::OpenOptions;
 use super::uri::{KernelEngine, KernelUri};
 use meantime_completion::{Goal, Policy};
 use meantime_hw::uring::KernelMemory;

@@ -18,7 +18,7 @@ use meantime_spec::opcode::io as command;
 use meantime_spec::sqe::Sqe;
 
 use super::super::error::OpenError;
-use super::super::open::{Access, may_not_write};
+use super::super::options::{Access, may_not_write};
 use super::super::uri::{KernelEngine, KernelUri};
 use super::file::{Disk, KernelFile, block_bytes, open_file, why_not};
 

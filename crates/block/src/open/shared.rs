@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::super::error::OpenError;
-use meantime_nvme::Controller;
+use super::super::uri::Coalescing;
+use meantime_nvme::{Controller, Error};
 
 static OPEN: Mutex<Vec<(String, Weak<Controller>)>> = Mutex::new(Vec::new());
 
@@ -28,4 +29,15 @@ pub(super) fn controller(
     open.retain(|(known, _)| known != name);
     open.push((name.to_owned(), Arc::downgrade(&controller)));
     Ok(controller)
+}
+
+/// Sets the interrupt coalescing that a URI asks for; the last URI that names a shared controller
+/// decides. Nothing is undone when the device is closed: it is not saved in the device, and a
+/// driver that takes the controller next, the kernel's too, resets it.
+pub(super) fn coalesce(
+    controller: &Controller,
+    coalescing: Option<Coalescing>,
+) -> Result<(), Error> {
+    let Some(Coalescing { completions, time_100us }) = coalescing else { return Ok(()) };
+    controller.set_interrupt_coalescing(completions, time_100us)
 }

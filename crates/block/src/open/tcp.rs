@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::super::error::OpenError;
 use super::super::nvme_device::NvmeDevice;
+use super::super::options::OpenOptions;
 use super::super::uri::{TcpUri, UriError};
-use super::{OpenOptions, shared};
+use super::shared;
 use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
 use meantime_nvme::Controller;
 use meantime_spec::fabrics::DISCOVERY_NQN;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::super::error::OpenError;
 use super::super::nvme_device::NvmeDevice;
+use super::super::options::OpenOptions;
 use super::super::uri::NvmeUri;
-use super::{OpenOptions, coalesce, shared};
+use super::shared;
 use meantime_hw::{UserOptions, UserTransport};
 use meantime_nvme::Controller;
 
@@ -23,6 +24,6 @@ pub(super) fn open(
         let transport = UserTransport::connect(path, &user)?;
         Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
-    coalesce(&controller, nvme.coalesce)?;
+    shared::coalesce(&controller, nvme.coalesce)?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }

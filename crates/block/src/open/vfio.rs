@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::super::error::OpenError;
 use super::super::nvme_device::NvmeDevice;
+use super::super::options::OpenOptions;
 use super::super::uri::NvmeUri;
-use super::{OpenOptions, coalesce, shared};
+use super::shared;
 use meantime_hw::pci::{self, PciAddress, Sysfs, TakeOptions};
 use meantime_hw::vfio::{VfioOptions, VfioTransport};
 use meantime_nvme::Controller;
@@ -32,6 +33,6 @@ pub(super) fn open(
         let transport = VfioTransport::open(address, &wanted)?.keeping(Box::new(taken));
         Ok(Controller::enable(Arc::new(transport), nvme.options(options.controller))?)
     })?;
-    coalesce(&controller, nvme.coalesce)?;
+    shared::coalesce(&controller, nvme.coalesce)?;
     Ok(NvmeDevice::new(controller, nvme.nsid, uri.to_owned())?)
 }
