@@ -28,9 +28,9 @@
 //!   device           traits BlockDevice and BlockChannel
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
+//!   channel/view       queues as the Gap (crate completion) sees them
 //!   channel/queue      a queue pair and its backlog
-//!   channel/view       the queues as the Waiter (crate completion) sees them
-//!   channel/wait       the first looks, before the Waiter's turn
+//!   channel/wait       the first looks, and what the Waiter sees after them
 //!   nvme_device      NvmeDevice: a namespace, and its channels' queues
 //!   uri, options     what is said about a device to open
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2

@@ -3,12 +3,6 @@
 
 use super::NvmeChannel;
 use crate::BlockChannel as _;
-use meantime_completion::Policy;
-
-/// The policy of a polled I/O that is timed: it polls as well, but on the path with a clock. The
-/// sample is the one I/O in some hundred that checks deadlines anyway, so the others pay nothing
-/// for the mean.
-pub(super) const SAMPLED: Policy = Policy::HybridFixed(0);
 
 impl NvmeChannel {
     /// Publishes if that is due; called off the fast path, with the time at hand, preferably in a

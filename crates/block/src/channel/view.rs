@@ -1,109 +1,11 @@
-//! A channel's queues and requests, as its waiter sees them.
+//! One or both of a channel's queues with the table of its requests, as the gap sees them.
 
 use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
-use super::queue::Queue;
 use meantime_completion::Source;
-use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
-use meantime_hw::cpu;
 use meantime_nvme::{IoQueue, NamespaceInfo};
 use rustix::thread::sched_getcpu;
-
-/// A channel's queues and requests, lent to its waiter, with the probe of the wait.
-pub(super) struct Parts<'p, P> {
-    pub(super) polled: &'p mut Queue,
-    pub(super) interrupt: &'p mut Option<Queue>,
-    pub(super) table: &'p mut Table,
-    pub(super) ns: &'p NamespaceInfo,
-    pub(super) probe: &'p P,
-}
-
-impl<P: Probe> Queues for Parts<'_, P> {
-    type Id = u16;
-    type Queue<'a>
-        = View<'a, P>
-    where
-        Self: 'a;
-    type Both<'a>
-        = Both<'a, P>
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn queue(&mut self, interrupted: bool) -> View<'_, P> {
-        let queue = match &mut *self.interrupt {
-            Some(queue) if interrupted => queue,
-            _ => &mut *self.polled,
-        };
-        View { pair: &mut queue.pair, table: self.table, ns: self.ns, probe: self.probe }
-    }
-
-    fn both(&mut self) -> Option<Both<'_, P>> {
-        let Self { polled, interrupt, table, ns, probe } = self;
-        let interrupt = &mut interrupt.as_mut()?.pair;
-        Some(Both { polled: &mut polled.pair, interrupt, table, ns, probe })
-    }
-
-    #[inline(always)]
-    fn is_busy(&self, interrupted: bool) -> bool {
-        match &*self.interrupt {
-            Some(queue) if interrupted => queue.is_busy(),
-            _ => !interrupted && self.polled.is_busy(),
-        }
-    }
-
-    #[inline(always)]
-    fn refill(&mut self, interrupted: bool) {
-        match &mut *self.interrupt {
-            Some(queue) if interrupted => queue.after_reap(self.table, self.ns),
-            _ => self.polled.after_reap(self.table, self.ns),
-        }
-    }
-
-    fn ended(&self) -> u64 {
-        let polled = self.polled.pair.counters().ended;
-        polled + self.interrupt.as_ref().map_or(0, |queue| queue.pair.counters().ended)
-    }
-
-    #[inline]
-    fn active(&self) -> usize {
-        self.table.active()
-    }
-
-    #[inline]
-    fn request(&self, slot: u16) -> InFlight {
-        self.table.get(slot).in_flight()
-    }
-
-    #[inline]
-    fn begin_wait(&mut self, slot: u16) -> InFlight {
-        self.table.begin_wait(slot)
-    }
-
-    fn under_way(&self) -> impl Iterator<Item = InFlight> {
-        self.table.under_way()
-    }
-
-    fn unclaimed(&self) -> impl Iterator<Item = u16> {
-        self.table.queued_slots()
-    }
-
-    #[inline]
-    fn timed(&mut self) -> &mut Vec<Timed> {
-        &mut self.table.timed
-    }
-
-    #[inline]
-    fn now_ns(&self) -> u64 {
-        self.polled.pair.clock().now_ns()
-    }
-
-    /// A thread does not wait for its CPU in virtual time.
-    fn thread_waited_ns(&self) -> Option<u64> {
-        if self.polled.pair.clock().is_real() { cpu::thread_waited_ns() } else { Some(0) }
-    }
-}
 
 /// A queue and the table of its requests, as the gap sees them, with the probe of the wait.
 pub(super) struct View<'a, P> {
