@@ -9,8 +9,8 @@ use super::super::device::{BlockChannel, BlockInfo};
 use super::super::error::{ChannelError, SubmitError};
 use super::super::lbio::Claim;
 use super::super::request::{Done, Rejected, Request, Ticket};
-use super::Shared;
 use super::io::{Engine, KernelIo};
+use super::shared::Shared;
 use meantime_completion::Source as _;
 use meantime_completion::telemetry::{QueueFigures, Telemetry};
 use meantime_completion::waiter::{Found, Rest, Waiter};
@@ -63,8 +63,8 @@ impl KernelChannel {
 
     /// Checks a request for caller errors. Returns the I/O for the kernel.
     fn check(&self, request: &Request, policy: Policy) -> Result<UringIo, SubmitError> {
-        let either = matches!(policy, Policy::Interrupt | Policy::Adaptive(Goal::Latency(_)));
-        if !either && self.io.polls_by() != Some(policy) {
+        let any_ring = matches!(policy, Policy::Interrupt | Policy::Adaptive(Goal::Latency(_)));
+        if !any_ring && self.io.polls_by() != Some(policy) {
             let why = match self.io.shared.can_wait(policy) {
                 Err(why) => why,
                 Ok(()) => "it was opened for another policy; use set_policy".to_owned(),

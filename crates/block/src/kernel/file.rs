@@ -1,7 +1,7 @@
 //! A file or device of the kernel, and its properties.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 use super::super::error::OpenError;
 use super::super::options::{Access, Created, may_not_write};
 use super::super::uri::KernelUri;
-use super::passthrough::{self, Namespace};
+use super::namespace::{self, Namespace};
 use meantime_hw::pci::{Sysfs, in_use};
 
 /// An open file.
@@ -47,11 +47,12 @@ pub(super) struct Disk {
 }
 
 impl KernelFile {
-    /// Opens `path`. A file that the kernel has mounted or otherwise uses is opened read-only, as
-    /// is one that the process may not write.
+    /// Opens `path`, whose metadata is `there`. A file that the kernel has mounted or otherwise uses
+    /// is opened read-only, as is one that the process may not write.
     pub(super) fn open(
         uri: &str,
         path: &Path,
+        there: io::Result<Metadata>,
         options: &KernelUri,
         access: Access,
     ) -> Result<Self, OpenError> {
@@ -60,19 +61,13 @@ impl KernelFile {
             OpenError::Kernel { uri, what, source }
         };
         let wrong = |what: &str| failed(what, io::ErrorKind::InvalidInput.into());
-        let there = std::fs::metadata(path);
-        if let Ok(meta) = &there
-            && meta.file_type().is_char_device()
-        {
-            return passthrough::open(uri, path, meta.rdev(), options, access);
-        }
         let is_device = there.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
         if there.as_ref().is_ok_and(|meta| !is_device && !meta.is_file()) {
             return Err(wrong("it is neither a file nor a block device"));
         }
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if is_new && passthrough::is_name(path) {
-            return Err(failed(passthrough::ABSENT, io::ErrorKind::NotFound.into()));
+        if is_new && namespace::is_name(path) {
+            return Err(failed(namespace::ABSENT, io::ErrorKind::NotFound.into()));
         }
         // Removed again unless opening succeeds.
         let created = Created(match options.create_bytes {

@@ -11,8 +11,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::super::error::{ChannelError, IoErrorKind};
 use super::super::uri::KernelEngine;
-use super::Shared;
 use super::rings::Rings;
+use super::shared::Shared;
 use super::state::{KernelRequests, SWEEPS};
 use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_completion::{Policy, Source};

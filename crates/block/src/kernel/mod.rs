@@ -10,20 +10,24 @@
 mod channel;
 mod file;
 mod io;
+mod namespace;
 mod passthrough;
+mod policies;
 mod rings;
+mod shared;
 mod state;
 
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::{Arc, OnceLock};
 
 pub use self::channel::KernelChannel;
 use self::file::KernelFile;
-use self::rings::Rings;
+use self::shared::Shared;
 use super::device::{BlockDevice, BlockInfo, ChannelOptions};
 use super::error::{ChannelError, OpenError};
 use super::options::OpenOptions;
-use super::uri::{KernelEngine, KernelUri};
-use meantime_completion::{Goal, Policy};
+use super::uri::KernelUri;
+use meantime_completion::Policy;
 use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
 
@@ -33,17 +37,6 @@ pub struct KernelDevice {
     info: BlockInfo,
 }
 
-/// The state shared by a device's channels.
-struct Shared {
-    file: KernelFile,
-    options: KernelUri,
-    memory: Arc<KernelMemory>,
-    heap: DmaHeap,
-    timeout_ns: u64,
-    /// The result of the first attempt to poll.
-    polls: OnceLock<Result<(), String>>,
-}
-
 impl KernelDevice {
     pub(super) fn open(
         uri: &str,
@@ -51,7 +44,13 @@ impl KernelDevice {
         kernel: KernelUri,
         options: &OpenOptions,
     ) -> Result<Self, OpenError> {
-        let file = KernelFile::open(uri, path, &kernel, options.access)?;
+        let there = std::fs::metadata(path);
+        let file = match &there {
+            Ok(meta) if meta.file_type().is_char_device() => {
+                passthrough::open(uri, path, meta.rdev(), &kernel, options.access)
+            }
+            _ => KernelFile::open(uri, path, there, &kernel, options.access),
+        }?;
         let info = BlockInfo {
             uri: uri.to_owned(),
             block_bytes: file.block_bytes,
@@ -95,64 +94,6 @@ impl KernelDevice {
     /// Whether opening it created the file.
     pub fn was_created(&self) -> bool {
         self.shared.file.was_created()
-    }
-}
-
-/// Whether `policy` is the rule of this name, which here means io_uring's `HYBRID_IOPOLL`.
-fn is_hybrid_min(policy: Policy) -> bool {
-    policy.rule().is_some_and(|rule| rule.name() == "hybrid-min")
-}
-
-/// Whether Linux once had such a policy, which was removed.
-fn was_removed(policy: Policy) -> bool {
-    matches!(policy, Policy::HybridFixed(_) | Policy::HybridHalfMean)
-        || policy.rule().is_some_and(|rule| rule.name() == "hybrid-bucket")
-}
-
-impl Shared {
-    /// Checks that the kernel can wait by `policy`. The error is the reason.
-    fn can_wait(&self, policy: Policy) -> Result<(), String> {
-        let polls = policy.is_poll() || is_hybrid_min(policy);
-        match policy {
-            Policy::Interrupt | Policy::Adaptive(Goal::Latency(_)) => Ok(()),
-            _ if polls && self.options.engine == KernelEngine::Preadv2 => {
-                let why = "Linux ignores RWF_HIPRI for synchronous I/O since 5.19";
-                Err(format!("{why}; use engine=io_uring"))
-            }
-            Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
-            _ if is_hybrid_min(policy) && self.file.namespace.is_some() => {
-                Err("NVMe passthrough is not polled so here: use poll, or the block device \
-                     (kernel:/dev/nvme0n1)"
-                    .to_owned())
-            }
-            _ if is_hybrid_min(policy) => Rings::try_polling(self, policy),
-            _ if was_removed(policy) => Err(
-                "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use \
-                 hybrid-min, io_uring's own"
-                    .to_owned(),
-            ),
-            _ => Err(format!(
-                "the kernel decides how its own I/O is waited for, and has no {policy}: use \
-                 adaptive, interrupt, poll or hybrid-min, or drive the device by a URI of our own driver"
-            )),
-        }
-    }
-
-    /// The policy of the ring beside the plain one that `policy` needs.
-    fn polled(&self, policy: Policy) -> Option<Policy> {
-        match policy {
-            Policy::Interrupt => None,
-            Policy::Adaptive(_) => Some(Policy::Poll).filter(|poll| self.can_wait(*poll).is_ok()),
-            polled => Some(polled),
-        }
-    }
-
-    fn check_policy(&self, uri: &str, policy: Policy) -> Result<(), ChannelError> {
-        self.can_wait(policy).map_err(|why| ChannelError::Policy {
-            uri: uri.to_owned(),
-            policy,
-            why,
-        })
     }
 }
 

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use super::super::error::{ChannelError, IoErrorKind};
-use super::passthrough::Namespace;
+use super::namespace::Namespace;
+use super::shared::Shared;
 use super::state::KernelRequests;
-use super::{Shared, is_hybrid_min};
 use meantime_completion::Policy;
 use meantime_hw::HwError;
 use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
@@ -165,6 +165,11 @@ fn stage(ring: &mut Uring, namespace: Option<Namespace>, io: &UringIo) -> Result
     // blocks of the namespace, and no more than a command can have ([`KernelRequests`] cuts them,
     // and the vectors with them).
     unsafe { ring.stage_command(&command, io) }
+}
+
+/// Whether `policy` is the rule of this name, which here means io_uring's `HYBRID_IOPOLL`.
+pub(super) fn is_hybrid_min(policy: Policy) -> bool {
+    policy.rule().is_some_and(|rule| rule.name() == "hybrid-min")
 }
 
 fn poll_kind(policy: Policy) -> RingPoll {
