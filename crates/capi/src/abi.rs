@@ -1,9 +1,25 @@
-//! The structures of `meantime.h`, which cross the boundary by value.
+//! The structures of `meantime.h`, which cross the boundary by value, and the buffers in them.
 
 use std::ffi::c_char;
 
-use crate::buf::Buf;
+use meantime_hw::DmaBuf;
+
 use crate::error::Failed;
+use crate::handle::{Handle, Kind, Registry};
+
+/// `mt_buf`.
+pub type Buf = Handle<DmaBuf>;
+
+impl Kind for DmaBuf {
+    const TAG: u32 = 0x6d74_6200;
+    const NAME: &'static str = "buffer";
+    type Beside = ();
+
+    fn registry() -> &'static Registry<Self> {
+        static BUFFERS: Registry<DmaBuf> = Registry::new();
+        &BUFFERS
+    }
+}
 
 /// `mt_info`.
 #[repr(C)]

@@ -7,21 +7,9 @@ use meantime_hw::DmaBuf;
 use crate::device;
 use crate::error::{Answer, hw_failed, misuse};
 use crate::guard::{close, guarded, not_open, out};
-use crate::handle::{Handle, Kind, Registry};
+use crate::handle::Handle;
 
-/// `mt_buf`.
-pub type Buf = Handle<DmaBuf>;
-
-impl Kind for DmaBuf {
-    const TAG: u32 = 0x6d74_6200;
-    const NAME: &'static str = "buffer";
-    type Beside = ();
-
-    fn registry() -> &'static Registry<Self> {
-        static BUFFERS: Registry<DmaBuf> = Registry::new();
-        &BUFFERS
-    }
-}
+pub use crate::abi::Buf;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_alloc(

@@ -6,18 +6,17 @@ use meantime_block::{BlockDevice, ChannelOptions};
 use meantime_completion::Policy;
 
 use crate::abi::{
-    MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket,
+    Buf, MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket,
 };
-use crate::buf::Buf;
+use crate::calls::on_channel;
 use crate::channel_handle::ChannelHandle;
 use crate::device;
 use crate::error::{Answer, Failed, channel_failed, misuse};
-use crate::guard::{close, guarded, on_channel, out};
+use crate::guard::{close, guarded, out};
 use crate::handle::Handle;
 use crate::policy::named;
 
-/// `mt_channel`.
-pub type MtChannel = Handle<ChannelHandle>;
+pub use crate::channel_handle::MtChannel;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_channel_open(

@@ -8,12 +8,11 @@ use meantime_completion::Policy;
 use meantime_nvme::Op;
 
 use crate::abi::{
-    MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES,
+    Buf, MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES,
     Outcome, Request, Ticket,
 };
-use crate::buf::Buf;
 use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
-use crate::group::MtGroup;
+use crate::group_handle::MtGroup;
 use crate::guard::not_open;
 use crate::handle::{Handle, Kind, Registry};
 use crate::policy;
@@ -44,6 +43,9 @@ pub struct ChannelHandle {
     /// Its key in the group that it is in.
     pub member: Option<ChannelKey>,
 }
+
+/// `mt_channel`.
+pub type MtChannel = Handle<ChannelHandle>;
 
 impl Kind for ChannelHandle {
     const TAG: u32 = 0x6d74_6300;

@@ -6,17 +6,14 @@ use std::time::Duration;
 use meantime_block::GroupWaker;
 
 use crate::abi::{Entry, MT_FOREVER, Word};
-use crate::channel::MtChannel;
+use crate::calls::on_group;
+use crate::channel_handle::MtChannel;
 use crate::error::{Answer, misuse};
 use crate::group_handle::GroupHandle;
-use crate::guard::{close, guarded, not_open, on_group, out};
+use crate::guard::{close, guarded, not_open, out};
 use crate::handle::Handle;
 
-/// `mt_group`.
-pub type MtGroup = Handle<GroupHandle>;
-
-/// `mt_waker`.
-pub type MtWaker = Handle<GroupWaker>;
+pub use crate::group_handle::{MtGroup, MtWaker};
 
 // Any number of threads may use a waker at once.
 const _: () = {

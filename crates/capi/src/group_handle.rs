@@ -9,12 +9,10 @@ use meantime_block::{ChannelKey, DescriptorKey, GroupWaker, PollGroup, Ready, Wa
 use meantime_hw::EventFd;
 
 use crate::abi::{Entry, MT_CHANGED, MT_DONE, MT_READABLE, MT_WOKEN, Outcome, Word};
-use crate::channel::MtChannel;
-use crate::channel_handle::ChannelHandle;
+use crate::channel_handle::{ChannelHandle, MtChannel};
 use crate::error::{Failed, fail, hw_failed, misuse};
-use crate::group::MtGroup;
 use crate::guard::not_open;
-use crate::handle::{Held, Kind, Registry, State};
+use crate::handle::{Handle, Held, Kind, Registry, State};
 use crate::member::Member;
 use crate::word::Watched;
 
@@ -28,6 +26,12 @@ pub struct GroupHandle {
     /// Empty between calls; kept for its memory.
     ready: Vec<Ready>,
 }
+
+/// `mt_group`.
+pub type MtGroup = Handle<GroupHandle>;
+
+/// `mt_waker`.
+pub type MtWaker = Handle<GroupWaker>;
 
 /// A descriptor of C's, of which the library's group has a duplicate.
 struct Descriptor {

@@ -25,10 +25,11 @@
 //! ```text
 //!   abi                     structures as in meantime.h
 //!   device, buf, channel    the functions
-//!   channel_handle          tickets and buffers of a channel
 //!   group, word             the functions of groups
+//!   calls                   calls on a channel or a group, and their panics
+//!   channel_handle          tickets and buffers of a channel
 //!   group_handle, member    what is in a group
-//!   handle, guard           handles; panics
+//!   handle, guard           handles; the boundary
 //!   policy, error           texts
 //! ```
 
@@ -37,6 +38,7 @@
 
 pub mod abi;
 pub mod buf;
+mod calls;
 pub mod channel;
 mod channel_handle;
 pub mod device;

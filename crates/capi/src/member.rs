@@ -11,10 +11,9 @@ use meantime_completion::{Away, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
 
 use crate::abi::Outcome;
-use crate::channel::MtChannel;
-use crate::channel_handle::ChannelHandle;
+use crate::channel_handle::{ChannelHandle, MtChannel};
 use crate::error::Failed;
-use crate::group::MtGroup;
+use crate::group_handle::MtGroup;
 use crate::guard::not_open;
 use crate::handle::State;
 
