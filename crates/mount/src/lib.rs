@@ -30,8 +30,9 @@
 //!   session/   a connection: /dev/fuse and the mount (kernel, fusermount, namespace), init (what
 //!                both can do)
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
-//!                directories, extended, ioctl; handles (what is open); answer; counts; notice (what
-//!                the kernel is told unasked); kept (its cache beside direct writes)
+//!                directories, extended, ioctl; state (what these share); handles (what is open);
+//!                answer; counts; notice (what the kernel is told unasked); kept (its cache beside
+//!                direct writes); short/ (the way past the kernel)
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
 //!   options    the words after -o
@@ -48,6 +49,5 @@ mod session;
 
 pub use mount::{Mount, ServeError};
 pub use options::{Options, OptionsError, Words};
-pub use server::counts::{RequestCounts, Requests};
-pub use server::short::calls::{CallCounts, Calls};
+pub use server::counts::{CallCounts, Calls, RequestCounts, Requests};
 pub use session::{SessionError, UNMOUNTED};

@@ -14,9 +14,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::options::Options;
-use crate::server::counts::RequestCounts;
+use crate::server::counts::{CallCounts, RequestCounts};
 use crate::server::short::Short;
-use crate::server::short::calls::CallCounts;
 use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};

@@ -2,14 +2,14 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime_ext4::{Errno, FileType, Metadata, SetMetadata, SetTime, Timestamp};
+use meantime_ext4::{Errno, FileType, Metadata, Node, SetMetadata, SetTime, Timestamp};
 
-use super::Server;
 use super::answer::Answer;
 use super::data::mode_without_ids;
+use super::state::{Server, nodeid};
 use crate::fuse::Request;
 use crate::fuse::flags::set;
-use crate::fuse::wire::{Attr, AttrOut, SetAttrIn, Statx, StatxIn, StatxOut, StatxTime};
+use crate::fuse::wire::{Attr, AttrOut, EntryOut, SetAttrIn, Statx, StatxIn, StatxOut, StatxTime};
 
 /// A device's number as the kernel encodes it (`new_encode_dev`).
 fn encoded((major, minor): (u32, u32)) -> u32 {
@@ -89,6 +89,23 @@ impl Server {
     ) -> Result<(), Errno> {
         let (attr_valid, attr_valid_nsec) = self.attr_timeout(was_taken, metadata.ino);
         answer.put_as(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr(metadata) })
+    }
+
+    /// Returns the answer's entry for `node`. The caller counts the look-up.
+    pub(super) fn entry(&self, node: &Node) -> EntryOut {
+        let was_taken = self.was_taken(node.ino());
+        let metadata = node.metadata();
+        let (entry_valid, entry_valid_nsec) = self.timeout();
+        let (attr_valid, attr_valid_nsec) = self.attr_timeout(was_taken, node.ino());
+        EntryOut {
+            nodeid: nodeid(node.ino()),
+            generation: u64::from(metadata.generation),
+            entry_valid,
+            attr_valid,
+            entry_valid_nsec,
+            attr_valid_nsec,
+            attr: attr(&metadata),
+        }
     }
 
     pub(super) fn statx(

@@ -1,7 +1,9 @@
-//! How many requests of each kind were served.
+//! How many requests of each kind were served, and calls of the short way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use meantime_shmq::message::{Op, Reply, Request, Status};
 
 use crate::fuse::Opcode;
 
@@ -54,5 +56,71 @@ impl RequestCounts {
             let requests = Requests { served: get(&kind.served), failed, time_ns };
             Some((format!("{opcode:?}").to_ascii_lowercase(), requests))
         })
+    }
+}
+
+/// How many calls of the short way there were.
+#[derive(Debug, Default)]
+pub struct CallCounts {
+    kinds: [AtomicU64; 7],
+    bytes: AtomicU64,
+    long: AtomicU64,
+    stale: AtomicU64,
+    /// Memory of the lines.
+    pub(super) line_bytes: AtomicU64,
+}
+
+/// What is counted of the short way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Calls {
+    /// Reads executed.
+    pub reads: u64,
+    /// Writes executed.
+    pub writes: u64,
+    /// `fsync` and `fdatasync`.
+    pub syncs: u64,
+    /// Sizes set, attributes returned, files left to the kernel.
+    pub others: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Calls sent back to take the long way, since the kernel caches the file.
+    pub long: u64,
+    /// Calls sent back since their file was closed.
+    pub stale: u64,
+    /// Bytes of memory that programs' lines have now
+    /// ([`Options::shared_memory_limit`](crate::Options::shared_memory_limit)).
+    pub line_bytes: u64,
+}
+
+impl CallCounts {
+    pub(super) fn add(&self, request: &Request, reply: &Reply) {
+        let count = match reply.status {
+            Status::Long | Status::Left => &self.long,
+            Status::Stale => &self.stale,
+            Status::Done | Status::Resized => {
+                if matches!(request.op, Op::Read | Op::Write) && reply.result > 0 {
+                    self.bytes.fetch_add(reply.result as u64, Ordering::Relaxed);
+                }
+                &self.kinds[request.op as usize - 1]
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counts.
+    pub fn get(&self) -> Calls {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let kind = |op: Op| get(&self.kinds[op as usize - 1]);
+        Calls {
+            reads: kind(Op::Read),
+            writes: kind(Op::Write),
+            syncs: kind(Op::SyncData) + kind(Op::SyncAll),
+            others: kind(Op::Truncate) + kind(Op::Attributes) + kind(Op::Leave),
+            bytes: get(&self.bytes),
+            long: get(&self.long),
+            stale: get(&self.stale),
+            line_bytes: get(&self.line_bytes),
+        }
     }
 }

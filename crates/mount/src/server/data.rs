@@ -11,7 +11,7 @@ use meantime_ext4::{
 
 use super::answer::Answer;
 use super::handles::{OpenFile, Opened};
-use super::{Server, ino, nodeid};
+use super::state::{Server, ino, nodeid};
 use crate::fuse::Request;
 use crate::fuse::flags::{
     FSYNC_DATA, OPEN_KILL_SUIDGID, READ_PAST_CACHE, WRITE_CACHE, WRITE_KILL_SUIDGID,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::short::Sharing;
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Entry, Errno, File, Metadata, Node, OpenOptions, ReadDir};
 use meantime_process::lock::{Mutex, Rank, RwLock};
+
+use super::short::sharing::Sharing;
 
 /// An open file.
 pub(crate) struct OpenFile {

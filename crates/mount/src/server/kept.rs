@@ -10,12 +10,13 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, PoisonError};
 
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
+use super::lock::locked;
 use super::notice;
 use super::short::gate::Gate;
 
@@ -36,8 +37,7 @@ impl Kept {
     }
 
     fn part(&self, nodeid: u64) -> MutexGuard<'_, HashMap<u64, u64>> {
-        let part = &self.parts[nodeid as usize % PARTS];
-        part.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.parts[nodeid as usize % PARTS])
     }
 
     /// Notes that some of the content of `nodeid` is about to be sent to the kernel, or is in its

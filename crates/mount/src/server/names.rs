@@ -6,7 +6,7 @@ use meantime_ext4::{Errno, Error, FileType, Node, RenameFlags};
 
 use super::answer::Answer;
 use super::attributes::device_of;
-use super::{Server, ino, new_node};
+use super::state::{Server, ino, new_node};
 use crate::fuse::Request;
 use crate::fuse::wire::{
     CreateIn, EntryOut, LinkIn, MkDirIn, MkNodIn, OpenOut, Rename2In, RenameIn,

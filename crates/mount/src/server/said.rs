@@ -1,12 +1,15 @@
 //! Messages that others can cause again and again.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use meantime_process::lock::{Mutex, Rank};
 
+use super::lock::locked;
+
 /// The time between two lines of one message.
 const INTERVAL: Duration = Duration::from_secs(60);
+/// The pause before what failed unexpectedly is tried again.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// One message: said the first time, and then once in an [`INTERVAL`] at most, with how often it
 /// came until then.
@@ -34,7 +37,7 @@ impl Said {
 
     /// It comes `now`. Returns how often since the last line, if it is time for one.
     fn at(&self, now: Instant) -> Option<u64> {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = locked(&self.0);
         times.unsaid += 1;
         if times.at.is_some_and(|last| now < last + INTERVAL) {
             return None;
@@ -45,7 +48,7 @@ impl Said {
 
     /// At the end: calls `say` with how often it came since the last line, if it did.
     pub(crate) fn end(&self, say: impl FnOnce(u64)) {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = locked(&self.0);
         let unsaid = std::mem::take(&mut times.unsaid);
         drop(times);
         if unsaid > 0 {

@@ -1,12 +1,14 @@
 //! Requests that no kernel sends.
 
-use meantime_ext4::MountOptions;
+use std::time::Duration;
+
+use meantime_ext4::{FileSystem, MountOptions};
 use meantime_testkit::{Rng, e2fs, image};
 use zerocopy::IntoBytes as _;
 
 use super::*;
 use crate::fuse::flags::WRITE_CACHE;
-use crate::fuse::wire::{CreateIn, OpenIn, OpenOut, WriteIn};
+use crate::fuse::wire::{CreateIn, EntryOut, InHeader, OpenIn, OpenOut, WriteIn};
 use crate::session::PIECE_BYTES;
 
 fn request(opcode: u32, nodeid: u64, body: &[u8]) -> Vec<u8> {

@@ -7,9 +7,9 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,9 @@ use rustix::io::Errno as OsErrno;
 use super::Server;
 use super::answer::{Answer, Room};
 use super::kept::{self, Late};
+use super::lock::locked;
 use super::notice;
-use super::said::Said;
+use super::said::{PAUSE, Said};
 use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
@@ -33,9 +34,6 @@ const REQUEST_BYTES: usize = PIECE_BYTES + (16 << 10);
 /// Limit of threads where there are fewer CPUs: below a file system's usual number of channels, so
 /// that each thread has one.
 const THREADS_MAX: usize = 6;
-
-/// Pause before a read of the device is repeated after an unexpected error.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest time that the end of a mount takes for requests that are being executed.
 const STOP_TIME: Duration = Duration::from_secs(60);
@@ -117,7 +115,7 @@ impl Workers {
         });
         match started {
             Ok(thread) => {
-                self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+                locked(&self.threads).push(thread);
                 Ok(())
             }
             Err(error) => {
@@ -236,7 +234,7 @@ impl Workers {
         }
         self.is_stopped.store(true, Ordering::Release);
         while Instant::now() < deadline {
-            let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let threads = locked(&self.threads);
             let left: Vec<_> = threads.iter().filter(|thread| !thread.is_finished()).collect();
             if left.is_empty() {
                 break;
@@ -269,7 +267,7 @@ impl Workers {
     /// Waits until all threads have ended.
     pub(crate) fn join(&self) {
         loop {
-            let next = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let next = locked(&self.threads).pop();
             match next {
                 // (A thread starts others only before it ends.)
                 Some(thread) => drop(thread.join()),

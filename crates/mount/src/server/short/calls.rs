@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_completion::Policy;
 use meantime_ext4::{Caller, Errno, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
@@ -11,86 +10,20 @@ use meantime_shmq::message::{
 };
 use meantime_shmq::owner::Answerer;
 
-use super::super::Server;
-use super::super::answer::Room;
-use super::super::attributes::attr;
-use super::super::handles::OpenFile;
 use super::Short;
 use super::connection::Connection;
 use super::gate::Done;
 use super::memory::Share;
+use crate::server::Server;
+use crate::server::answer::Room;
+use crate::server::attributes::attr;
 use crate::server::data::SET_IDS;
+use crate::server::handles::OpenFile;
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
 /// Small reads in a row, each where the last one ended, after which a file is read in sequence.
 const SEQUENCE: u32 = 64;
-
-/// How many calls of the short way there were.
-#[derive(Debug, Default)]
-pub struct CallCounts {
-    kinds: [AtomicU64; 7],
-    bytes: AtomicU64,
-    long: AtomicU64,
-    stale: AtomicU64,
-    /// Memory of the lines.
-    pub(super) line_bytes: AtomicU64,
-}
-
-/// What is counted of the short way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Calls {
-    /// Reads executed.
-    pub reads: u64,
-    /// Writes executed.
-    pub writes: u64,
-    /// `fsync` and `fdatasync`.
-    pub syncs: u64,
-    /// Sizes set, attributes returned, files left to the kernel.
-    pub others: u64,
-    /// Bytes read and written.
-    pub bytes: u64,
-    /// Calls sent back to take the long way, since the kernel caches the file.
-    pub long: u64,
-    /// Calls sent back since their file was closed.
-    pub stale: u64,
-    /// Bytes of memory that programs' lines have now
-    /// ([`Options::shared_memory_limit`](crate::Options::shared_memory_limit)).
-    pub line_bytes: u64,
-}
-
-impl CallCounts {
-    fn add(&self, request: &Request, reply: &Reply) {
-        let count = match reply.status {
-            Status::Long | Status::Left => &self.long,
-            Status::Stale => &self.stale,
-            Status::Done | Status::Resized => {
-                if matches!(request.op, Op::Read | Op::Write) && reply.result > 0 {
-                    self.bytes.fetch_add(reply.result as u64, Ordering::Relaxed);
-                }
-                &self.kinds[request.op as usize - 1]
-            }
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the counts.
-    pub fn get(&self) -> Calls {
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let kind = |op: Op| get(&self.kinds[op as usize - 1]);
-        Calls {
-            reads: kind(Op::Read),
-            writes: kind(Op::Write),
-            syncs: kind(Op::SyncData) + kind(Op::SyncAll),
-            others: kind(Op::Truncate) + kind(Op::Attributes) + kind(Op::Leave),
-            bytes: get(&self.bytes),
-            long: get(&self.long),
-            stale: get(&self.stale),
-            line_bytes: get(&self.line_bytes),
-        }
-    }
-}
 
 /// Serves a line until it ends; a thread's main function.
 pub(super) fn serve(

@@ -1,4 +1,4 @@
-//! A program's connection, and its lines.
+//! A program's connection, and the files that it has taken.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,21 +7,17 @@ use std::thread::JoinHandle;
 
 use meantime_process::lock::{Mutex, Rank, RwLock};
 use meantime_shmq::message::Nonce;
-use meantime_shmq::owner::{Answerer, End};
-use meantime_shmq::socket;
+use meantime_shmq::owner::End;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::super::Server;
-use super::super::handles::OpenFile;
-use super::memory::Memory;
-use super::{Short, calls, locked};
+use crate::server::handles::OpenFile;
 
 /// A connection with a program.
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    pub(super) socket: OwnedFd,
     pub(super) nonce: Nonce,
     files: RwLock<Files>,
-    lines: Mutex<Vec<(Arc<End>, JoinHandle<()>)>>,
+    pub(super) lines: Mutex<Vec<(Arc<End>, JoinHandle<()>)>>,
 }
 
 /// The open files that the program has taken, by handle.
@@ -80,58 +76,7 @@ impl Connection {
         self.files.read().unwrap_or_else(PoisonError::into_inner).get(handle)
     }
 
-    /// Serves the program until it ends the connection, or breaks the protocol.
-    pub(super) fn serve(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) {
-        let served =
-            socket::say_hello(&self.socket, &self.nonce, short.closings()).and_then(|()| {
-                while socket::wait_for_ask(&self.socket)? {
-                    let line = self.add_line(short, server);
-                    socket::answer_ask(&self.socket, line.as_ref())?;
-                }
-                Ok(())
-            });
-        if let Err(error) = served {
-            tracing::debug!(%error, "a program's connection has ended");
-        }
-        let lines = std::mem::take(&mut *locked(&self.lines));
-        lines.iter().for_each(|(end, _)| end.end());
-        for (_, thread) in lines {
-            let _ = thread.join();
-        }
-    }
-
-    /// Makes a line and its thread. Returns its memory, if there can be one more.
-    fn add_line(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) -> Option<OwnedFd> {
-        locked(&self.lines).retain(|(_, thread)| !thread.is_finished());
-        if !short.add_line() {
-            return None;
-        }
-        let Some(share) = Memory::share(&short.memory) else {
-            short.say_no_memory();
-            short.remove_line();
-            return None;
-        };
-        let started = Answerer::new().and_then(|(line, memory)| {
-            let end = line.end();
-            let (connection, short) = (Arc::clone(self), Arc::clone(short));
-            let server = Arc::clone(server);
-            let thread = meantime_process::thread::spawn("meantime-line", move || {
-                calls::serve(&server, &short, &connection, line, share);
-                short.remove_line();
-            })?;
-            locked(&self.lines).push((end, thread));
-            Ok(memory)
-        });
-        if let Err(error) = &started {
-            short.messages.no_line.again(|times| {
-                tracing::warn!(%error, times, "no line for a program");
-            });
-            short.remove_line();
-        }
-        started.ok()
-    }
-
-    /// Ends it: [`serve`](Self::serve) returns after the calls in progress.
+    /// Ends it: its [`serve`](Self::serve) returns after the calls in progress.
     pub(super) fn end(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

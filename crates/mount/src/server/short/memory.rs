@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_shmq::{DATA_AT, DATA_BYTES};
 
-use super::calls::CallCounts;
+use crate::server::counts::CallCounts;
 
 /// Data that each line has room for: most calls have no more.
 const FIRST_BYTES: usize = 64 << 10;

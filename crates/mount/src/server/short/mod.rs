@@ -19,39 +19,40 @@
 //!
 //! docs/short-way.md argues for these.
 
-pub(crate) mod calls;
-pub(crate) mod connection;
+mod calls;
+mod connection;
 pub(crate) mod gate;
+mod listen;
 mod memory;
 #[cfg(test)]
 mod model;
 mod regrets;
+pub(super) mod sharing;
 mod words;
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use meantime_process::lock::{Mutex, MutexGuard, Rank};
+use meantime_process::lock::{Mutex, Rank};
 use meantime_shmq::message::{Nonce, Taken};
 use meantime_shmq::socket;
 
-use self::calls::CallCounts;
 use self::connection::Connection;
 use self::gate::{Gate, Mode};
 use self::memory::Memory;
 use self::regrets::Regrets;
-use self::words::{Word, Words};
-use super::Server;
+use self::sharing::Sharing;
+use self::words::Words;
+use super::counts::CallCounts;
 use super::handles::OpenFile;
+use super::lock::locked;
 use super::said::Said;
 
-/// The most connections and lines.
-const CONNECTIONS_MAX: usize = 256;
+/// The most lines.
 const LINES_MAX: u32 = 256;
 
 /// A mount's short way.
@@ -81,118 +82,6 @@ struct Messages {
     no_line: Said,
     /// The lines have as much memory as they may.
     no_memory: Said,
-}
-
-/// What the short way knows of an open file. Dropped with it.
-pub(crate) struct Sharing {
-    pub(crate) gate: Arc<Gate>,
-    ino: u32,
-    regrets: Arc<Regrets>,
-    /// It was opened to append, or may.
-    appends: bool,
-    /// It counts among those that go the long way.
-    is_other: AtomicBool,
-    /// It was opened to read through a cache, and for nothing else.
-    only_reads: bool,
-    word: OnceLock<Word>,
-    /// Where the last read ended that went the short way, and was not direct; and how many reads
-    /// came one after another until then.
-    next: AtomicU64,
-    sequence: AtomicU32,
-    /// The handles that connections have of it.
-    handles: Mutex<Vec<(Weak<Connection>, u64)>>,
-}
-
-impl Drop for Sharing {
-    fn drop(&mut self) {
-        if self.word.get().is_none() {
-            self.taken();
-        }
-        self.used();
-        if self.gate.is_regretted() {
-            self.regrets.add(self.ino);
-        }
-    }
-}
-
-impl Sharing {
-    fn new(gate: Arc<Gate>, ino: u32, regrets: &Arc<Regrets>, flags: i32) -> Self {
-        let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
-        let is_direct = flags & libc::O_DIRECT != 0;
-        // Who writes directly may append by RWF_APPEND or after F_SETFL, and we could not place it.
-        let appends = flags & libc::O_APPEND != 0 || is_direct && !is_reader;
-        if !is_reader {
-            gate.has_writer.store(true, Ordering::Relaxed);
-        }
-        if flags & libc::O_APPEND != 0 && !is_reader {
-            gate.opened_to_append();
-        }
-        gate.others.fetch_add(1, Ordering::SeqCst);
-        gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
-        Self {
-            gate,
-            ino,
-            regrets: Arc::clone(regrets),
-            appends,
-            is_other: AtomicBool::new(true),
-            only_reads: is_reader && !is_direct,
-            word: OnceLock::new(),
-            next: AtomicU64::new(u64::MAX),
-            sequence: AtomicU32::new(0),
-            handles: Mutex::new(Rank::Served, Vec::new()),
-        }
-    }
-
-    /// It is taken now, or closed.
-    fn taken(&self) {
-        self.gate.appenders.fetch_sub(self.appends.into(), Ordering::SeqCst);
-        // One that appends is taken when it is opened, and may be a stream's or another program's
-        // that has not the library: the kernel is told sizes until it is used.
-        if !self.appends {
-            self.used();
-        }
-    }
-
-    /// The short way is used for it now, or it is closed.
-    #[inline]
-    fn used(&self) {
-        if self.is_other.load(Ordering::Relaxed) && self.is_other.swap(false, Ordering::SeqCst) {
-            self.gate.others.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Returns whether some who have the file open go the long way, as far as is known.
-    fn is_open_elsewhere(&self) -> bool {
-        self.gate.others.load(Ordering::SeqCst) > 0
-    }
-
-    /// Returns whether some of these append: the kernel places that by the size that it knows.
-    fn is_appended_elsewhere(&self) -> bool {
-        self.gate.appenders.load(Ordering::SeqCst) > 0
-    }
-
-    /// Returns how many reads came one after another, with that of `range`.
-    fn in_sequence(&self, range: Range<u64>) -> u32 {
-        // (Counts that are lost to another thread do no harm.)
-        let is_next = self.next.load(Ordering::Relaxed) == range.start;
-        let count =
-            if is_next { self.sequence.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
-        self.next.store(range.end, Ordering::Relaxed);
-        self.sequence.store(count, Ordering::Relaxed);
-        count
-    }
-
-    /// How often descriptors of it were closed; `None` if it was not taken.
-    fn closings(&self) -> Option<u64> {
-        self.word.get().map(Word::count)
-    }
-
-    /// Counts a close of a descriptor of the file, before it is answered.
-    pub(crate) fn closed(&self) {
-        if let Some(word) = self.word.get() {
-            word.note();
-        }
-    }
 }
 
 /// Why an open file is not taken: all calls on it go through the kernel.
@@ -316,71 +205,6 @@ impl Short {
         Ok((Taken { handle, word: word.number, closings }, mode))
     }
 
-    /// Accepts connections for `server` until the mount ends; a thread's main function.
-    fn listen(self: &Arc<Self>, server: &Arc<Server>) {
-        while !self.is_ended.load(Ordering::SeqCst) {
-            match socket::accept(&self.socket) {
-                Ok(Some(client)) => {
-                    if let Err(error) = self.begin(client, server) {
-                        self.messages.refused.again(|times| {
-                            tracing::warn!(%error, times, "a program cannot go the short way");
-                        });
-                    }
-                }
-                // Of another user.
-                Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The mount ends.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-                Err(error) => {
-                    self.messages.not_accepted.again(|times| {
-                        tracing::warn!(
-                            %error,
-                            times,
-                            "no program can be accepted for the short way"
-                        );
-                    });
-                    std::thread::sleep(super::worker::PAUSE);
-                }
-            }
-        }
-    }
-
-    fn begin(self: &Arc<Self>, client: OwnedFd, server: &Arc<Server>) -> io::Result<()> {
-        locked(&self.threads).retain(|thread| !thread.is_finished());
-        if locked(&self.connections).len() >= CONNECTIONS_MAX {
-            return Err(io::Error::other(format!(
-                "{CONNECTIONS_MAX} processes have a connection, which is the limit; others go \
-                 through the kernel"
-            )));
-        }
-        let connection = Arc::new(Connection::new(client)?);
-        let nonce = connection.nonce;
-        locked(&self.connections).insert(nonce, Arc::clone(&connection));
-        let (short, server) = (Arc::clone(self), Arc::clone(server));
-        let started = meantime_process::thread::spawn("meantime-short", move || {
-            connection.serve(&short, &server);
-            locked(&short.connections).remove(&connection.nonce);
-        });
-        match started {
-            Ok(thread) => locked(&self.threads).push(thread),
-            Err(error) => {
-                locked(&self.connections).remove(&nonce);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts to accept programs.
-    pub(crate) fn start(self: &Arc<Self>, server: &Arc<Server>) -> io::Result<()> {
-        let (short, server) = (Arc::clone(self), Arc::clone(server));
-        let thread =
-            meantime_process::thread::spawn("meantime-short", move || short.listen(&server))?;
-        locked(&self.threads).push(thread);
-        Ok(())
-    }
-
     /// Ends all connections, after the calls in progress, and waits for their threads.
     pub(crate) fn end(&self) {
         self.is_ended.store(true, Ordering::SeqCst);
@@ -428,9 +252,4 @@ impl Short {
     fn remove_line(&self) {
         self.lines.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// Locks. Poisoning is ignored: what the locks protect is consistent after each step.
-fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

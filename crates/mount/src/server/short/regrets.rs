@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use meantime_process::lock::{Mutex, Rank};
 
-use super::locked;
+use crate::server::lock::locked;
 
 /// Files that are remembered.
 const FILES_MAX: usize = 4096;

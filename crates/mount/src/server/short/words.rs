@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meantime_process::lock::{Mutex, Rank};
 use meantime_shmq::closings::{Closings, WORDS};
 
-use super::locked;
+use crate::server::lock::locked;
 
 /// All words.
 pub(super) struct Words {

@@ -1,0 +1,139 @@
+//! Accepting programs: the threads of their connections and lines.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use meantime_shmq::owner::Answerer;
+use meantime_shmq::socket;
+
+use super::connection::Connection;
+use super::memory::Memory;
+use super::{Short, calls};
+use crate::server::Server;
+use crate::server::lock::locked;
+use crate::server::said::PAUSE;
+
+/// The most connections.
+const CONNECTIONS_MAX: usize = 256;
+
+impl Short {
+    /// Starts to accept programs.
+    pub(crate) fn start(self: &Arc<Self>, server: &Arc<Server>) -> io::Result<()> {
+        let (short, server) = (Arc::clone(self), Arc::clone(server));
+        let thread =
+            meantime_process::thread::spawn("meantime-short", move || short.listen(&server))?;
+        locked(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Accepts connections for `server` until the mount ends; a thread's main function.
+    fn listen(self: &Arc<Self>, server: &Arc<Server>) {
+        while !self.is_ended.load(Ordering::SeqCst) {
+            match socket::accept(&self.socket) {
+                Ok(Some(client)) => {
+                    if let Err(error) = self.begin(client, server) {
+                        self.messages.refused.again(|times| {
+                            tracing::warn!(%error, times, "a program cannot go the short way");
+                        });
+                    }
+                }
+                // Of another user.
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The mount ends.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                Err(error) => {
+                    self.messages.not_accepted.again(|times| {
+                        tracing::warn!(
+                            %error,
+                            times,
+                            "no program can be accepted for the short way"
+                        );
+                    });
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, client: OwnedFd, server: &Arc<Server>) -> io::Result<()> {
+        locked(&self.threads).retain(|thread| !thread.is_finished());
+        if locked(&self.connections).len() >= CONNECTIONS_MAX {
+            return Err(io::Error::other(format!(
+                "{CONNECTIONS_MAX} processes have a connection, which is the limit; others go \
+                 through the kernel"
+            )));
+        }
+        let connection = Arc::new(Connection::new(client)?);
+        let nonce = connection.nonce;
+        locked(&self.connections).insert(nonce, Arc::clone(&connection));
+        let (short, server) = (Arc::clone(self), Arc::clone(server));
+        let started = meantime_process::thread::spawn("meantime-short", move || {
+            connection.serve(&short, &server);
+            locked(&short.connections).remove(&connection.nonce);
+        });
+        match started {
+            Ok(thread) => locked(&self.threads).push(thread),
+            Err(error) => {
+                locked(&self.connections).remove(&nonce);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Serves the program until it ends the connection, or breaks the protocol.
+    fn serve(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) {
+        let served =
+            socket::say_hello(&self.socket, &self.nonce, short.closings()).and_then(|()| {
+                while socket::wait_for_ask(&self.socket)? {
+                    let line = self.add_line(short, server);
+                    socket::answer_ask(&self.socket, line.as_ref())?;
+                }
+                Ok(())
+            });
+        if let Err(error) = served {
+            tracing::debug!(%error, "a program's connection has ended");
+        }
+        let lines = std::mem::take(&mut *locked(&self.lines));
+        lines.iter().for_each(|(end, _)| end.end());
+        for (_, thread) in lines {
+            let _ = thread.join();
+        }
+    }
+
+    /// Makes a line and its thread. Returns its memory, if there can be one more.
+    fn add_line(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) -> Option<OwnedFd> {
+        locked(&self.lines).retain(|(_, thread)| !thread.is_finished());
+        if !short.add_line() {
+            return None;
+        }
+        let Some(share) = Memory::share(&short.memory) else {
+            short.say_no_memory();
+            short.remove_line();
+            return None;
+        };
+        let started = Answerer::new().and_then(|(line, memory)| {
+            let end = line.end();
+            let (connection, short) = (Arc::clone(self), Arc::clone(short));
+            let server = Arc::clone(server);
+            let thread = meantime_process::thread::spawn("meantime-line", move || {
+                calls::serve(&server, &short, &connection, line, share);
+                short.remove_line();
+            })?;
+            locked(&self.lines).push((end, thread));
+            Ok(memory)
+        });
+        if let Err(error) = &started {
+            short.messages.no_line.again(|times| {
+                tracing::warn!(%error, times, "no line for a program");
+            });
+            short.remove_line();
+        }
+        started.ok()
+    }
+}

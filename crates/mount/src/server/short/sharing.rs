@@ -1,0 +1,124 @@
+//! What the short way knows of an open file: whether it was taken, and who else has it open.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use meantime_process::lock::{Mutex, Rank};
+
+use super::connection::Connection;
+use super::gate::Gate;
+use super::regrets::Regrets;
+use super::words::Word;
+
+/// What the short way knows of an open file. Dropped with it.
+pub(crate) struct Sharing {
+    pub(crate) gate: Arc<Gate>,
+    pub(super) ino: u32,
+    regrets: Arc<Regrets>,
+    /// It was opened to append, or may.
+    appends: bool,
+    /// It counts among those that go the long way.
+    is_other: AtomicBool,
+    /// It was opened to read through a cache, and for nothing else.
+    pub(super) only_reads: bool,
+    pub(super) word: OnceLock<Word>,
+    /// Where the last read ended that went the short way, and was not direct; and how many reads
+    /// came one after another until then.
+    next: AtomicU64,
+    sequence: AtomicU32,
+    /// The handles that connections have of it.
+    pub(super) handles: Mutex<Vec<(Weak<Connection>, u64)>>,
+}
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        if self.word.get().is_none() {
+            self.taken();
+        }
+        self.used();
+        if self.gate.is_regretted() {
+            self.regrets.add(self.ino);
+        }
+    }
+}
+
+impl Sharing {
+    pub(super) fn new(gate: Arc<Gate>, ino: u32, regrets: &Arc<Regrets>, flags: i32) -> Self {
+        let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let is_direct = flags & libc::O_DIRECT != 0;
+        // Who writes directly may append by RWF_APPEND or after F_SETFL, and we could not place it.
+        let appends = flags & libc::O_APPEND != 0 || is_direct && !is_reader;
+        if !is_reader {
+            gate.has_writer.store(true, Ordering::Relaxed);
+        }
+        if flags & libc::O_APPEND != 0 && !is_reader {
+            gate.opened_to_append();
+        }
+        gate.others.fetch_add(1, Ordering::SeqCst);
+        gate.appenders.fetch_add(appends.into(), Ordering::SeqCst);
+        Self {
+            gate,
+            ino,
+            regrets: Arc::clone(regrets),
+            appends,
+            is_other: AtomicBool::new(true),
+            only_reads: is_reader && !is_direct,
+            word: OnceLock::new(),
+            next: AtomicU64::new(u64::MAX),
+            sequence: AtomicU32::new(0),
+            handles: Mutex::new(Rank::Served, Vec::new()),
+        }
+    }
+
+    /// It is taken now, or closed.
+    pub(super) fn taken(&self) {
+        self.gate.appenders.fetch_sub(self.appends.into(), Ordering::SeqCst);
+        // One that appends is taken when it is opened, and may be a stream's or another program's
+        // that has not the library: the kernel is told sizes until it is used.
+        if !self.appends {
+            self.used();
+        }
+    }
+
+    /// The short way is used for it now, or it is closed.
+    #[inline]
+    pub(super) fn used(&self) {
+        if self.is_other.load(Ordering::Relaxed) && self.is_other.swap(false, Ordering::SeqCst) {
+            self.gate.others.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether some who have the file open go the long way, as far as is known.
+    pub(super) fn is_open_elsewhere(&self) -> bool {
+        self.gate.others.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns whether some of these append: the kernel places that by the size that it knows.
+    pub(super) fn is_appended_elsewhere(&self) -> bool {
+        self.gate.appenders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns how many reads came one after another, with that of `range`.
+    pub(super) fn in_sequence(&self, range: Range<u64>) -> u32 {
+        // (Counts that are lost to another thread do no harm.)
+        let is_next = self.next.load(Ordering::Relaxed) == range.start;
+        let count =
+            if is_next { self.sequence.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
+        self.next.store(range.end, Ordering::Relaxed);
+        self.sequence.store(count, Ordering::Relaxed);
+        count
+    }
+
+    /// How often descriptors of it were closed; `None` if it was not taken.
+    pub(super) fn closings(&self) -> Option<u64> {
+        self.word.get().map(Word::count)
+    }
+
+    /// Counts a close of a descriptor of the file, before it is answered.
+    pub(crate) fn closed(&self) {
+        if let Some(word) = self.word.get() {
+            word.note();
+        }
+    }
+}
