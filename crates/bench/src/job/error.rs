@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use itertools::Itertools as _;
 
+/// Why a value is not accepted.
+pub(super) type Why = String;
+
 /// The source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {

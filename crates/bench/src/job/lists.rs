@@ -1,7 +1,8 @@
 //! fio's values that are lists: shares of sizes, rates.
 
 use super::Sizes;
-use super::value::{self, Why, block};
+use super::error::Why;
+use super::value::{self, block};
 
 /// The maximum number of sizes of a `bssplit`, as in fio.
 const SPLITS_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! `verify_pattern`: the content of blocks that are written for a check.
 
-use super::value::Why;
+use super::error::Why;
 
 /// The longest pattern.
 const PATTERN_MAX: usize = 512;

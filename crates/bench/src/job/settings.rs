@@ -1,10 +1,140 @@
-//! Groups of keys as typed values.
+//! What keys say, as types: limits, single values, and groups of keys.
 
 use std::time::Duration;
 
 use meantime_ext4::{CommitOverlap, Overlap};
 
 use super::Payload;
+
+/// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
+/// the parts of split requests. For a device with shorter queues the check of the job refuses more.
+pub const IODEPTH_MAX: u32 = 1023;
+/// The largest number of clones of a job.
+pub const NUMJOBS_MAX: u32 = 1024;
+/// The largest number of job sections in one file.
+pub const JOBS_MAX: usize = 1024;
+/// The highest CPU number `cpus_allowed` may name.
+pub const CPU_MAX: u32 = 4095;
+/// The maximum number of CPU-bound programs that compete with a job.
+pub const HOGS_MAX: u32 = 64;
+/// The largest limit on idling, in µs; beyond it the kernel has no limit.
+pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
+/// The maximum number of values of `sched` and of `pm_qos` that are compared.
+pub const SETTINGS_MAX: usize = 16;
+/// Every block size, size and offset is a multiple of this many bytes.
+pub const SECTOR_BYTES: u64 = 512;
+/// The largest block size.
+pub const BS_MAX_BYTES: u64 = 1 << 30;
+
+/// fio's `rw`: direction and order of the I/Os.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::enum_variant_names)] // fio's own words
+pub enum Rw {
+    /// Sequential reads.
+    #[default]
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    RandRead,
+    /// Random writes.
+    RandWrite,
+    /// Sequential reads and writes, mixed by `rwmixread`.
+    Rw,
+    /// Random reads and writes, mixed by `rwmixread`.
+    RandRw,
+    /// Sequential trims: blocks are deallocated.
+    Trim,
+    /// Random trims.
+    RandTrim,
+    /// Sequential, each place trimmed and then written.
+    TrimWrite,
+    /// Random, each place trimmed and then written.
+    RandTrimWrite,
+}
+
+impl Rw {
+    /// fio's words; the first of each is the usual one.
+    pub(crate) const WORDS: [(&str, Rw); 11] = [
+        ("read", Rw::Read),
+        ("write", Rw::Write),
+        ("randread", Rw::RandRead),
+        ("randwrite", Rw::RandWrite),
+        ("rw", Rw::Rw),
+        ("readwrite", Rw::Rw),
+        ("randrw", Rw::RandRw),
+        ("trim", Rw::Trim),
+        ("randtrim", Rw::RandTrim),
+        ("trimwrite", Rw::TrimWrite),
+        ("randtrimwrite", Rw::RandTrimWrite),
+    ];
+
+    /// Returns fio's word for it.
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, rw)| *rw == self).map_or("", |(word, _)| word)
+    }
+
+    /// Returns whether the I/Os go to random places.
+    pub fn is_random(self) -> bool {
+        matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw | Rw::RandTrim | Rw::RandTrimWrite)
+    }
+
+    /// Returns whether reads and writes are mixed.
+    pub(crate) fn is_mixed(self) -> bool {
+        matches!(self, Rw::Rw | Rw::RandRw)
+    }
+}
+
+/// fio's `verify`: how written data is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// Not at all.
+    #[default]
+    None,
+    /// Every block carries its place and number.
+    Meta,
+    /// As `Meta`, and the rest is `verify_pattern`.
+    PatternHdr,
+    /// Every block is `verify_pattern` only.
+    Pattern,
+    /// Every block carries place and number, and its CRC-32C.
+    Crc32c,
+    /// As `Crc32c`, with fio's CRC-64.
+    Crc64,
+    /// As `Crc32c`, with MD5.
+    Md5,
+    /// As `Crc32c`, with SHA-256.
+    Sha256,
+}
+
+/// A place or length on a device: bytes, or a part of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// In bytes.
+    Bytes(u64),
+    /// In percent of the device, 0 to 100.
+    Percent(u8),
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Extent::Bytes(0)
+    }
+}
+
+impl Extent {
+    /// Returns the bytes on a device of `device_bytes`; a percentage is rounded down to a multiple
+    /// of `align_bytes`.
+    pub fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
+        match self {
+            Extent::Bytes(bytes) => bytes,
+            Extent::Percent(percent) => {
+                let bytes = (u128::from(device_bytes) * u128::from(percent.min(100)) / 100) as u64;
+                bytes - bytes % align_bytes.max(1)
+            }
+        }
+    }
+}
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Helpers that create jobs for tests.
 
-use super::keys::SUBJECTS;
+use super::keys::table::SUBJECTS;
 use super::{Job, Origin};
 
 /// Creates a job with these keys, as from the command line.

@@ -12,14 +12,12 @@ use meantime_ext4::{CommitOverlap, Overlap};
 use meantime_hw::SchedClass;
 use meantime_hw::sched::ParseSchedClassError;
 
+use super::error::{Why, shown};
 use super::{
     BS_MAX_BYTES, CPU_MAX, Extent, Hint, LogName, PM_QOS_MAX_US, Rw, SECTOR_BYTES, SETTINGS_MAX,
     Verify,
 };
 use crate::competitor::Kind;
-
-/// Why a value is not accepted.
-pub(super) type Why = String;
 
 /// A size, with a note if it was written ambiguously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,10 +137,7 @@ pub(super) fn size(text: &str) -> Result<Size, Why> {
         (1.., "ib") => (1000, Some(NOTE_KIB)),
         (1.., "i") => (1024, Some(NOTE_KI)),
         _ => {
-            return Err(format!(
-                "unknown suffix {:?}, expected one of k m g t p",
-                super::error::shown(suffix)
-            ));
+            return Err(format!("unknown suffix {:?}, expected one of k m g t p", shown(suffix)));
         }
     };
     let factor = base.checked_pow(power);
@@ -203,7 +198,7 @@ pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
         _ => {
             return Err(format!(
                 "unknown unit {:?}, expected us, ms, s, m (minutes), h or d",
-                super::error::shown(suffix)
+                shown(suffix)
             ));
         }
     };
@@ -355,7 +350,7 @@ fn each_once<'t, T: PartialEq>(
     for part in text.split(',').map(str::trim) {
         let value = one(part)?;
         if all.contains(&value) {
-            return Err(format!("{} is listed twice", super::error::shown(part)));
+            return Err(format!("{} is listed twice", shown(part)));
         }
         if all.len() == SETTINGS_MAX {
             return Err(format!("more than {SETTINGS_MAX} values"));
@@ -374,7 +369,7 @@ pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
             let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
             let number = digits.parse::<u32>().ok().filter(|number| plain && *number <= CPU_MAX);
             number.ok_or_else(|| {
-                let part = super::error::shown(part);
+                let part = shown(part);
                 format!("{part:?} is not a CPU number up to {CPU_MAX} or a range such as 0-3")
             })
         };

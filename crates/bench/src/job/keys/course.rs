@@ -2,9 +2,9 @@
 
 use super::super::value;
 use super::super::{IODEPTH_MAX, NUMJOBS_MAX, lists};
+use super::key::{If, Key, RATED, With, flag, key};
 use super::kind::{By, FLAG, Field, INT_MAX, Int, MICROSECONDS, Opt, SECONDS, Unless0, Words};
 use super::kind::{count, field, int};
-use super::{If, Key, RATED, With, flag, key};
 
 pub(super) const HOW_LONG: &[Key] = &[
     key(

@@ -1,8 +1,8 @@
 //! Keys for how a job waits, its CPUs, its competitors, and its priority.
 
 use super::super::{HOGS_MAX, value};
+use super::key::{Key, flag, key};
 use super::kind::{By, FLAG, Field, Opt, field, int};
-use super::{Key, flag, key};
 
 pub(super) const WAITING: &[Key] = &[
     key(

@@ -2,9 +2,9 @@
 
 use super::super::value::{self, RW_KINDS};
 use super::super::{Payload, lists};
+use super::key::{If, Key, MIXED, RANDOM, With, flag, key};
 use super::kind::{BYTES, By, FLAG, Field, INT_MAX, LENGTH, Noted, OFFSET, Opt, Unless0};
 use super::kind::{field, int};
-use super::{If, Key, MIXED, RANDOM, With, flag, key};
 
 const PERCENT: &str = "a percentage from 0 to 100";
 

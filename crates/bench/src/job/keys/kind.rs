@@ -4,8 +4,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::super::value::{self, Why};
-use super::super::{Extent, Job};
+use super::super::error::Why;
+use super::super::{Extent, Job, value};
 
 /// A remark on a value that is accepted.
 pub(crate) type Remark = Option<&'static str>;

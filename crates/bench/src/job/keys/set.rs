@@ -5,10 +5,11 @@ use std::fmt;
 use itertools::Itertools as _;
 
 use super::super::error::{JobError, Origin, Problem, shown};
-use super::super::{Job, SetKey};
+use super::super::section::{Job, SetKey};
 use super::fios::{self, Accepts, BLOCK_ENGINES, IGNORED, LEFT_TO_FIO, OTHER_ENGINES, REFUSED};
+use super::key::Key;
 use super::nearest::nearest_key;
-use super::{FAMILIES, Key, built, find};
+use super::table::{FAMILIES, built, find};
 
 /// A note on an accepted key.
 #[derive(Debug, Clone, PartialEq, Eq)]

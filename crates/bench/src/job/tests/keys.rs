@@ -6,6 +6,7 @@ use meantime_ext4::{CommitOverlap, Overlap};
 
 use super::super::*;
 use super::parse;
+use crate::competitor::Kind;
 
 fn one(lines: &str) -> Job {
     parse(&format!("[a]\n{lines}\n"), "t.fio")

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::super::keys::fios::{self, Accepts, IGNORED, LEFT_TO_FIO, REFUSED};
-use super::super::keys::{Applies, Default, FAMILIES, SUBJECTS, built, find};
+use super::super::keys::key::{Applies, Default};
+use super::super::keys::table::{FAMILIES, SUBJECTS, built, find};
 use super::super::*;
 
 #[test]
