@@ -6,7 +6,6 @@ use meantime_block::{BlockInfo, ChannelOptions};
 use meantime_hw::cpu;
 use meantime_nvme::QueueClass;
 
-use super::RunOptions;
 use super::devices::Devices;
 use super::error::RunError;
 use super::floor::DeviceFloor;
@@ -40,12 +39,13 @@ fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     if free.is_empty() { allowed } else { free }
 }
 
-/// Starts the threads of a job.
+/// Starts the threads of a job, which `stop` ends; with `floor`, one of them measures that, too.
 pub(crate) fn start_threads(
     plan: &JobPlan,
     group: &Group,
     devices: &Devices,
-    options: &RunOptions,
+    floor: bool,
+    stop: &'static AtomicBool,
 ) -> Result<Vec<WorkerThread>, RunError> {
     let cpus = thread_cpus(plan, group, devices);
     let cells = group.cells();
@@ -53,7 +53,7 @@ pub(crate) fn start_threads(
     for thread in 0..plan.job.numjobs as usize {
         let mut works = Vec::with_capacity(cells.len());
         for (index, cell) in cells.iter().enumerate() {
-            works.push(cell_work(plan, devices, *cell, [index, thread], options.stop)?);
+            works.push(cell_work(plan, devices, *cell, [index, thread], stop)?);
         }
         let mut slots = Vec::with_capacity(plan.devices.len());
         for (device, index) in plan.devices.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(crate) fn start_threads(
             );
         }
         let mut floors = Vec::new();
-        for index in plan.devices.iter().filter(|_| options.floor && thread == 0) {
+        for index in plan.devices.iter().filter(|_| floor && thread == 0) {
             let kind = devices.floor_kind(*index, &plan.job);
             let cpu = kind.cpu(devices.ssd_cpu(*index), &cpus, &cpu::allowed());
             let bytes = devices.floor_bytes(*index, &plan.job);

@@ -2,12 +2,10 @@
 
 mod machine;
 
-use std::path::{Path, PathBuf};
-
 use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
 
 use super::devices::Devices;
-use super::error::{RunError, fail, refuse};
+use super::error::{RunError, refuse};
 use super::group::Group;
 use super::target::Target;
 use crate::plan::JobPlan;
@@ -214,29 +212,6 @@ fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
                     );
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-/// Two names for one file would be two SSDs on one medium.
-pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
-    // A file that does not exist yet is identified by its directory.
-    let new = |path: &Path| {
-        let directory =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some(std::fs::canonicalize(directory).ok()?.join(path.file_name()?))
-    };
-    let identity =
-        |path: &PathBuf| std::fs::canonicalize(path).ok().or_else(|| new(path)).unwrap_or_default();
-    for (at, (uri, path)) in files.iter().enumerate() {
-        if let Some((other, _)) =
-            files[..at].iter().find(|(_, other)| identity(other) == identity(path))
-        {
-            fail!(
-                "{other} and {uri} are the same file: a medium belongs to one SSD; use one URI for \
-                 it, or a copy of the file"
-            );
         }
     }
     Ok(())

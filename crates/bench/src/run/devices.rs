@@ -1,8 +1,6 @@
 //! The devices of a run: opened once, before anything runs, and open until the end.
 
-use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,10 +11,10 @@ use meantime_ext4::{
 };
 use meantime_hw::cpu;
 
-use super::checks;
 use super::error::{RunError, fail};
 use super::file_counts::FileCounts;
 use super::floor::FloorKind;
+use super::media::{Created, check_files, identity, is_free};
 use super::target::{HowUsed, MountedToWrite, Target, Wanted};
 use crate::job::Job;
 
@@ -87,36 +85,6 @@ impl Opened {
     }
 }
 
-/// Files that opening the devices created, each with whether the kernel does the I/O on it. They
-/// are removed again if nothing runs on them.
-#[derive(Default)]
-struct Created(Vec<(PathBuf, Identity, bool)>);
-
-/// Device and inode number.
-type Identity = (u64, u64);
-
-/// Returns the identity of `path` itself, without following a link.
-fn identity(path: &Path) -> std::io::Result<Identity> {
-    path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Returns whether nothing has that name, not even a dangling link. If that cannot be determined,
-/// the name counts as taken.
-fn is_free(path: &Path) -> bool {
-    identity(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-}
-
-impl Drop for Created {
-    fn drop(&mut self) {
-        for (path, created, _) in &self.0 {
-            // Keeps a file that another program has put in its place.
-            if identity(path).is_ok_and(|there| there == *created) {
-                let _ = std::fs::remove_file(path);
-            }
-        }
-    }
-}
-
 impl Drop for Devices {
     fn drop(&mut self) {
         for mount in &self.mounts {
@@ -164,7 +132,7 @@ impl Devices {
             }
             under.push((&one.device, what));
         }
-        checks::check_files(&files)?;
+        check_files(&files)?;
         let mut devices = Self::default();
         for (uri, what) in under {
             let access = if writes(uri) { Access::WhatIsPossible } else { Access::Read };

@@ -6,6 +6,7 @@
 //! # Its parts, in reading order
 //! ```text
 //!   target, devices     what is opened; files in file systems of devices
+//!     media               files that are media of devices
 //!   group, checks       jobs that run at the same time, and whether they can
 //!     left_out            cells that cannot be measured
 //!   fill                media that begin empty
@@ -28,6 +29,7 @@ mod floor;
 mod group;
 mod left_out;
 mod logs;
+mod media;
 mod progress;
 mod results;
 mod schedule;
@@ -149,7 +151,7 @@ pub fn run<C: Competitors, P: Progress>(
     let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
     let mut jobs = Vec::with_capacity(group.plans.len());
     for plan in &group.plans {
-        let threads = cells::start_threads(plan, group, devices, options)?;
+        let threads = cells::start_threads(plan, group, devices, options.floor, options.stop)?;
         let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
         let bytes = Pattern::total_bytes(&spec);
         let turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
