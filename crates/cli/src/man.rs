@@ -1,21 +1,14 @@
 //! Manual pages, one for each command, from the definitions and texts that `--help` has.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Arg, Args, Command};
+use clap::{Arg, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
+use crate::cli::ManArgs;
 use crate::failure::{Context as _, Failure};
-
-/// Options of `man`, which `make install` calls.
-#[derive(Debug, Args)]
-pub(crate) struct ManArgs {
-    /// The directory to write the pages into.
-    pub dir: PathBuf,
-}
 
 /// What only the pages have: FILES, SEE ALSO and further EXAMPLES, below `## COMMAND`.
 const EXTRA: &str = include_str!("../help/man.txt");

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::help::help;
-use super::job_keys;
 use crate::job;
 
 /// What `meantime bench` is to do.
@@ -62,7 +61,10 @@ fn job_file() -> String {
     format!("A fio job file. Obeyed, with fio's meaning and units, are:\n\n{keys}\n\n{differences}")
 }
 
-/// fio's keys as options: those that `job::options` lists, and [`job_keys::OPTION`] for the others.
+/// The option that carries keys which have none of their own.
+pub(super) const OTHER_KEYS: &str = "job-key";
+
+/// fio's keys as options: those that `job::options` lists, and [`OTHER_KEYS`] for the others.
 /// They are stored and checked by `Job::set`, the one place that knows them.
 #[derive(Debug)]
 pub(crate) struct JobArgs {
@@ -84,7 +86,7 @@ impl Args for JobArgs {
             .next_help_heading("Job options (fio's keys; they override the job file's)")
             .args(job::options().map(option));
         // Any other of fio's keys, as `job_keys` hands them on: KEY or KEY=VALUE.
-        let others = Arg::new(job_keys::OPTION).long(job_keys::OPTION).action(ArgAction::Append);
+        let others = Arg::new(OTHER_KEYS).long(OTHER_KEYS).action(ArgAction::Append);
         command.arg(others.hide(true))
     }
 
@@ -108,12 +110,12 @@ impl FromArgMatches for JobArgs {
         let own = job::options().map(|key| key.name).filter(|key| *key != "name");
         let own = own
             .filter_map(|key| Some((matches.index_of(key)?, (key.to_owned(), Some(value(key)?)))));
-        let others = matches.get_many::<String>(job_keys::OPTION).into_iter().flatten();
+        let others = matches.get_many::<String>(OTHER_KEYS).into_iter().flatten();
         let others = others.map(|other| match other.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (other.clone(), None),
         });
-        let places = matches.indices_of(job_keys::OPTION).into_iter().flatten();
+        let places = matches.indices_of(OTHER_KEYS).into_iter().flatten();
         // In the order of the command line: of two that say the same the later counts.
         let keys: BTreeMap<_, _> = own.chain(places.zip(others)).collect();
         Ok(Self { name: value("name"), keys: keys.into_values().collect() })

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use clap::{ArgAction, CommandFactory as _};
+use clap::{ArgAction, Args as _, Command};
 
-use super::Cli;
+use super::bench::{BenchArgs, OTHER_KEYS};
 use crate::job;
-
-/// The option that carries keys which have none of their own.
-pub(super) const OPTION: &str = "job-key";
 
 /// The words of a command line as the definition has them. `--time_based` is `--time-based`; a key
 /// of fio's without an option of its own, as `--ioengine=libaio` or `--ioengine libaio`, becomes
@@ -20,9 +17,7 @@ pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
     }
     // By name: whether a separate word may be its value.
     let mut own: BTreeMap<String, bool> = BTreeMap::new();
-    for arg in
-        Cli::command().find_subcommand("bench").into_iter().flat_map(|bench| bench.get_arguments())
-    {
+    for arg in BenchArgs::augment_args(Command::new("bench")).get_arguments() {
         let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
         let takes = takes && !arg.is_require_equals_set();
         own.extend(arg.get_long().map(|long| (long.to_owned(), takes)));
@@ -60,11 +55,11 @@ pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
             (Some(false), None) => (usual, value),
             (None, Some(key)) if job::may_stand_alone(key) => {
                 let value = value.or_else(&mut truth);
-                (OPTION.to_owned(), Some(join(key, value)))
+                (OTHER_KEYS.to_owned(), Some(join(key, value)))
             }
             (None, Some(key)) => {
                 let value = value.or_else(|| Some(words.next()?.to_string_lossy().into_owned()));
-                (OPTION.to_owned(), Some(join(key, value)))
+                (OTHER_KEYS.to_owned(), Some(join(key, value)))
             }
             (None, None) => {
                 options.push(word);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
@@ -38,9 +38,7 @@ pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
 pub(crate) use top::TopArgs;
 pub(crate) use waits::WaitsArgs;
 
-use crate::complete::CompleteArgs;
 use crate::failure::Failure;
-use crate::man::ManArgs;
 use help::help;
 pub(crate) use help::part;
 
@@ -178,6 +176,37 @@ pub(crate) struct CalibrateArgs {
     /// A tenth of the samples: a second or two instead of several
     #[arg(long)]
     pub quick: bool,
+}
+
+/// Options of `man`, which `make install` calls.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory to write the pages into.
+    pub dir: PathBuf,
+}
+
+/// Options of `complete`, which shells call.
+#[derive(Debug, Args)]
+pub(crate) struct CompleteArgs {
+    /// Who asks.
+    pub shell: Shell,
+    /// Characters at which bash's readline begins a new word.
+    #[arg(long, default_value = "")]
+    pub breaks: String,
+    /// The command line up to the cursor. The last word is the one to complete.
+    #[arg(last = true, required = true)]
+    pub words: Vec<OsString>,
+}
+
+/// A shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// Gives words as they were typed, and inserts candidates as they are.
+    Bash,
+    /// Gives the last word as it was typed.
+    Fish,
+    /// Gives words without their quotes.
+    Zsh,
 }
 
 /// The definition of the whole command line.

@@ -7,41 +7,17 @@ mod image;
 mod values;
 mod word;
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
-use clap::{Arg, Args, Command, ValueEnum, ValueHint};
+use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::PathCompleter;
 use clap_complete::{ArgValueCompleter as Completer, CompletionCandidate};
 
+use crate::cli::{CompleteArgs, Shell};
 use crate::failure::Failure;
 use word::Word;
-
-/// Options of `complete`, which shells call.
-#[derive(Debug, Args)]
-pub(crate) struct CompleteArgs {
-    /// Who asks.
-    pub shell: Shell,
-    /// Characters at which bash's readline begins a new word.
-    #[arg(long, default_value = "")]
-    pub breaks: String,
-    /// The command line up to the cursor. The last word is the one to complete.
-    #[arg(last = true, required = true)]
-    pub words: Vec<OsString>,
-}
-
-/// A shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Shell {
-    /// Gives words as they were typed, and inserts candidates as they are.
-    Bash,
-    /// Gives the last word as it was typed.
-    Fish,
-    /// Gives words without their quotes.
-    Zsh,
-}
 
 /// Runs the command: a candidate a line, for bash ready to be inserted, for others with its help
 /// after a tab.
