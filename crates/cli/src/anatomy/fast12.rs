@@ -14,7 +14,7 @@
 //! Tb is below 0 where the other program still runs after the device is done, until the interrupt
 //! has reached the CPU. The paper's machine did not have such a time.
 
-use super::Bar;
+use super::results::Bar;
 use crate::competitor::Sample;
 
 /// The times of one device, size and policy, in ns: means of the middle half of I/Os, so that they

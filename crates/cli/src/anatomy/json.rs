@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::fast12::Fast12;
+use super::results::{Anatomy, Bar};
 use super::tally::{Tally, Typical};
 use super::text::CDF_PERCENTILES;
 use super::timeline::PARTS;
-use super::{Anatomy, Bar};
 use crate::competitor::Sample;
 use meantime_report::run::LatencyStats;
 

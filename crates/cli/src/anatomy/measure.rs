@@ -10,7 +10,7 @@ use meantime_bench::pattern::{Dir, Pattern};
 use meantime_block::{BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes};
 use meantime_hw::{Clock, DmaBuf};
 
-use super::Bar;
+use super::results::Bar;
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
 use crate::competitor::Competitor;

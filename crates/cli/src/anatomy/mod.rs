@@ -3,6 +3,7 @@
 mod fast12;
 mod json;
 mod measure;
+mod results;
 mod svg;
 mod tally;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use crate::output::Outputs;
 use crate::signal;
 
 use measure::{Cell, Meter};
+use results::{Anatomy, Bar};
 use tally::Tally;
 
 /// Length of a turn.
@@ -50,50 +52,6 @@ const PARK_PAUSE: Duration = Duration::from_millis(4);
 const ALONE: Duration = Duration::from_millis(100);
 
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(2);
-
-/// All results.
-pub(crate) struct Anatomy {
-    /// Direction and order, as fio names them.
-    pub rw: &'static str,
-    /// By device, size, policy.
-    pub bars: Vec<Bar>,
-    /// The competing program, and its sample alone.
-    pub competitor: Option<(Kind, Sample)>,
-    /// CPU of the I/O thread and the competing program.
-    pub cpu: usize,
-    /// Time of one reading of the clock, in ns.
-    pub clock_read_ns: u64,
-    /// The machine of the measurement.
-    pub machine: Machine,
-}
-
-impl Anatomy {
-    /// Describes each I/O in words.
-    pub(crate) fn what(&self) -> &'static str {
-        match self.rw {
-            "read" => "sequential read",
-            "write" => "sequential write",
-            "randwrite" => "random write",
-            _ => "random read",
-        }
-    }
-}
-
-/// One device, size and policy.
-pub(crate) struct Bar {
-    /// The device.
-    pub device: String,
-    /// Whether the device took stamps.
-    pub stamped: bool,
-    /// Size of each I/O.
-    pub bytes: u64,
-    /// The policy.
-    pub policy: Policy,
-    /// Times with the CPU for itself.
-    pub alone: Tally,
-    /// Times with a competing program; empty without one.
-    pub competing: Tally,
-}
 
 /// The request of the command line.
 struct Request {

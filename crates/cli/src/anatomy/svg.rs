@@ -3,8 +3,8 @@
 use meantime_report::picture::{Figure, Form, Picture, Series, svg};
 
 use super::fast12::Fast12;
+use super::results::{Anatomy, Bar};
 use super::timeline::PARTS;
-use super::{Anatomy, Bar};
 use crate::figures;
 
 /// Draws the picture.

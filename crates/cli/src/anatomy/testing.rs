@@ -1,8 +1,8 @@
 //! Figures for tests.
 
+use super::results::{Anatomy, Bar};
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
-use super::{Anatomy, Bar};
 use crate::competitor::{Kind, Sample};
 use crate::machine::Machine;
 

@@ -6,9 +6,9 @@ use comfy_table::Cell;
 use meantime_report::run::LatencyStats;
 
 use super::fast12::Fast12;
+use super::results::{Anatomy, Bar};
 use super::tally::Tally;
-use super::timeline::{PARTS, Part, QUEUE};
-use super::{Anatomy, Bar};
+use super::timeline::PARTS;
 use crate::figures;
 use crate::output;
 
@@ -166,21 +166,6 @@ fn footer(anatomy: &Anatomy) -> String {
 /// Wraps a paragraph to the width of the tables.
 fn wrapped(text: &str) -> String {
     figures::wrapped(text, NOTE_COLUMNS) + "\n"
-}
-
-impl Bar {
-    /// Returns policy and size.
-    pub(crate) fn way(&self) -> String {
-        format!("{}, {}", self.policy, figures::bytes(self.bytes))
-    }
-}
-
-impl Anatomy {
-    /// Returns whether any I/O spent time in `part`. (Most devices queue nothing at depth 1.)
-    pub(crate) fn shows(&self, part: &Part) -> bool {
-        let some = |bar: &Bar| bar.alone.parts[part.at].max_ns() > 0;
-        self.bars.iter().any(some) || part.at != QUEUE && self.bars.iter().any(|bar| bar.stamped)
-    }
 }
 
 /// Formats µs with two decimals; with fewer for long times.
