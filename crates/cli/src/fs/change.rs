@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use meantime_ext4::{Error, FileSystem, FileType, NewNode, OpenOptions, RenameFlags};
 
+use super::mounted::{change, destination, failed, find, parent, resolve};
+use super::names;
 use super::walk::{Found, Step, Walk};
-use super::write::{change, destination, find, parent};
-use super::{failed, names, resolve};
 use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
 use crate::failure::{Context as _, Failure};
 use crate::signal;

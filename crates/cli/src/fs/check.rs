@@ -9,6 +9,7 @@ use meantime_ext4::check::{Event, Finding, Summary};
 use meantime_ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
 use serde_json::{Value, json};
 
+use super::mounted::open;
 use super::names;
 use crate::cli::CheckArgs;
 use crate::facts::{facts, text};
@@ -80,7 +81,7 @@ fn mount(
     let attempt = |superblock| -> Result<_, Failure> {
         let policy = args.completion;
         let options = MountOptions { superblock, policy, ..MountOptions::default() };
-        Ok(FileSystem::mount(super::open(device, Access::Read)?, &options))
+        Ok(FileSystem::mount(open(device, Access::Read)?, &options))
     };
     let mounted = match attempt(args.superblock)? {
         Err(MountError::Backup { corruption, block, .. }) if args.superblock.is_none() => {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use meantime_ext4::SegmentKind;
 use serde_json::json;
 
-use super::{mount, names};
+use super::mounted::mount;
+use super::names;
 use crate::cli::PlaceArgs;
 use crate::facts::{Fact, facts, objects, table};
 use crate::failure::{Context as _, Failure};

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use meantime_ext4::{Entry, Error, FileSystem, FileType, Metadata, Node};
 use serde_json::{Value, json};
 
+use super::mounted::{failed, mount, resolve};
+use super::names;
 use super::walk::{Found, Step, Walk};
-use super::{failed, mount, names, resolve, type_name};
 use crate::cli::LsArgs;
 use crate::failure::{Context as _, FAILED, Failure};
 use crate::output::{end, json_text};
@@ -172,7 +173,7 @@ fn entry_json(one: &Listed) -> Value {
     let mut object = json!({});
     names::insert(&mut object, "name", &one.name);
     object["ino"] = json!(one.ino);
-    object["type"] = json!(one.file_type.map(type_name));
+    object["type"] = json!(one.file_type.map(names::type_name));
     if let Some((meta, target)) = &one.more {
         super::show::insert(&mut object, meta);
         if let Some(target) = target {

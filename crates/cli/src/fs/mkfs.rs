@@ -9,7 +9,7 @@ use meantime_ext4::format::mkfs::MakeOptions;
 use meantime_ext4::mkfs::{found_on, make};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::open;
+use super::mounted::open;
 use super::volume::uuid;
 use crate::cli::MkfsArgs;
 use crate::facts::{facts, text};

@@ -33,6 +33,19 @@ pub(super) fn insert(object: &mut Value, key: &str, name: &OsStr) {
     }
 }
 
+/// Returns a file's type, in JSON.
+pub(super) fn type_name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Character => "character",
+        FileType::Block => "block",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}
+
 /// Begins a report with the device, and the path in it.
 pub(super) fn report(location: &Location) -> Value {
     let mut report = json!({ "device": location.device });

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use meantime_ext4::{Advice, FileType, Metadata};
 use serde_json::{Value, json};
 
-use super::{CHUNK_BYTES, failed, mount, names, resolve, type_name};
+use super::mounted::{CHUNK_BYTES, failed, mount, resolve};
+use super::names;
 use crate::cli::{CatArgs, PlaceArgs};
 use crate::facts::{self, Fact, facts, rows};
 use crate::failure::{Context as _, Failure};
@@ -87,7 +88,7 @@ fn facts_of(meta: &Metadata) -> Vec<Fact> {
     let mode_words = format!("{mode} ({})", names::mode(meta.file_type, meta.mode));
     let created = meta.created.map(names::time_json);
     let mut facts = facts! {
-        "Type", "type": type_name(meta.file_type);
+        "Type", "type": names::type_name(meta.file_type);
         "Size", "size_bytes": meta.size
             => format!("{} bytes ({})", meta.size, figures::bytes(meta.size));
         "Blocks", "blocks_512": meta.blocks_512 => format!("{} of 512 bytes", meta.blocks_512);

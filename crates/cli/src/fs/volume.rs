@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::{Value, json};
 
-use super::{mount, names};
+use super::mounted::mount;
+use super::names;
 use crate::cli::PlaceArgs;
 use crate::facts::{Fact, facts, text};
 use crate::failure::{Context as _, Failure};

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 use meantime_ext4::{Error, FileSystem, FileType, Node};
 use rustix::io::Errno;
 
-use super::{CHUNK_BYTES, failed, mount, names, resolve};
+use super::mounted::{CHUNK_BYTES, failed, mount, resolve};
+use super::names;
 use crate::cli::GetArgs;
 use crate::failure::{Context as _, FAILED, Failure};
 use crate::signal;

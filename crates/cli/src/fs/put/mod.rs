@@ -16,10 +16,10 @@ use meantime_ext4::{
     SetMetadata, SetTime, Timestamp,
 };
 
+use super::mounted::{CHUNK_BYTES, change, destination, failed, find};
+use super::names;
 use super::progress::Progress;
 use super::trouble::Trouble;
-use super::write::{change, destination, find};
-use super::{CHUNK_BYTES, failed, names};
 use crate::cli::PutArgs;
 use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::signal;

@@ -1,17 +1,39 @@
-//! File systems that are mounted for a change.
+//! File systems that are mounted, to read or change them, and what there is at a path.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime_block::Access;
+use meantime_block::{Access, Device, OpenOptions};
 use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
-use super::{open, resolve};
-use crate::cli::WriteArgs;
-use crate::failure::{Context as _, Failure};
+use crate::cli::{MountArgs, WriteArgs};
+use crate::failure::{Context as _, Failure, named};
 use crate::location::Location;
 use crate::signal;
+
+/// Bytes read from a file at once.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+
+pub(crate) fn open(uri: &str, access: Access) -> Result<Device, Failure> {
+    let options = OpenOptions { access, ..OpenOptions::default() };
+    meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
+}
+
+/// Mounts the file system on the device of `location`, and returns the parsed `location`.
+pub(super) fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), Failure> {
+    let location = Location::parse(location)?;
+    let options = MountOptions {
+        policy: args.completion,
+        cache_bytes: args.cache,
+        ignore_checksums: args.ignore_checksums,
+        superblock: args.superblock,
+        ..MountOptions::default()
+    };
+    let device = open(&location.device, Access::Read)?;
+    let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
+    Ok((fs, location))
+}
 
 /// Calls `work` to change the file system on the device of `location`. It is unmounted in any case,
 /// so all completed changes are durable.
@@ -35,6 +57,16 @@ pub(super) fn change(
     // The error of `work` is more useful than the one that follows from it.
     done.and(ended)?;
     Ok(ExitCode::from(signal::exit_code().unwrap_or(0)))
+}
+
+/// Returns the node that `path` leads to; through a link at its end if `follow`.
+pub(super) fn resolve(fs: &FileSystem, path: &Path, follow: bool) -> Result<Node, Error> {
+    fs.resolve(&fs.root()?, path, follow)
+}
+
+/// Returns the failure for `error`, which occurred at `place`.
+pub(super) fn failed(place: impl std::fmt::Display, error: &Error) -> Failure {
+    Failure::new(format_args!("{place}: {error}"))
 }
 
 /// Returns the directory that `path` is in, and its name there.
