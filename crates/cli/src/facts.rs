@@ -3,7 +3,11 @@
 use comfy_table::{CellAlignment, Table};
 use serde_json::Value;
 
+use crate::figures::wrapped;
 use crate::output::{bare_table, json_text, table_lines};
+
+/// Width of lists of names.
+pub(crate) const COLUMNS: usize = 90;
 
 /// One fact.
 pub(crate) struct Fact {
@@ -44,6 +48,13 @@ macro_rules! facts {
     };
 }
 pub(crate) use facts;
+
+/// Returns the names of the set bits of `bits`, by (bit, name).
+pub(crate) fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
+    let set = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
+    let set: Vec<&str> = set.collect();
+    if set.is_empty() { "none".to_owned() } else { wrapped(&set.join(", "), COLUMNS) }
+}
 
 /// Returns the JSON object of `facts`.
 pub(crate) fn object(facts: &[Fact]) -> Value {

@@ -17,9 +17,6 @@ use crate::figures;
 use crate::output;
 use crate::signal;
 
-/// Width of lists of names.
-const COLUMNS: usize = 90;
-
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
@@ -91,11 +88,4 @@ fn namespaces(device: &NvmeDevice) -> Vec<Vec<Fact>> {
         }
     });
     usable.chain(unusable).collect()
-}
-
-/// Returns the names of the set bits of `bits`, by (bit, name).
-fn names_of(bits: u64, names: &[(u64, &str)]) -> String {
-    let set = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name);
-    let set: Vec<&str> = set.collect();
-    if set.is_empty() { "none".to_owned() } else { figures::wrapped(&set.join(", "), COLUMNS) }
 }

@@ -1,7 +1,6 @@
 //! Identify Controller and CAP as text.
 
-use super::names_of;
-use crate::facts::{Fact, facts};
+use crate::facts::{Fact, facts, names_of};
 use crate::figures;
 use meantime_nvme::ControllerInfo;
 use meantime_spec::identify::{oacs, oncs};

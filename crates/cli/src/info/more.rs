@@ -5,8 +5,7 @@ use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::COLUMNS;
-use crate::facts::{Fact, facts};
+use crate::facts::{COLUMNS, Fact, facts};
 use crate::figures::wrapped;
 
 /// Number of error log entries that are shown.

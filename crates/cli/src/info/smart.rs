@@ -3,8 +3,7 @@
 use meantime_block::NvmeDevice;
 use meantime_spec::log::critical_warning;
 
-use super::names_of;
-use crate::facts::{Fact, facts};
+use crate::facts::{Fact, facts, names_of};
 
 const WARNINGS: &[(u64, &str)] = &[
     (critical_warning::SPARE as u64, "spare below its threshold"),
