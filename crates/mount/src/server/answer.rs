@@ -8,6 +8,9 @@ use zerocopy::{Immutable, IntoBytes};
 use super::short::gate::Gate;
 use crate::fuse::wire::OutHeader;
 
+/// What becomes of a request: it is answered by what was put into its answer, or with an error.
+pub(super) type Served = Result<(), Errno>;
+
 const PAGE: usize = 4096;
 const HEADER: usize = size_of::<OutHeader>();
 

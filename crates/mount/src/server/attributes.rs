@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use meantime_ext4::{Errno, FileType, Metadata, Node, SetMetadata, SetTime, Timestamp};
 
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use super::data::mode_without_ids;
 use super::state::{Server, nodeid};
 use crate::fuse::Request;
@@ -71,11 +71,7 @@ fn statx(metadata: &Metadata) -> Statx {
 }
 
 impl Server {
-    pub(super) fn getattr(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn getattr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let node = self.node(request)?;
         let was_taken = self.was_taken(node.ino());
         self.put_attr(&node.metadata(), was_taken, answer)
@@ -108,11 +104,7 @@ impl Server {
         }
     }
 
-    pub(super) fn statx(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn statx(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let _: StatxIn = request.take()?;
         let node = self.node(request)?;
         let was_taken = self.was_taken(node.ino());
@@ -126,11 +118,7 @@ impl Server {
         })
     }
 
-    pub(super) fn setattr(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn setattr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: SetAttrIn = request.take()?;
         let node = self.node(request)?;
         // The kernel believes this answer even after a notice that came in between. So it does not
@@ -148,11 +136,7 @@ impl Server {
         self.put_attr(&metadata, may_be_taken, answer)
     }
 
-    pub(super) fn readlink(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn readlink(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let target = self.fs.read_link_at(&self.node(request)?)?;
         answer.put(target.as_os_str().as_bytes())
     }

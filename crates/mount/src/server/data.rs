@@ -9,7 +9,7 @@ use meantime_ext4::{
     SetMetadata, SetTime, WriteOptions,
 };
 
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use super::handles::{OpenFile, Opened};
 use super::state::{Server, ino, nodeid};
 use crate::fuse::Request;
@@ -34,7 +34,7 @@ const GROUP_RUNS: u16 = 0o010;
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Server {
-    pub(super) fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    pub(super) fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let open: OpenIn = request.take()?;
         let kills = open.open_flags & OPEN_KILL_SUIDGID != 0;
         let killer = kills.then_some(&request.header);
@@ -101,7 +101,7 @@ impl Server {
 
     /// A descriptor is being closed, which ends when this is answered. All writes have arrived;
     /// `fsync` reports whether they are on the device.
-    pub(super) fn flush(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn flush(&self, request: &mut Request<'_>) -> Served {
         let flush: FlushIn = request.take()?;
         if self.short.is_some()
             && let Ok(open) = self.handles.file(flush.fh)
@@ -112,13 +112,13 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn release(&self, request: &mut Request<'_>) -> Served {
         let release: ReleaseIn = request.take()?;
         drop(self.handles.remove(release.fh));
         Ok(())
     }
 
-    pub(super) fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    pub(super) fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let read: ReadIn = request.take()?;
         let open = self.handles.file(read.fh)?;
         let direct = read.flags as i32 & libc::O_DIRECT != 0;
@@ -136,11 +136,7 @@ impl Server {
         })
     }
 
-    pub(super) fn write(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn write(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let write: WriteIn = request.take()?;
         let data = request.bytes(write.size)?;
         let open = self.handles.file(write.fh)?;
@@ -262,7 +258,7 @@ impl Server {
         self.drop_privileges(open, (header.uid != 0).then_some(header), answer)
     }
 
-    pub(super) fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn fsync(&self, request: &mut Request<'_>) -> Served {
         let fsync: FsyncIn = request.take()?;
         let open = self.handles.file(fsync.fh)?;
         let synced = if fsync.fsync_flags & FSYNC_DATA != 0 {
@@ -273,11 +269,7 @@ impl Server {
         synced.map_err(|error| error.errno_of_data())
     }
 
-    pub(super) fn fallocate(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn fallocate(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: FallocateIn = request.take()?;
         let open = self.handles.file(asked.fh)?;
         let keeps = asked.mode as i32 & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -296,11 +288,7 @@ impl Server {
         self.changed()
     }
 
-    pub(super) fn lseek(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn lseek(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: LseekIn = request.take()?;
         let open = self.handles.file(asked.fh)?;
         let found = match asked.whence as i32 {
@@ -315,11 +303,7 @@ impl Server {
         }
     }
 
-    pub(super) fn copy_file_range(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn copy_file_range(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let copy: CopyFileRangeIn = request.take()?;
         let (from, to) = (self.handles.file(copy.fh_in)?, self.handles.file(copy.fh_out)?);
         if to.file.node().ino() != ino(copy.nodeid_out) {

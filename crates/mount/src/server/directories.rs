@@ -7,7 +7,7 @@ use meantime_ext4::{Entry, Errno, Node};
 use zerocopy::IntoBytes as _;
 
 use super::Server;
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use super::handles::{OpenDirectory, Opened};
 use crate::fuse::Request;
 use crate::fuse::wire::{Dirent, EntryOut, OpenIn, OpenOut, ReadIn};
@@ -16,11 +16,7 @@ use crate::fuse::wire::{Dirent, EntryOut, OpenIn, OpenOut, ReadIn};
 const ALIGNED: usize = size_of::<u64>();
 
 impl Server {
-    pub(super) fn opendir(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn opendir(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let open: OpenIn = request.take()?;
         let node = self.node(request)?;
         let names = match open.flags as i32 & libc::O_NOATIME {
@@ -37,7 +33,7 @@ impl Server {
         request: &mut Request<'_>,
         answer: &mut Answer,
         plus: bool,
-    ) -> Result<(), Errno> {
+    ) -> Served {
         let asked: ReadIn = request.take()?;
         let room = asked.size as usize;
         let directory = self.handles.directory(asked.fh)?;

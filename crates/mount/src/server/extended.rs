@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use meantime_ext4::{Errno, SetAttribute, SetMetadata};
 
 use super::Server;
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use crate::fuse::Request;
 use crate::fuse::flags::SETXATTR_ACL_KILL_SGID;
 use crate::fuse::wire::{GetXattrIn, GetXattrOut, SetXattrIn};
@@ -14,7 +14,7 @@ use crate::fuse::wire::{GetXattrIn, GetXattrOut, SetXattrIn};
 const SET_GID: u16 = 0o2000;
 
 impl Server {
-    pub(super) fn setxattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn setxattr(&self, request: &mut Request<'_>) -> Served {
         let asked: SetXattrIn = request.take()?;
         let name = request.name()?.as_bytes();
         let value = request.bytes(asked.size)?;
@@ -37,21 +37,13 @@ impl Server {
         self.changed()
     }
 
-    pub(super) fn getxattr(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn getxattr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: GetXattrIn = request.take()?;
         let name = request.name()?.as_bytes();
         put_fitting(&self.fs.attribute(&self.node(request)?, name)?, asked.size, answer)
     }
 
-    pub(super) fn listxattr(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn listxattr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: GetXattrIn = request.take()?;
         let mut names = Vec::new();
         for (name, _) in self.fs.attributes(&self.node(request)?)? {
@@ -65,7 +57,7 @@ impl Server {
         put_fitting(&names, asked.size, answer)
     }
 
-    pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Served {
         let name = request.name()?.as_bytes();
         self.fs.remove_attribute(&self.node(request)?, name)?;
         self.changed()

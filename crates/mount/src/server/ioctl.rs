@@ -8,7 +8,7 @@ use meantime_shmq::message::{Nonce, SYNCFS, TAKE};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Server;
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use super::short::NotTaken;
 use super::short::gate::Mode;
 use crate::fuse::Request;
@@ -59,11 +59,7 @@ fn from_xflags(xflags: u32, old: u32) -> Option<u32> {
 }
 
 impl Server {
-    pub(super) fn ioctl(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn ioctl(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: IoctlIn = request.take()?;
         let given = request.bytes(asked.in_size)?;
         let node = self.node(request)?;

@@ -23,14 +23,14 @@ use meantime_ext4::Errno;
 
 use crate::fuse::wire::{BatchForgetIn, ForgetIn, ForgetOne, StatFsOut};
 use crate::fuse::{Opcode, Request};
-use answer::Answer;
+use answer::{Answer, Served};
 use state::ino;
 
 pub(crate) use state::{Server, Serving, nodeid};
 
 impl Server {
     /// Executes `request`; the result goes into `answer`.
-    fn serve(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn serve(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let opcode = Opcode::of(request.header.opcode).ok_or(Errno(libc::ENOSYS))?;
         match opcode {
             Opcode::Lookup => self.lookup(request, answer),
@@ -91,13 +91,13 @@ impl Server {
         }
     }
 
-    fn forget(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    fn forget(&self, request: &mut Request<'_>) -> Served {
         let forget: ForgetIn = request.take()?;
         self.forget_node(request.header.nodeid, forget.nlookup);
         Ok(())
     }
 
-    fn forget_batch(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    fn forget_batch(&self, request: &mut Request<'_>) -> Served {
         let batch: BatchForgetIn = request.take()?;
         for _ in 0..batch.count {
             let forget: ForgetOne = request.take()?;

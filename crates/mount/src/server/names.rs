@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use meantime_ext4::{Errno, Error, FileType, Node, RenameFlags};
 
-use super::answer::Answer;
+use super::answer::{Answer, Served};
 use super::attributes::device_of;
 use super::state::{Server, ino, new_node};
 use crate::fuse::Request;
@@ -13,11 +13,7 @@ use crate::fuse::wire::{
 };
 
 impl Server {
-    pub(super) fn lookup(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn lookup(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let name = request.name()?;
         let parent = ino(request.header.nodeid);
         let found = match name.as_encoded_bytes() {
@@ -56,22 +52,14 @@ impl Server {
         answer.put_as(&self.entry(node))
     }
 
-    pub(super) fn symlink(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn symlink(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let (name, target) = (request.name()?, request.name()?);
         let new = new_node(&request.header, 0o777, 0);
         let node = self.fs.symlink_at(&self.node(request)?, name, target, &new)?;
         self.tell(&node, answer)
     }
 
-    pub(super) fn mknod(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn mknod(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let make: MkNodIn = request.take()?;
         let name = request.name()?;
         let new = new_node(&request.header, make.mode, make.umask);
@@ -93,11 +81,7 @@ impl Server {
         self.tell(&node, answer)
     }
 
-    pub(super) fn mkdir(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn mkdir(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let make: MkDirIn = request.take()?;
         let name = request.name()?;
         let new = new_node(&request.header, make.mode, make.umask);
@@ -105,29 +89,29 @@ impl Server {
         self.tell(&node, answer)
     }
 
-    pub(super) fn unlink(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn unlink(&self, request: &mut Request<'_>) -> Served {
         let name = request.name()?;
         self.fs.unlink(&self.node(request)?, name)?;
         self.changed()
     }
 
-    pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Served {
         let name = request.name()?;
         self.fs.rmdir(&self.node(request)?, name)?;
         self.changed()
     }
 
-    pub(super) fn rename(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn rename(&self, request: &mut Request<'_>) -> Served {
         let RenameIn { newdir } = request.take()?;
         self.rename_with(request, newdir, 0)
     }
 
-    pub(super) fn rename2(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn rename2(&self, request: &mut Request<'_>) -> Served {
         let Rename2In { newdir, flags, .. } = request.take()?;
         self.rename_with(request, newdir, flags)
     }
 
-    fn rename_with(&self, request: &mut Request<'_>, newdir: u64, flags: u32) -> Result<(), Errno> {
+    fn rename_with(&self, request: &mut Request<'_>, newdir: u64, flags: u32) -> Served {
         let (old_name, new_name) = (request.name()?, request.name()?);
         let (old_parent, new_parent) = (self.node(request)?, self.lookups.get(ino(newdir))?);
         let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
@@ -143,7 +127,7 @@ impl Server {
         self.changed()
     }
 
-    pub(super) fn link(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    pub(super) fn link(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let LinkIn { oldnodeid } = request.take()?;
         let name = request.name()?;
         let node = self.lookups.get(ino(oldnodeid))?;
@@ -151,11 +135,7 @@ impl Server {
         self.tell(&node, answer)
     }
 
-    pub(super) fn create(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn create(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let create: CreateIn = request.take()?;
         let name = request.name()?;
         let new = new_node(&request.header, create.mode, create.umask);
@@ -174,11 +154,7 @@ impl Server {
         self.tell_opened(&node, opened, answer)
     }
 
-    pub(super) fn tmpfile(
-        &self,
-        request: &mut Request<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), Errno> {
+    pub(super) fn tmpfile(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let create: CreateIn = request.take()?;
         let new = new_node(&request.header, create.mode, create.umask);
         let node = self.fs.tmpfile(&self.node(request)?, &new)?;
