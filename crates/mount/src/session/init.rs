@@ -5,10 +5,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
-use super::{PIECE_BYTES, SessionError, UNMOUNTED};
+use super::{SessionError, UNMOUNTED};
 use crate::fuse::flags::init;
 use crate::fuse::wire::{InitIn, InitOut, OutHeader};
 use crate::fuse::{Opcode, Request};
+
+/// Largest read or write of one request: 256 pages, the kernel's default limit
+/// (`fs.fuse.max_pages_limit`).
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// `FUSE_KERNEL_VERSION`, and the newest minor version whose structures we define.
 const MAJOR: u32 = 7;

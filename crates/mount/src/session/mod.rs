@@ -2,6 +2,7 @@
 //! agree on features.
 
 mod clone;
+mod error;
 pub(crate) mod fusermount;
 mod init;
 mod kernel;
@@ -13,48 +14,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 pub(crate) use clone::clone_device;
-pub(crate) use init::agree;
+pub use error::{SessionError, UNMOUNTED};
+pub(crate) use init::{PIECE_BYTES, agree};
 
 use crate::options::Options;
-
-/// Largest read or write of one request: 256 pages, the kernel's default limit
-/// (`fs.fuse.max_pages_limit`).
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
-
-/// What reads files where nothing can be mounted: for the end of a message.
-pub const UNMOUNTED: &str = "without a mount, `meantime fs get` and `meantime fs cat` read files, \
-                             and so does Python's file system (fsspec)";
-
-/// Why there is no mount.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// The directory cannot be used.
-    #[error("{dir}: {why}")]
-    Directory {
-        /// The directory.
-        dir: PathBuf,
-        /// What is wrong with it, with advice.
-        why: String,
-    },
-    /// The kernel's FUSE cannot be reached.
-    #[error("{0}")]
-    NoFuse(String),
-    /// The kernel refused the mount.
-    #[error("mounting at {dir}: {why}")]
-    Refused {
-        /// The mount's directory.
-        dir: PathBuf,
-        /// Why, with advice.
-        why: String,
-    },
-    /// Kernel and server have no version of the protocol in common.
-    #[error("{0}")]
-    Protocol(String),
-    /// The system has no thread or descriptor left.
-    #[error("starting to serve the mount: {0}")]
-    Start(#[from] io::Error),
-}
 
 /// Checks whether `dir` can be mounted at. Returns its absolute path.
 pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, SessionError> {
