@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use meantime_block::{
@@ -39,8 +39,8 @@ impl Aim {
         result: Result<(), IoError>,
         buf: Option<&DmaBuf>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        result.map_err(|error| failed(&error))?;
-        let data = || buf.ok_or_else(|| failed(&RequestError::Quarantined));
+        result.map_err(failed)?;
+        let data = || buf.ok_or_else(|| failed(RequestError::Quarantined));
         Ok(match self {
             Self::Bytes(_) => PyBytes::new(py, data()?).into_any(),
             Self::Into(mut memory) => {
@@ -72,7 +72,7 @@ pub(crate) fn read(
     if bytes == 0 {
         return Err(wrong("a read of 0 bytes: give a length, or a buffer that has room"));
     }
-    let buf = opened.device.heap().alloc(bytes).map_err(|error| failed(&error))?;
+    let buf = opened.device.heap().alloc(bytes).map_err(failed)?;
     Ok((Request::read(lba, buf), aim))
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn write(
     if memory.len() == 0 {
         return Err(wrong("a write of 0 bytes"));
     }
-    let mut buf = opened.device.heap().alloc(memory.len()).map_err(|error| failed(&error))?;
+    let mut buf = opened.device.heap().alloc(memory.len()).map_err(failed)?;
     buf.copy_from_slice(memory.as_slice());
     Ok((Request::write(lba, buf), Aim::Written(memory.len())))
 }
@@ -153,10 +153,8 @@ impl State {
         // Results in the channel have slots, too.
         self.collect();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let rejected = self.channel().enqueue(request.user_data(id)).err();
-        if let Some(rejected) = rejected {
-            return Err(failed(&rejected.error));
-        }
+        let sent = self.channel().enqueue(request.user_data(id));
+        sent.map_err(|rejected| failed(rejected.error))?;
         self.aims.insert(id, aim);
         Ok(Ticket { id })
     }
@@ -175,10 +173,8 @@ impl State {
     /// Waits for request `id`.
     fn wait(&mut self, id: u64) -> PyResult<()> {
         while !self.ended.contains_key(&id) {
-            let Some(done) = crate::lane::wait(self.channel())? else {
-                return Err(misuse("the request is lost"));
-            };
-            self.note(done);
+            let done = crate::lane::wait(self.channel())?;
+            self.note(done.ok_or_else(|| misuse("the request is lost"))?);
         }
         Ok(())
     }
@@ -221,26 +217,24 @@ impl Close for Cell {
 
 impl Cell {
     /// Takes the state out, unless a thread uses it.
-    fn take(&self) -> Option<Owned<State>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Owned<State>>>> {
         match self.state.try_lock() {
-            Ok(mut state) => state.take(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().take(),
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
+    /// Takes the channel, unless a call uses it.
+    fn take(&self) -> Option<Owned<State>> {
+        self.try_lock()?.take()
+    }
+
     /// Runs `body` with the channel, which no other thread may be using.
     fn with<T>(&self, body: impl FnOnce(&mut State) -> PyResult<T>) -> PyResult<T> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err(misuse(
-                    "another thread uses this channel: a channel is for one thread at a time; \
-                     make one for each, by Device.channel()",
-                ));
-            }
-        };
+        let used = "another thread uses this channel: a channel is for one thread at a time; \
+                    make one for each, by Device.channel()";
+        let mut state = self.try_lock().ok_or_else(|| misuse(used))?;
         match state.as_mut().filter(|_| !self.is_closed.load(Ordering::Acquire)) {
             Some(state) => body(state),
             None => Err(closed("channel")),
@@ -278,8 +272,7 @@ impl Channel {
             state: Mutex::new(Some(Owned::new(state))),
             is_closed: AtomicBool::new(false),
         });
-        let member: Weak<Cell> = Arc::downgrade(&cell);
-        opened.adopt(member);
+        opened.adopt(&cell);
         Ok(Self { cell: Slot::new("channel", cell), depth, policy })
     }
 
@@ -291,6 +284,17 @@ impl Channel {
             drop(cell.take());
         }
         result
+    }
+
+    /// Makes a request for the channel's device and submits it.
+    fn submit(
+        &self,
+        request: impl FnOnce(&Opened) -> PyResult<(Request, Aim)>,
+    ) -> PyResult<Ticket> {
+        self.with(|state| {
+            let (request, aim) = request(&state.opened)?;
+            state.submit(request, aim)
+        })
     }
 }
 
@@ -317,28 +321,19 @@ impl Channel {
     }
 
     fn submit_read(&self, offset: u64, into: &Bound<'_, PyAny>) -> PyResult<Ticket> {
-        self.with(|state| {
-            let (request, aim) = read(&state.opened, offset, into)?;
-            state.submit(request, aim)
-        })
+        self.submit(|opened| read(opened, offset, into))
     }
 
     fn submit_write(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Ticket> {
-        self.with(|state| {
-            let (request, aim) = write(&state.opened, data, offset)?;
-            state.submit(request, aim)
-        })
+        self.submit(|opened| write(opened, data, offset))
     }
 
     fn submit_flush(&self) -> PyResult<Ticket> {
-        self.with(|state| state.submit(Request::flush(), Aim::Nothing))
+        self.submit(|_| Ok((Request::flush(), Aim::Nothing)))
     }
 
     fn submit_discard(&self, offset: u64, length: u64) -> PyResult<Ticket> {
-        self.with(|state| {
-            let (request, aim) = discard(&state.opened, offset, length)?;
-            state.submit(request, aim)
-        })
+        self.submit(|opened| discard(opened, offset, length))
     }
 
     fn wait<'py>(&self, py: Python<'py>, ticket: &Ticket) -> PyResult<Bound<'py, PyAny>> {
@@ -379,10 +374,7 @@ impl Channel {
 
     fn close(&self, py: Python<'_>) {
         if let Some(cell) = self.cell.close() {
-            py.detach(|| {
-                cell.close();
-                drop(cell);
-            });
+            py.detach(move || cell.close());
         }
     }
 

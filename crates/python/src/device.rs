@@ -1,6 +1,6 @@
 //! Devices.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use meantime_block::{
     Access, BlockDevice as _, BlockInfo, ChannelOptions, Device as BlockDevice, OpenOptions,
@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::error::{failed, misaligned, os_error, policy};
 use crate::lane::{Data, Lane};
 use crate::memory::Memory;
-use crate::owned::{Owned, Slot};
+use crate::owned::{Owned, Slot, lock};
 use crate::reactor::Reactor;
 
 /// Requests in flight of a device's own channels.
@@ -78,40 +78,35 @@ impl Opened {
     ) -> PyResult<meantime_block::Channel> {
         let policy = policy.unwrap_or(self.policy);
         let options = ChannelOptions { depth, policy: Some(policy), ..ChannelOptions::default() };
-        let idle =
-            || std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
-        let channel = match self.device.channel(&options) {
-            Err(error) => {
-                // Channels of earlier calls may have all the queues.
-                let idle = idle();
-                if idle.is_empty() {
-                    return Err(failed(&error));
-                }
-                drop(idle);
-                self.device.channel(&options)
+        let channel = self.device.channel(&options).or_else(|error| {
+            // Channels of earlier calls may have all the queues.
+            let idle = std::mem::take(&mut *lock(&self.idle));
+            if idle.is_empty() {
+                return Err(error);
             }
-            channel => channel,
-        };
-        channel.map_err(|error| failed(&error))
+            drop(idle);
+            self.device.channel(&options)
+        });
+        channel.map_err(failed)
     }
 
     /// Closes `member`, too, when the device is closed.
-    pub(crate) fn adopt(&self, member: Weak<dyn Close>) {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn adopt(&self, member: &Arc<impl Close + 'static>) {
+        let mut members = lock(&self.members);
         members.retain(|member| member.strong_count() > 0);
+        let member = Arc::downgrade(member);
         members.push(member);
     }
 
     /// Runs `body` with a channel of its own. Not with the interpreter held.
     fn with_lane(&self, body: impl FnOnce(&mut Lane) -> PyResult<()>) -> PyResult<()> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = idle().pop();
+        let taken = lock(&self.idle).pop();
         let mut lane = match taken {
             Some(lane) => lane,
             None => Lane::new(self.channel(None, LANE_DEPTH)?),
         };
         let result = body(&mut lane);
-        idle().push(lane);
+        lock(&self.idle).push(lane);
         result
     }
 }
@@ -127,7 +122,7 @@ pub(crate) struct Device {
 /// Opens the device `uri` to read it or, if it can be, to write it, too.
 pub(crate) fn open(uri: &str, access: Access) -> PyResult<BlockDevice> {
     let options = OpenOptions { access, ..OpenOptions::default() };
-    meantime_block::open(uri, &options).map_err(|error| failed(&error))
+    meantime_block::open(uri, &options).map_err(failed)
 }
 
 #[pymethods]
@@ -139,19 +134,16 @@ impl Device {
         let access = if read_only { Access::Read } else { Access::WhatIsPossible };
         py.detach(|| {
             let device = open(uri, access)?;
-            let policy = match wanted {
-                Some(policy) => {
-                    device.can_wait(policy).map_err(|error| failed(&error))?;
-                    policy
-                }
-                None => Policy::default(),
-            };
+            if let Some(policy) = wanted {
+                device.can_wait(policy).map_err(failed)?;
+            }
             let read_only = match read_only {
                 true => Some("it was opened with read_only=True".to_owned()),
                 false => device.read_only().map(str::to_owned),
             };
             let info = device.info().clone();
             let (idle, members) = Default::default();
+            let policy = wanted.unwrap_or_default();
             let opened = Opened { idle, members, device, policy, read_only };
             Ok(Self { opened: Slot::new("device", Arc::new(Owned::new(opened))), info, policy })
         })
@@ -266,8 +258,7 @@ impl Device {
     fn close(&self, py: Python<'_>) {
         let Some(opened) = self.opened.close() else { return };
         py.detach(|| {
-            let members =
-                std::mem::take(&mut *opened.members.lock().unwrap_or_else(PoisonError::into_inner));
+            let members = std::mem::take(&mut *lock(&opened.members));
             for member in members.iter().filter_map(Weak::upgrade) {
                 member.close();
             }

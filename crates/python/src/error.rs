@@ -28,11 +28,11 @@ pub(crate) fn misaligned(text: String) -> PyErr {
 }
 
 /// The exception for an error of the library.
-pub(crate) fn failed<E: Display>(error: &E) -> PyErr
+pub(crate) fn failed<E: Display>(error: E) -> PyErr
 where
     Errno: for<'a> From<&'a E>,
 {
-    os_error(Errno::from(error).0, error.to_string(), None)
+    os_error(Errno::from(&error).0, error.to_string(), None)
 }
 
 /// The exception for an error of the file at `path`.

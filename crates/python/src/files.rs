@@ -92,7 +92,7 @@ impl FileSystem {
         let access = if read_only { Access::Read } else { Access::ReadWrite };
         let fs = py.detach(|| {
             let device = open(uri, access)?;
-            ExtFileSystem::mount(device, &options).map_err(|error| failed(&error))
+            ExtFileSystem::mount(device, &options).map_err(failed)
         })?;
         let fs = Slot::new("file system", Arc::new(Owned::new(fs)));
         Ok(Self { fs, uri: uri.to_owned() })
@@ -222,7 +222,7 @@ impl FileSystem {
         py.detach(|| {
             let ended = ExtFileSystem::clone(&fs).unmount();
             drop(fs);
-            ended.map_err(|error| failed(&error))
+            ended.map_err(failed)
         })
     }
 }

@@ -80,14 +80,9 @@ impl Lane {
     pub(crate) fn command(&mut self, request: Request) -> PyResult<()> {
         let first = self.next;
         self.next += 1;
-        let rejected = self.channel.enqueue(request.user_data(first)).err();
-        if let Some(rejected) = rejected {
-            return Err(failed(&rejected.error));
-        }
-        match self.ended(first)?.map(|done| done.result) {
-            Some(Err(error)) => Err(failed(&error)),
-            _ => Ok(()),
-        }
+        let sent = self.channel.enqueue(request.user_data(first));
+        sent.map_err(|rejected| failed(rejected.error))?;
+        self.ended(first)?.map_or(Ok(()), |done| done.result).map_err(failed)
     }
 
     /// Transfers `data` from block `lba` on; they are whole blocks. After an error nothing of it is
@@ -126,10 +121,10 @@ impl Lane {
                 }
                 (Err(failure), buf) => {
                     self.spare.extend(buf);
-                    error.get_or_insert_with(|| failed(&failure));
+                    error.get_or_insert_with(|| failed(failure));
                 }
                 (Ok(()), None) => {
-                    error.get_or_insert_with(|| failed(&RequestError::Quarantined));
+                    error.get_or_insert_with(|| failed(RequestError::Quarantined));
                 }
             }
         }
@@ -145,7 +140,7 @@ impl Lane {
         first: u64,
     ) -> PyResult<()> {
         let number = first + (piece.start / PIECE) as u64;
-        let mut buf = self.buffer(piece.len()).map_err(|error| failed(&error))?;
+        let mut buf = self.buffer(piece.len()).map_err(failed)?;
         let request = match data {
             Data::Read(_) => Request::read(lba, buf),
             Data::Write(source) => {
@@ -156,7 +151,7 @@ impl Lane {
         self.next = number + 1;
         self.channel.enqueue(request.user_data(number)).map_err(|rejected| {
             self.spare.extend(rejected.request.buf);
-            failed(&rejected.error)
+            failed(rejected.error)
         })
     }
 }

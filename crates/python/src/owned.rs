@@ -70,18 +70,19 @@ impl<T: Send> Slot<T> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.check().is_err() || self.lock().is_none()
+        self.check().is_err() || lock(&self.value).is_none()
     }
 
     /// Takes the value out. `None` if that was done before, or in a forked child.
     pub(crate) fn close(&self) -> Option<T> {
         self.check().ok()?;
-        self.lock().take()
+        lock(&self.value).take()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Locks what no panic leaves half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Send> Drop for Slot<T> {
@@ -97,6 +98,6 @@ impl<T: Send> Drop for Slot<T> {
 impl<T: Clone + Send> Slot<T> {
     pub(crate) fn get(&self) -> PyResult<T> {
         self.check()?;
-        self.lock().clone().ok_or_else(|| closed(self.what))
+        lock(&self.value).clone().ok_or_else(|| closed(self.what))
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use crate::channel::{Aim, discard, read, write};
 use crate::device::{Close, Opened};
 use crate::error::{failed, misuse};
-use crate::owned::{Owned, Slot};
+use crate::owned::{Owned, Slot, lock};
 
 /// A request that has ended, or was refused.
 type Ended = Result<Done, (u64, SubmitError)>;
@@ -53,10 +53,6 @@ struct Outbox {
     ended: Vec<Ended>,
     /// The thread has ended.
     is_over: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says that the thread has ended, however it did.
@@ -174,9 +170,9 @@ impl Reactor {
         let policy = channel.policy();
         let mut group = PollGroup::new();
         group.add(channel);
-        let waker = group.waker().map_err(|error| failed(&error))?;
-        let event = EventFd::new().map_err(|error| failed(&error))?;
-        event.with_descriptor().map_err(|error| failed(&error))?;
+        let waker = group.waker().map_err(failed)?;
+        let event = EventFd::new().map_err(failed)?;
+        event.with_descriptor().map_err(failed)?;
         let (inbox, outbox) = Default::default();
         let shared = Arc::new(Shared { inbox, outbox, event });
         let of_thread = Arc::clone(&shared);
@@ -189,8 +185,7 @@ impl Reactor {
             opened: Arc::clone(&opened),
         };
         let cell = Arc::new(Cell(Mutex::new(Some(Arc::new(Owned::new(state))))));
-        let member: Weak<Cell> = Arc::downgrade(&cell);
-        opened.adopt(member);
+        opened.adopt(&cell);
         Ok(Self { cell: Slot::new("channel", cell), shared, aims: Mutex::default(), policy })
     }
 
@@ -199,12 +194,12 @@ impl Reactor {
         let state = lock(&cell.0).clone();
         state.ok_or_else(|| crate::error::closed("channel"))
     }
-}
 
-impl Reactor {
     /// Hands a request over; returns its number.
-    fn send(&self, state: &State, (request, aim): (Request, Aim)) -> PyResult<u64> {
+    fn send(&self, request: impl FnOnce(&Opened) -> PyResult<(Request, Aim)>) -> PyResult<u64> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let state = self.state()?;
+        let (request, aim) = request(&state.opened)?;
         if lock(&self.shared.outbox).is_over {
             return Err(misuse("the channel's thread has ended: open the device again"));
         }
@@ -219,23 +214,19 @@ impl Reactor {
 #[pymethods]
 impl Reactor {
     fn read(&self, offset: u64, into: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let state = self.state()?;
-        self.send(&state, read(&state.opened, offset, into)?)
+        self.send(|opened| read(opened, offset, into))
     }
 
     fn write(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<u64> {
-        let state = self.state()?;
-        self.send(&state, write(&state.opened, data, offset)?)
+        self.send(|opened| write(opened, data, offset))
     }
 
     fn flush(&self) -> PyResult<u64> {
-        let state = self.state()?;
-        self.send(&state, (Request::flush(), Aim::Nothing))
+        self.send(|_| Ok((Request::flush(), Aim::Nothing)))
     }
 
     fn discard(&self, offset: u64, length: u64) -> PyResult<u64> {
-        let state = self.state()?;
-        self.send(&state, discard(&state.opened, offset, length)?)
+        self.send(|opened| discard(opened, offset, length))
     }
 
     #[getter]
@@ -252,20 +243,19 @@ impl Reactor {
         self.cell.check()?;
         self.shared.event.take();
         let ended = std::mem::take(&mut lock(&self.shared.outbox).ended);
-        let mut results = Vec::with_capacity(ended.len());
-        for ended in ended {
+        let result = |ended: Ended| {
             let id = ended.as_ref().map_or_else(|(id, _)| *id, |done| done.user_data);
             let aim = lock(&self.aims).remove(&id).unwrap_or(Aim::Nothing);
             let result = match ended {
                 Ok(done) => aim.finish(py, done.result, done.buf.as_ref()),
-                Err((_, refused)) => Err(failed(&refused)),
+                Err((_, refused)) => Err(failed(refused)),
             };
-            results.push(match result {
+            match result {
                 Ok(value) => (id, Some(value), None),
                 Err(error) => (id, None, Some(error)),
-            });
-        }
-        Ok(results)
+            }
+        };
+        Ok(ended.into_iter().map(result).collect())
     }
 
     /// The result of a request is not wanted any more: memory that it would go to stays as it is.
@@ -282,10 +272,7 @@ impl Reactor {
     /// Waits for what is in flight, and ends the thread. Results are dropped.
     fn close(&self, py: Python<'_>) {
         if let Some(cell) = self.cell.close() {
-            py.detach(|| {
-                cell.close();
-                drop(cell);
-            });
+            py.detach(move || cell.close());
             let aims = std::mem::take(&mut *lock(&self.aims));
             let ended = std::mem::take(&mut lock(&self.shared.outbox).ended);
             drop((aims, ended));
