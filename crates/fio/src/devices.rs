@@ -38,12 +38,8 @@ pub(crate) fn hold(job: usize, uri: &str) -> Result<Arc<Device>, OpenError> {
 pub(crate) fn release(job: usize) {
     let mut list = list();
     list.iter_mut().for_each(|open| open.jobs.retain(|other| *other != job));
-    let (open, closed) =
-        std::mem::take(&mut *list).into_iter().partition(|open| !open.jobs.is_empty());
-    *list = open;
     // Under the lock: a job that opens it again would find it in use.
-    let closed: Vec<Open> = closed;
-    drop(closed);
+    list.retain(|open| !open.jobs.is_empty());
 }
 
 /// Closes what jobs have not closed, because they never began.

@@ -234,19 +234,17 @@ impl Asked {
                 return Err(format!("{} cannot be written: {why}", self.uri));
             }
         }
-        match self.policy {
-            Some(policy) => match device.can_wait(policy) {
-                Ok(()) => Ok(policy),
-                Err(error) => Err(error.to_string()),
-            },
-            None => Ok(Policy::default()),
+        if let Some(policy) = self.policy {
+            device.can_wait(policy).map_err(|error| error.to_string())?;
         }
+        Ok(self.policy.unwrap_or_default())
     }
 }
 
 /// Before anything runs, mostly in fio's main thread: the size of the device.
 unsafe extern "C" fn setup<V: Version>(td: Ptr) -> c_int {
     guarded(1, || {
+        // SAFETY: fio's `thread_data`.
         // SAFETY: fio's `thread_data`.
         let set_up = unsafe {
             Asked::of::<V>(td).and_then(|asked| {
@@ -255,13 +253,7 @@ unsafe extern "C" fn setup<V: Version>(td: Ptr) -> c_int {
                 Ok(())
             })
         };
-        set_up.map_or_else(
-            |why| {
-                say(why);
-                1
-            },
-            |()| 0,
-        )
+        set_up.inspect_err(|why| say(why)).is_err().into()
     })
 }
 
@@ -306,14 +298,10 @@ unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
             }
         };
         // SAFETY: the same.
-        let (device, policy) =
-            match unsafe { Asked::of::<V>(td).and_then(|asked| asked.device::<V>(td)) } {
-                Ok(found) => found,
-                Err(why) => {
-                    say(why);
-                    return libc::EINVAL;
-                }
-            };
+        let found = unsafe { Asked::of::<V>(td).and_then(|asked| asked.device::<V>(td)) };
+        let Ok((device, policy)) = found.inspect_err(|why| say(why)) else {
+            return libc::EINVAL;
+        };
         match Job::new(device, policy, asked) {
             Ok(job) => {
                 let job = Box::into_raw(Box::new(job));
