@@ -3,14 +3,12 @@
 /// Formats `4096` as `4 KiB`, `268435456` as `256 MiB`; in bytes where no unit divides the figure.
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    for (shift, unit) in units {
-        if bytes >> shift > 0 {
-            let whole = bytes as f64 / (1u64 << shift) as f64;
-            let digits = usize::from(!bytes.is_multiple_of(1 << shift));
-            return format!("{whole:.digits$} {unit}");
-        }
-    }
-    format!("{bytes} bytes")
+    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
+        return format!("{bytes} bytes");
+    };
+    let whole = bytes as f64 / (1u64 << shift) as f64;
+    let digits = usize::from(!bytes.is_multiple_of(1 << shift));
+    format!("{whole:.digits$} {unit}")
 }
 
 /// Formats `1234` as `1.23 µs`: three digits in a suitable unit.

@@ -199,10 +199,7 @@ fn lines(title: &str, unit: Unit, axis: &str, log: bool, series: &[Series]) -> (
 }
 
 fn plain_number(at: f64) -> String {
-    match at {
-        at if at >= 1024.0 && at % 1024.0 == 0.0 => format!("{}k", at / 1024.0),
-        at => at.to_string(),
-    }
+    if at >= 1024.0 && at % 1024.0 == 0.0 { format!("{}k", at / 1024.0) } else { at.to_string() }
 }
 
 fn distribution(title: &str, share: Share, curves: &[Curve]) -> Option<(Legend, Chart)> {

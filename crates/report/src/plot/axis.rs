@@ -1,5 +1,7 @@
 //! Axes: from values to positions, and the positions of their ticks.
 
+use itertools::Itertools as _;
+
 use super::chart::WIDTH;
 use super::mark::text_width;
 use crate::figures::short_time;
@@ -58,15 +60,10 @@ impl Axis {
         let usable = |value: &f64| {
             value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear))
         };
-        let (mut low, mut high) = (f64::MAX, f64::MIN);
-        for value in values.filter(usable) {
-            (low, high) = (low.min(value), high.max(value));
-        }
-        if low > high {
-            (low, high) = (1.0, 10.0);
-        }
+        let ends = values.filter(usable).minmax_by(f64::total_cmp).into_option();
+        let (low, high) = ends.unwrap_or((1.0, 10.0));
         // Beyond any latency or share; keeps the number of ticks bounded.
-        (low, high) = (low.clamp(0.0, FAR), high.clamp(0.0, FAR));
+        let (mut low, mut high) = (low.clamp(0.0, FAR), high.clamp(0.0, FAR));
         match scale {
             Scale::Linear => (low, high) = (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
             Scale::Log => {

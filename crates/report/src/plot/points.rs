@@ -26,7 +26,8 @@ impl Chart {
     pub(crate) fn points(&mut self, points: &[Point<'_>]) {
         let place = |point: &Point<'_>| self.place(point.at);
         let places: Vec<_> = points.iter().map(place).collect();
-        let mut taken: Vec<[f64; 4]> = places.iter().map(|place| box_around(*place)).collect();
+        let around = |(x, y): &(f64, f64)| [x - 7.0, y - 7.0, x + 7.0, y + 7.0];
+        let mut taken: Vec<[f64; 4]> = places.iter().map(around).collect();
         let (mut drawn, mut labels) = (Vec::new(), Vec::new());
         for (Point { at: value, style, whisker, tip, .. }, (x, y)) in points.iter().zip(&places) {
             if let Some(((low, high), style)) = whisker.zip(*style) {
@@ -62,9 +63,6 @@ fn target((x, y): (f64, f64)) -> Mark {
 }
 
 /// Returns the area of a point at this position: left, upper, right and lower end.
-fn box_around((x, y): (f64, f64)) -> [f64; 4] {
-    [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
-}
 
 /// Finds room for a label beside, above or below a point: anchor, position, and the area taken.
 fn free_place(

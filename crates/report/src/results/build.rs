@@ -15,11 +15,8 @@ impl Report {
         let mut report = Self::default();
         let mut all = Vec::new();
         for (at, (path, json)) in files.iter().enumerate() {
-            let named = |error: String| match path {
-                Some(path) => format!("{path}: {error}"),
-                None => error,
-            };
-            let (source, runs, left_out) = read(at, path, json).map_err(named)?;
+            let file = || path.as_ref().map_or(String::new(), |path| format!("{path}: "));
+            let (source, runs, left_out) = read(at, path, json).map_err(|error| file() + &error)?;
             report.sources.push(source);
             report.left_out.extend(left_out);
             all.extend(runs);

@@ -8,15 +8,6 @@ use super::read::printable;
 use crate::figures::wrapped;
 use crate::view;
 
-/// A difference and its consequence.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Warning {
-    /// The difference.
-    pub what: String,
-    /// The consequence.
-    pub so: String,
-}
-
 /// The maximum number of results that one warning names.
 const NAMED_MAX: usize = 4;
 
@@ -34,16 +25,15 @@ impl Report {
     /// Returns the differences that prevent a comparison of the results, a paragraph for each.
     pub fn warnings(&self, width: usize) -> String {
         let all = warnings(self).into_iter();
-        all.map(|Warning { what, so }| format!("\n{}\n", wrapped(&format!("{what} {so}"), width)))
-            .collect()
+        all.map(|(what, so)| format!("\n{}\n", wrapped(&format!("{what} {so}"), width))).collect()
     }
 }
 
-/// Returns all warnings.
-pub(super) fn warnings(report: &Report) -> Vec<Warning> {
+/// Returns all warnings: each is a difference and its consequence.
+pub(super) fn warnings(report: &Report) -> Vec<(String, String)> {
     let text = view::render(&Warnings { report });
     let parts = text.lines().filter_map(|line| line.rsplit_once('|'));
-    parts.map(|(what, so)| Warning { what: what.to_owned(), so: so.to_owned() }).collect()
+    parts.map(|(what, so)| (what.to_owned(), so.to_owned())).collect()
 }
 
 /// The warnings, each a line: the difference, and behind a bar its consequence.

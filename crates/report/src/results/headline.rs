@@ -7,23 +7,15 @@ use super::model::{Block, Job, Report, Run, device_name};
 use crate::figures::{self, change, iops};
 use crate::view;
 
-/// A sentence: its subject, and the finding.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Finding {
-    /// `4 KiB random reads on optane`.
-    pub about: String,
-    /// The rest of the sentence.
-    pub found: String,
-}
-
-/// Returns all findings, in the page's order.
-pub(super) fn findings(report: &Report) -> Vec<Finding> {
+/// Returns all findings, in the page's order. Each is a sentence: its subject, as `4 KiB random
+/// reads on optane`, and the rest.
+pub(super) fn findings(report: &Report) -> Vec<(String, String)> {
     let blocks =
         report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
     blocks.map(|(job, block)| finding(report, job, block)).collect()
 }
 
-fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
+fn finding(report: &Report, job: &Job, block: &Block) -> (String, String) {
     let words = &job.workload.words;
     let twice = report.jobs.iter().filter(|other| other.workload.words == *words).count() > 1;
     let name = if twice { format!("{words} ({})", job.name) } else { words.clone() };
@@ -32,7 +24,7 @@ fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
     let about = format!("{name} on {}{machine}", device_name(&block.device));
     let done: Vec<&Run> = block.runs.iter().filter(|run| run.latency.n > 0).collect();
     let Some(first) = done.first() else {
-        return Finding { about, found: "no I/O was done.".to_owned() };
+        return (about, "no I/O was done.".to_owned());
     };
     // Runs of one file took turns: they are compared first, then other files with it.
     let (mut ours, others): (Vec<&Run>, Vec<&Run>) =
@@ -41,7 +33,7 @@ fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
     let usual = ours.iter().find(|run| run.way == "interrupt").copied().unwrap_or(first);
     ours.sort_by(|a, b| a.latency.mean_ns.total_cmp(&b.latency.mean_ns));
     let usual = (!std::ptr::eq(usual, ours[0])).then_some(usual);
-    Finding { about, found: view::render(&Found { report, usual, ours, others }) }
+    (about, view::render(&Found { report, usual, ours, others }))
 }
 
 /// Compares the quickest policy with the usual one, names the one with the most I/Os for its CPU,

@@ -101,11 +101,9 @@ impl Latency {
         }
         curve.push((self.max_ns, 1.0 / self.n as f64));
         // Foreign files may have a percentile beyond the maximum; a curve does not turn back.
-        let (mut ns_so_far, mut share_so_far) = (0.0f64, 1.0f64);
-        for (ns, share) in &mut curve {
-            ns_so_far = ns_so_far.max(*ns);
-            share_so_far = share_so_far.min(*share);
-            (*ns, *share) = (ns_so_far, share_so_far);
+        for at in 1..curve.len() {
+            let ((before_ns, before), (ns, share)) = (curve[at - 1], curve[at]);
+            curve[at] = (ns.max(before_ns), share.min(before));
         }
         curve
     }

@@ -104,7 +104,7 @@ impl Job {
 
     /// Returns whether one of its devices is another one than the first.
     pub(crate) fn has_other_devices(&self) -> bool {
-        self.blocks.iter().any(|block| block.is_other_device_than(&self.blocks[0]))
+        self.blocks.iter().any(|block| block.medium != self.blocks[0].medium)
     }
 
     /// Returns whether there is a device with several results.
@@ -125,13 +125,6 @@ impl Job {
     /// Returns whether latency over time is known.
     pub(crate) fn has_series(&self) -> bool {
         self.runs().any(|run| !run.series.is_empty())
-    }
-}
-
-impl Block {
-    /// Returns whether this is another device than `first`, and not another path to it.
-    pub(crate) fn is_other_device_than(&self, first: &Self) -> bool {
-        self.medium != first.medium
     }
 }
 

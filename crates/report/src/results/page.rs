@@ -15,13 +15,6 @@ struct Page<'a> {
     report: &'a Report,
 }
 
-/// A fact of the machines: its name, and its value in each file.
-struct Fact {
-    name: String,
-    differs: bool,
-    values: Vec<String>,
-}
-
 impl Report {
     /// Returns the page, which is one file; `generator` is the program that makes it.
     pub fn page(&self, generator: &str) -> String {
@@ -67,7 +60,9 @@ impl Page<'_> {
 /// listed under their own name.
 const FACTS: &str = include_str!("../../templates/facts.txt");
 
-fn facts(report: &Report) -> Vec<Fact> {
+/// Returns the facts of the machines: the name of each, whether files differ in it, and its value
+/// in each file.
+fn facts(report: &Report) -> Vec<(String, bool, Vec<String>)> {
     let sources = &report.sources;
     let told = sources.iter().flat_map(|source| &source.facts).map(|(name, _)| name.as_str());
     let titles = || FACTS.lines().filter_map(|line| line.split_once(':'));
@@ -78,16 +73,13 @@ fn facts(report: &Report) -> Vec<Fact> {
         let values: Vec<_> = sources.iter().map(|source| source.fact(name)).collect();
         let differs = values.iter().any(|value| value.is_some() && *value != values[0]);
         let known = !title.is_empty() && values.iter().any(Option::is_some);
-        let words = |value: Option<&str>| match value {
-            None => "not told".to_owned(),
-            Some("") => "none".to_owned(),
-            Some(value) => value.to_owned(),
+        let words = |value| match value {
+            None => "not told",
+            Some("") => "none",
+            Some(value) => value,
         };
-        known.then(|| Fact {
-            name: title,
-            differs,
-            values: values.into_iter().map(words).collect(),
-        })
+        let values = values.into_iter().map(|value| words(value).to_owned()).collect();
+        known.then_some((title, differs, values))
     };
     names.filter_map(fact).collect()
 }
@@ -95,12 +87,9 @@ fn facts(report: &Report) -> Vec<Fact> {
 /// Returns the commands that produced each file and the page.
 fn commands(report: &Report) -> Vec<String> {
     let several = report.sources.len() > 1;
-    let label = |source: &Source| match several {
-        true => format!("# {}\n", source.label),
-        false => String::new(),
-    };
-    let runs = report.sources.iter().filter_map(|source| {
-        source.command.as_ref().map(|command| format!("{}{command}", label(source)))
+    let runs = report.sources.iter().filter_map(|Source { label, command, .. }| match several {
+        true => Some(format!("# {label}\n{}", command.as_ref()?)),
+        false => command.clone(),
     });
     let files = report.sources.iter().filter_map(|source| source.path.as_deref());
     let files = files.map(machine::shell_word).join(" ");

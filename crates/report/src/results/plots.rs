@@ -164,11 +164,9 @@ fn in_figures(run: &Run) -> String {
         ("p99.9", latency(99.9)),
         ("slowest 1 in 6,000", run.slowest_ns),
     ];
-    let known = known.into_iter().filter_map(|(name, ns)| Some((name, ns?)));
-    let parts: Vec<String> =
-        known.map(|(name, ns)| format!("{name} {}", figures::time(ns))).collect();
-    let parts = if parts.is_empty() { "no I/Os".to_owned() } else { parts.join(", ") };
-    format!("{}: {parts}", run.label)
+    let time = |(name, ns): (&str, Option<f64>)| Some(format!("{name} {}", figures::time(ns?)));
+    let parts = known.into_iter().filter_map(time).join(", ");
+    format!("{}: {}", run.label, if parts.is_empty() { "no I/Os" } else { &parts })
 }
 
 /// Describes a plot in words.

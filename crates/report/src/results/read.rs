@@ -28,8 +28,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     let first = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>().next();
     let Some(value) = first else { return Err(format!("the file is empty: expected {WANTED}")) };
     value.map_err(|error| {
-        let line = text.lines().next().unwrap_or("");
-        let begins: String = line.chars().take(40).collect();
+        let begins: String = text.lines().next().unwrap_or("").chars().take(40).collect();
         if error.is_eof() {
             let line = error.line();
             return format!(

@@ -70,7 +70,7 @@ fn title(report: &Report, block: &Block, first: &Block) -> Title {
     let machine = machine.map_or(String::new(), |label| format!("on the machine of {label}"));
     let asides = [uri.to_owned(), block.medium.clone(), machine];
     let asides = asides.into_iter().filter(|aside| !aside.is_empty()).collect();
-    Title { name, asides, is_another: block.is_other_device_than(first) }
+    Title { name, asides, is_another: block.medium != first.medium }
 }
 
 /// Returns a row for each result, and one for each direction of a mixed one.

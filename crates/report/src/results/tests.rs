@@ -77,14 +77,10 @@ fn a_run_has_tables_plots_and_findings() {
     let report = Report::new(&[(None, json_of(&results))]).unwrap();
     let found = headline::findings(&report);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].about, "4 KiB random reads on optane");
-    assert!(found[0].found.starts_with("poll 7."), "{}", found[0].found);
-    assert!(
-        found[0].found.contains("interrupt 22.") && found[0].found.contains("(−6"),
-        "{}",
-        found[0].found
-    );
-    assert!(found[0].found.contains("at the same CPU"), "{}", found[0].found);
+    assert_eq!(found[0].0, "4 KiB random reads on optane");
+    assert!(found[0].1.starts_with("poll 7."), "{}", found[0].1);
+    assert!(found[0].1.contains("interrupt 22.") && found[0].1.contains("(−6"), "{}", found[0].1);
+    assert!(found[0].1.contains("at the same CPU"), "{}", found[0].1);
     assert!(differences::warnings(&report).is_empty());
     let page = page_of(&report);
     for words in [
@@ -221,9 +217,7 @@ fn devices_of_another_kind_are_marked() {
     assert_eq!(page.matches("† another device").count(), 1);
     assert!(page.contains("not a like-for-like comparison"));
     assert!(
-        differences::warnings(&report)
-            .iter()
-            .any(|warning| warning.what.contains("kinds of devices"))
+        differences::warnings(&report).iter().any(|(what, _)| what.contains("kinds of devices"))
     );
 }
 
@@ -272,11 +266,11 @@ fn files_are_compared_unless_their_machines_differ() {
     let labels: Vec<&str> =
         report.jobs[0].blocks[0].runs.iter().map(|run| run.label.as_str()).collect();
     assert_eq!(labels, ["poll · before", "poll · after"]);
-    let found = &headline::findings(&report)[0].found;
+    let found = &headline::findings(&report)[0].1;
     assert!(found.contains("In after: poll 7.") && found.contains("(−12 %)"), "{found}");
     let warnings = differences::warnings(&report);
     assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].what.contains("before: abc; after: def"));
+    assert!(warnings[0].0.contains("before: abc; after: def"));
     assert!(page_of(&report).contains("vs file"));
 
     after["meantime"]["cpu"] = json!("B");
@@ -284,7 +278,7 @@ fn files_are_compared_unless_their_machines_differ() {
     assert_eq!(report.jobs[0].blocks.len(), 2, "another machine's results are kept apart");
     assert!(
         differences::warnings(&report)[0]
-            .what
+            .0
             .starts_with("Different machines (a/r.json: A; b/r.json: B)")
     );
     assert!(page_of(&report).contains("on the machine of b/r.json"));
@@ -362,9 +356,7 @@ fn a_polling_thread_that_lost_its_cpu_is_told() {
     let mut json = json_of(&[disturbed]);
     let warned = |json: &Value| {
         let report = report_of(&[("a.json", json.clone())]);
-        differences::warnings(&report)
-            .iter()
-            .any(|warning| warning.what.contains("did not get its CPU"))
+        differences::warnings(&report).iter().any(|(what, _)| what.contains("did not get its CPU"))
     };
     assert!(warned(&json));
     json["jobs"][0]["competitor_percent"] = json!(50.0);

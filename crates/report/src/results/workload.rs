@@ -1,5 +1,6 @@
 //! A job's workload, from fio's keys.
 
+use itertools::Itertools as _;
 use serde_json::{Map, Value};
 
 use crate::figures;
@@ -35,40 +36,33 @@ impl Workload {
             "randrw" => mixed("random"),
             other => other.to_owned(),
         };
-        let threads = or(&["numjobs"], "1");
-        let is_single_threaded = threads == "1";
-        let threads =
-            if is_single_threaded { String::new() } else { format!(", {threads} threads") };
+        let threads = match or(&["numjobs"], "1").as_str() {
+            "1" => String::new(),
+            threads => format!(", {threads} threads"),
+        };
         Self {
             words: format!("{sizes} {what}"),
             setting: format!("queue depth {}{threads}", or(&["iodepth"], "1")),
-            is_single_threaded,
+            is_single_threaded: threads.is_empty(),
         }
     }
 }
 
 /// Formats `4k` as `4 KiB`; text that is not a size stays as it is.
 fn size_words(text: &str) -> String {
-    let sizes: Vec<String> = text
-        .split(',')
-        .map(|size| {
-            let size = size.trim();
-            let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
-            let shift = match size[digits.len()..].to_ascii_lowercase().as_str() {
-                "" | "b" => 0,
-                "k" | "kb" | "kib" => 10,
-                "m" | "mb" | "mib" => 20,
-                "g" | "gb" | "gib" => 30,
-                _ => return size.to_owned(),
-            };
-            let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
-            bytes.map_or_else(
-                || size.to_owned(),
-                |bytes| figures::bytes(bytes).replace(" bytes", " B"),
-            )
-        })
-        .collect();
-    sizes.join(" / ")
+    let words = |size: &str| {
+        let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let shift = match size[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            _ => return size.to_owned(),
+        };
+        let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
+        bytes.map_or(size.to_owned(), |bytes| figures::bytes(bytes).replace(" bytes", " B"))
+    };
+    text.split(',').map(|size| words(size.trim())).join(" / ")
 }
 
 #[cfg(test)]

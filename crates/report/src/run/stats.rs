@@ -226,11 +226,8 @@ impl Settings {
             "none" => "no PM QoS".to_owned(),
             us => format!("PM QoS {us}"),
         });
-        let hogs = match self.hogs {
-            0 => None,
-            1 => Some("1 hog".to_owned()),
-            hogs => Some(format!("{hogs} hogs")),
-        };
+        let plural = if self.hogs == 1 { "" } else { "s" };
+        let hogs = (self.hogs > 0).then(|| format!("{} hog{plural}", self.hogs));
         let words = [self.sched.clone(), pm_qos, hogs];
         words.into_iter().flatten().map(|word| format!(", {word}")).collect()
     }

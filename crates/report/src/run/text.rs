@@ -34,9 +34,9 @@ impl Text<'_> {
         let runtime_ns = self.run.runtime_ns;
         let iops = iops(per_second(stats.ios, runtime_ns));
         let rate = per_second(stats.bytes, runtime_ns);
-        let (binary, decimal) = (binary_bytes(rate), with_prefix(rate, 1000.0, &DECIMAL));
+        let decimal = with_prefix(rate, 1000.0, &["B", "kB", "MB", "GB", "TB"]);
         let (bytes, ms) = (binary_bytes(stats.bytes as f64), runtime_ns / 1_000_000);
-        format!("IOPS={iops}, BW={binary}/s ({decimal}/s)({bytes}/{ms}msec)")
+        format!("IOPS={iops}, BW={}/s ({decimal}/s)({bytes}/{ms}msec)", binary_bytes(rate))
     }
 }
 
@@ -76,8 +76,6 @@ fn unit_of(stats: &LatencyStats) -> (&'static str, f64) {
 fn scaled(ns: u64, unit_ns: f64) -> String {
     if unit_ns == 1.0 { ns.to_string() } else { format!("{:.1}", ns as f64 / unit_ns) }
 }
-
-const DECIMAL: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
 
 fn binary_bytes(bytes: f64) -> String {
     with_prefix(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])

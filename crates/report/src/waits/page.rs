@@ -46,9 +46,8 @@ impl Page<'_> {
 
     /// Returns the samples of all policies.
     fn legend(&self) -> Legend {
-        let entries = self.names.iter();
-        let entries = entries.map(|name| (Style::of(&self.names, name).sample(true), name.clone()));
-        Legend { entries: entries.collect() }
+        let of = |name: &String| (Style::of(&self.names, name).sample(true), name.clone());
+        Legend { entries: self.names.iter().map(of).collect() }
     }
 
     /// Returns the planes of cells, side by side.
