@@ -17,21 +17,22 @@ impl Count {
     }
 }
 
+/// Defines counters: `Counters`, a copy of them all, and `SharedCounters`, which hold them.
 macro_rules! counters {
-    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
-        /// A copy of the SSD's counters since it was started.
+    ($(#[doc = $of:literal])* $copy:ident; $( $(#[doc = $doc:literal])* $name:ident, )*) => {
+        $(#[doc = $of])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Counters {
+        pub struct $copy {
             $( $(#[doc = $doc])* pub $name: u64, )*
         }
 
         #[derive(Default)]
         pub(crate) struct SharedCounters {
-            $( pub(crate) $name: Count, )*
+            $( pub(crate) $name: $crate::counters::Count, )*
         }
 
-        impl Counters {
+        impl $copy {
             /// Every counter with its name, in order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$( (stringify!($name), self.$name), )*].into_iter()
@@ -39,14 +40,17 @@ macro_rules! counters {
         }
 
         impl SharedCounters {
-            pub(crate) fn snapshot(&self) -> Counters {
-                Counters { $( $name: self.$name.get(), )* }
+            pub(crate) fn snapshot(&self) -> $copy {
+                $copy { $( $name: self.$name.get(), )* }
             }
         }
     };
 }
+pub(crate) use counters;
 
 counters! {
+    /// A copy of the SSD's counters since it was started.
+    Counters;
     /// Admin commands fetched.
     admin_commands,
     /// Reads completed.

@@ -1,37 +1,10 @@
 //! What the target has counted. The controller's counters are beside these.
 
-use crate::counters::Count;
-
-macro_rules! counters {
-    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
-        /// A copy of the target's counters since it was started.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct TcpCounters {
-            $( $(#[doc = $doc])* pub $name: u64, )*
-        }
-
-        #[derive(Default)]
-        pub(super) struct SharedCounters {
-            $( pub(super) $name: Count, )*
-        }
-
-        impl TcpCounters {
-            /// Every counter with its name, in order.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$( (stringify!($name), self.$name), )*].into_iter()
-            }
-        }
-
-        impl SharedCounters {
-            pub(super) fn snapshot(&self) -> TcpCounters {
-                TcpCounters { $( $name: self.$name.get(), )* }
-            }
-        }
-    };
-}
+use crate::counters::counters;
 
 counters! {
+    /// A copy of the target's counters since it was started.
+    TcpCounters;
     /// Connections accepted.
     connections,
     /// Connections closed at once, because there were too many.
