@@ -1,7 +1,5 @@
 //! Parses a request line and produces the answer.
 
-use std::fmt::Write as _;
-
 use super::FaultControl;
 use crate::controller::Refusal;
 use crate::faults::FaultRule;
@@ -11,14 +9,9 @@ const USE: &str = "use faults, faults add RULE, faults clear, slow TIME, power-c
 
 /// Executes the command in `line`. Returns the answer, as whole lines.
 pub(super) fn answer(ssd: &dyn FaultControl, line: &[u8]) -> String {
-    let executed = match std::str::from_utf8(line) {
-        Ok(line) => execute(ssd, line.trim()),
-        Err(_) => Err(format!("this is no text; {USE}")),
-    };
-    match executed {
-        Ok(news) => news + "ok\n",
-        Err(why) => error(&why),
-    }
+    let line = std::str::from_utf8(line).map_err(|_| format!("this is no text; {USE}"));
+    let executed = line.and_then(|line| execute(ssd, line.trim()));
+    executed.map_or_else(|why| error(&why), |news| news + "ok\n")
 }
 
 /// The answer to a command that fails.
@@ -31,34 +24,27 @@ pub(super) fn error(why: &str) -> String {
 fn execute(ssd: &dyn FaultControl, line: &str) -> Result<String, String> {
     let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    let alone = |then: &dyn Fn() -> String| match rest {
-        "" => Ok(then()),
+    let alone = || match rest {
+        "" => Ok(()),
         _ => Err(format!("{command} takes nothing more; {USE}")),
     };
+    let none = |()| String::new();
     match command {
         "faults" => faults(ssd, rest),
         "slow" if !rest.is_empty() => add(ssd, &format!("late-completion by={rest}")),
         "power-cut" => {
             let seed = match rest {
-                "" => std::time::UNIX_EPOCH
-                    .elapsed()
-                    .map_or(0, |since| u64::from(since.subsec_nanos())),
+                "" => std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos().into(),
                 text => text
                     .parse()
                     .map_err(|_| format!("{text:?} is no seed; a number, or nothing"))?,
             };
             Ok(format!(" {} unflushed writes lost (seed {seed})\n", ssd.cut_power(seed)))
         }
-        "unplug" => alone(&|| {
-            ssd.unplug();
-            String::new()
-        }),
-        "plug" => alone(&|| {
-            ssd.plug();
-            String::new()
-        }),
-        "counters" => alone(&|| counters(ssd)),
-        "refusals" => alone(&|| ssd.refusals().iter().map(refusal).collect()),
+        "unplug" => alone().map(|()| ssd.unplug()).map(none),
+        "plug" => alone().map(|()| ssd.plug()).map(none),
+        "counters" => alone().map(|()| counters(ssd)),
+        "refusals" => alone().map(|()| ssd.refusals().iter().map(refusal).collect()),
         _ => Err(format!("there is no command {command:?}; {USE}")),
     }
 }
@@ -91,19 +77,10 @@ fn counters(ssd: &dyn FaultControl) -> String {
 
 fn refusal(refusal: &Refusal) -> String {
     let Refusal { qid, cid, status, reason, tolerated } = refusal;
-    let mut text = format!(" queue {qid}");
-    if let Some(cid) = cid {
-        let _ = write!(text, ", command {cid:#06x}");
-    }
-    let _ = write!(text, ": {reason}");
-    if let Some(status) = status {
-        let _ = write!(text, "; {status}");
-    }
-    if *tolerated {
-        text.push_str("; tolerated");
-    }
-    text.push('\n');
-    text
+    let cid = cid.map_or(String::new(), |cid| format!(", command {cid:#06x}"));
+    let status = status.map_or(String::new(), |status| format!("; {status}"));
+    let tolerated = if *tolerated { "; tolerated" } else { "" };
+    format!(" queue {qid}{cid}: {reason}{status}{tolerated}\n")
 }
 
 #[cfg(test)]
