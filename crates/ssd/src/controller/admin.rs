@@ -9,7 +9,7 @@ use meantime_spec::status::StatusCode;
 use super::Controller;
 use super::doorbell::{cq_doorbell, sq_doorbell};
 use super::io::check_cdw0;
-use super::outcome::{Checked, Failure, Outcome, invalid_field, refused};
+use super::outcome::{Checked, Failure, Outcome, invalid_if, refuse_if, refused};
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
 use crate::hostmem::PAGE_BYTES;
@@ -44,12 +44,12 @@ impl Controller {
                 continue;
             }
             // Executing it may complete event requests, so its own entry is reserved meanwhile.
-            self.promise_admin(true);
+            self.promise(0, true);
             let result = match verdict.status {
                 Some(status) => Err(Failure::from(status)),
                 None => self.admin(&sqe, now_ns),
             };
-            self.promise_admin(false);
+            self.promise(0, false);
             let outcome = match result {
                 Ok(Some(outcome)) => outcome,
                 Ok(None) => continue,
@@ -67,11 +67,6 @@ impl Controller {
     }
 
     /// Reserves a completion entry for the current admin command, or releases it.
-    fn promise_admin(&mut self, promised: bool) {
-        if let Some(cq) = &mut self.cqs[0] {
-            cq.reserved = if promised { cq.reserved + 1 } else { cq.reserved - 1 };
-        }
-    }
 
     /// Executes one command; `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Checked<Option<Outcome>> {
@@ -124,22 +119,17 @@ impl Controller {
 
     /// Checks Create Queue's common fields. Returns the address of the queue's memory.
     fn check_new_queue(&self, sqe: &Sqe, exists: bool, limit: u32) -> Checked<u64> {
-        if sqe.qid() == 0 || u32::from(sqe.qid()) > limit || exists {
-            let rule = "queue identifier 0, in use, or beyond Number of Queues";
-            return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
-        }
-        if sqe.queue_entries() < 2 || sqe.queue_entries() > self.config.max_queue_entries {
-            let rule = "queue size below 2 or beyond CAP.MQES";
-            return Err(refused(StatusCode::InvalidQueueSize, rule));
-        }
-        if !sqe.pc() {
-            let rule = "queue not physically contiguous, though CAP.CQR is set";
-            return Err(invalid_field(rule));
-        }
+        let bad_qid = sqe.qid() == 0 || u32::from(sqe.qid()) > limit || exists;
+        let rule = "queue identifier 0, in use, or beyond Number of Queues";
+        refuse_if(bad_qid, StatusCode::InvalidQueueIdentifier, rule)?;
+        let bad_size = !(2..=self.config.max_queue_entries).contains(&sqe.queue_entries());
+        let rule = "queue size below 2 or beyond CAP.MQES";
+        refuse_if(bad_size, StatusCode::InvalidQueueSize, rule)?;
+        invalid_if(!sqe.pc(), "queue not physically contiguous, though CAP.CQR is set")?;
         let base = sqe.prp1.get();
-        if !base.is_multiple_of(PAGE_BYTES) {
-            return Err(refused(StatusCode::PrpOffsetInvalid, "queue base not aligned to a page"));
-        }
+        let unaligned = !base.is_multiple_of(PAGE_BYTES);
+        let rule = "queue base not aligned to a page";
+        refuse_if(unaligned, StatusCode::PrpOffsetInvalid, rule)?;
         Ok(base)
     }
 
@@ -148,13 +138,11 @@ impl Controller {
         let (qid, index) = (sqe.qid(), cq_doorbell(sqe.qid()));
         let exists = self.cqs.get(usize::from(qid)).is_some_and(Option::is_some);
         let base = self.check_new_queue(sqe, exists, self.features.queues().cq())?;
-        if !self.entry_sizes_set().1 {
-            return Err(refused(StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
-        }
+        let unset = !self.entry_sizes_set().1;
+        refuse_if(unset, StatusCode::InvalidQueueSize, "CC.IOCQES is not set")?;
         let vector = sqe.ien().then_some(sqe.iv());
-        if vector.is_some_and(|v| v >= self.interrupts.len()) {
-            return Err(refused(StatusCode::InvalidInterruptVector, "no such interrupt vector"));
-        }
+        let beyond = vector.is_some_and(|v| v >= self.interrupts.len());
+        refuse_if(beyond, StatusCode::InvalidInterruptVector, "no such interrupt vector")?;
         let ring = self.host.ring(base, sqe.queue_entries(), 16);
         let (ring, doorbell) = ring.zip(self.doorbell(index)).ok_or_else(unmapped_queue)?;
         self.take_stray_doorbell(index);
@@ -168,16 +156,13 @@ impl Controller {
         let (qid, cqid, index) = (sqe.qid(), sqe.cqid(), sq_doorbell(sqe.qid()));
         let exists = self.sq_index(qid).is_some();
         let base = self.check_new_queue(sqe, exists, self.features.queues().sq())?;
-        if !self.entry_sizes_set().0 {
-            return Err(refused(StatusCode::InvalidQueueSize, "CC.IOSQES is not set"));
-        }
-        if cqid == 0 || usize::from(cqid) >= self.cqs.len() {
-            let rule = "completion queue identifier 0 or out of range";
-            return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
-        }
-        if self.cqs[usize::from(cqid)].is_none() {
-            return Err(refused(StatusCode::CompletionQueueInvalid, "no such completion queue"));
-        }
+        let unset = !self.entry_sizes_set().0;
+        refuse_if(unset, StatusCode::InvalidQueueSize, "CC.IOSQES is not set")?;
+        let beyond = cqid == 0 || usize::from(cqid) >= self.cqs.len();
+        let rule = "completion queue identifier 0 or out of range";
+        refuse_if(beyond, StatusCode::InvalidQueueIdentifier, rule)?;
+        let no_cq = self.cqs[usize::from(cqid)].is_none();
+        refuse_if(no_cq, StatusCode::CompletionQueueInvalid, "no such completion queue")?;
         let ring = self.host.ring(base, sqe.queue_entries(), 64);
         let (ring, doorbell) = ring.zip(self.doorbell(index)).ok_or_else(unmapped_queue)?;
         self.take_stray_doorbell(index);

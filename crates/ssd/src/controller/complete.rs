@@ -56,8 +56,14 @@ impl Controller {
         let sq = &mut self.sqs[index];
         sq.cids.insert(cid);
         sq.outstanding += 1;
-        if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
-            cq.reserved += 1;
+        let cqid = sq.cqid;
+        self.promise(cqid, true);
+    }
+
+    /// Keeps an entry of a completion queue for a command, or no longer.
+    pub(super) fn promise(&mut self, cqid: u16, promised: bool) {
+        if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
+            cq.reserved = if promised { cq.reserved + 1 } else { cq.reserved - 1 };
         }
     }
 
@@ -67,10 +73,8 @@ impl Controller {
         let sq = &mut self.sqs[index];
         sq.cids.remove(command.cid);
         sq.outstanding -= 1;
-        let cqid = usize::from(sq.cqid);
-        if let Some(cq) = &mut self.cqs[cqid] {
-            cq.reserved -= 1;
-        }
+        let cqid = sq.cqid;
+        self.promise(cqid, false);
         self.power.active_until(now_ns);
         let Command { outcome, faults, .. } = command;
         if command.recorded.is_some() {
@@ -84,7 +88,7 @@ impl Controller {
             let Command { qid, cid, seen_ns, begun_ns, .. } = command;
             stamps.push(Stamp { qid, cid, seen_ns, begun_ns, written_ns: now_ns });
         }
-        let room = self.cqs[cqid].as_ref().map_or(0, Cq::room);
+        let room = self.cqs[usize::from(cqid)].as_ref().map_or(0, Cq::room);
         if faults.duplicate && room >= 1 {
             self.post(index, command.cid, outcome);
             self.counters.injected_strays.add(1);

@@ -22,15 +22,13 @@ use meantime_spec::status::StatusCode;
 
 use super::Controller;
 use super::doorbell::{POLLED, QueueDoorbell, Shadows, cq_doorbell, sq_doorbell};
-use super::outcome::{Checked, Outcome, invalid_field, refused};
+use super::outcome::{Checked, Outcome, invalid_field, refuse_if};
 use crate::hostmem::{Doorbell, PAGE_BYTES};
 
 impl Controller {
     pub(super) fn doorbell_buffer_config(&mut self, sqe: &Sqe) -> Checked {
-        if !self.config.shadow_doorbells {
-            let rule = "Doorbell Buffer Config, though OACS does not offer it";
-            return Err(refused(StatusCode::InvalidCommandOpcode, rule));
-        }
+        let rule = "Doorbell Buffer Config, though OACS does not offer it";
+        refuse_if(!self.config.shadow_doorbells, StatusCode::InvalidCommandOpcode, rule)?;
         let (doorbells, events) = (sqe.prp1.get(), sqe.prp2.get());
         let page = |iova: u64| {
             let aligned = iova.is_multiple_of(PAGE_BYTES);

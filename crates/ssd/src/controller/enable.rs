@@ -65,17 +65,12 @@ impl Controller {
 
     /// False if there is no 64-bit register at `offset` that can be written.
     fn write_wide(&mut self, offset: u32, value: u64) -> bool {
-        match offset {
-            regs::ASQ | regs::ACQ => {
-                if self.may_configure() {
-                    let is_asq = offset == regs::ASQ;
-                    let register = if is_asq { &self.regs.asq } else { &self.regs.acq };
-                    register.store(value, Ordering::Release);
-                }
-            }
-            _ => return false,
+        let is_wide = matches!(offset, regs::ASQ | regs::ACQ);
+        if is_wide && self.may_configure() {
+            let register = if offset == regs::ASQ { &self.regs.asq } else { &self.regs.acq };
+            register.store(value, Ordering::Release);
         }
-        true
+        is_wide
     }
 
     #[cold]
@@ -95,8 +90,7 @@ impl Controller {
         self.ready_at_ns = None;
         // Interrupts that are held back are still sent.
         self.update_timed();
-        let csts = self.regs.csts();
-        self.regs.set_csts(csts.with_cfs(true));
+        self.regs.set_csts(self.regs.csts().with_cfs(true));
     }
 
     /// AQA, ASQ and ACQ may only be written while the controller is disabled (1.4 §3.1.8).
@@ -113,8 +107,7 @@ impl Controller {
     /// and that CSTS reports it. Any value other than the magic one has no effect (1.4 §3.1.7).
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
-            self.reset();
-            self.regs.power_on();
+            self.reset_function();
             self.regs.set_csts(Csts(0).with_nssro(true));
         }
     }
@@ -287,8 +280,7 @@ impl Controller {
             tracing::warn!("the medium failed to write back at shutdown");
             shst::OCCURRING
         };
-        let csts = self.regs.csts();
-        self.regs.set_csts(csts.with_shst(status));
+        self.regs.set_csts(self.regs.csts().with_shst(status));
     }
 
     /// Power fails and returns: a random subset of unflushed data is lost, and the controller is
@@ -300,8 +292,7 @@ impl Controller {
         if !self.regs.is_shut_down() {
             self.unsafe_shutdowns += 1;
         }
-        self.reset();
-        self.regs.power_on();
+        self.reset_function();
         lost
     }
 
@@ -332,8 +323,7 @@ impl Controller {
     /// The device returns to the bus, as after power-on. The volatile cache keeps its content.
     pub(crate) fn plug(&mut self) {
         if self.regs.is_gone() {
-            self.reset();
-            self.regs.power_on();
+            self.reset_function();
             self.regs.set_present();
         }
     }

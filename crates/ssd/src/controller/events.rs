@@ -4,7 +4,7 @@ use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
-use super::outcome::{Checked, Outcome, refused};
+use super::outcome::{Checked, Outcome, refuse_if};
 use super::queues::Cq;
 use crate::event_requests::USED_AGAIN;
 
@@ -21,10 +21,9 @@ impl Controller {
     /// Holds an Asynchronous Event Request. No completion entry is reserved for it, because
     /// requests would otherwise fill a small admin queue.
     pub(super) fn hold_event_request(&mut self, cid: u16) -> Checked<()> {
-        if !self.events.requests.hold(cid) {
-            let rule = "more Asynchronous Event Requests than AERL allows";
-            return Err(refused(StatusCode::AsynchronousEventRequestLimitExceeded, rule));
-        }
+        let code = StatusCode::AsynchronousEventRequestLimitExceeded;
+        let rule = "more Asynchronous Event Requests than AERL allows";
+        refuse_if(!self.events.requests.hold(cid), code, rule)?;
         let sq = &mut self.sqs[0];
         sq.cids.insert(cid);
         sq.outstanding += 1;

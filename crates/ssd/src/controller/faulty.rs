@@ -171,8 +171,6 @@ impl Controller {
     /// Never completes the command just started on `sqs[index]`: releases its entry.
     pub(super) fn lose(&mut self, index: usize) {
         self.counters.injected_losses.add(1);
-        if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
-            cq.reserved -= 1;
-        }
+        self.promise(self.sqs[index].cqid, false);
     }
 }

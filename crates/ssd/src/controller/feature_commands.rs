@@ -12,12 +12,9 @@ use zerocopy::IntoBytes as _;
 use super::Controller;
 use super::features::has_feature;
 use super::io::check_stored;
-use super::outcome::{Checked, Failure, Outcome, invalid_field, no_such_namespace, refused};
+use super::outcome::{Checked, Outcome, invalid_field, invalid_if, no_such_namespace, refuse_if};
 
 /// Refuses the value in CDW11.
-fn invalid_value(rule: &'static str) -> Failure {
-    invalid_field(rule)
-}
 
 /// The bits of CDW11 that are the value of feature `fid`.
 fn mask(fid: u8) -> u32 {
@@ -43,14 +40,10 @@ impl Controller {
 
     pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let fid = sqe.fid();
-        if !has_feature(fid, &self.config) {
-            let rule = "Get Features: a feature this controller does not have";
-            return Err(invalid_field(rule));
-        }
-        if sqe.sel() != sel::CURRENT {
-            let rule = "Get Features: Select, though ONCS does not offer it";
-            return Err(invalid_field(rule));
-        }
+        let unknown = !has_feature(fid, &self.config);
+        invalid_if(unknown, "Get Features: a feature this controller does not have")?;
+        let selects = sqe.sel() != sel::CURRENT;
+        invalid_if(selects, "Get Features: Select, though ONCS does not offer it")?;
         let cdw11 = sqe.cdw11.get();
         let value = match fid {
             fid::POWER_MANAGEMENT => self.power.current(now_ns, !self.pending.is_empty()).0,
@@ -60,8 +53,7 @@ impl Controller {
                     (0, 0) => self.features.over_kelvin.into(),
                     (0, 1) => self.features.under_kelvin.into(),
                     _ => {
-                        let rule = "Temperature Threshold: no such sensor or type";
-                        return Err(invalid_field(rule));
+                        return Err(invalid_field("Temperature Threshold: no such sensor or type"));
                     }
                 }
             }
@@ -96,27 +88,22 @@ impl Controller {
 
     pub(super) fn set_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let (fid, nsid) = (sqe.fid(), sqe.nsid.get());
-        if !has_feature(fid, &self.config) {
-            let rule = "Set Features: a feature this controller does not have";
-            return Err(invalid_field(rule));
-        }
-        if sqe.sv() {
-            let rule = "Set Features: a feature that cannot be saved";
-            return Err(refused(StatusCode::FeatureIdentifierNotSaveable, rule));
-        }
+        let unknown = !has_feature(fid, &self.config);
+        invalid_if(unknown, "Set Features: a feature this controller does not have")?;
+        let rule = "Set Features: a feature that cannot be saved";
+        refuse_if(sqe.sv(), StatusCode::FeatureIdentifierNotSaveable, rule)?;
         let one = nsid != 0 && nsid != NSID_BROADCAST;
         if one && self.store.namespace(nsid).is_none() {
             return Err(no_such_namespace());
         }
-        if one && fid != fid::ERROR_RECOVERY {
-            let rule = "Set Features: of a namespace, though the feature is the controller's";
-            return Err(refused(StatusCode::FeatureNotNamespaceSpecific, rule));
-        }
+        let common = one && fid != fid::ERROR_RECOVERY;
+        let rule = "Set Features: of a namespace, though the feature is the controller's";
+        refuse_if(common, StatusCode::FeatureNotNamespaceSpecific, rule)?;
         let cdw11 = sqe.cdw11.get();
         let mut value = cdw11 & mask(fid);
         match fid {
             fid::POWER_MANAGEMENT if !self.power.has_state(PowerManagement(value).ps()) => {
-                return Err(invalid_value("Power Management: a power state beyond NPSS"));
+                return Err(invalid_field("Power Management: a power state beyond NPSS"));
             }
             fid::TEMPERATURE_THRESHOLD => self.set_threshold(TemperatureThreshold(cdw11))?,
             fid::ERROR_RECOVERY => self.set_error_recovery(sqe, ErrorRecovery(cdw11))?,
@@ -132,9 +119,7 @@ impl Controller {
             fid::HOST_BEHAVIOR_SUPPORT => {
                 let mut data = [0; size_of::<HostBehaviorSupport>()];
                 self.take(sqe, &mut data)?;
-                if data[0] > 1 {
-                    return Err(invalid_value("Host Behavior Support: ACRE is neither 0 nor 1"));
-                }
+                invalid_if(data[0] > 1, "Host Behavior Support: ACRE is neither 0 nor 1")?;
                 value = data[0].into();
             }
             _ => {}
@@ -160,9 +145,7 @@ impl Controller {
     }
 
     fn set_error_recovery(&mut self, sqe: &Sqe, value: ErrorRecovery) -> Checked<()> {
-        if value.dulbe() {
-            return Err(invalid_value("Error Recovery: DULBE, though NSFEAT does not offer it"));
-        }
+        invalid_if(value.dulbe(), "Error Recovery: DULBE, though NSFEAT does not offer it")?;
         let value = ErrorRecovery(value.0 & mask(fid::ERROR_RECOVERY));
         let nsid = sqe.nsid.get();
         let values = &mut self.features.error_recovery;
@@ -177,11 +160,9 @@ impl Controller {
     fn set_transitions(&mut self, sqe: &Sqe) -> Checked<()> {
         let mut table = ApstTable::default();
         self.take(sqe, table.as_mut_bytes())?;
-        if !self.power.allows(&table) {
-            let rule =
-                "Autonomous Power State Transition: into a state that is operational, or not there";
-            return Err(invalid_value(rule));
-        }
+        let rule =
+            "Autonomous Power State Transition: into a state that is operational, or not there";
+        invalid_if(!self.power.allows(&table), rule)?;
         *self.features.transitions = table;
         Ok(())
     }
@@ -189,15 +170,13 @@ impl Controller {
     fn set_threshold(&mut self, new: TemperatureThreshold) -> Checked<()> {
         /// Threshold Temperature Select: all sensors.
         const ALL: u8 = 15;
-        if new.tmpsel() != 0 && new.tmpsel() != ALL {
-            return Err(invalid_value("Temperature Threshold: no such sensor"));
-        }
+        invalid_if(!matches!(new.tmpsel(), 0 | ALL), "Temperature Threshold: no such sensor")?;
         let values = &mut self.features;
         let before = values.critical_warning();
         match new.thsel() {
             0 => values.over_kelvin = new.tmpth(),
             1 => values.under_kelvin = new.tmpth(),
-            _ => return Err(invalid_value("Temperature Threshold: a reserved type")),
+            _ => return Err(invalid_field("Temperature Threshold: a reserved type")),
         }
         self.warn_of_temperature(before);
         Ok(())
@@ -214,14 +193,11 @@ impl Controller {
 
     /// The number of queues granted to a host that asks for `wanted`.
     fn number_of_queues(&self, wanted: NumberOfQueues) -> Checked<NumberOfQueues> {
-        if wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX {
-            return Err(invalid_value("Number of Queues: FFFFh"));
-        }
+        let beyond = wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX;
+        invalid_if(beyond, "Number of Queues: FFFFh")?;
         // 1.4 §5.21.1.7: not after I/O queues have been created.
-        if self.has_io_queues() {
-            let rule = "Number of Queues: there are I/O queues already";
-            return Err(refused(StatusCode::CommandSequenceError, rule));
-        }
+        let rule = "Number of Queues: there are I/O queues already";
+        refuse_if(self.has_io_queues(), StatusCode::CommandSequenceError, rule)?;
         let (sqs, cqs) = self.config.io_queues();
         let grant = |wanted: u32, most: u16| wanted.min(u32::from(most)) as u16;
         Ok(NumberOfQueues::new(grant(wanted.sq(), sqs), grant(wanted.cq(), cqs)))

@@ -111,28 +111,19 @@ impl Controller {
         let qid = self.sqs[index].qid;
         let refused = self.check_pair(qid, first, second).err();
         // A fault may make the first one use more than one entry, so the second one's is reserved.
-        let cqid = usize::from(self.sqs[index].cqid);
-        if let Some(cq) = &mut self.cqs[cqid] {
-            cq.reserved += 1;
-        }
+        let cqid = self.sqs[index].cqid;
+        self.promise(cqid, true);
         let begun =
             self.start_timed(index, first, refused.map(|statuses| statuses.0), seen_ns, clock);
-        if let Some(cq) = &mut self.cqs[cqid] {
-            cq.reserved -= 1;
-        }
+        self.promise(cqid, false);
         let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid))
         else {
             // A fault has removed the queues.
             return;
         };
         let failed = (!begun.is_success()).then(failed_fused);
-        self.start_timed(
-            index,
-            second,
-            refused.map(|statuses| statuses.1).or(failed),
-            seen_ns,
-            clock,
-        );
+        let ended = refused.map(|statuses| statuses.1).or(failed);
+        self.start_timed(index, second, ended, seen_ns, clock);
     }
 }
 

@@ -77,8 +77,7 @@ impl Controller {
                 data.as_bytes().into()
             }
             _ => {
-                let rule = "Identify: a structure that this version does not have";
-                return Err(invalid_field(rule));
+                return Err(invalid_field("Identify: a structure that this version does not have"));
             }
         };
         self.answer(sqe, &data, PAGE_BYTES as usize)?;

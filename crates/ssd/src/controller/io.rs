@@ -8,7 +8,9 @@ use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 use super::faulty::late_data;
-use super::outcome::{Checked, Outcome, invalid_field, no_such_namespace, refused};
+use super::outcome::{
+    Checked, Outcome, invalid_field, invalid_if, no_such_namespace, refuse_if, refused,
+};
 use super::pending::Command;
 use super::{Controller, prp, sgl};
 use crate::clock::Clock;
@@ -41,15 +43,9 @@ impl Executed {
     }
 
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
+        let Extent { offset, len: bytes, .. } = extent;
         let prps = transfers.then(|| data_pointers(sqe));
-        Self {
-            outcome: Outcome::OK,
-            work,
-            offset: extent.offset,
-            bytes: extent.len,
-            prps,
-            recorded: None,
-        }
+        Self { work, offset, bytes, prps, ..Self::free(Outcome::OK) }
     }
 
     /// Whether the command wrote to the medium: all of [`Executed::extent`], and nothing else.
@@ -134,10 +130,9 @@ impl Controller {
             return self.flush(sqe);
         }
         let namespace = *self.store.namespace(sqe.nsid.get()).ok_or_else(no_such_namespace)?;
-        if self.store.write_protected() && changes_blocks(opcode, sqe) {
-            let rule = "the namespace is write protected: its medium was opened for reading only";
-            return Err(refused(StatusCode::NamespaceIsWriteProtected, rule));
-        }
+        let protected = self.store.write_protected() && changes_blocks(opcode, sqe);
+        let rule = "the namespace is write protected: its medium was opened for reading only";
+        refuse_if(protected, StatusCode::NamespaceIsWriteProtected, rule)?;
         match opcode {
             IoOpcode::Read | IoOpcode::Compare | IoOpcode::Verify => {
                 self.read(opcode, sqe, &namespace)
@@ -216,9 +211,8 @@ impl Controller {
     fn extent(&self, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Checked<Extent> {
         let mdts_bytes = self.config.mdts_bytes;
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
-        if transfers && mdts_bytes != 0 && len > u64::from(mdts_bytes) {
-            return Err(invalid_field("transfer beyond MDTS"));
-        }
+        let beyond = transfers && mdts_bytes != 0 && len > u64::from(mdts_bytes);
+        invalid_if(beyond, "transfer beyond MDTS")?;
         let beyond = || refused(StatusCode::LbaOutOfRange, "blocks beyond the namespace's end");
         ns.extent(sqe.slba(), sqe.nlb()).ok_or_else(beyond)
     }

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::Controller;
 use super::features::COMPOSITE_KELVIN;
 use super::identify::FIRMWARE;
-use super::outcome::{Checked, Outcome, invalid_field, refused};
+use super::outcome::{Checked, Outcome, invalid_if, refused};
 
 /// SMART's unit of data: 1000 × 512 bytes, rounded up.
 fn data_units(bytes: u64) -> u128 {
@@ -43,20 +43,16 @@ impl Controller {
             }
         };
         // LPA bit 0 is clear: no log page is per namespace.
-        if sqe.nsid.get() != 0 && sqe.nsid.get() != NSID_BROADCAST {
-            return Err(invalid_field("log page of a namespace, though LPA offers none"));
-        }
+        let of_one = !matches!(sqe.nsid.get(), 0 | NSID_BROADCAST);
+        invalid_if(of_one, "log page of a namespace, though LPA offers none")?;
         let offset = sqe.log_page_offset();
-        if offset & 3 != 0 || offset > page.len() as u64 {
-            return Err(invalid_field("log page offset beyond the page, or no dword"));
-        }
+        let beyond = offset & 3 != 0 || offset > page.len() as u64;
+        invalid_if(beyond, "log page offset beyond the page, or no dword")?;
         let len = sqe.numd_dwords() * 4;
         // Without an MDTS the general bound still limits the answer.
         let max =
             if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
-        if len > max {
-            return Err(invalid_field("transfer beyond MDTS"));
-        }
+        invalid_if(len > max, "transfer beyond MDTS")?;
         self.answer(sqe, &page[offset as usize..], len as usize)?;
         if !sqe.rae() {
             self.clear_events(sqe.lid());

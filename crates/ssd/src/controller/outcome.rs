@@ -47,6 +47,17 @@ pub(super) fn invalid_field(rule: &'static str) -> Failure {
     refused(StatusCode::InvalidFieldInCommand, rule)
 }
 
+/// Refuses what breaks a rule.
+#[inline]
+pub(super) fn refuse_if(wrong: bool, code: StatusCode, rule: &'static str) -> Checked<()> {
+    if wrong { Err(refused(code, rule)) } else { Ok(()) }
+}
+
+/// Refuses a field that breaks a rule.
+pub(super) fn invalid_if(wrong: bool, rule: &'static str) -> Checked<()> {
+    refuse_if(wrong, StatusCode::InvalidFieldInCommand, rule)
+}
+
 #[cold]
 pub(super) fn no_such_namespace() -> Failure {
     refused(StatusCode::InvalidNamespaceOrFormat, "no such namespace")

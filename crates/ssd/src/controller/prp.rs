@@ -2,7 +2,7 @@
 
 use meantime_spec::status::StatusCode;
 
-use super::outcome::{Checked, Failure, invalid_field, refused};
+use super::outcome::{Checked, Failure, invalid_if, refuse_if, refused};
 use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
 const ENTRY_BYTES: u64 = 8;
@@ -39,53 +39,43 @@ pub(super) fn gather(
     to: &mut Vec<Segment>,
 ) -> Checked<()> {
     const NOT_MAPPED: &str = "PRP entry to memory that is not mapped";
-    let offset = || refused(StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset");
-    let missing = || invalid_field("PRP entry zero where one is needed");
+    let aligned = |is_aligned: bool| {
+        refuse_if(!is_aligned, StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset")
+    };
+    let given = |entry| invalid_if(entry == 0, "PRP entry zero where one is needed");
     to.clear();
     // 1.4 Figure 109: bits 1:0 of an offset are 00b.
-    if prp1 & 3 != 0 {
-        return Err(offset());
-    }
+    aligned(prp1 & 3 == 0)?;
     let first = (PAGE_BYTES - prp1 % PAGE_BYTES).min(len);
     add(host, to, prp1, first, NOT_MAPPED)?;
     let mut left = len - first;
     if left == 0 {
         return Ok(());
     }
-    if prp2 == 0 {
-        return Err(missing());
-    }
+    given(prp2)?;
     if left <= PAGE_BYTES {
         // The second entry of two: only the first may have an offset.
-        if !prp2.is_multiple_of(PAGE_BYTES) {
-            return Err(offset());
-        }
+        aligned(prp2.is_multiple_of(PAGE_BYTES))?;
         return add(host, to, prp2, left, NOT_MAPPED);
     }
     // A pointer to a list; the first list may begin anywhere in its page, at a qword.
-    if !prp2.is_multiple_of(ENTRY_BYTES) {
-        return Err(offset());
-    }
+    aligned(prp2.is_multiple_of(ENTRY_BYTES))?;
     let mut list = prp2;
     loop {
         // A list ends with its page; if more entries are needed, its last one points to the next
         // list.
         let room = (PAGE_BYTES - list % PAGE_BYTES) / ENTRY_BYTES;
         let needed = left.div_ceil(PAGE_BYTES);
-        let entries = if needed > room { room } else { needed };
+        let entries = needed.min(room);
         let mut bytes = [0; PAGE_BYTES as usize];
         let bytes = &mut bytes[..(entries * ENTRY_BYTES) as usize];
         let listed = host.slice(list, bytes.len());
         listed.ok_or_else(|| unmapped(list, NOT_MAPPED))?.read(bytes);
         for (i, entry) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let entry = u64::from_le_bytes(*entry);
-            if entry == 0 {
-                return Err(missing());
-            }
+            given(entry)?;
             // Lists after the first begin at a page too, so that every entry here is page-aligned.
-            if !entry.is_multiple_of(PAGE_BYTES) {
-                return Err(offset());
-            }
+            aligned(entry.is_multiple_of(PAGE_BYTES))?;
             if needed > room && i as u64 == room - 1 {
                 list = entry;
                 break;

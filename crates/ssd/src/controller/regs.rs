@@ -91,10 +91,9 @@ impl RegisterFile {
             // Acquire: a reader that sees RDY also sees the stores before it.
             regs::CSTS => self.csts.load(Ordering::Acquire),
             regs::AQA => self.aqa.load(Ordering::Acquire),
-            _ => match half_of_wide(offset) {
-                Some((whole, shift)) => self.wide(whole).map_or(0, |value| (value >> shift) as u32),
-                None => 0,
-            },
+            _ => half_of_wide(offset)
+                .and_then(|(whole, shift)| Some((self.wide(whole)? >> shift) as u32))
+                .unwrap_or(0),
         }
     }
 

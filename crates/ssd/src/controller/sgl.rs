@@ -4,7 +4,7 @@ use meantime_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
 use meantime_spec::status::StatusCode;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use super::outcome::{Checked, refused};
+use super::outcome::{Checked, refuse_if, refused};
 use super::prp::{add, unmapped};
 use crate::hostmem::{HostMemory, Segment};
 
@@ -13,17 +13,6 @@ use crate::hostmem::{HostMemory, Segment};
 const MAX_DESCRIPTORS: u32 = 65_536;
 
 const NOT_MAPPED: &str = "SGL descriptor to memory that is not mapped";
-
-/// Where a descriptor is, which decides its allowed types.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DescriptorPosition {
-    /// In the command itself: all of the data, or a pointer to a segment.
-    Command,
-    /// In a segment whose last one points to a further segment.
-    Segment,
-    /// In the last segment.
-    LastSegment,
-}
 
 /// A walk over a list.
 struct Walk<'a> {
@@ -38,7 +27,8 @@ struct Walk<'a> {
 struct Next {
     address: u64,
     count: u32,
-    position: DescriptorPosition,
+    /// `Segment` or `LastSegment`.
+    kind: SglKind,
 }
 
 /// Collects the memory of `len` bytes of data at `sgl1` into `to`, which is cleared first.
@@ -51,14 +41,11 @@ pub(super) fn gather(
 ) -> Checked<()> {
     to.clear();
     let mut walk = Walk { host, to, left: len, descriptors: 0 };
-    let mut next = walk.take(sgl1, DescriptorPosition::Command, true)?;
+    let mut next = walk.take(sgl1, None, true)?;
     while let Some(segment) = next {
         next = walk.segment(&segment)?;
     }
-    if walk.left > 0 {
-        return Err(refused(StatusCode::DataSglLengthInvalid, "SGL shorter than the data"));
-    }
-    Ok(())
+    refuse_if(walk.left > 0, StatusCode::DataSglLengthInvalid, "SGL shorter than the data")
 }
 
 impl Walk<'_> {
@@ -73,7 +60,7 @@ impl Walk<'_> {
             let slice = self.host.resolve(piece).ok_or_else(unmapped)?;
             slice.read(descriptor.as_mut_bytes());
             let is_last = at == segment.count - 1;
-            let next = self.take(descriptor, segment.position, is_last)?;
+            let next = self.take(descriptor, Some(segment.kind), is_last)?;
             if next.is_some() || is_last {
                 return Ok(next);
             }
@@ -81,48 +68,36 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Handles one descriptor; returns the segment that it points to.
+    /// Handles one descriptor; returns the segment that it points to. The kind of the segment that
+    /// it is within decides its allowed types; without one, it is in the command itself.
     fn take(
         &mut self,
         descriptor: SglDescriptor,
-        position: DescriptorPosition,
+        within: Option<SglKind>,
         is_last: bool,
     ) -> Checked<Option<Next>> {
         self.descriptors += 1;
-        if self.descriptors > MAX_DESCRIPTORS {
-            return Err(refused(StatusCode::InvalidNumberOfSglDescriptors, "SGL without an end"));
-        }
+        let endless = self.descriptors > MAX_DESCRIPTORS;
+        refuse_if(endless, StatusCode::InvalidNumberOfSglDescriptors, "SGL without an end")?;
         let kind = descriptor.kind().ok().filter(|_| descriptor.sub_type() == sub_type::ADDRESS);
         let (address, len) = (descriptor.address.get(), descriptor.length.get());
         let points = matches!(kind, Some(SglKind::Segment | SglKind::LastSegment));
-        if position == DescriptorPosition::Segment && is_last && !points {
-            let rule = "SGL segment that does not end with a pointer to the next";
-            return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
-        }
+        let unended = within == Some(SglKind::Segment) && is_last && !points;
+        let rule = "SGL segment that does not end with a pointer to the next";
+        refuse_if(unended, StatusCode::InvalidSglSegmentDescriptor, rule)?;
         match kind {
             Some(SglKind::DataBlock) => self.data(address, u64::from(len))?,
             Some(kind @ (SglKind::Segment | SglKind::LastSegment)) => {
-                if position == DescriptorPosition::LastSegment {
-                    let rule = "SGL last segment with a pointer to a further one";
-                    return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
-                }
-                if !is_last {
-                    let rule = "SGL segment with a pointer that is not its last descriptor";
-                    return Err(refused(StatusCode::InvalidNumberOfSglDescriptors, rule));
-                }
-                if len == 0
-                    || !len.is_multiple_of(DESCRIPTOR_SIZE as u32)
-                    || !address.is_multiple_of(8)
-                {
-                    let rule = "SGL segment of no whole descriptors, or not aligned to a qword";
-                    return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
-                }
-                let position = if kind == SglKind::Segment {
-                    DescriptorPosition::Segment
-                } else {
-                    DescriptorPosition::LastSegment
-                };
-                return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, position }));
+                let further = within == Some(SglKind::LastSegment);
+                let rule = "SGL last segment with a pointer to a further one";
+                refuse_if(further, StatusCode::InvalidSglSegmentDescriptor, rule)?;
+                let rule = "SGL segment with a pointer that is not its last descriptor";
+                refuse_if(!is_last, StatusCode::InvalidNumberOfSglDescriptors, rule)?;
+                let whole = len > 0 && len.is_multiple_of(DESCRIPTOR_SIZE as u32);
+                let rule = "SGL segment of no whole descriptors, or not aligned to a qword";
+                let bad = !whole || !address.is_multiple_of(8);
+                refuse_if(bad, StatusCode::InvalidSglSegmentDescriptor, rule)?;
+                return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, kind }));
             }
             _ => {
                 let rule = "SGL descriptor of a type or sub type that SGLS does not offer";
@@ -133,17 +108,12 @@ impl Walk<'_> {
     }
 
     fn data(&mut self, address: u64, len: u64) -> Checked<()> {
-        self.shorten(len)?;
-        if len > 0 {
-            add(self.host, self.to, address, len, NOT_MAPPED)?;
-        }
-        Ok(())
-    }
-
-    fn shorten(&mut self, len: u64) -> Checked<()> {
         let rule = "SGL longer than the data, which SGLS does not offer";
         let left = self.left.checked_sub(len);
         self.left = left.ok_or_else(|| refused(StatusCode::DataSglLengthInvalid, rule))?;
+        if len > 0 {
+            add(self.host, self.to, address, len, NOT_MAPPED)?;
+        }
         Ok(())
     }
 }
