@@ -90,9 +90,8 @@ impl Connection {
             match self.read_some() {
                 Ok(0) if self.have == 0 => return Received::Closed,
                 Ok(0) => {
-                    return Received::End(
-                        "it closed the connection in the middle of a message".into(),
-                    );
+                    let why = "it closed the connection in the middle of a message";
+                    return Received::End(why.into());
                 }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Received::Later,

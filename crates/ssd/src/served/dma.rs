@@ -9,7 +9,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 
 use super::mapping::{ClientMemory, PAGE_BYTES};
-use super::message::{Refused, invalid, lacks_room, refuse_if};
+use super::message::{Refused, invalid, lacks_room, refuse_if, refused};
 use crate::port::FunctionPort;
 
 /// Most DMA mappings of a client.
@@ -66,37 +66,27 @@ impl DmaTable {
     ) -> Result<Option<&'static str>, Refused> {
         let (iova, len, offset) = (request.iova.get(), request.len.get(), request.offset.get());
         refuse_if(lacks_room::<DmaMap>(request.argsz), "DMA_MAP: argsz is too small")?;
-        let flags = request.flags.get();
-        if flags & !(dma::READABLE | dma::WRITABLE) != 0 {
-            return Err(invalid("DMA_MAP: flags that are not known"));
-        }
-        if len == 0 || [iova, len, offset].iter().any(|n| !n.is_multiple_of(PAGE_BYTES)) {
-            return Err(invalid(
-                "DMA_MAP: address, length or offset is no multiple of 4 KiB, or length is 0",
-            ));
-        }
-        if iova.checked_add(len).is_none() {
-            return Err(invalid("DMA_MAP: the region ends beyond the last address"));
-        }
+        let (flags, both) = (request.flags.get(), dma::READABLE | dma::WRITABLE);
+        refuse_if(flags & !both != 0, "DMA_MAP: flags that are not known")?;
+        let unaligned = [iova, len, offset].iter().any(|n| !n.is_multiple_of(PAGE_BYTES));
+        let why = "DMA_MAP: address, length or offset is no multiple of 4 KiB, or length is 0";
+        refuse_if(len == 0 || unaligned, why)?;
+        let endless = iova.checked_add(len).is_none();
+        refuse_if(endless, "DMA_MAP: the region ends beyond the last address")?;
         refuse_if(fds.len() > 1, "DMA_MAP: more than one descriptor")?;
         let at = self.maps.partition_point(|map| map.iova < iova);
-        if self.maps.get(at).is_some_and(|map| map.iova == iova && map.len == len) {
-            let why = "DMA_MAP: the region is mapped already";
-            return Err(Refused { errno: Errno::EXIST, why });
+        let next = self.maps.get(at);
+        if next.is_some_and(|map| map.iova == iova && map.len == len) {
+            return Err(refused(Errno::EXIST, "DMA_MAP: the region is mapped already"));
         }
-        let before = at.checked_sub(1).is_some_and(|at| self.maps[at].last() >= iova);
-        if before || self.maps.get(at).is_some_and(|map| map.iova < iova + len) {
-            return Err(invalid("DMA_MAP: the region overlaps one that is mapped already"));
-        }
+        let overlaps = at.checked_sub(1).is_some_and(|at| self.maps[at].last() >= iova)
+            || next.is_some_and(|map| map.iova < iova + len);
+        refuse_if(overlaps, "DMA_MAP: the region overlaps one that is mapped already")?;
         if self.maps.len() >= MAX_DMA_MAPS {
-            return Err(Refused {
-                errno: Errno::NOSPC,
-                why: "DMA_MAP: more mappings than max_dma_maps",
-            });
+            return Err(refused(Errno::NOSPC, "DMA_MAP: more mappings than max_dma_maps"));
         }
-        let both = flags == dma::READABLE | dma::WRITABLE;
         let (memory, unreachable) = match fds.first() {
-            Some(file) if both => (Some(self.open(port, file, iova, len, offset)?), None),
+            Some(file) if flags == both => (Some(self.open(port, file, iova, len, offset)?), None),
             Some(_) => (None, Some("the device may not both read and write it")),
             None => (None, Some("no descriptor came with it")),
         };
@@ -113,38 +103,31 @@ impl DmaTable {
         len: u64,
         offset: u64,
     ) -> Result<Arc<ClientMemory>, Refused> {
-        let failed = |why| move |errno| Refused { errno, why };
+        let failed = |why| move |errno| refused(errno, why);
         let stat =
             fstat(file).map_err(failed("DMA_MAP: its descriptor cannot be asked for its size"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(invalid(
-                "DMA_MAP: its descriptor is no file of memory (memfd, shared memory, huge pages)",
-            ));
-        }
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let why = "DMA_MAP: its descriptor is no file of memory (memfd, shared memory, huge pages)";
+        refuse_if(!is_file, why)?;
         let system =
             fstatfs(file).map_err(failed("DMA_MAP: its descriptor's file system is not known"))?;
-        if system.f_type == FUSE_SUPER_MAGIC {
-            return Err(invalid(
-                "DMA_MAP: its descriptor is of a file system that another program serves",
-            ));
-        }
+        let why = "DMA_MAP: its descriptor is of a file system that another program serves";
+        refuse_if(system.f_type == FUSE_SUPER_MAGIC, why)?;
         let access =
             fcntl_getfl(file).map_err(failed("DMA_MAP: its descriptor's mode is not known"))?;
         if access & OFlags::ACCMODE != OFlags::RDWR {
             let why = "DMA_MAP: its descriptor is not open for reading and writing";
-            return Err(Refused { errno: Errno::ACCESS, why });
+            return Err(refused(Errno::ACCESS, why));
         }
-        let end = offset
-            .checked_add(len)
-            .ok_or_else(|| invalid("DMA_MAP: beyond the end of its file"))?;
-        refuse_if(end > stat.st_size as u64, "DMA_MAP: beyond the end of its file")?;
+        let beyond = offset.checked_add(len).is_none_or(|end| end > stat.st_size as u64);
+        refuse_if(beyond, "DMA_MAP: beyond the end of its file")?;
         let bytes = usize::try_from(len).map_err(|_| invalid("DMA_MAP: the region is too long"))?;
         let is_huge = system.f_type == HUGETLBFS_MAGIC;
         let page_bytes = if is_huge { system.f_bsize as u64 } else { PAGE_BYTES };
         let mapped = ClientMemory::map(file, offset, bytes, page_bytes, &self.alarm);
-        let memory = mapped.map_err(|error| Refused {
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::NOMEM),
-            why: "DMA_MAP: its file cannot be mapped",
+        let memory = mapped.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
+            refused(errno, "DMA_MAP: its file cannot be mapped")
         })?;
         let memory = Arc::new(memory);
         port.map_dma(ClientMemory::region(&memory, iova, bytes))?;
@@ -161,10 +144,7 @@ impl DmaTable {
         let (iova, len, flags) = (request.iova.get(), request.len.get(), request.flags.get());
         refuse_if(lacks_room::<DmaUnmap>(request.argsz), "DMA_UNMAP: argsz is too small")?;
         if flags & dma::DIRTY_BITMAP != 0 {
-            return Err(Refused {
-                errno: Errno::NOTSUP,
-                why: "DMA_UNMAP: there is no dirty bitmap",
-            });
+            return Err(refused(Errno::NOTSUP, "DMA_UNMAP: there is no dirty bitmap"));
         }
         refuse_if(flags & !dma::ALL != 0, "DMA_UNMAP: flags that are not known")?;
         let range = if flags & dma::ALL != 0 {
@@ -196,11 +176,10 @@ impl DmaTable {
         let first = self.maps.partition_point(|map| map.last() < iova);
         let after = self.maps.partition_point(|map| map.iova < end);
         let Some(maps) = self.maps.get(first..after).filter(|maps| !maps.is_empty()) else {
-            return Err(Refused { errno: Errno::NOENT, why: "DMA_UNMAP: nothing is mapped there" });
+            return Err(refused(Errno::NOENT, "DMA_UNMAP: nothing is mapped there"));
         };
-        if maps.iter().any(|map| map.iova < iova || map.last() >= end) {
-            return Err(invalid("DMA_UNMAP: a part of a mapping"));
-        }
+        let cut = maps.iter().any(|map| map.iova < iova || map.last() >= end);
+        refuse_if(cut, "DMA_UNMAP: a part of a mapping")?;
         Ok(first..after)
     }
 }

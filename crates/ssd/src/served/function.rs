@@ -18,7 +18,8 @@ use super::handshake::{self, Agreed};
 use super::irqs::Vectors;
 use super::mapping::shared_doorbells;
 use super::message::{
-    Answer, Message, Refused, Reply, invalid, lacks_room, parse, parse_all, refuse_if, reply,
+    Answer, Message, Refused, Reply, invalid, lacks_room, parse, parse_all, refuse_if, refused,
+    reply,
 };
 use crate::port::FunctionPort;
 
@@ -114,7 +115,7 @@ impl Function {
             }),
             Err(_) => {
                 self.note = Some(format!("command {}, which is not known", header.command.get()));
-                Err(Refused { errno: Errno::NOTSUP, why: "an unknown command" })
+                Err(refused(Errno::NOTSUP, "an unknown command"))
             }
         };
         if flags.no_reply() { None } else { Some(reply(&header, answered)) }
@@ -127,11 +128,8 @@ impl Function {
             self.over = true;
             return Err(invalid("a reply, where only commands are due"));
         }
-        if message.fds_lost {
-            return Err(invalid(
-                "more descriptors than max_msg_fds, or than this process can open",
-            ));
-        }
+        let why = "more descriptors than max_msg_fds, or than this process can open";
+        refuse_if(message.fds_lost, why)?;
         if (self.agreed.is_none()) != (command == Command::Version) {
             self.over = self.agreed.is_none();
             return Err(invalid("VERSION is the first message, and only the first"));
@@ -165,7 +163,7 @@ impl Function {
                 self.reset()?;
                 Ok(Answer::default())
             }
-            _ => Err(Refused { errno: Errno::NOTSUP, why: "a command that is not served here" }),
+            _ => Err(refused(Errno::NOTSUP, "a command that is not served here")),
         }
     }
 
@@ -236,9 +234,9 @@ impl Function {
             let area = SparseArea { offset: offset.into(), len: len.into() };
             answer.body.extend_from_slice(sparse.as_bytes());
             answer.body.extend_from_slice(area.as_bytes());
-            answer.fd = Some(self.doorbells.try_clone().map_err(|error| Refused {
-                errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
-                why: "DEVICE_GET_REGION_INFO: no descriptor for the doorbells",
+            answer.fd = Some(self.doorbells.try_clone().map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
+                refused(errno, "DEVICE_GET_REGION_INFO: no descriptor for the doorbells")
             })?);
         }
         Ok(answer)
@@ -248,22 +246,17 @@ impl Function {
     fn access(&self, request: &RegionAccess) -> Result<(usize, usize), Refused> {
         let (offset, count) = (request.offset.get(), request.count.get());
         let most = self.agreed.map_or(0, |agreed| agreed.max_data_xfer_bytes);
-        if count == 0 || count > most {
-            return Err(invalid("a region access of no bytes, or of more than max_data_xfer_size"));
-        }
+        let why = "a region access of no bytes, or of more than max_data_xfer_size";
+        refuse_if(count == 0 || count > most, why)?;
         let end = offset.checked_add(u64::from(count));
-        if end.is_none_or(|end| end > self.region_bytes(request.region.get())) {
-            return Err(invalid(
-                "a region access beyond the region's end, or to a region that there is not",
-            ));
-        }
+        let beyond = end.is_none_or(|end| end > self.region_bytes(request.region.get()));
+        let why = "a region access beyond the region's end, or to a region that there is not";
+        refuse_if(beyond, why)?;
         let (offset, count) = (offset as usize, count as usize);
         // Registers are accessed as a dword or a qword at a time (NVMe Base 1.4 §3.1).
-        if request.region.get() != region::CONFIG
-            && !(matches!(count, 4 | 8) && offset % count == 0)
-        {
-            return Err(invalid("a register access that is not of 4 or 8 bytes, aligned"));
-        }
+        let aligned = matches!(count, 4 | 8) && offset % count == 0;
+        let why = "a register access that is not of 4 or 8 bytes, aligned";
+        refuse_if(request.region.get() != region::CONFIG && !aligned, why)?;
         Ok((offset, count))
     }
 

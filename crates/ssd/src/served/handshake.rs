@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::dma::MAX_DMA_MAPS;
 use super::mapping::PAGE_BYTES;
 use super::message::{
-    Answer, MAX_DATA_XFER_BYTES, MAX_MSG_FDS, Refused, invalid, parse, refuse_if,
+    Answer, MAX_DATA_XFER_BYTES, MAX_MSG_FDS, Refused, invalid, parse, refuse_if, refused,
 };
 
 /// The longest JSON text that is parsed, in bytes.
@@ -31,7 +31,7 @@ pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
     let (version, text) = parse::<Version>(body)?;
     if version.major.get() != VERSION_MAJOR {
         let why = "a version of the protocol that is not spoken here: major 0 is";
-        return Err(Refused { errno: Errno::NOTSUP, why });
+        return Err(refused(Errno::NOTSUP, why));
     }
     let agreed = capabilities(text)?;
     let reply = Version {

@@ -55,24 +55,22 @@ impl Vectors {
         let (flags, start, count) = (request.flags.get(), request.start.get(), request.count.get());
         let (action, kind) = (flags & ACTIONS, flags & DATA);
         refuse_if(lacks_room::<SetIrqs>(request.argsz), "DEVICE_SET_IRQS: argsz is too small")?;
-        if flags & !(ACTIONS | DATA) != 0 || action.count_ones() != 1 || kind.count_ones() != 1 {
-            return Err(invalid("DEVICE_SET_IRQS: not one action and one kind of data"));
-        }
+        let one = action.count_ones() == 1 && kind.count_ones() == 1;
+        let wrong = !one || flags & !(ACTIONS | DATA) != 0;
+        refuse_if(wrong, "DEVICE_SET_IRQS: not one action and one kind of data")?;
         let index = request.index.get();
         refuse_if(index >= irq::COUNT, "DEVICE_SET_IRQS: no such kind of interrupt")?;
         let there = if index == irq::MSIX { self.0.len() as u64 } else { 0 };
-        if u64::from(start) + u64::from(count) > there {
-            return Err(invalid("DEVICE_SET_IRQS: beyond the last vector"));
-        }
+        let beyond = u64::from(start) + u64::from(count) > there;
+        refuse_if(beyond, "DEVICE_SET_IRQS: beyond the last vector")?;
         // Checked just above: within the vectors.
         let range = start as usize..start as usize + count as usize;
         let expected = if kind == irq::SET_DATA_BOOL { range.len() } else { 0 };
-        if data.len() != expected {
-            return Err(invalid("DEVICE_SET_IRQS: not as much data as there are vectors"));
-        }
-        if !fds.is_empty() && (kind != irq::SET_DATA_EVENTFD || fds.len() != range.len()) {
-            return Err(invalid("DEVICE_SET_IRQS: not as many descriptors as there are vectors"));
-        }
+        let why = "DEVICE_SET_IRQS: not as much data as there are vectors";
+        refuse_if(data.len() != expected, why)?;
+        let for_all = kind == irq::SET_DATA_EVENTFD && fds.len() == range.len();
+        let why = "DEVICE_SET_IRQS: not as many descriptors as there are vectors";
+        refuse_if(!fds.is_empty() && !for_all, why)?;
         if range.is_empty() {
             // This is how a kind of interrupt is turned off.
             return if kind == irq::SET_DATA_NONE && action == irq::SET_ACTION_TRIGGER {

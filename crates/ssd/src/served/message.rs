@@ -63,8 +63,12 @@ pub(super) struct Refused {
 }
 
 /// Refuses an invalid command.
+pub(super) fn refused(errno: Errno, why: &'static str) -> Refused {
+    Refused { errno, why }
+}
+
 pub(super) fn invalid(why: &'static str) -> Refused {
-    Refused { errno: Errno::INVAL, why }
+    refused(Errno::INVAL, why)
 }
 
 /// Refuses an invalid command if `wrong` holds.

@@ -121,9 +121,8 @@ impl Service {
             if ready[1] {
                 let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
                 if self.client.is_some() {
-                    self.end(Some(
-                        "memory that it had mapped was taken away (its file has shrunk)".into(),
-                    ));
+                    let why = "memory that it had mapped was taken away (its file has shrunk)";
+                    self.end(Some(why.into()));
                 }
                 continue;
             }

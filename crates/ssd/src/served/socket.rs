@@ -105,10 +105,7 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("looking for the socket")(error)),
         }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-                .map_err(|error| io("making a socket")(error.into()))?;
+        let listener = stream().map_err(|error| io("making a socket")(error.into()))?;
         rustix::net::bind(&listener, &address).map_err(|error| match error {
             // Another process was faster.
             Errno::ADDRINUSE => SocketError::Taken { path: path.to_owned() },
@@ -152,13 +149,14 @@ impl Drop for Socket {
 
 /// Whether no process listens on the socket at `path`. A busy one is not stale.
 fn is_stale(path: &Path) -> bool {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connected = SocketAddrUnix::new(path).and_then(|address| {
-        let stream =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&stream, &address)
-    });
+    let connected =
+        SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&stream()?, &address));
     matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
+fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 #[cfg(test)]
