@@ -92,10 +92,7 @@ impl Server {
     ) -> Result<bool, Stopped> {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            });
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
             let mut fds = [PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(fd, flags)];
             match poll(&mut fds, left.as_ref()) {
                 Ok(_) if !fds[0].revents().is_empty() => return Err(Stopped),

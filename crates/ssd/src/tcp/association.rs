@@ -48,10 +48,6 @@ pub(super) enum Change {
 }
 
 impl Association {
-    pub(super) fn queue_exists(&self, qid: u16) -> bool {
-        self.io.iter().any(|&(other, _)| other == qid)
-    }
-
     /// Takes a new value of CC.
     pub(super) fn set_cc(&mut self, new: Cc) -> Change {
         let old = std::mem::replace(&mut self.cc, new);

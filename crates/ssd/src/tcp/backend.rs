@@ -42,8 +42,9 @@ pub(super) struct ConnId {
 }
 
 /// What a slot is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
+    #[default]
     Free,
     /// Taken; its data comes, or its answer goes.
     Taken,
@@ -54,7 +55,7 @@ pub(super) enum State {
 }
 
 /// A command.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Slot {
     pub(super) state: State,
     pub(super) conn: ConnId,
@@ -127,20 +128,10 @@ impl Backend {
         let machine = Machine::new(controller, slots, pairs, entries)
             .ok_or_else(|| SsdError::config("max_io_queues", "no memory for so many queues"))?;
         let free = (0..slots as u16).rev().collect();
-        let none = Slot {
-            state: State::Free,
-            conn: ConnId::default(),
-            sqe: Sqe::default(),
-            len: 0,
-            received: 0,
-            bad: false,
-            is_read: false,
-            pair: 0,
-        };
         let mut backend = Self {
             machine,
             clock: MonotonicClock::new(),
-            slots: vec![none; slots],
+            slots: vec![Slot::default(); slots],
             free,
             held: Vec::new(),
             pairs: vec![Pair::default(); pairs],
@@ -176,7 +167,7 @@ impl Backend {
 
     /// Resets the controller and enables it. Nothing is in flight afterwards.
     pub(super) fn enable(&mut self) {
-        self.forget_all();
+        (0..self.pairs.len()).for_each(|pair| self.forget(pair));
         let now_ns = self.now_ns();
         let (sq, cq) = self.machine.rings(0);
         self.machine.clear_pair(0);
@@ -195,11 +186,6 @@ impl Backend {
     }
 
     /// The controller has no queues any more: its commands are gone.
-    fn forget_all(&mut self) {
-        for pair in 0..self.pairs.len() {
-            self.forget(pair);
-        }
-    }
 
     fn forget(&mut self, pair: usize) {
         self.pairs[pair] = Pair::default();

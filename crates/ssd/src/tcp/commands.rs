@@ -137,44 +137,40 @@ impl Engine {
     fn admin(&mut self, index: usize, queue: Queue, sqe: Sqe, data: Option<InCapsule>) {
         let cid = sqe.cid();
         let length = sqe.sgl1().length.get();
+        // What the device is to transfer, or the answer to what it does not see.
         let transfer = match sqe.opcode() {
             admin::ASYNC_EVENT_REQUEST => return self.hold_request(index, queue, cid, data),
-            admin::KEEP_ALIVE => {
-                self.drop_data(data);
-                return self.respond(index, cid, Status::SUCCESS, 0);
-            }
+            admin::KEEP_ALIVE => Err((Status::SUCCESS, 0)),
             admin::ABORT => {
                 self.drop_data(data);
                 return self.abort(index, queue, sqe);
             }
             admin::SET_FEATURES | admin::GET_FEATURES if is_own_feature(sqe.fid()) => {
-                self.drop_data(data);
-                let (status, dw0) = self.own_feature(queue.association, &sqe);
-                return self.respond(index, cid, status, dw0.into());
+                Err(self.own_feature(queue.association, &sqe))
             }
             admin::CREATE_IO_CQ
             | admin::CREATE_IO_SQ
             | admin::DELETE_IO_CQ
             | admin::DELETE_IO_SQ
-            | admin::DOORBELL_BUFFER_CONFIG => {
-                self.drop_data(data);
-                return self.respond(index, cid, dnr(StatusCode::InvalidCommandOpcode), 0);
-            }
-            admin::IDENTIFY if length >= IDENTIFY_BYTES => Transfer::ToHost(IDENTIFY_BYTES),
-            admin::IDENTIFY => {
-                self.drop_data(data);
-                return self.respond(index, cid, dnr(StatusCode::DataSglLengthInvalid), 0);
-            }
+            | admin::DOORBELL_BUFFER_CONFIG => Err((dnr(StatusCode::InvalidCommandOpcode), 0)),
+            admin::IDENTIFY if length >= IDENTIFY_BYTES => Ok(Transfer::ToHost(IDENTIFY_BYTES)),
+            admin::IDENTIFY => Err((dnr(StatusCode::DataSglLengthInvalid), 0)),
             admin::GET_LOG_PAGE => {
-                Transfer::ToHost((sqe.numd_dwords() * 4).min(u32::MAX.into()) as u32)
+                Ok(Transfer::ToHost((sqe.numd_dwords() * 4).min(u32::MAX.into()) as u32))
             }
-            admin::GET_FEATURES if length > 0 => Transfer::ToHost(length.min(IDENTIFY_BYTES)),
+            admin::GET_FEATURES if length > 0 => Ok(Transfer::ToHost(length.min(IDENTIFY_BYTES))),
             admin::SET_FEATURES if length > 0 && length <= IDENTIFY_BYTES => {
-                Transfer::FromHost(length)
+                Ok(Transfer::FromHost(length))
             }
-            _ => Transfer::None,
+            _ => Ok(Transfer::None),
         };
-        self.start(index, sqe, data, &transfer, 0);
+        match transfer {
+            Ok(transfer) => self.start(index, sqe, data, &transfer, 0),
+            Err((status, dw0)) => {
+                self.drop_data(data);
+                self.respond(index, cid, status, dw0.into());
+            }
+        }
     }
 
     /// Gives a command to the SSD, once its data is there.
@@ -442,9 +438,7 @@ impl Engine {
         let (status, dw0) = match sqe.opcode() {
             admin::IDENTIFY if sqe.cns() == cns::CONTROLLER => {
                 let Some(association) = &self.associations[queue.association] else { return };
-                let cntlid = association.cntlid;
-                let version = self.version();
-                let page = discovery::identify(cntlid, version, self.entries);
+                let page = discovery::identify(association.cntlid, self.version(), self.entries);
                 return self.answer_with(index, sqe, &page, 0, IDENTIFY_BYTES.into());
             }
             admin::GET_LOG_PAGE if sqe.lid() == DISCOVERY_LOG => {

@@ -13,7 +13,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::association::is_own_feature;
 use super::backend::{Backend, ConnId, State};
-use super::digest;
 use super::machine::BUFFER_BYTES;
 use super::output::{Output, Spoiled};
 
@@ -104,11 +103,6 @@ pub(super) enum Got {
     Terminated,
 }
 
-enum Body {
-    None,
-    Data(Data),
-}
-
 struct Data {
     /// The command, if the data is in its capsule.
     capsule: Option<Sqe>,
@@ -131,7 +125,7 @@ pub(super) struct Connection {
     header: [u8; HEADER_BYTES],
     /// Bytes of `header` that there are.
     have: usize,
-    body: Body,
+    body: Option<Data>,
     pub(super) digests: u8,
     /// HPDA in bytes.
     pub(super) align: usize,
@@ -166,7 +160,7 @@ impl Connection {
             phase: Phase::Fresh,
             header: [0; HEADER_BYTES],
             have: 0,
-            body: Body::None,
+            body: None,
             digests: 0,
             align: 4,
             queue: None,
@@ -212,7 +206,7 @@ impl Connection {
             _ => {}
         }
         let opened_ns = self.queue.is_none().then_some(self.opened_ns);
-        let awaits_data = matches!(self.body, Body::Data(_)) || self.r2ts > 0;
+        let awaits_data = self.body.is_some() || self.r2ts > 0;
         let data_ns = awaits_data.then_some(self.data_ns);
         let since_ns = [opened_ns, data_ns, self.blocked_ns].into_iter().flatten().min()?;
         Some(since_ns + PATIENCE_NS)
@@ -231,7 +225,7 @@ impl Connection {
         backend: &mut Backend,
     ) -> Result<Got, Fatal> {
         loop {
-            if let Body::Data(_) = self.body {
+            if self.body.is_some() {
                 match self.take_data(input, used, backend)? {
                     Some(got) => return Ok(got),
                     None if *used == input.len() => return Ok(Got::Nothing),
@@ -338,7 +332,7 @@ impl Connection {
         if len == hlen {
             return Ok(());
         }
-        let crc = digest::of(&self.header[..hlen]);
+        let crc = crc32c::crc32c(&self.header[..hlen]);
         if self.header[hlen..len] != crc.to_le_bytes() {
             return fatal(FatalError::HeaderDigest, crc, "the header's digest is wrong");
         }
@@ -428,8 +422,7 @@ impl Connection {
         let digest_left = if self.digests & dgst::DATA != 0 { DIGEST_BYTES } else { 0 };
         let digest = [0; DIGEST_BYTES];
         self.data_ns = self.now_ns;
-        self.body =
-            Body::Data(Data { capsule, slot, padding, at, left, crc: 0, digest, digest_left });
+        self.body = Some(Data { capsule, slot, padding, at, left, crc: 0, digest, digest_left });
     }
 
     fn h2c_data(
@@ -478,7 +471,7 @@ impl Connection {
         backend: &mut Backend,
     ) -> Result<Option<Got>, Fatal> {
         let with_digest = self.digests & dgst::DATA != 0;
-        let Body::Data(data) = &mut self.body else { return Ok(None) };
+        let Some(data) = &mut self.body else { return Ok(None) };
         let skipped = data.padding.min(input.len() - *used);
         data.padding -= skipped;
         *used += skipped;
@@ -488,7 +481,7 @@ impl Connection {
             let slot = usize::from(data.slot);
             backend.machine_mut().data_mut(slot, data.at..data.at + count).copy_from_slice(from);
             if with_digest {
-                data.crc = digest::append(data.crc, from);
+                data.crc = crc32c::crc32c_append(data.crc, from);
             }
             data.at += count;
             data.left -= count;
@@ -507,7 +500,7 @@ impl Connection {
         }
         let bad = with_digest && data.digest != data.crc.to_le_bytes();
         let (capsule, slot, end) = (data.capsule, data.slot, data.at as u32);
-        self.body = Body::None;
+        self.body = None;
         if let Some(sqe) = capsule {
             return Ok(Some(Got::Capsule(sqe, Some(InCapsule { slot, len: end, bad }))));
         }

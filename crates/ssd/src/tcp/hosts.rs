@@ -218,8 +218,7 @@ impl Engine {
         };
         if let Some(conn) = &mut self.conns[index] {
             let no_flow = sqe.cattr() & cattr::DISABLE_SQ_FLOW != 0;
-            let head = if entries > 1 { 1 } else { 0 };
-            conn.queue = Some(Queue { association, qid, entries, head, no_flow });
+            conn.queue = Some(Queue { association, qid, entries, head: 1, no_flow });
         }
         Ok(cntlid)
     }
@@ -301,7 +300,7 @@ impl Engine {
             let granted = association.granted;
             return Err(in_entry(42, format!("it asked for more than its {granted} I/O queues")));
         }
-        if association.queue_exists(qid) {
+        if association.io.iter().any(|&(other, _)| other == qid) {
             let exists = in_entry(42, "it asked for an I/O queue that it has");
             return Err(Refused { passes: true, ..exists });
         }

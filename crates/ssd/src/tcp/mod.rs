@@ -34,7 +34,6 @@ mod backend;
 mod commands;
 mod connection;
 mod counters;
-mod digest;
 mod discovery;
 mod engine;
 mod faults;
@@ -48,15 +47,14 @@ mod server;
 mod turn;
 mod wire;
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 pub use counters::TcpCounters;
 pub use faults::{NetFaults, NetFaultsError};
@@ -67,15 +65,14 @@ pub use wire::Wire;
 use crate::config::SsdConfig;
 use crate::control::{Action, FaultControl, call};
 use crate::controller::identify::hash;
-use crate::counters::{Counters, SharedCounters};
+use crate::counters::Counters;
 use crate::error::SsdError;
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
 use crate::sys;
 use engine::Engine;
 use neighbours::{Neighbours, WaitedNs};
-use refused::Refusals;
-use server::Server;
+use server::{Server, Shared};
 
 /// An SSD served over NVMe/TCP. Dropping it closes all connections and ends the thread.
 #[derive(Debug)]
@@ -89,19 +86,6 @@ pub struct Target {
 /// Controls a running [`Target`] and its SSD. A clone controls the same one.
 #[derive(Clone)]
 pub struct TargetHandle(Arc<Shared>);
-
-struct Shared {
-    mailbox: Arc<Mailbox>,
-    wake: Arc<OwnedFd>,
-    asleep: Arc<AtomicBool>,
-    /// The thread's last act is to flush.
-    flush_last: Arc<AtomicBool>,
-    /// A plan that is to replace the one in force.
-    net_faults: Arc<Mutex<Option<NetFaults>>>,
-    counters: Arc<SharedCounters>,
-    tcp: Arc<counters::SharedCounters>,
-    refusals: Arc<Refusals>,
-}
 
 impl Target {
     /// Listens at the address, for an SSD on `medium`.
@@ -151,34 +135,28 @@ impl Target {
         }
         let cpu = config.cpu;
         let engine = Engine::new(config, medium, options)?;
-        let mailbox = Arc::<Mailbox>::default();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let system = |error: io::Error| TargetError::Ssd(SsdError::Thread(error));
-        let wake = Arc::new(eventfd(0, flags).map_err(|error| system(error.into()))?);
-        let asleep = Arc::new(AtomicBool::new(false));
-        let net_faults = Arc::<Mutex<Option<NetFaults>>>::default();
-        let shared = Shared {
-            flush_last: Arc::default(),
-            net_faults: Arc::clone(&net_faults),
-            mailbox: Arc::clone(&mailbox),
-            wake: Arc::clone(&wake),
-            asleep: Arc::clone(&asleep),
+        let system = |error: Errno| TargetError::Ssd(SsdError::Thread(error.into()));
+        let shared = Arc::new(Shared {
+            mailbox: Mailbox::default(),
+            wake: eventfd(0, flags).map_err(system)?,
+            asleep: AtomicBool::new(false),
+            flush_last: AtomicBool::new(false),
+            net_faults: Mutex::default(),
             counters: Arc::clone(&engine.backend.machine().look().counters),
             tcp: Arc::clone(&engine.counters),
             refusals: Arc::clone(&engine.refusals),
-        };
-        let last = Arc::clone(&shared.flush_last);
-        let calls = Arc::clone(&mailbox);
-        let neighbours = Neighbours::new(waited_ns);
-        let server = Server::new(engine, listener, calls, wake, asleep, net_faults, neighbours);
-        let mut server = server.map_err(|error| system(error.into()))?;
+        });
+        let of_thread = Arc::clone(&shared);
+        let server = Server::new(engine, listener, of_thread, Neighbours::new(waited_ns));
+        let mut server = server.map_err(system)?;
         let thread = sys::spawn_ssd(cpu, move || {
             // However the thread ends, no caller waits for ever for an answer.
-            let _closing = CloseOnDrop(mailbox);
+            let closing = CloseOnDrop(Arc::clone(&server.shared));
             server.run();
-            last.load(Ordering::Relaxed) && server.end()
+            closing.0.flush_last.load(Ordering::Relaxed) && server.end()
         })?;
-        Ok(Self { handle: TargetHandle(Arc::new(shared)), addr, thread: Some(thread) })
+        Ok(Self { handle: TargetHandle(shared), addr, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -243,16 +221,6 @@ impl Drop for Target {
     }
 }
 
-impl Shared {
-    fn push(&self, call: Call) {
-        // The thread swaps the flag, too, before it looks for calls a last time. Whichever swap is
-        // second sees what came before the other.
-        if self.mailbox.push(call) && self.asleep.swap(true, Ordering::SeqCst) {
-            sys::signal(&self.wake);
-        }
-    }
-}
-
 impl TargetHandle {
     /// Replaces the faults of the network; returns when they are in force.
     pub fn set_net_faults(&self, plan: NetFaults) {
@@ -305,11 +273,11 @@ impl std::fmt::Debug for TargetHandle {
     }
 }
 
-struct CloseOnDrop(Arc<Mailbox>);
+struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.mailbox.close();
     }
 }
 

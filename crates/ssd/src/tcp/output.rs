@@ -7,7 +7,6 @@ use meantime_spec::tcp::{CommonHeader, DIGEST_BYTES, DataHeader, PduType, dgst, 
 use zerocopy::IntoBytes;
 
 use super::backend::Backend;
-use super::digest;
 
 /// The most pieces of one `sendmsg`.
 pub(super) const PIECES: usize = 64;
@@ -71,14 +70,10 @@ impl Output {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(header);
         if digests & dgst::HEADER != 0 {
-            self.header_digest(before, spoiled);
+            let crc = crc32c::crc32c(&self.bytes[before..]) ^ u32::from(spoiled.header);
+            self.bytes.extend_from_slice(&crc.to_le_bytes());
         }
         self.grew(self.bytes.len() - before);
-    }
-
-    fn header_digest(&mut self, from: usize, spoiled: Spoiled) {
-        let crc = digest::of(&self.bytes[from..]) ^ u32::from(spoiled.header);
-        self.bytes.extend_from_slice(&crc.to_le_bytes());
     }
 
     /// Adds C2HData with all `len` bytes of a slot, which is free once they are sent. The data
@@ -101,19 +96,15 @@ impl Output {
         header.common.plen.set(header.common.plen.get() + padding as u32);
         header.cccid.set(cid);
         header.datal.set(len);
-        let before = self.bytes.len();
-        self.bytes.extend_from_slice(header.as_bytes());
-        if digests & dgst::HEADER != 0 {
-            self.header_digest(before, spoiled);
-        }
+        self.pdu(header.as_bytes(), digests, spoiled);
         self.bytes.resize(self.bytes.len() + padding, 0);
-        self.grew(self.bytes.len() - before);
+        self.grew(padding);
         let len = len as usize;
         self.pieces.push_back(Piece::Slot { slot, len });
         self.left += len;
         if digests & dgst::DATA != 0 {
             let data = backend.machine().data(usize::from(slot), 0..len);
-            let crc = digest::of(data) ^ u32::from(spoiled.data);
+            let crc = crc32c::crc32c(data) ^ u32::from(spoiled.data);
             self.bytes.extend_from_slice(&crc.to_le_bytes());
             self.grew(DIGEST_BYTES);
         }

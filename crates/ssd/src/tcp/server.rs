@@ -26,8 +26,11 @@ use super::engine::Engine;
 use super::faults::NetFaults;
 use super::neighbours::Neighbours;
 use super::output::PIECES;
+use super::refused::Refusals;
 use crate::controller::Turn;
+use crate::counters::SharedCounters;
 use crate::mailbox::{Call, Mailbox};
+use crate::sys;
 
 /// Bytes taken at once from a socket.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -93,14 +96,35 @@ impl Peer {
     }
 }
 
+/// What the thread and the target's handles share.
+pub(super) struct Shared {
+    pub(super) mailbox: Mailbox,
+    pub(super) wake: OwnedFd,
+    /// The thread is, or will be, asleep.
+    pub(super) asleep: AtomicBool,
+    /// The thread's last act is to flush.
+    pub(super) flush_last: AtomicBool,
+    /// A plan that is to replace the one in force.
+    pub(super) net_faults: Mutex<Option<NetFaults>>,
+    pub(super) counters: Arc<SharedCounters>,
+    pub(super) tcp: Arc<super::counters::SharedCounters>,
+    pub(super) refusals: Arc<Refusals>,
+}
+
+impl Shared {
+    pub(super) fn push(&self, call: Call) {
+        // The thread swaps the flag, too, before it looks for calls a last time. Whichever swap is
+        // second sees what came before the other.
+        if self.mailbox.push(call) && self.asleep.swap(true, Ordering::SeqCst) {
+            sys::signal(&self.wake);
+        }
+    }
+}
+
 pub(super) struct Server {
     pub(super) engine: Engine,
     pub(super) listener: TcpListener,
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) wake: Arc<OwnedFd>,
-    /// The thread is, or will be, asleep.
-    pub(super) asleep: Arc<AtomicBool>,
-    net_faults: Arc<Mutex<Option<NetFaults>>>,
+    pub(super) shared: Arc<Shared>,
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
     /// Busy sockets, by place.
@@ -121,24 +145,18 @@ impl Server {
     pub(super) fn new(
         engine: Engine,
         listener: TcpListener,
-        mailbox: Arc<Mailbox>,
-        wake: Arc<OwnedFd>,
-        asleep: Arc<AtomicBool>,
-        net_faults: Arc<Mutex<Option<NetFaults>>>,
+        shared: Arc<Shared>,
         neighbours: Neighbours,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        epoll::add(&epoll, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         Ok(Self {
             tick_ns: engine.now_ns,
             awake_for_ns: engine.backend.park_after_ns(),
             engine,
             listener,
-            mailbox,
-            wake,
-            asleep,
-            net_faults,
+            shared,
             epoll,
             peers: Vec::new(),
             busy: Vec::new(),
@@ -155,7 +173,7 @@ impl Server {
         // Whether there was work since the last check.
         let mut busy = false;
         loop {
-            if self.mailbox.is_waiting() && !self.answer_calls() {
+            if self.shared.mailbox.is_waiting() && !self.answer_calls() {
                 return;
             }
             let mut received = 0;
@@ -226,7 +244,7 @@ impl Server {
 
     /// Runs what others have asked for. False if that is to stop.
     fn answer_calls(&mut self) -> bool {
-        for call in self.mailbox.take() {
+        for call in self.shared.mailbox.take() {
             match call {
                 Call::Run(action) => {
                     let now_ns = self.engine.backend.now_ns();
@@ -237,7 +255,8 @@ impl Server {
                 Call::Stop => return false,
             }
         }
-        if let Some(plan) = self.net_faults.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let plan = self.shared.net_faults.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(plan) = plan {
             self.engine.set_net_faults(plan);
         }
         true
@@ -346,10 +365,7 @@ impl Server {
 
     /// Looks at all sockets and at the clock, which it returns.
     fn check(&mut self, wait: Option<Duration>) -> u64 {
-        let timeout = wait.map(|wait| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        });
+        let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut space = [MaybeUninit::uninit(); EVENTS];
         // Without an answer nothing is known; the next check asks again.
         let answer = epoll::wait(&self.epoll, &mut space, timeout.as_ref());
@@ -364,7 +380,7 @@ impl Server {
             match event.data.u64() {
                 LISTENER => self.accept(),
                 WAKE => {
-                    let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                    let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
                 }
                 index => self.ready(index as usize, event.flags),
             }
@@ -523,10 +539,10 @@ impl Server {
     /// Sleeps until something comes, or for so long.
     fn sleep(&mut self, time: Option<Duration>) {
         // Who pushes a call sees the flag, or this thread sees the call: both swap or fence.
-        self.asleep.swap(true, Ordering::SeqCst);
-        let time = if self.mailbox.is_waiting() { Some(Duration::ZERO) } else { time };
+        self.shared.asleep.swap(true, Ordering::SeqCst);
+        let time = if self.shared.mailbox.is_waiting() { Some(Duration::ZERO) } else { time };
         self.engine.counters.sleeps.add(1);
         self.check(time);
-        self.asleep.swap(false, Ordering::SeqCst);
+        self.shared.asleep.swap(false, Ordering::SeqCst);
     }
 }
