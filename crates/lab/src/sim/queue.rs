@@ -43,12 +43,6 @@ struct Lane {
     next_ns: u64,
 }
 
-impl Lane {
-    fn refresh(&mut self) {
-        self.next_ns = self.in_flight.iter().map(|(at_ns, _)| *at_ns).min().unwrap_or(u64::MAX);
-    }
-}
-
 /// The times at which a wait may do something other than look. The looks until then need not be
 /// simulated one by one.
 #[derive(Debug, Clone, Copy)]
@@ -267,11 +261,6 @@ impl<'m> Queue<'m> {
         }
         self.quiet.set(quiet);
     }
-
-    /// Returns whether a signal is unread.
-    fn has_signal(&self) -> bool {
-        self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns()
-    }
 }
 
 impl Source for Queue<'_> {
@@ -288,7 +277,8 @@ impl Source for Queue<'_> {
                     lane.in_flight.iter().enumerate().min_by_key(|(_, io)| **io).map(|(at, _)| at);
                 let Some(first) = first else { break };
                 let (at_ns, slot) = lane.in_flight.remove(first);
-                lane.refresh();
+                let rest = lane.in_flight.iter().map(|(at_ns, _)| *at_ns);
+                lane.next_ns = rest.min().unwrap_or(u64::MAX);
                 if index == 1 && at_ns > self.signals_read_ns.get() {
                     self.signal_left.set(true);
                 }
@@ -334,7 +324,8 @@ impl Source for Queue<'_> {
             return false;
         }
         let asleep_since_ns = self.time_ns();
-        if self.has_signal() {
+        // A signal may be unread.
+        if self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns() {
             self.run(self.machine.syscall_ns);
         } else {
             let left_ns = self.lanes[1].next_ns.saturating_sub(self.time_ns());

@@ -125,10 +125,8 @@ impl FromStr for Shape {
     fn from_str(text: &str) -> Result<Self, ParseShapeError> {
         let error = || ParseShapeError(text.to_owned());
         let number = |text: &str, most: f64| {
-            text.parse::<f64>()
-                .ok()
-                .filter(|number| (0.0..=most).contains(number))
-                .ok_or_else(error)
+            let number = text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
+            number.ok_or_else(error)
         };
         let pair = |text: &str| {
             let (fraction, factor) = text.split_once('x').ok_or_else(error)?;

@@ -79,17 +79,10 @@ impl FromStr for Trace {
         let mut ios = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default().trim();
-            if content.is_empty() {
-                continue;
-            }
-            match parse_io(content) {
-                Some(io) => ios.push(io),
-                None => {
-                    return Err(ParseTraceError {
-                        line: index + 1,
-                        text: line.chars().take(80).collect(),
-                    });
-                }
+            if !content.is_empty() {
+                let text = || line.chars().take(80).collect();
+                let error = || ParseTraceError { line: index + 1, text: text() };
+                ios.push(parse_io(content).ok_or_else(error)?);
             }
         }
         Ok(Self { ios })

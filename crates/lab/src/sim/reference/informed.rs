@@ -70,15 +70,10 @@ impl Problem {
             }
         }
         let all = trace.ios.len() as f64;
+        let limit_ns = limit_ns(goal, machine);
         let one = |(class, times): (Class, Vec<u64>)| {
-            let share = times.len() as f64 / all;
-            OneClass::new(
-                class,
-                share,
-                &Distribution::of_samples(times),
-                machine,
-                limit_ns(goal, machine),
-            )
+            let (share, times) = (times.len() as f64 / all, Distribution::of_samples(times));
+            OneClass::new(class, share, &times, machine, limit_ns)
         };
         Self { classes: times.into_iter().map(one).collect() }
     }
