@@ -215,11 +215,8 @@ impl Model {
         }
         let Some(nand) = self.nand else { return Ok(()) };
         if nand.program_bytes == 0 || nand.programs_per_erase == 0 || nand.buffered_programs == 0 {
-            return Err(
-                "`nand`: program_bytes, programs_per_erase and buffered_programs must be at \
-                        least 1"
-                    .into(),
-            );
+            let which = "program_bytes, programs_per_erase and buffered_programs";
+            return Err(format!("`nand`: {which} must be at least 1"));
         }
         if self.is_null() { Err("`nand` needs channels".into()) } else { Ok(()) }
     }

@@ -9,14 +9,8 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Joins the specification's words: `Unrecovered Read Error` becomes `unrecovered-read-error`.
 pub(super) fn kebab(words: &str) -> String {
-    let mut text = String::with_capacity(words.len());
-    for word in words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
-        if !text.is_empty() {
-            text.push('-');
-        }
-        text.push_str(&word.to_ascii_lowercase());
-    }
-    text
+    let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
 /// Whether both are the same name, regardless of separators and capitalisation.

@@ -65,22 +65,25 @@ impl FaultRule {
     /// # Errors
     /// [`SsdError::FaultPlan`], which names the key.
     pub fn parse_line(line: &str) -> Result<Self, SsdError> {
-        let mut words = line.split_whitespace();
-        let fault = words.next().ok_or_else(|| {
-            SsdError::FaultPlan(format!("a rule begins with the name of a fault: {}", names()))
-        })?;
-        let mut pairs = vec![Pair { key: "fault", values: vec![fault.to_owned()] }];
-        for word in words {
-            let Some((key, value)) = word.split_once('=') else {
-                return Err(SsdError::FaultPlan(format!("{word:?} is no key=value")));
-            };
-            if pairs.iter().any(|pair| pair.key == key) {
-                return Err(SsdError::FaultPlan(format!("`{key}` is given twice")));
-            }
-            pairs.push(Pair { key, values: vec![value.to_owned()] });
-        }
-        rule(&pairs).map_err(|(key, problem)| SsdError::FaultPlan(format!("`{key}`: {problem}")))
+        parse_line(line).map_err(SsdError::FaultPlan)
     }
+}
+
+fn parse_line(line: &str) -> Result<FaultRule, String> {
+    let mut words = line.split_whitespace();
+    let fault = words.next();
+    let fault =
+        fault.ok_or_else(|| format!("a rule begins with the name of a fault: {}", names()))?;
+    let mut pairs = vec![Pair { key: "fault", values: vec![fault.to_owned()] }];
+    for word in words {
+        let pair = word.split_once('=');
+        let (key, value) = pair.ok_or_else(|| format!("{word:?} is no key=value"))?;
+        if pairs.iter().any(|pair| pair.key == key) {
+            return Err(format!("`{key}` is given twice"));
+        }
+        pairs.push(Pair { key, values: vec![value.to_owned()] });
+    }
+    rule(&pairs).map_err(|(key, problem)| format!("`{key}`: {problem}"))
 }
 
 fn parse(text: &str) -> Result<FaultPlan, String> {
@@ -199,10 +202,6 @@ impl Keys<'_> {
         Ok(flag.unwrap_or(false))
     }
 
-    fn time_ns(&self, key: &str) -> Result<Option<u64>, Problem> {
-        self.get(key, parse_ns)
-    }
-
     /// A value that the fault requires.
     fn needed<T>(&self, key: &str, value: Option<T>, example: &str) -> Result<T, Problem> {
         value.ok_or_else(|| (key.to_owned(), format!("is missing; e.g. {example}")))
@@ -281,7 +280,7 @@ fn fault(name: &str, keys: &Keys<'_>) -> Result<Fault, Problem> {
     };
     let bits =
         |default| keys.number("bits", 1, 4096).map(|bits| bits.map_or(default, |n| n as u32));
-    let by = || keys.needed("by", keys.time_ns("by")?, "by = \"3ms\"");
+    let by = || keys.needed("by", keys.get("by", parse_ns)?, "by = \"3ms\"");
     Ok(match *fault {
         Fault::Status(_) => Fault::Status(status(keys)?),
         Fault::LateCompletion(_) => Fault::LateCompletion(by()?),
@@ -332,8 +331,8 @@ fn when(keys: &Keys<'_>) -> Result<When, Problem> {
     when.every = keys.number("every", 1, u64::MAX)?.unwrap_or(1);
     when.from = keys.number("from", 1, u64::MAX)?.unwrap_or(1);
     when.times = keys.number("times", 0, u64::MAX)?;
-    when.after_ns = keys.time_ns("after")?.unwrap_or(0);
-    when.until_ns = keys.time_ns("until")?;
+    when.after_ns = keys.get("after", parse_ns)?.unwrap_or(0);
+    when.until_ns = keys.get("until", parse_ns)?;
     if when.until_ns.is_some_and(|until_ns| until_ns <= when.after_ns) {
         return Err(("until".into(), "is not later than `after`".into()));
     }
