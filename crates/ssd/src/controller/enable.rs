@@ -87,9 +87,6 @@ impl Controller {
         tracing::debug!(reason, "controller fatal status");
         self.remember_rule(0, reason);
         self.drop_queues();
-        self.ready_at_ns = None;
-        // Interrupts that are held back are still sent.
-        self.update_timed();
         self.regs.set_csts(self.regs.csts().with_cfs(true));
     }
 
@@ -231,7 +228,8 @@ impl Controller {
         (cc.iosqes() == IOSQES, cc.iocqes() == IOCQES)
     }
 
-    /// Drops all queues and pending commands. Nothing is written to host memory afterwards.
+    /// Drops all queues and pending commands, and the time at which it is ready. Nothing is written
+    /// to host memory afterwards.
     pub(super) fn drop_queues(&mut self) {
         self.sqs.clear();
         self.cqs.iter_mut().for_each(|cq| *cq = None);
@@ -240,6 +238,9 @@ impl Controller {
         self.ended.clear();
         self.events.reset();
         self.blocked = false;
+        self.ready_at_ns = None;
+        // Interrupts that are held back are still sent.
+        self.update_timed();
     }
 
     /// Controller reset (1.4 §7.3.2).
@@ -259,7 +260,6 @@ impl Controller {
         self.arbiter.reset(false);
         self.power.set_state(power, 0);
         self.apply_transitions(0);
-        self.ready_at_ns = None;
         self.timed = false;
         for index in 0..self.doorbells.len() {
             self.clear_doorbell(index);
@@ -316,8 +316,6 @@ impl Controller {
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
         self.regs.set_gone();
-        self.ready_at_ns = None;
-        self.update_timed();
     }
 
     /// The device returns to the bus, as after power-on. The volatile cache keeps its content.

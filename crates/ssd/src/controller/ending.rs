@@ -77,8 +77,6 @@ impl Controller {
         for index in 0..2 * self.cqs.len() {
             self.clear_doorbell(index);
         }
-        self.ready_at_ns = None;
-        self.update_timed();
         if !self.regs.is_shut_down() {
             self.counters.fatal.add(1);
             self.regs.set_csts(self.regs.csts().with_cfs(true));
