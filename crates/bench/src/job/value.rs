@@ -54,40 +54,37 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
 pub(super) const OVERLAPS: &str =
     "all, none, or a list of preload, pool, lazy-insert and lazy-unmap";
 
-/// Parses steps of the read path: `all`, `none` or a list.
-pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
+/// Parses `all`, `none` or a list of `words`.
+fn chosen<'a>(text: &'a str, words: &[&'a str], expected: &str) -> Result<Vec<&'a str>, Why> {
     match text {
-        "all" => return Ok(Overlap::ALL),
-        "none" => return Ok(Overlap::NONE),
-        _ => {}
+        "all" => Ok(words.to_vec()),
+        "none" => Ok(Vec::new()),
+        _ => each_once(text, |word| match words.contains(&word) {
+            true => Ok(word),
+            false => Err(format!("there is no {word:?}; expected {expected}")),
+        }),
     }
-    let steps = each_once(text, |step| match step {
-        "preload" | "pool" | "lazy-insert" | "lazy-unmap" => Ok(step),
-        _ => Err(format!("{step:?} is no step; expected {OVERLAPS}")),
-    })?;
+}
+
+/// Parses steps of the read path.
+pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
+    let steps = chosen(text, &["preload", "pool", "lazy-insert", "lazy-unmap"], OVERLAPS)?;
+    let has = |step| steps.contains(&step);
     Ok(Overlap {
-        preload: steps.contains(&"preload"),
-        pool: steps.contains(&"pool"),
-        lazy_insert: steps.contains(&"lazy-insert"),
-        lazy_unmap: steps.contains(&"lazy-unmap"),
+        preload: has("preload"),
+        pool: has("pool"),
+        lazy_insert: has("lazy-insert"),
+        lazy_unmap: has("lazy-unmap"),
     })
 }
 
 /// The values of `commit_overlap`.
 pub(super) const COMMIT_OVERLAPS: &str = "all, none, or a list of direct, data and prepare";
 
-/// Parses waits of a commit: `all`, `none` or a list.
+/// Parses waits of a commit.
 pub(super) fn commit_overlap(text: &str) -> Result<CommitOverlap, Why> {
-    match text {
-        "all" => return Ok(CommitOverlap::ALL),
-        "none" => return Ok(CommitOverlap::NONE),
-        _ => {}
-    }
-    let waits = each_once(text, |wait| match wait {
-        "direct" | "data" | "prepare" => Ok(wait),
-        _ => Err(format!("{wait:?} is no wait; expected {COMMIT_OVERLAPS}")),
-    })?;
-    let has = |wait: &str| waits.contains(&wait);
+    let waits = chosen(text, &["direct", "data", "prepare"], COMMIT_OVERLAPS)?;
+    let has = |wait| waits.contains(&wait);
     Ok(CommitOverlap { data: has("data"), prepare: has("prepare"), direct: has("direct") })
 }
 

@@ -19,10 +19,19 @@ const SAMPLE_NS: u64 = 512 * WIDTH_NS;
 /// Steps of a window's histogram: up to 17 s.
 const STEPS: usize = 256;
 
+/// I/Os and bytes of each direction.
+type Moved = [(u64, u64); 3];
+
+fn add(sum: &mut Moved, moved: &Moved) {
+    for ((ios, bytes), moved) in sum.iter_mut().zip(moved) {
+        *ios += moved.0;
+        *bytes += moved.1;
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Window {
-    /// I/Os and bytes of each direction.
-    moved: [(u64, u64); 3],
+    moved: Moved,
     sum_ns: u64,
     max_ns: u64,
     counts: [u32; STEPS],
@@ -36,10 +45,7 @@ impl Window {
     }
 
     fn add(&mut self, other: &Self) {
-        for ((ios, bytes), moved) in self.moved.iter_mut().zip(&other.moved) {
-            *ios += moved.0;
-            *bytes += moved.1;
-        }
+        add(&mut self.moved, &other.moved);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
@@ -238,10 +244,7 @@ impl Series {
         for (at, window) in all.windows.iter().enumerate() {
             let at = (all.first + at as u64) * all.width_ns / width_ns;
             let Some(sample) = samples.get_mut(at as usize) else { break };
-            for ((ios, bytes), moved) in sample.iter_mut().zip(&window.moved) {
-                *ios += moved.0;
-                *bytes += moved.1;
-            }
+            add(sample, &window.moved);
         }
         [0, 1, 2].map(|direction| Rates {
             width_ns,
