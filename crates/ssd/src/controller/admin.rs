@@ -66,8 +66,6 @@ impl Controller {
         worked
     }
 
-    /// Reserves a completion entry for the current admin command, or releases it.
-
     /// Executes one command; `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Checked<Option<Outcome>> {
         // Otherwise an injected corruption could hit an earlier command's data.
