@@ -108,11 +108,9 @@ impl JobResult {
             ("retries", queues(|queue| queue.retries)),
             ("requeued", queues(|queue| queue.requeued)),
         ];
-        for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        let counts = counts.into_iter().chain(self.state.file_counts.figures());
+        for (name, count) in counts.filter(|(_, count)| *count > 0) {
             add(name, count as f64);
-        }
-        for (name, count) in self.state.file_counts.figures() {
-            add(name, count);
         }
         if self.plan.verifies() {
             let checked = self.threads.iter().map(|totals| totals.findings.checked);

@@ -106,12 +106,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 .filter(|_| reports.len() == 1)
                 .map(|(microwatts, wall_ns)| microwatts * wall_ns as f64 / 1e9);
             let floor_ns = before_ns.zip(after_ns).map(|(before, after)| (before + after) / 2.0);
-            for ((job, _), (before, after)) in
-                visits.iter().zip(counts_before.iter().zip(&counts_after))
-            {
-                if let Some((before, after)) = before.as_ref().zip(after.as_ref()) {
-                    self.jobs[*job].states[at].file_counts.add_growth(before, after);
-                }
+            for ((job, before), (_, after)) in counts_before.iter().zip(&counts_after) {
+                self.jobs[*job].states[at].file_counts.add_growth(before, after);
             }
             for (job, reports) in reports {
                 let state = &mut self.jobs[job].states[at];
@@ -134,12 +130,12 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 
     /// Returns the counters of the file systems of `visits`.
-    fn file_counts(&self, at: usize, visits: &[(usize, Visit)]) -> Vec<Option<FileCounts>> {
+    fn file_counts(&self, at: usize, visits: &[(usize, Visit)]) -> Vec<(usize, FileCounts)> {
         let counts = |(job, _): &(usize, Visit)| {
-            let devices = &self.jobs[*job].plan.devices;
-            self.devices.file_counts(devices[self.cells[at].device])
+            let index = self.jobs[*job].plan.devices[self.cells[at].device];
+            Some((*job, self.devices.file_counts(index)?))
         };
-        visits.iter().map(counts).collect()
+        visits.iter().filter_map(counts).collect()
     }
 
     /// Runs all threads of `visits` at once.
