@@ -10,7 +10,7 @@ use super::devices::Devices;
 use super::error::RunError;
 use super::floor::DeviceFloor;
 use super::group::{self, Cell, Group};
-use super::logs::{Log, LogSpec};
+use super::logs::Log;
 use super::thread::WorkerThread;
 use super::worker::{CellWork, Task, Work, Worker};
 use crate::pattern::{Pattern, PatternSpec};
@@ -108,7 +108,7 @@ pub(super) fn task(plan: &JobPlan, info: &BlockInfo, [index, thread]: [usize; 2]
     let job = &plan.job;
     let spec = plan.pattern(info, thread);
     let work = if plan.verifies() {
-        let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
+        let seed = group::unix_ns() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
         let rules = Rules::of(job);
         Work::Verified(Box::new(Verified::new(
             course(plan, spec),
@@ -122,7 +122,8 @@ pub(super) fn task(plan: &JobPlan, info: &BlockInfo, [index, thread]: [usize; 2]
     };
     let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec });
     let ios_max = group::ios_max(plan, info, thread).map_or(usize::MAX, |ios| ios as usize);
-    let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
+    let entries_max = plan.log_entries_max.min(ios_max);
+    let log = job.logs.lat.is_some().then(|| Log::new(job.logs.avg_ms, entries_max));
     let shape = Shape::of(job, !spec.seed);
     Task { work, warm_up, shape, log, number_ios: job.number_ios }
 }
@@ -139,12 +140,4 @@ fn unverified(plan: &JobPlan, spec: PatternSpec) -> Work {
         return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
     }
     Work::Course(course(plan, spec))
-}
-
-/// Returns a seed that distinguishes this run's blocks from those of an earlier run on the same
-/// medium.
-fn run_seed() -> u64 {
-    let since =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos() as u64
 }

@@ -58,10 +58,6 @@ pub(crate) struct Cell {
 }
 
 impl Group {
-    fn of(plan: JobPlan) -> Self {
-        Self { plans: vec![plan], left_out: Vec::new() }
-    }
-
     /// Returns the group's name.
     pub fn name(&self) -> String {
         self.plans.iter().map(|plan| &plan.job.name).join(" + ")
@@ -118,8 +114,6 @@ impl Group {
 
 /// Returns the groups of `jobs`, each of which comes with its devices' indices.
 pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
-    let unrepeated =
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let mut groups: Vec<Group> = Vec::new();
     let mut group_id = 0;
     for (at, (job, devices)) in jobs.into_iter().enumerate() {
@@ -130,7 +124,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
         let seed = match (job.random.randseed, job.random.randrepeat) {
             (Some(seed), _) => seed,
             (None, true) => SEED,
-            (None, false) => unrepeated,
+            (None, false) => unix_ns(),
         };
         // Jobs of a file have different seeds, as in fio; the first has that of a single job.
         let seed = seed.wrapping_add((at as u64) << 32);
@@ -139,7 +133,6 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
             [] => vec![None],
             scheds => scheds.iter().copied().map(Some).collect(),
         };
-        let log_entries_max = 0;
         let plan = JobPlan {
             job,
             devices,
@@ -149,11 +142,11 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
             endless,
             group_id,
             seed,
-            log_entries_max,
+            log_entries_max: 0,
         };
         match groups.last_mut() {
             Some(group) if !begins => group.plans.push(plan),
-            _ => groups.push(Group::of(plan)),
+            _ => groups.push(Group { plans: vec![plan], left_out: Vec::new() }),
         }
     }
     for group in &mut groups {
@@ -172,9 +165,7 @@ fn align<T: Clone>(
     what: &str,
     list: impl Fn(&mut JobPlan) -> &mut Vec<T>,
 ) -> Result<(), RunError> {
-    let Some(most) = group.plans.iter_mut().map(|plan| list(plan).len()).max() else {
-        return Ok(());
-    };
+    let most = group.plans.iter_mut().map(|plan| list(plan).len()).max().unwrap_or(0);
     for at in 0..group.plans.len() {
         let values = list(&mut group.plans[at]);
         match &values[..] {
@@ -219,6 +210,12 @@ fn check_shared(group: &Group) -> Result<(), RunError> {
         let [one, other] = [one, other].map(|job| &job.pm_qos_us);
         !one.is_empty() && !other.is_empty() && one != other
     })
+}
+
+/// Returns the time since 1970, for seeds that differ from those of earlier runs: blocks that such
+/// a run wrote are then not taken for this one's.
+pub(super) fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 fn share_log_memory(groups: &mut [Group]) {

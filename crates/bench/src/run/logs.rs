@@ -4,28 +4,11 @@
 
 use meantime_report::run::{LogEntry, LogRows, LogWindow};
 
-use crate::job::LogKeys;
 use crate::pattern::Io;
 
 /// The number of further entries whose memory is touched, not only reserved, before a turn: more
 /// than a turn adds.
 const AHEAD: usize = 2 << 20;
-
-/// The data to collect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LogSpec {
-    /// 0: each I/O; else averages over this time in ms.
-    pub avg_ms: u64,
-    /// The number of I/Os or windows for which there is room.
-    pub entries_max: usize,
-}
-
-impl LogSpec {
-    /// Returns what `keys` request; `None`: no log.
-    pub(crate) fn of(keys: &LogKeys, entries_max: usize) -> Option<Self> {
-        keys.lat.as_ref().map(|_| Self { avg_ms: keys.avg_ms, entries_max })
-    }
-}
 
 /// One direction of an open window of averages.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +37,8 @@ struct Mark {
 /// The log of one thread of a cell.
 #[derive(Debug)]
 pub(crate) struct Log {
-    spec: LogSpec,
+    avg_ms: u64,
+    entries_max: usize,
     rows: LogRows,
     zero_ns: i128,
     open: Open,
@@ -62,14 +46,16 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Creates an empty log, with all the memory it will need.
-    pub(crate) fn new(spec: LogSpec) -> Self {
+    /// Creates an empty log of averages over `avg_ms`, or of each I/O if that is 0, with room for
+    /// `entries_max` of them: all the memory it will need.
+    pub(crate) fn new(avg_ms: u64, entries_max: usize) -> Self {
         let mut rows = LogRows::default();
-        match spec.avg_ms {
-            0 => rows.entries = Vec::with_capacity(spec.entries_max),
-            _ => rows.windows = Vec::with_capacity(spec.entries_max),
+        match avg_ms {
+            0 => rows.entries = Vec::with_capacity(entries_max),
+            _ => rows.windows = Vec::with_capacity(entries_max),
         }
-        Self { spec, rows, zero_ns: 0, open: Open::default(), mark: Mark::default() }
+        let (open, mark) = (Open::default(), Mark::default());
+        Self { avg_ms, entries_max, rows, zero_ns: 0, open, mark }
     }
 
     /// Begins a turn at `now_ns` by the clock, `at_ns` in the cell's measured time.
@@ -97,13 +83,12 @@ impl Log {
     #[inline]
     pub(crate) fn record(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
         let at_ms = ((i128::from(seen_ns) - self.zero_ns).max(0) / 1_000_000) as u64;
-        let avg_ms = self.spec.avg_ms;
-        if avg_ms == 0 {
+        if self.avg_ms == 0 {
             return self.entry(io, slat_ns, clat_ns, at_ms);
         }
         if at_ms >= self.open.end_ms {
             self.close_sums();
-            self.open.end_ms = (at_ms / avg_ms + 1) * avg_ms;
+            self.open.end_ms = (at_ms / self.avg_ms + 1) * self.avg_ms;
         }
         let sums = &mut self.open.sums[io.dir as usize];
         sums.ios += 1;
@@ -114,7 +99,7 @@ impl Log {
     #[inline]
     fn entry(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, at_ms: u64) {
         let entries = &mut self.rows.entries;
-        if entries.len() >= self.spec.entries_max {
+        if entries.len() >= self.entries_max {
             self.rows.dropped += 1;
             return;
         }
@@ -136,7 +121,7 @@ impl Log {
             if ios == 0 {
                 continue;
             }
-            if self.rows.windows.len() >= self.spec.entries_max {
+            if self.rows.windows.len() >= self.entries_max {
                 self.rows.dropped += ios;
                 continue;
             }
@@ -167,13 +152,9 @@ mod tests {
 
     const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096 };
 
-    fn log(avg_ms: u64, entries_max: usize) -> Log {
-        Log::new(LogSpec { avg_ms, entries_max })
-    }
-
     #[test]
     fn each_io_in_the_cells_own_time() {
-        let mut log = log(0, 3);
+        let mut log = Log::new(0, 3);
         log.begin(50_000_000, 0);
         log.record(&IO, 10, 1000, 52_500_000);
         // A turn of another cell is in between.
@@ -196,7 +177,7 @@ mod tests {
 
     #[test]
     fn averages() {
-        let mut log = log(10, 1000);
+        let mut log = Log::new(10, 1000);
         log.begin(0, 0);
         for at_ms in 0..45u64 {
             log.record(&IO, 10, 1000 + at_ms, at_ms * 1_000_000);
@@ -210,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_undone_leaves_nothing() {
-        let mut log = log(10, 1000);
+        let mut log = Log::new(10, 1000);
         log.begin(0, 0);
         log.record(&IO, 10, 1000, 1_000_000);
         log.begin(100_000_000, 2_000_000);

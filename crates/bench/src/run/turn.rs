@@ -70,9 +70,11 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 rival.programs.sample()
             });
             let counts_before = self.file_counts(at, &visits);
-            let powered = Powered::begin(self.energy.as_ref());
+            // A turn has a warm-up that is not measured: power is taken, over all of it.
+            let meter = self.energy.as_ref();
+            let powered = meter.and_then(|meter| Some((meter.read()?, Instant::now())));
             let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
-            let microwatts = powered.and_then(|powered| powered.end(self.energy.as_ref()?));
+            let microwatts = powered.and_then(|powered| mean_power_uw(meter?, powered));
             let counts_after = self.file_counts(at, &visits);
             let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
                 let competed = rival.programs.sample() - before;
@@ -232,24 +234,10 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 }
 
-/// The energy counters at the beginning of a turn. A turn has a warm-up that is not measured, so
-/// power is taken, over all of it.
-struct Powered {
-    began: Instant,
-    reading: EnergyReading,
-}
-
-impl Powered {
-    fn begin(meter: Option<&EnergyMeter>) -> Option<Self> {
-        let reading = meter?.read()?;
-        Some(Self { began: Instant::now(), reading })
-    }
-
-    /// Returns the mean power since, in µW.
-    fn end(self, meter: &EnergyMeter) -> Option<f64> {
-        let used_uj = meter.used_uj(&self.reading, &meter.read()?);
-        Some(used_uj as f64 / self.began.elapsed().as_secs_f64())
-    }
+/// Returns the mean power since the counters were `before`, at `began`, in µW.
+fn mean_power_uw(meter: &EnergyMeter, (before, began): (EnergyReading, Instant)) -> Option<f64> {
+    let used_uj = meter.used_uj(&before, &meter.read()?);
+    Some(used_uj as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Limits the depth of idle CPUs' sleep to `setting`, until the returned value is dropped.
