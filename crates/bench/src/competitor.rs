@@ -45,15 +45,11 @@ impl FromStr for Kind {
         if text == "tsc" {
             return Ok(Self::Tsc);
         }
-        let wrong = || {
+        let bytes = text.strip_prefix("walk=").and_then(parse_bytes);
+        let fits = bytes.filter(|bytes| (4096..=WALK_MAX_BYTES).contains(bytes));
+        fits.map(|bytes| Self::Walk { bytes }).ok_or_else(|| {
             format!("{text:?} is no competitor: use tsc, or walk=BYTES (4k to 4g, e.g. walk=4m)")
-        };
-        let bytes = text.strip_prefix("walk=").and_then(parse_bytes).ok_or_else(wrong)?;
-        if (4096..=WALK_MAX_BYTES).contains(&bytes) {
-            Ok(Self::Walk { bytes })
-        } else {
-            Err(wrong())
-        }
+        })
     }
 }
 

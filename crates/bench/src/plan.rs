@@ -63,26 +63,19 @@ impl JobPlan {
         (offset_bytes + part_bytes * thread as u64, part_bytes)
     }
 
-    /// Returns the amount transferred in one loop over a range.
-    fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
-        let Some(size) = self.job.io_size else { return range_bytes };
-        let bytes = size.resolve_bytes(range_bytes, align_bytes);
-        // As in fio the last I/O has its full size.
-        if self.job.has_varied_sizes() {
-            bytes
-        } else {
-            bytes.next_multiple_of(self.job.bs_min_bytes())
-        }
-    }
-
     /// Returns the I/Os of thread `thread` on a device.
     pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
         let (offset_bytes, range_bytes) = self.range(info, thread);
-        let align_bytes = u64::from(info.block_bytes);
+        // As in fio the last I/O has its full size.
+        let whole_bytes = if self.job.has_varied_sizes() { 1 } else { self.job.bs_min_bytes() };
+        let pass_bytes = self.job.io_size.map_or(range_bytes, |size| {
+            let bytes = size.resolve_bytes(range_bytes, u64::from(info.block_bytes));
+            bytes.next_multiple_of(whole_bytes)
+        });
         PatternSpec {
             offset_bytes,
             range_bytes,
-            pass_bytes: self.pass_bytes(range_bytes, align_bytes),
+            pass_bytes,
             block_shift: info.block_bytes.trailing_zeros(),
             bs_read_bytes: self.job.bs_read_bytes,
             bs_write_bytes: self.job.bs_write_bytes,

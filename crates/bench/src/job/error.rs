@@ -30,9 +30,7 @@ impl Origin {
             Origin::CommandLine => format!("--{}", shown(key).replace('_', "-")),
         }
     }
-}
 
-impl Origin {
     /// Returns the command line by which fio runs the job with our engine (docs/fio-engine.md). The
     /// engine takes the device by a key of its own, so that the file's `filename` and `ioengine`
     /// must not reach fio.
@@ -169,13 +167,10 @@ pub enum Problem {
 
 /// Makes user text safe to print: control characters escaped, at most 60 characters.
 pub fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(60).flat_map(safe_chars).collect();
+    let safe = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
+    let mut out: String = text.chars().take(60).flat_map(safe).collect();
     if text.chars().nth(60).is_some() {
         out.push('…');
     }
     out
-}
-
-fn safe_chars(c: char) -> Vec<char> {
-    if c.is_control() { c.escape_default().collect() } else { vec![c] }
 }

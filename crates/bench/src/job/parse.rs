@@ -106,10 +106,8 @@ impl Parser<'_> {
     /// Parses `key=value` or `key`.
     fn key(&mut self, line: &str, origin: &Origin) -> Result<(), JobError> {
         let fail = |problem: Problem| Err(JobError::new(origin, problem));
-        let line = match replaced(line, self.environment) {
-            Ok(line) => line,
-            Err(why) => return fail(Problem::Variable(why)),
-        };
+        let line = replaced(line, self.environment)
+            .map_err(|why| JobError::new(origin, Problem::Variable(why)))?;
         let (key, value) = match line.split_once('=') {
             Some((key, value)) => (key.trim_end(), Some(value.trim_start())),
             None => (line.as_str(), None),

@@ -231,11 +231,12 @@ impl Job {
     /// Returns an error in the value of `key`: in a file, or on the command line, where it is an
     /// option.
     pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
-        let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
+        let origin = self.origin_of(key);
         JobError::new(origin, Problem::InKey { key: origin.key(key), what })
     }
 
-    pub(crate) fn origin_of(&self, key: &str) -> Option<&Origin> {
-        self.set_keys.iter().find(|set| set.key == key).map(|set| &set.origin)
+    pub(crate) fn origin_of(&self, key: &str) -> &Origin {
+        let found = self.set_keys.iter().find(|set| set.key == key);
+        found.map_or(&Origin::CommandLine, |set| &set.origin)
     }
 }

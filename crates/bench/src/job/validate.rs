@@ -1,6 +1,6 @@
 //! Contradictions between keys.
 
-use super::error::{JobError, JobErrors, Origin, Problem, shown};
+use super::error::{JobError, JobErrors, Problem, shown};
 use super::{Extent, Job, Verify};
 
 /// Contradictions: the key whose line to name, and the error.
@@ -47,8 +47,8 @@ impl Job {
             return Ok(self.warnings());
         }
         let error = |(key, what)| {
-            let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
-            JobError::new(origin, Problem::Contradiction { job: shown(&self.name), what })
+            let job = shown(&self.name);
+            JobError::new(self.origin_of(key), Problem::Contradiction { job, what })
         };
         Err(JobErrors(wrong.0.into_iter().map(error).collect()))
     }
@@ -152,11 +152,9 @@ impl Job {
                 let what =
                     format!("size={size_bytes} is smaller than one block of {block_bytes} bytes");
                 wrong.add_if(size_bytes < block_bytes, "size", what);
-                let fits = match offset {
-                    Extent::Bytes(offset_bytes) => offset_bytes.checked_add(size_bytes).is_some(),
-                    _ => true,
-                };
-                wrong.add_if(!fits, "offset", "offset + size does not fit in 64 bits");
+                let overflows =
+                    matches!(offset, Extent::Bytes(at) if at.checked_add(size_bytes).is_none());
+                wrong.add_if(overflows, "offset", "offset + size does not fit in 64 bits");
             }
             (Extent::Percent(offset), Some(Extent::Percent(size))) => {
                 let what =
@@ -176,19 +174,15 @@ impl Job {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |key: &str, what: String| {
-            let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
-            warnings.push(format!("{origin}: job {}: {what}", shown(&self.name)));
+            let (origin, job) = (self.origin_of(key), shown(&self.name));
+            warnings.push(format!("{origin}: job {job}: {what}"));
         };
-        if let Some(Extent::Bytes(size_bytes)) = self.size {
-            let left_bytes = size_bytes % self.bs_max_bytes();
-            if left_bytes != 0 {
-                warn(
-                    "size",
-                    format!(
-                        "size is not a multiple of bs; the last {left_bytes} bytes are left out"
-                    ),
-                );
-            }
+        if let Some(Extent::Bytes(size_bytes)) = self.size
+            && let left_bytes @ 1.. = size_bytes % self.bs_max_bytes()
+        {
+            let what =
+                format!("size is not a multiple of bs; the last {left_bytes} bytes are left out");
+            warn("size", what);
         }
         for (key, why, is_strict) in self.idle_keys() {
             // A strict key with its default value needs no warning.

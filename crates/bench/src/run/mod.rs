@@ -67,7 +67,7 @@ pub use target::{HowUsed, HowWritten, MountedToWrite, Wanted};
 use group::{Cell, PmQosSetting};
 use schedule::{CellState, Turns};
 use thread::{WorkerThread, received};
-use worker::{Totals, Worker};
+use worker::Worker;
 
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
@@ -158,19 +158,17 @@ pub fn run<C: Competitors, P: Progress>(
         let states = cells.iter().map(|_| CellState::default()).collect();
         jobs.push(JobRun { plan, states, threads, turns });
     }
-    let repeats_left = 2 * cells.len() as u64;
-    let rival: Option<Rival<C>> = start_rival(group, devices)?;
     let mut run = Run {
         group,
         options,
         progress,
         devices,
+        repeats_left: 2 * cells.len() as u64,
         cells,
         jobs,
         rtts: Rtts::default(),
-        rival,
+        rival: start_rival::<C>(group, devices)?,
         energy: EnergyMeter::open(),
-        repeats_left,
     };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
@@ -238,16 +236,11 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         let dma_bytes = self.devices.dma_bytes(&self.group.devices());
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
-            let mut totals = job.ask_all(Worker::finish)?;
+            let finished = job.ask_all(Worker::finish)?;
             drop(job.threads);
-            let mut by_cell: Vec<Vec<Totals>> = Vec::new();
-            for _ in &self.cells {
-                by_cell.push(totals.iter_mut().filter_map(Vec::pop).collect());
-            }
-            by_cell.reverse();
-            for (at, ((cell, state), threads)) in
-                self.cells.iter().zip(job.states).zip(by_cell).enumerate()
-            {
+            // Of each thread, its results by cell.
+            let mut totals: Vec<_> = finished.into_iter().map(Vec::into_iter).collect();
+            for (at, (cell, state)) in self.cells.iter().zip(job.states).enumerate() {
                 let index = job.plan.devices[cell.device];
                 let result = JobResult {
                     plan: job.plan.clone(),
@@ -269,7 +262,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                     beside: beside(self.group, number, *cell),
                     numjobs: job.plan.job.numjobs,
                     state,
-                    threads,
+                    threads: totals.iter_mut().filter_map(Iterator::next).collect(),
                 };
                 results::add(&mut results, result);
             }

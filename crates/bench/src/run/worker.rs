@@ -384,13 +384,11 @@ impl Worker {
     /// Counts the figures of the last turn of `cell`, or drops them.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, .. } = &mut self.cells[cell];
-        if !counts {
-            if let Some(log) = &mut visited.task.log {
-                log.undo();
-            }
-            return;
+        if counts {
+            total.merge(&visited.slice);
+        } else if let Some(log) = &mut visited.task.log {
+            log.undo();
         }
-        total.merge(&visited.slice);
     }
 
     /// Returns the floor of the device with index `device`, in ns.
