@@ -145,7 +145,7 @@ pub fn check(bytes: &[u8]) {
         let message = client.message();
         let header = message.header;
         compare(&header, function.answer(message).as_ref());
-        ssd.settle();
+        ssd.run_until_idle();
     }
     function.unplug().unwrap();
     drop(function);

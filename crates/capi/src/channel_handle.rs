@@ -239,7 +239,7 @@ impl ChannelHandle {
 
     /// Returns C's result of the request at `index`, which has ended, and gives its buffer back.
     #[inline(always)]
-    fn settle(&mut self, index: usize, mut done: Done) -> Outcome {
+    fn outcome(&mut self, index: usize, mut done: Done) -> Outcome {
         let flight = &mut self.in_flight[index];
         let buf = flight.buf.take();
         if let Some(handle) = buf {
@@ -261,13 +261,13 @@ impl ChannelHandle {
     pub fn wait(&mut self, call: &str, ticket: Ticket) -> Result<Outcome, Failed> {
         let (index, ticket) = self.redeem(call, ticket)?;
         let done = self.channel.wait(ticket);
-        Ok(self.settle(index, done))
+        Ok(self.outcome(index, done))
     }
 
     pub fn try_take(&mut self, call: &str, ticket: Ticket) -> Result<Option<Outcome>, Failed> {
         let (index, ticket) = self.redeem(call, ticket)?;
         match self.channel.try_take(ticket) {
-            Ok(done) => Ok(Some(self.settle(index, done))),
+            Ok(done) => Ok(Some(self.outcome(index, done))),
             Err(ticket) => {
                 self.in_flight[index].ticket = Some(ticket);
                 Ok(None)
@@ -279,26 +279,26 @@ impl ChannelHandle {
         let (index, ticket) = self.redeem(call, ticket)?;
         self.channel.detach(ticket);
         // The library frees the memory when the device is done with it; the handle stays empty.
-        self.settle(index, Done { result: Ok(()), buf: None, user_data: 0 });
+        self.outcome(index, Done { result: Ok(()), buf: None, user_data: 0 });
         Ok(())
     }
 
     /// Returns C's result of a queued request.
     #[inline(always)]
-    pub fn settle_queued(&mut self, done: Done) -> Outcome {
-        self.settle(done.user_data as usize, done)
+    pub fn outcome_of_queued(&mut self, done: Done) -> Outcome {
+        self.outcome(done.user_data as usize, done)
     }
 
     #[inline(always)]
     pub fn wait_done(&mut self) -> Option<Outcome> {
         let done = self.channel.wait_done()?;
-        Some(self.settle_queued(done))
+        Some(self.outcome_of_queued(done))
     }
 
     #[inline(always)]
     pub fn next_done(&mut self) -> Option<Outcome> {
         let done = self.channel.next_done()?;
-        Some(self.settle_queued(done))
+        Some(self.outcome_of_queued(done))
     }
 
     pub fn plug(&mut self) {
@@ -331,7 +331,7 @@ impl ChannelHandle {
         for index in 0..self.in_flight.len() {
             if let Some(ticket) = self.in_flight[index].ticket.take() {
                 let done = self.channel.wait(ticket);
-                self.settle(index, done);
+                self.outcome(index, done);
             }
         }
         while self.wait_done().is_some() {}

@@ -216,7 +216,7 @@ impl GroupHandle {
         let (key, what, result) = match ready {
             Ready::Done(at, done) => {
                 let member = self.members.channel(at);
-                (member.key, MT_DONE, member.settle(done))
+                (member.key, MT_DONE, member.outcome(done))
             }
             Ready::Changed(at) => (self.members.watched(at).key, MT_CHANGED, Outcome::NONE),
             Ready::Readable(at) => (self.descriptors[&at].key, MT_READABLE, Outcome::NONE),

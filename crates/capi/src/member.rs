@@ -61,8 +61,8 @@ impl Member {
 
     /// C's result of a queued request of this channel.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, done: Done) -> Outcome {
-        self.value_mut().settle_queued(done)
+    pub(crate) fn outcome(&mut self, done: Done) -> Outcome {
+        self.value_mut().outcome_of_queued(done)
     }
 
     #[inline(always)]

@@ -28,7 +28,7 @@ struct Track {
     seen: u8,
     blind: u8,
     /// Whether there was a previous block.
-    settled: bool,
+    has_last: bool,
 }
 
 impl Track {
@@ -45,12 +45,12 @@ impl Track {
         }
         self.seen += 1;
         if self.seen == BLOCK {
-            (self.last_ns, self.seen, self.settled) = (self.second_ns, 0, true);
+            (self.last_ns, self.seen, self.has_last) = (self.second_ns, 0, true);
         }
     }
 
     fn estimate_ns(&self) -> Option<u32> {
-        match (self.settled, self.seen) {
+        match (self.has_last, self.seen) {
             (false, seen) if seen < FIRST => None,
             (false, _) => Some(self.shortest_ns),
             (true, seen) if seen < 2 => Some(self.last_ns),

@@ -336,7 +336,7 @@ impl<S: Sharing> AsyncFile<S> {
         let (version, end, extents) = match &self.file.node().inode.writable {
             None => (None, bytes.end, self.file.extents_of(bytes.start, bytes.end)?),
             Some(writable) => {
-                let (_guard, extents) = self.file.settled_extents(writable, bytes.clone())?;
+                let (_guard, extents) = self.file.clean_extents(writable, bytes.clone())?;
                 (self.version(), bytes.end.min(self.file.size()), extents)
             }
         };

@@ -85,7 +85,7 @@ impl FileSystem {
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let _writer = writable.lock_content();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
-            mount.settle(&node.inode, 0..u64::MAX)?;
+            mount.write_back_and_wait(&node.inode, 0..u64::MAX)?;
         }
         mount.change(|handle, _| {
             let mut inode = handle.load_inode(node.ino())?;

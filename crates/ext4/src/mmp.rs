@@ -21,7 +21,7 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// A host that found the file system unused waits this long between writing its mark and reading it
 /// back, because another host may have done the same at the same time. (Linux reads at once.)
-const SETTLE: Duration = Duration::from_millis(100);
+const READ_BACK_DELAY: Duration = Duration::from_millis(100);
 
 /// The pause before a failed update is repeated.
 const RETRY: Duration = Duration::from_millis(500);
@@ -249,7 +249,7 @@ impl Protection {
         let update_interval_s = superblock.mmp_update_interval_s();
         let (before, _) = read()?;
         let wait = match before.state {
-            MmpState::Clean => SETTLE,
+            MmpState::Clean => READ_BACK_DELAY,
             MmpState::Checking => {
                 return Err(protected(format!("e2fsck is running on it ({})", who(&before)), FSCK));
             }

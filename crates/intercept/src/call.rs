@@ -126,7 +126,7 @@ fn exchange(
             Err(Reason::Left)
         }
         Status::Stale => {
-            TABLE.settle(fd, of.ticket, Entry::Unknown);
+            TABLE.store(fd, of.ticket, Entry::Unknown);
             Err(Reason::Stale)
         }
     }
@@ -138,7 +138,7 @@ fn exchange(
 #[cold]
 fn left(fd: c_int, of: &Resolved, entry: Entry) {
     crate::slowly(|| tell_size(fd));
-    TABLE.settle(fd, of.ticket, entry);
+    TABLE.store(fd, of.ticket, entry);
 }
 
 /// Has the kernel ask for the size of a file.

@@ -101,11 +101,11 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
         let flags = rustix::fs::fcntl_getfl(file).map_err(|_| Reason::Arguments)?;
         let is_regular = FileType::from_raw_mode(of.st_mode) == FileType::RegularFile;
         if of.st_dev != device() || !is_regular || flags.contains(OFlags::PATH) {
-            TABLE.settle(fd, ticket, Entry::Foreign);
+            TABLE.store(fd, ticket, Entry::Foreign);
             return Err(Reason::Foreign);
         }
         if let Some((entry, reason)) = left_unasked(file, &of, flags, used)? {
-            TABLE.settle(fd, ticket, entry);
+            TABLE.store(fd, ticket, entry);
             return Err(reason);
         }
         let link = link::connect()?;
@@ -113,11 +113,11 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
             Ok(taken) => taken,
             Err(Errno::INTR) => return Err(Reason::Changing),
             Err(Errno::ALREADY) => {
-                TABLE.settle(fd, ticket, Entry::Left);
+                TABLE.store(fd, ticket, Entry::Left);
                 return Err(Reason::Left);
             }
             Err(_) => {
-                TABLE.settle(fd, ticket, Entry::Long);
+                TABLE.store(fd, ticket, Entry::Long);
                 return Err(Reason::Refused);
             }
         };
@@ -133,7 +133,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
             connection: link.number,
             flags: of_file(flags),
         };
-        if TABLE.settle(fd, ticket, Entry::Known(known)) {
+        if TABLE.store(fd, ticket, Entry::Known(known)) {
             return self::known(fd);
         }
     }

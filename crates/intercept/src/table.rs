@@ -174,7 +174,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// Stores `entry`, unless it was changed or marked since `ticket`. Returns whether it did.
-    pub(crate) fn settle(&self, fd: i32, ticket: Ticket, entry: Entry) -> bool {
+    pub(crate) fn store(&self, fd: i32, ticket: Ticket, entry: Entry) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
         let Ticket(before) = ticket;
         if before & BUSY != 0 {

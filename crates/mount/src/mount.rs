@@ -24,7 +24,7 @@ use crate::session::{self, SessionError};
 const END_TIME: Duration = Duration::from_secs(3);
 
 /// Time that the kernel gets to write back mapped files, before a mount in use is ended by force.
-const SETTLE_TIME: Duration = Duration::from_secs(20);
+const WRITE_BACK_TIME: Duration = Duration::from_secs(20);
 
 /// A mount could not begin, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -266,7 +266,7 @@ impl Mount {
     pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
         self.stop_elsewhere();
         if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
-            self.settle();
+            self.write_back_mapped();
             if let Err(why) = self.unmount_in_kernel(true)
                 && why.raw_os_error() != Some(Errno::INVAL.raw_os_error())
                 && !self.has_ended()
@@ -314,22 +314,22 @@ impl Mount {
     }
 
     /// Makes the kernel write back mapped files, in a thread that is left behind after
-    /// [`SETTLE_TIME`]: the mount's threads answer it, unless they hang.
-    fn settle(&self) {
+    /// [`WRITE_BACK_TIME`]: the mount's threads answer it, unless they hang.
+    fn write_back_mapped(&self) {
         if self.is_elsewhere {
             return;
         }
         let (done, wait) = mpsc::channel();
         let dir = self.dir.clone();
-        let settling = meantime_process::thread::spawn("meantime-settle", move || {
+        let syncing = meantime_process::thread::spawn("meantime-sync", move || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             if let Ok(root) = rustix::fs::open(&dir, flags, Mode::empty()) {
                 let _ = rustix::fs::syncfs(root.as_fd());
             }
             let _ = done.send(());
         });
-        if settling.is_ok() {
-            let _ = wait.recv_timeout(SETTLE_TIME);
+        if syncing.is_ok() {
+            let _ = wait.recv_timeout(WRITE_BACK_TIME);
         }
     }
 

@@ -330,7 +330,7 @@ impl Controller {
     }
 
     /// The epoch when no reset is in progress.
-    pub(crate) fn settled_epoch(&self) -> u32 {
+    pub(crate) fn stable_epoch(&self) -> u32 {
         // The resetting thread holds the lock until the epoch is even again, or gone.
         let _admin = self.lock();
         self.epoch()
@@ -617,7 +617,7 @@ impl Controller {
     ///
     /// [`CommandError::Reset`]: super::CommandError::Reset
     pub fn reset_now(&self) {
-        self.reset(self.settled_epoch());
+        self.reset(self.stable_epoch());
     }
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {

@@ -363,7 +363,7 @@ impl IoQueue {
         self.pair.counters_mut().recreations += 1;
         let mut result = Err(Error::Gone);
         for _ in 0..REGISTER_TRIES {
-            self.epoch = self.controller.settled_epoch();
+            self.epoch = self.controller.stable_epoch();
             if self.controller.gone().is_some() {
                 return Err(self.controller.explain(Error::Gone));
             }
@@ -400,7 +400,7 @@ impl IoQueue {
     /// registers the queue again.
     fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
         // Waits for a reset by another thread; all its steps are bounded.
-        let epoch = self.controller.settled_epoch();
+        let epoch = self.controller.stable_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
             self.forgotten();
@@ -541,7 +541,7 @@ impl Drop for IoQueue {
         }
         // Its memory is freed next.
         if self.perhaps_known && self.controller.gone().is_none() {
-            let seen = self.controller.settled_epoch();
+            let seen = self.controller.stable_epoch();
             if !self.forget() {
                 self.controller.reset(seen);
             }

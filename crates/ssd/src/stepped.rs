@@ -94,8 +94,14 @@ impl SteppedSsd {
     }
 
     /// Lets the SSD work at the current time until no work is left.
+    pub fn run_until_idle(&self) {
+        self.0.state().run_until_idle();
+    }
+
+    /// The former name of [`run_until_idle`](Self::run_until_idle).
+    #[deprecated(note = "use `run_until_idle`")]
     pub fn settle(&self) {
-        self.0.state().settle();
+        self.run_until_idle();
     }
 
     /// Its counters.
@@ -181,16 +187,16 @@ impl SteppedState {
         self.controller.turn(&FixedClock(self.now_ns))
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         while self.turn() == Turn::Worked {}
     }
 
     /// Advances from event to event up to `target_ns`.
     fn advance_to(&mut self, target_ns: u64) {
-        self.settle();
+        self.run_until_idle();
         while let Some(at) = self.controller.next_event_ns().filter(|&at| at <= target_ns) {
             self.now_ns = self.now_ns.max(at);
-            self.settle();
+            self.run_until_idle();
             self.controller.look_for_life(self.now_ns);
         }
         self.now_ns = self.now_ns.max(target_ns);

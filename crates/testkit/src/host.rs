@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// Lets a stepped SSD work; does nothing to a threaded one.
-    pub fn settle(&self) {
+    pub fn run_until_idle(&self) {
         if let Some(clock) = self.port.virtual_clock() {
             clock.advance(0);
         }

@@ -67,8 +67,8 @@ struct Known {
 pub struct Cut {
     unit_bytes: usize,
     /// Units with one possible content, by number; not those that are unchanged.
-    settled: Arc<BTreeMap<u64, Arc<[u8]>>>,
-    settled_hash: u64,
+    certain: Arc<BTreeMap<u64, Arc<[u8]>>>,
+    certain_hash: u64,
     /// Units with several possible contents: the newest first, all distinct.
     open: Vec<(u64, Vec<Outcome>)>,
 }
@@ -85,7 +85,7 @@ struct Outcome {
 #[derive(Debug, Clone)]
 pub struct State {
     unit_bytes: usize,
-    settled: Arc<BTreeMap<u64, Arc<[u8]>>>,
+    certain: Arc<BTreeMap<u64, Arc<[u8]>>>,
     open: Vec<(u64, Arc<[u8]>)>,
     hash: u64,
 }
@@ -254,7 +254,7 @@ impl History {
                 place = stop;
             }
         }
-        let (mut settled, mut settled_hash, mut open) = (BTreeMap::new(), 0_u64, Vec::new());
+        let (mut certain, mut certain_hash, mut open) = (BTreeMap::new(), 0_u64, Vec::new());
         for (unit, pieces) in units {
             let first = unit as usize * unit_bytes;
             let old = &base[first..base.len().min(first + unit_bytes)];
@@ -263,11 +263,11 @@ impl History {
                 outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.newest));
                 open.push((unit, outcomes));
             } else if let Some(only) = outcomes.pop().filter(|only| *only.content != *old) {
-                settled_hash = settled_hash.wrapping_add(only.hash);
-                settled.insert(unit, only.content);
+                certain_hash = certain_hash.wrapping_add(only.hash);
+                certain.insert(unit, only.content);
             }
         }
-        Cut { unit_bytes, settled: Arc::new(settled), settled_hash, open }
+        Cut { unit_bytes, certain: Arc::new(certain), certain_hash, open }
     }
 
     /// The possible contents of the unit at byte `first`, which held `old`.
@@ -387,14 +387,14 @@ impl Cut {
     }
 
     fn state(&self, mut choose: impl FnMut(&[Outcome]) -> usize) -> State {
-        let mut hash = self.settled_hash;
+        let mut hash = self.certain_hash;
         let mut open = Vec::with_capacity(self.open.len());
         for (unit, outcomes) in &self.open {
             let outcome = &outcomes[choose(outcomes).min(outcomes.len() - 1)];
             hash = hash.wrapping_add(outcome.hash);
             open.push((*unit, Arc::clone(&outcome.content)));
         }
-        State { unit_bytes: self.unit_bytes, settled: Arc::clone(&self.settled), open, hash }
+        State { unit_bytes: self.unit_bytes, certain: Arc::clone(&self.certain), open, hash }
     }
 
     /// The state with all writes.
@@ -476,9 +476,9 @@ impl State {
     /// Actual or possible differences from the start: byte offsets and contents.
     pub fn changes(&self) -> impl Iterator<Item = (u64, &[u8])> + '_ {
         let unit_bytes = self.unit_bytes as u64;
-        let settled = self.settled.iter().map(|(unit, content)| (*unit, content));
+        let certain = self.certain.iter().map(|(unit, content)| (*unit, content));
         let open = self.open.iter().map(|(unit, content)| (*unit, content));
-        settled.chain(open).map(move |(unit, content)| (unit * unit_bytes, &**content))
+        certain.chain(open).map(move |(unit, content)| (unit * unit_bytes, &**content))
     }
 
     /// The medium's bytes, for `base` at the start.

@@ -70,7 +70,7 @@ impl Rig {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
         // Fetches them now, at the current time.
-        self.ssd.settle();
+        self.ssd.run_until_idle();
         self.ssd.set_faults(FaultPlan::NONE);
         ticket
     }

@@ -31,7 +31,7 @@ pub struct Host<'m> {
     /// Data pointers may lead into the queues: nothing is expected but that the SSD survives.
     wild: bool,
     /// The SSD has had time to do whatever it can since it was last told something.
-    settled: bool,
+    idle: bool,
     plan: FaultPlan,
     /// Ever any faults; ever stuck since the controller was enabled.
     faulty: bool,
@@ -58,7 +58,7 @@ impl<'m> Host<'m> {
             sqs: Vec::new(),
             cqs: Vec::new(),
             wild,
-            settled: true,
+            idle: true,
             plan: FaultPlan::NONE,
             faulty: false,
             stuck: false,
@@ -118,7 +118,7 @@ impl<'m> Host<'m> {
     /// Rings any doorbell with any value.
     pub fn doorbell(&mut self, index: usize, value: u32) {
         let qid = (index / 2) as u16;
-        self.settle();
+        self.run_until_idle();
         if index.is_multiple_of(2)
             && let Some(at) = self.sqs.iter().position(|sq| sq.qid == qid)
         {
@@ -145,12 +145,12 @@ impl<'m> Host<'m> {
         if !index.is_multiple_of(2) {
             // A head is only looked at when there seems to be no room, or here: before it is
             // overwritten.
-            self.settle();
+            self.run_until_idle();
         }
     }
 
     fn store_doorbell(&mut self, index: usize, value: u32) {
-        self.settled = false;
+        self.idle = false;
         if let Some(cell) = self.bells.get(index) {
             cell.store(value, Ordering::Release);
         }
@@ -181,7 +181,7 @@ impl<'m> Host<'m> {
         } else {
             self.port.write32(offset, value as u32);
         }
-        self.settled = false;
+        self.idle = false;
         match (was_enabled, self.is_enabled()) {
             (true, false) => self.let_go(),
             (false, true) => self.learn_admin_queues(),
@@ -258,7 +258,7 @@ impl<'m> Host<'m> {
         self.put(0, Sqe::create_io_sq(cid, qid, sq_entries, sq_base(qid), cqid, 0));
         let lost = self.sqs[0].lost;
         self.ring(0);
-        self.settle();
+        self.run_until_idle();
         if lost && self.sqs.iter().all(|sq| sq.qid != qid) && !self.sqs.is_empty() {
             // Nobody reads the admin completions: perhaps they are there.
             self.cqs.push(Cq::new(cqid, cq_entries, true));
@@ -272,7 +272,7 @@ impl<'m> Host<'m> {
 
     pub fn unmap(&mut self, index: usize) {
         self.memory.unmap(index, &*self.port);
-        self.settled = false;
+        self.idle = false;
         // What was written before is there to be read; the memory is taken away after.
         self.observe();
         self.memory.close();
@@ -311,14 +311,14 @@ impl<'m> Host<'m> {
     pub fn advance(&mut self, ns: u64) {
         self.clock.advance(ns);
         self.observe();
-        self.settled = true;
+        self.idle = true;
         for at in 0..self.sqs.len() {
             self.has_caught_up(at);
         }
     }
 
-    pub fn settle(&mut self) {
-        if !self.settled {
+    pub fn run_until_idle(&mut self) {
+        if !self.idle {
             self.advance(0);
         }
     }
@@ -446,7 +446,7 @@ impl<'m> Host<'m> {
             return false;
         };
         let bound = || self.sqs.iter().filter(|sq| sq.cqid == cqid);
-        if !self.settled || sq.lost || bound().any(|sq| sq.lost) {
+        if !self.idle || sq.lost || bound().any(|sq| sq.lost) {
             return false;
         }
         if self.ssd.counters().injected_strays > 0 {
@@ -478,7 +478,7 @@ impl<'m> Host<'m> {
         self.sqs.clear();
         self.cqs.clear();
         self.memory.close_all(|| self.clock.advance(LONG));
-        self.settled = true;
+        self.idle = true;
     }
 
     /// Nobody but the host writes to submission queues.
@@ -498,7 +498,7 @@ impl<'m> Host<'m> {
 
     /// Lets the SSD finish, and checks that it did.
     pub fn finish(mut self) {
-        self.settle();
+        self.run_until_idle();
         for at in 0..self.sqs.len() {
             let sq = &self.sqs[at];
             if !sq.lost {

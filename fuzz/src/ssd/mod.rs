@@ -248,7 +248,7 @@ fn operate(input: &mut Input<'_>, host: &mut Host<'_>, wild: bool) {
         10 => host.doorbell(queue * 2, u32::from(input.u8())),
         11 => host.doorbell(queue * 2 + 1, u32::from(input.u8())),
         12 | 13 => host.turn(),
-        14 | 15 => host.settle(),
+        14 | 15 => host.run_until_idle(),
         16 => host.advance(u64::from(input.u16()) << 8),
         17 => host.advance(u64::from(input.u16()) << 16),
         18 | 19 => list(input, host, wild),

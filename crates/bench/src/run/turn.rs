@@ -90,7 +90,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             }
             let again = moved && self.may_repeat(at, &visits);
             for (job, _) in &visits {
-                self.jobs[*job].ask_all(move |worker| worker.settle(at, !again))?;
+                self.jobs[*job].ask_all(move |worker| worker.count_turn(at, !again))?;
             }
             if again {
                 self.rtts.repeated += 1;

@@ -358,7 +358,7 @@ impl Worker {
     }
 
     /// Does I/O on `cell`, in its scheduling class, and keeps the figures separate until
-    /// [`Worker::settle`].
+    /// [`Worker::count_turn`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, sched, visited, total } = &mut cells[cell];
@@ -382,7 +382,7 @@ impl Worker {
     }
 
     /// Counts the figures of the last turn of `cell`, or drops them.
-    pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
+    pub(crate) fn count_turn(&mut self, cell: usize, counts: bool) {
         let CellWork { visited, total, .. } = &mut self.cells[cell];
         if counts {
             total.merge(&visited.slice);

@@ -72,7 +72,7 @@ fn who_does_not_ask_pays_nothing() {
             if asks {
                 channel.gap_left_ns();
             }
-            rig.ssd.settle();
+            rig.ssd.run_until_idle();
             channel.wait(ticket)
         });
         done.result.expect("read");

@@ -324,7 +324,7 @@ fn a_busy_channel_does_not_keep_another_from_its_deadlines() {
     rig.ssd.set_faults(LOST);
     let channel = group.channel(lost);
     channel.enqueue(read_of(channel, 0..1)).expect("room");
-    rig.ssd.settle();
+    rig.ssd.run_until_idle();
     rig.ssd.set_faults(meantime_ssd::FaultPlan::NONE);
     for lba in 0..4 {
         let channel = group.channel(busy);

@@ -193,7 +193,7 @@ fn dpas_takes_the_interrupt_when_it_is_overloaded() {
         let tickets: Vec<_> = (0..8)
             .map(|lba| channel.submit(read_of(&channel, lba..lba + 1)).expect("room"))
             .collect();
-        rig.ssd.settle();
+        rig.ssd.run_until_idle();
         rig.ssd.clock().advance(MS);
         tickets.into_iter().for_each(|ticket| channel.wait(ticket).result.expect("read"));
         channel.counters().interrupt.expect("there").staged

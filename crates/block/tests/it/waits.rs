@@ -41,7 +41,7 @@ fn wait_done_finds_whichever_ends_first() {
         let mut channel = rig.channel(4);
         rig.ssd.set_faults(late(MS));
         channel.enqueue(read_of(&channel, 0..1).policy(slow).user_data(1)).expect("room");
-        rig.ssd.settle();
+        rig.ssd.run_until_idle();
         rig.ssd.set_faults(meantime_ssd::FaultPlan::NONE);
         channel.enqueue(read_of(&channel, 1..2).policy(fast).user_data(2)).expect("room");
         let (done, took_ns) = rig.timed(|| channel.wait_done().expect("two are under way"));
@@ -148,7 +148,7 @@ fn hybrid_learns_beside_polled_requests() {
         let [hybrid, polled] = [Policy::HybridHalfMean, Policy::Poll]
             .map(|policy| channel.submit(read_of(&channel, 0..1).policy(policy)).expect("room"));
         // Both are there when the first look comes.
-        rig.ssd.settle();
+        rig.ssd.run_until_idle();
         rig.ssd.clock().advance(15 * US);
         channel.wait(polled).result.expect("read");
         channel.wait(hybrid).result.expect("read");

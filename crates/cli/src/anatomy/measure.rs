@@ -81,7 +81,7 @@ impl Meter {
     ) -> Result<(), Failure> {
         let until_ns = self.clock.now_ns() + duration.as_nanos() as u64;
         let stamps = device.stamps();
-        let mut first = stamps.as_deref().map_or(0, settled);
+        let mut first = stamps.as_deref().map_or(0, stamps_when_idle);
         while !signal::stopped() {
             let before = competitor.map(Competitor::sample);
             let start_ns = self.clock.now_ns();
@@ -143,7 +143,7 @@ impl Meter {
 
 /// Returns the number of stamps when nothing is in flight. (A stamp is written after its
 /// completion.)
-fn settled(stamps: &dyn StampSource) -> u64 {
+fn stamps_when_idle(stamps: &dyn StampSource) -> u64 {
     loop {
         let written = stamps.written();
         std::thread::sleep(Duration::from_micros(100));

@@ -94,7 +94,7 @@ impl Feedback {
     #[inline]
     pub(super) fn record(&mut self, relative: f32, in_flight: u32) -> bool {
         if self.polled_left > 0 {
-            if self.polled_left <= POLLED_IOS - UNSETTLED_IOS {
+            if self.polled_left <= POLLED_IOS - UNCOUNTED_IOS {
                 self.polled.add(relative);
             }
             self.polled_left -= 1;

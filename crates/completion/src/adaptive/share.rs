@@ -53,9 +53,9 @@ pub(crate) struct Share {
     recent: Sums,
     /// Since the thread last changed how it waits.
     steady: Sums,
-    /// The same while the CPU was short, from `settled_ns` on.
+    /// The same while the CPU was short, from `short_from_ns` on.
     short: Sums,
-    settled_ns: u64,
+    short_from_ns: u64,
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
     short_until_ns: u64,
     patience_ns: u64,
@@ -78,7 +78,7 @@ impl Default for Share {
             recent: Sums::default(),
             steady: Sums::default(),
             short: Sums::default(),
-            settled_ns: 0,
+            short_from_ns: 0,
             short_until_ns: 0,
             patience_ns: 0,
             longest_ns: 0.0,
@@ -132,7 +132,7 @@ impl Share {
             self.short_until_ns = now_ns + self.patience_ns;
         }
         if self.is_short(now_ns) {
-            if then_ns >= self.settled_ns {
+            if then_ns >= self.short_from_ns {
                 self.short.add(&new, STEADY_NS);
             }
             self.measure(&new);
@@ -152,7 +152,7 @@ impl Share {
             self.steady = self.recent;
         }
         (self.longest_ns, self.share) = (0.0, 1.0);
-        (self.short, self.settled_ns) = (Sums::default(), now_ns + SETTLE_NS);
+        (self.short, self.short_from_ns) = (Sums::default(), now_ns + CATCH_UP_NS);
         if still_is { Change::StillShort } else { Change::Short }
     }
 
@@ -175,7 +175,7 @@ impl Share {
     pub(crate) fn changes(&mut self, now_ns: u64, spins: bool) {
         self.spins = spins;
         (self.steady, self.longest_ns) = (Sums::default(), 0.0);
-        (self.short, self.settled_ns) = (Sums::default(), now_ns + SETTLE_NS);
+        (self.short, self.short_from_ns) = (Sums::default(), now_ns + CATCH_UP_NS);
     }
 
     /// The part of the CPU that the thread gets is to be measured anew.

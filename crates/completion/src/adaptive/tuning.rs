@@ -348,11 +348,11 @@ pub(super) const CLOSE_NS: f32 = 1.5e7;
 pub(super) const WAKE_WAIT_FORGET_NS: f32 = 5e9;
 
 // The same, and a mount with one job (docs/decisions.md, "While the CPU is short"). Indifferent
-// in shortage; without MEASURED_WAITS 0.720, with a quota of a tenth of a CPU; without SETTLE_NS
+// in shortage; without MEASURED_WAITS 0.720, with a quota of a tenth of a CPU; without CATCH_UP_NS
 // even 0.943 and 0.971. MEASURED_IOS is for devices that do fewer in MEASURED_NS than it has.
 
 /// After a change the scheduler still makes up for what the thread did before, for this time.
-pub(super) const SETTLE_NS: u64 = 25_000_000;
+pub(super) const CATCH_UP_NS: u64 = 25_000_000;
 /// What an I/O takes counts as measured only after this time from then on.
 pub(super) const MEASURED_NS: f32 = 4e7;
 /// It also takes this many of the longest waits.
@@ -377,7 +377,7 @@ pub(super) const TRIAL_NS: u64 = 150_000_000;
 // feedback: on a device that takes longer by half of the sleep before, I/Os took 1.6 times as
 // long before there were comparisons. POLLED_IOS: twice 1.130. The others: indifferent.
 // COMPARISON_IOS says what polling costs where nothing is wrong, 12 of 16,384; without
-// UNSETTLED_IOS all is the same, because the simulator's device recovers within one I/O.
+// UNCOUNTED_IOS all is the same, because the simulator's device recovers within one I/O.
 
 /// I/Os between two comparisons at first, or when something has changed.
 pub(super) const FIRST_COMPARISON_IOS: u32 = 64;
@@ -388,7 +388,7 @@ pub(super) const COMPARISON_IOS: u32 = 16_384;
 /// I/Os that are polled for in a comparison.
 pub(super) const POLLED_IOS: u32 = 12;
 /// The first ones that are polled for may still suffer from the sleeps: these do not count.
-pub(super) const UNSETTLED_IOS: u32 = 3;
+pub(super) const UNCOUNTED_IOS: u32 = 3;
 /// I/Os before them that they are compared with.
 pub(super) const SLEPT_IOS: u32 = 32;
 

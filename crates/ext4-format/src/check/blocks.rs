@@ -114,7 +114,7 @@ impl<S: Source> Checker<'_, S> {
         let mut counted = Blocks::default();
         let mut whole = true;
         if inode.has_blocks() {
-            whole = if self.is_unsettled(inode.ino()) {
+            whole = if self.is_changed_by_replay(inode.ino()) {
                 self.replayed_extents_of(inode, path)?
             } else if inode.has(flags::EXTENTS) {
                 self.extents_of(inode, path, &mut counted)?
@@ -130,7 +130,7 @@ impl<S: Source> Checker<'_, S> {
         self.account(inode, values.map_or(0, |(inodes, _)| inodes));
         // The blocks of an unreadable tree are unknown, as are those that a replay would add.
         let (Some((_, values)), true) =
-            (values, whole && !is_list && !self.is_unsettled(inode.ino()))
+            (values, whole && !is_list && !self.is_changed_by_replay(inode.ino()))
         else {
             return Ok(());
         };

@@ -140,13 +140,13 @@ impl<S: Source> Checker<'_, S> {
                 self.tick()?;
             }
             let used = self.used.contains(first + u64::from(at));
-            let unsettled = self.unsettled.contains(first + u64::from(at));
+            let replayed = self.replayed.contains(first + u64::from(at));
             // An uninitialised bitmap has only the file system's own blocks in use.
             let own = self.own.contains(first + u64::from(at));
             let marked = bitmap.as_ref().map_or(own, |bitmap| bit(bitmap, at));
             free += u32::from(!marked);
             let defect = match (used, marked) {
-                _ if unsettled => None,
+                _ if replayed => None,
                 (true, false) => Some(Defect::BlockUnmarked),
                 (false, true) => Some(Defect::BlockLeaked),
                 _ => None,
@@ -181,9 +181,9 @@ impl<S: Source> Checker<'_, S> {
             let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;
             let marked = bitmap.as_ref().is_some_and(|bitmap| bit(bitmap, at));
             free += u32::from(!marked);
-            let unsettled =
+            let replayed =
                 u32::try_from(ino).is_ok_and(|ino| volume.replayed().before().contains_key(&ino));
-            if self.seen.contains(ino) && !unsettled {
+            if self.seen.contains(ino) && !replayed {
                 last_used = Some(at);
                 if !marked {
                     // (It fits in 32 bits, as it was seen.)

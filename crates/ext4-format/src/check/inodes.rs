@@ -164,7 +164,7 @@ impl<S: Source> Checker<'_, S> {
                         continue;
                     }
                     Ok(inode) if inode.is_free() => {
-                        if marked && !self.is_unsettled(ino) {
+                        if marked && !self.is_changed_by_replay(ino) {
                             self.wrong(Defect::InodeLeaked, ino, None)?;
                         }
                         continue;

@@ -129,7 +129,7 @@ pub struct Checker<'a, S: Source> {
     orphans: HashSet<u32>,
     /// Clusters that bitmaps and counts do not know of: added by fast commits, or formerly of their
     /// inodes.
-    unsettled: Bits,
+    replayed: Bits,
     /// The usage of each user, group and project; `None` without quota files.
     usage: Option<Box<[Usage; 3]>>,
     /// Attribute blocks, which inodes may share: the stored reference count, and the number found.
@@ -170,7 +170,7 @@ impl<'a, S: Source> Checker<'a, S> {
             directory_blocks: superblock.blocks(),
             directories: HashMap::new(),
             orphans: HashSet::new(),
-            unsettled: Bits::default(),
+            replayed: Bits::default(),
             usage: keeps_account.then(Box::default),
             shared: HashMap::new(),
             parts: HashMap::new(),

@@ -154,7 +154,7 @@ impl<S: Source> Checker<'_, S> {
 
     /// Counts directory `ino`, if its group's count includes it or did so before fast commits.
     fn count_directory(&mut self, ino: u32) {
-        if !self.is_unsettled(ino) {
+        if !self.is_changed_by_replay(ino) {
             let group = (ino - 1) / self.volume.superblock().inodes_per_group();
             *self.directories.entry(group).or_default() += 1;
         }

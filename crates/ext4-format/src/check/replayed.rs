@@ -14,7 +14,7 @@ use crate::{Defect, Error, FileType};
 
 impl<S: Source> Checker<'_, S> {
     /// Whether fast commits changed inode `ino`.
-    pub(super) fn is_unsettled(&self, ino: u32) -> bool {
+    pub(super) fn is_changed_by_replay(&self, ino: u32) -> bool {
         self.volume.replayed().before().contains_key(&ino)
     }
 
@@ -44,7 +44,7 @@ impl<S: Source> Checker<'_, S> {
                 *self.directories.entry(number).or_default() += 1;
             }
             if inode.attribute_block() != 0 {
-                self.unsettle(inode.attribute_block(), 1);
+                self.changed_by_replay(inode.attribute_block(), 1);
             }
             if !inode.has_blocks() {
                 continue;
@@ -56,19 +56,20 @@ impl<S: Source> Checker<'_, S> {
             });
             let map = visited.and_then(|()| volume.stored_extent_map(&inode));
             if let Some(map) = self.sound(map, Some(*ino), None)? {
-                nodes.iter().for_each(|block| self.unsettle(*block, 1));
+                nodes.iter().for_each(|block| self.changed_by_replay(*block, 1));
                 for extent in map.extents() {
-                    self.unsettle(extent.physical, u64::from(extent.blocks));
+                    self.changed_by_replay(extent.physical, u64::from(extent.blocks));
                 }
             }
         }
         Ok(())
     }
 
-    fn unsettle(&mut self, start: u64, blocks: u64) {
+    /// Records that bitmaps and counts need not know of `blocks` blocks from `start` on.
+    fn changed_by_replay(&mut self, start: u64, blocks: u64) {
         for block in start..start.saturating_add(blocks) {
             let cluster = self.cluster(block);
-            self.unsettled.insert(cluster);
+            self.replayed.insert(cluster);
         }
     }
 
@@ -82,7 +83,7 @@ impl<S: Source> Checker<'_, S> {
         let Some(map) = map else { return Ok(false) };
         for extent in map.extents() {
             self.claim(extent.physical, u64::from(extent.blocks), Some(inode.ino()), path)?;
-            self.unsettle(extent.physical, u64::from(extent.blocks));
+            self.changed_by_replay(extent.physical, u64::from(extent.blocks));
         }
         Ok(map.is_complete())
     }

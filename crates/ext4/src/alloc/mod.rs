@@ -234,7 +234,7 @@ impl Allocator {
             }
         }
         drop(known);
-        self.pool.add(blocks, inodes, directories, changes.space.settle());
+        self.pool.add(blocks, inodes, directories, changes.space.finish());
     }
 
     /// Returns whether, after [`Error::NoSpace`], the next commit frees blocks, so that a retry is

@@ -63,13 +63,13 @@ impl Blocks {
     }
 
     /// Removes `block` if it still is `content`, which has been written home.
-    pub fn settle(&mut self, block: u64, content: &Arc<[u8]>) -> bool {
-        let settled = self.newer.get(&block).is_some_and(|newest| Arc::ptr_eq(newest, content));
-        if settled {
+    pub fn written_in_place(&mut self, block: u64, content: &Arc<[u8]>) -> bool {
+        let is_newest = self.newer.get(&block).is_some_and(|newest| Arc::ptr_eq(newest, content));
+        if is_newest {
             self.newer.remove(&block);
             self.departures += 1;
         }
-        settled
+        is_newest
     }
 }
 

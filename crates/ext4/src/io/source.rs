@@ -89,12 +89,15 @@ impl DeviceSource {
 
     /// Records that `written` are home: those without a newer content are cached as other metadata
     /// are.
-    pub(crate) fn settle<'a>(&self, written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>) {
+    pub(crate) fn written_in_place<'a>(
+        &self,
+        written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>,
+    ) {
         let mut blocks = self.0.newest.write();
         for (block, content) in written {
             // Also one with a newer content: the cache must not be older than the device.
             self.update(block, content);
-            blocks.settle(block, content);
+            blocks.written_in_place(block, content);
         }
     }
 

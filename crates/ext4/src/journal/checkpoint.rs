@@ -55,7 +55,9 @@ impl Journal {
                 false,
             );
             if written.is_ok() {
-                self.volume.source().settle(batch.iter().map(|(block, content)| (*block, content)));
+                self.volume
+                    .source()
+                    .written_in_place(batch.iter().map(|(block, content)| (*block, content)));
             }
             let release = self.pending().home(&batch, written.is_ok());
             // A write that failed may still reach the device: its blocks stay held (rule 10).

@@ -53,7 +53,7 @@ impl SpaceChanges {
 
     /// Completes the change. Returns how many promised blocks are in use now, and no longer
     /// promised.
-    pub(crate) fn settle(&self) -> u64 {
+    pub(crate) fn finish(&self) -> u64 {
         self.taken.iter().map(|taken| taken.blocks.swap(0, Ordering::Relaxed)).sum()
     }
 }

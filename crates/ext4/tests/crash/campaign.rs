@@ -390,7 +390,7 @@ pub(crate) fn clean_end(
     }
     model.apply(&Op::Sync).map_err(|fail| format!("{fail:?}"))?;
     fs.unmount().map_err(|error| format!("unmount: {error}"))?;
-    attached.ssd.settle();
+    attached.ssd.run_until_idle();
     drop(attached);
     recovery::silent(place.image(), "an unmount").map_err(|violation| violation.why)?;
     if let Some(trees) = recovery::kernel(place, &[""]).map_err(|violation| violation.why)? {

@@ -131,7 +131,7 @@ fn record(
         tracks.push(Track { root: script.root.into(), model, warm, marks: Vec::new() });
     }
     fs.sync().map_err(|error| workload(format!("sync: {error}")))?;
-    ssd.settle();
+    ssd.run_until_idle();
     place.begin();
     let recorder = ssd.record();
     let is_faulty = faults.is_some();
@@ -167,7 +167,7 @@ fn record(
     ssd.set_faults(FaultPlan::NONE);
     let last = ssd.record();
     drop(fs);
-    ssd.settle();
+    ssd.run_until_idle();
     drop(attached);
     place.wrote(&history);
     place.wrote(&last.take().into());

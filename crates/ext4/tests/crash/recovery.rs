@@ -137,7 +137,7 @@ pub(crate) fn ours(
     };
     let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
     fs.unmount().map_err(|error| Violation::new(Kind::Refused, format!("our unmount: {error}")))?;
-    attached.ssd.settle();
+    attached.ssd.run_until_idle();
     let history = History::from(recorder.take());
     place.wrote(&history);
     if marked && !history.is_empty() {

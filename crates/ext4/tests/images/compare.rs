@@ -113,8 +113,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares `statfs`. `settled`: the kernel's mount had nothing to clean up.
-    pub(crate) fn usage(&mut self, settled: bool) {
+    /// Compares `statfs`. `exact`: the kernel's mount had nothing to clean up.
+    pub(crate) fn usage(&mut self, exact: bool) {
         let kernel = rustix::fs::statfs(self.root).expect("statfs");
         let ours = self.ours.usage().expect("usage");
         assert_eq!(u64::from(ours.block_bytes), kernel.f_bsize as u64, "block size");
@@ -123,7 +123,7 @@ impl<'a> Comparison<'a> {
             (kernel.f_blocks, kernel.f_files),
             "blocks and inodes in all"
         );
-        if settled {
+        if exact {
             let free = (ours.free_blocks, ours.available_blocks, ours.free_inodes);
             assert_eq!(
                 free,

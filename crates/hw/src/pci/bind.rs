@@ -36,7 +36,7 @@ pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
     let _lock = Lock::acquire(sysfs)?;
     let is_bound = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
     let record = Record::read(sysfs, address)?.filter(|record| record.is_of_this_boot(sysfs));
-    let taken_for_use = record.as_ref().is_some_and(|record| !record.is_settled());
+    let taken_for_use = record.as_ref().is_some_and(|record| !record.is_permanent());
     if is_bound && !taken_for_use {
         return adopt(sysfs, address, record, options);
     }
@@ -91,7 +91,7 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError>
         other => other,
     };
     if let Some(record) = record {
-        if !record.is_settled() && !record.is_abandoned(sysfs) {
+        if !record.is_permanent() && !record.is_abandoned(sysfs) {
             return Err(PciError::TakenBy {
                 address,
                 by: process::in_words(sysfs, record.process.pid),

@@ -82,7 +82,7 @@ impl Record {
     }
 
     /// Whether it is bound permanently.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_permanent(&self) -> bool {
         self.persistent && self.stage == Stage::Taken
     }
 

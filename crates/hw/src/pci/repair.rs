@@ -58,7 +58,7 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
             (record, found)
         }
         // A process has it, or it is bound as intended.
-        Ok(Some(record)) if !record.is_settled() || with_vfio => return None,
+        Ok(Some(record)) if !record.is_permanent() || with_vfio => return None,
         Ok(Some(record)) => (record, "it was bound, and is no longer with vfio-pci".to_owned()),
         Err(error) if is_there && (with_vfio || is_astray(sysfs, address)) => {
             (without_record(sysfs, address).ok()?, error.to_string())

@@ -70,7 +70,7 @@ pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
 /// program.
 fn is_bound(sysfs: &Sysfs, address: PciAddress) -> Result<bool, PciError> {
     let with_vfio = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
-    Ok(with_vfio && Record::read(sysfs, address)?.is_none_or(|record| record.is_settled()))
+    Ok(with_vfio && Record::read(sysfs, address)?.is_none_or(|record| record.is_permanent()))
 }
 
 impl Taken {
@@ -146,8 +146,8 @@ pub(super) fn take_locked(
     if let Some(record) = Record::read(sysfs, address)? {
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
-        } else if record.is_abandoned(sysfs) || record.is_settled() {
-            // (A settled record here means that it is no longer with vfio-pci: it was given back by
+        } else if record.is_abandoned(sysfs) || record.is_permanent() {
+            // (A permanent record here means that it is no longer with vfio-pci: it was given back by
             // hand.)
             give_back::give_back(sysfs, record, true)?;
         } else {

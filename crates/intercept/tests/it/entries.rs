@@ -20,13 +20,13 @@ fn an_entry_is_what_was_stored_until_it_is_marked() {
     assert_eq!((table.look(8), table.look(-1)), (None, None));
     let (entry, ticket) = table.look(3).unwrap();
     assert_eq!(entry, Entry::Unknown);
-    assert!(table.settle(3, ticket, known(7)));
-    assert!(!table.settle(3, ticket, known(8)), "the entry has changed since");
+    assert!(table.store(3, ticket, known(7)));
+    assert!(!table.store(3, ticket, known(8)), "the entry has changed since");
     assert_eq!(table.look(3).unwrap().0, known(7));
     assert_eq!(table.look(2).unwrap().0, Entry::Unknown);
     for entry in [Entry::Foreign, Entry::Long, Entry::Unknown] {
         let ticket = table.look(3).unwrap().1;
-        assert!(table.settle(3, ticket, entry));
+        assert!(table.store(3, ticket, entry));
         assert_eq!(table.look(3).unwrap().0, entry);
     }
 }
@@ -45,11 +45,11 @@ fn what_was_found_out_before_a_mark_is_not_stored() {
         let ticket = table.look(3).unwrap().1;
         mark();
         for entry in [known(7), Entry::Foreign, Entry::Long] {
-            assert!(!table.settle(3, ticket, entry));
+            assert!(!table.store(3, ticket, entry));
         }
         assert_eq!(table.look(3).unwrap().0, Entry::Unknown);
         let ticket = table.look(3).unwrap().1;
-        assert!(table.settle(3, ticket, known(9)));
+        assert!(table.store(3, ticket, known(9)));
         mark();
         assert_eq!(table.look(3).unwrap().0, Entry::Unknown);
     }
@@ -63,13 +63,13 @@ fn a_descriptor_is_its_own_until_it_is_shared_or_closed() {
     table.forget(6, true);
     let (_, ticket) = table.look(5).unwrap();
     assert!(ticket.is_own());
-    assert!(table.settle(5, ticket, known(1)));
+    assert!(table.store(5, ticket, known(1)));
     table.forget_flags();
     assert!(
         table.look(5).unwrap().1.is_own(),
         "its flags were changed, and it was found out again"
     );
-    assert!(table.settle(5, table.look(5).unwrap().1, known(1)));
+    assert!(table.store(5, table.look(5).unwrap().1, known(1)));
     table.share();
     let (entry, ticket) = table.look(5).unwrap();
     assert_eq!((entry, ticket.is_own(), table.is_own(6)), (known(1), false, false));
@@ -106,7 +106,7 @@ fn no_thread_sees_what_was_found_out_before_a_mark() {
                         }
                         Entry::Unknown => {
                             let found = file.load(Ordering::SeqCst);
-                            TABLE.settle(2, ticket, known(found));
+                            TABLE.store(2, ticket, known(found));
                         }
                         Entry::Busy => {}
                         other => panic!("{other:?}"),

@@ -83,7 +83,7 @@ pub(crate) fn agree(device: &OwnedFd, time_gran_ns: u32) -> Result<(), SessionEr
     }
 }
 
-/// Returns the answer to `asked`, and whether it settles the version: a kernel of a later major
+/// Returns the answer to `asked`, and whether it fixes the version: a kernel of a later major
 /// version asks again.
 fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
     if asked.major > MAJOR {

@@ -66,7 +66,7 @@ fn a_bad_enable_is_fatal() {
         host.prepare_admin(32);
         let cc = break_it(&mut host);
         host.port.write32(regs::CC, cc.0);
-        host.settle();
+        host.run_until_idle();
         assert!(host.csts().cfs() && !host.csts().rdy(), "{name}: {:?}", host.csts());
         assert_eq!(ssd.counters().fatal, 1, "{name}");
         assert!(!ssd.refusals().is_empty(), "{name}");
@@ -151,10 +151,10 @@ fn commands_and_doorbells_before_enable() {
     let (ssd, mut host) = fresh();
     host.prepare_admin(16);
     host.submit(0, &Sqe::abort(1, 0, 0));
-    host.settle();
+    host.run_until_idle();
     assert!(host.poll(0).is_none());
     host.port.write32(regs::CC, Host::cc().0);
-    host.settle();
+    host.run_until_idle();
     assert!(host.poll(0).is_none(), "the doorbell from before is void");
     assert!(ssd.counters().stray_doorbells >= 1);
 }
@@ -416,7 +416,7 @@ fn asynchronous_events() {
     for cid in 100..104 {
         host.submit(0, &Sqe::async_event_request(cid));
     }
-    host.settle();
+    host.run_until_idle();
     assert!(host.poll(0).is_none(), "held");
     refused(host.admin(Sqe::async_event_request(0)), S::AsynchronousEventRequestLimitExceeded);
 
@@ -548,7 +548,7 @@ fn smallest_admin_queue() -> (SteppedSsd, Host) {
 fn an_event_never_takes_the_entry_of_the_command_that_caused_it() {
     let (ssd, mut host) = smallest_admin_queue();
     host.submit(0, &Sqe::async_event_request(100));
-    host.settle();
+    host.run_until_idle();
     ok(host.admin(Sqe::set_features(0, 0, fid::TEMPERATURE_THRESHOLD, false, 300)));
     // The command that asks for the event completes first; the event follows when there is room.
     host.submit(0, &Sqe::set_features(7, 0, fid::ASYNC_EVENT_CONFIG, false, 2));
@@ -563,14 +563,14 @@ fn an_event_never_takes_the_entry_of_the_command_that_caused_it() {
     // The same with a stray doorbell, found when its queue is created, and with an Abort of a
     // request.
     host.submit(0, &Sqe::async_event_request(101));
-    host.settle();
+    host.run_until_idle();
     let m = host.alloc(4096);
     host.bells.cq_head(1).unwrap().store(3, std::sync::atomic::Ordering::Release);
     host.submit(0, &Sqe::create_io_cq(8, 1, 16, m, None));
     let (a, b) = (ok(host.wait(0)), ok(host.wait(0)));
     assert_eq!((a.cid.get(), b.cid.get(), b.dw0.get()), (8, 101, 0x0001_0000));
     host.submit(0, &Sqe::async_event_request(102));
-    host.settle();
+    host.run_until_idle();
     assert_eq!(ok(host.admin(Sqe::abort(0, 0, 102))).dw0.get() & 1, 1, "no room to say so");
     // And with an event that reading its log lets out again.
     host.bells.cq_head(2).unwrap().store(3, std::sync::atomic::Ordering::Release);

@@ -56,7 +56,7 @@ fn beside_bulk(inside: u32, weighted: bool, burst: u8, bulk: u16) -> u64 {
     for qid in 1..=bulk {
         host.ring(qid);
     }
-    host.settle();
+    host.run_until_idle();
     ssd.clock().advance(US);
     let begun = ssd.peek_ns();
     host.submit(urgent, &Sqe::read(1, 1, 0, 1, area, 0));
@@ -159,7 +159,7 @@ fn weighted_round_robin_on_a_device_without_a_model() {
             }
             host.ring(qid);
         }
-        host.settle();
+        host.run_until_idle();
         for qid in 1..=4 {
             for cid in 0..50 {
                 assert_eq!(ok(host.wait(qid)).cid.get(), cid);

@@ -53,7 +53,7 @@ impl Rig {
         let before_ns = self.ssd.peek_ns();
         self.host.submit(1, &sqe);
         for _ in 0..1000 {
-            self.ssd.settle();
+            self.ssd.run_until_idle();
             if let Some(cqe) = self.host.poll(1) {
                 assert_eq!(cqe.cid.get(), cid);
                 return Some((cqe.status(), self.ssd.peek_ns() - before_ns));

@@ -119,7 +119,7 @@ fn commands_that_wait_to_be_fetched_keep_a_controller_alive() {
     };
     // As many as there is room for completions, which stay there.
     (0..3).for_each(|_| flush(&mut host));
-    host.settle();
+    host.run_until_idle();
     for round in 0..3 {
         let fetched = ssd.counters().cqes;
         flush(&mut host);

@@ -165,7 +165,7 @@ fn pairs_are_not_made_across_queues_or_doorbells() {
             assert!(rig.host.wait(qid).status().is(S::CommandAbortedMissingFused));
         }
         rig.host.submit(1, &first);
-        rig.host.settle();
+        rig.host.run_until_idle();
         rig.host.submit(1, &second);
         for _ in 0..2 {
             assert!(rig.host.wait(1).status().is(S::CommandAbortedMissingFused));

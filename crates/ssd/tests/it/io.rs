@@ -287,7 +287,7 @@ fn reused_identifiers() {
     host.create_queues(1, 16, None);
     let area = host.alloc(4096);
     host.submit(1, &Sqe::read(7, 1, 0, 1, area, 0));
-    host.settle();
+    host.run_until_idle();
     host.submit(1, &Sqe::read(7, 1, 0, 1, area, 0));
     refused(host.wait(1), S::CommandIdConflict);
     assert_eq!(ok(host.wait(1)).cid.get(), 7);
@@ -401,7 +401,7 @@ fn abort_takes_a_pending_command_out() {
     for cid in 20..23 {
         host.submit(1, &Sqe::read(cid, 1, 0, 1, area, 0));
     }
-    host.settle();
+    host.run_until_idle();
     assert!(host.poll(1).is_none());
     assert_eq!(ok(host.admin(Sqe::abort(0, 1, 21))).dw0.get() & 1, 0);
     let aborted = host.poll(1).unwrap();
@@ -421,7 +421,7 @@ fn deleting_a_queue_aborts_what_is_pending() {
     for cid in 20..25 {
         host.submit(1, &Sqe::read(cid, 1, 0, 1, area, 0));
     }
-    host.settle();
+    host.run_until_idle();
     ok(host.admin(Sqe::delete_io_sq(0, 1)));
     for cid in 20..25 {
         let cqe = host.poll(1).unwrap();
@@ -443,7 +443,7 @@ fn taking_memory_away_fails_what_is_in_flight_to_it() {
     let area = host.alloc(4096);
     host.submit(1, &Sqe::read(1, 1, 0, 1, 0x9000_0000, 0));
     host.submit(1, &Sqe::read(2, 1, 0, 1, area, 0));
-    host.settle();
+    host.run_until_idle();
     host.port.unmap_dma(0x9000_0000).unwrap();
     let (a, b) = (host.wait(1), host.wait(1));
     let (lost, kept) = if a.cid.get() == 1 { (a, b) } else { (b, a) };
@@ -510,7 +510,7 @@ fn faults() {
     ssd.set_faults(FaultPlan::only(FaultRule::new(Fault::FatalStatus, third)));
     for cid in 0..3 {
         host.submit(1, &Sqe::read(cid, 1, 0, 1, area, 0));
-        host.settle();
+        host.run_until_idle();
     }
     assert!(host.csts().cfs());
     assert!(host.poll(1).is_some() && host.poll(1).is_some() && host.poll(1).is_none());

@@ -172,15 +172,15 @@ fn interrupts_come_per_batch_and_per_vector() {
         host.put(2, &Sqe::read(cid, 1, 0, 1, area, 0));
     }
     host.ring(2);
-    ssd.settle();
+    ssd.run_until_idle();
     assert_eq!((signals(&event), signals(&admin)), (0, 0), "a queue without a vector is quiet");
     host.ring(1);
-    ssd.settle();
+    ssd.run_until_idle();
     assert_eq!((signals(&event), signals(&admin)), (1, 0), "one for a batch");
     host.port.set_vector(2, None).unwrap();
     ok(host.admin(Sqe::abort(0, 0, 0)));
     host.submit(1, &Sqe::read(50, 1, 0, 1, area, 0));
-    ssd.settle();
+    ssd.run_until_idle();
     assert_eq!((signals(&event), signals(&admin)), (0, 1));
     assert_eq!(ssd.counters().interrupts, 6);
 }
@@ -199,7 +199,7 @@ fn coalescing_by_number_and_by_time() {
     let one = |host: &mut Host| {
         let cid = host.cid();
         host.submit(1, &Sqe::read(cid, 1, 0, 1, area, 0));
-        host.settle();
+        host.run_until_idle();
     };
     for _ in 0..3 {
         one(&mut host);

@@ -142,7 +142,7 @@ fn a_write_that_is_answered_with_an_error_is_recorded_with_its_data() {
     let status = Status::from_code(StatusCode::WriteFault);
     ssd.set_faults(FaultPlan::only(FaultRule::new(Fault::Status(status), When::ONCE)));
     host.submit(1, &Sqe::write(1, 1, 0, 1, area, 0, false));
-    ssd.settle();
+    ssd.run_until_idle();
     assert!(host.poll(1).is_some_and(|cqe| !cqe.status().is_success()));
     let history = History::from(recorder.take());
     assert_eq!(history.events().collect::<Vec<_>>(), [Event::WriteBegun(0), Event::WriteFailed(0)]);
@@ -218,7 +218,7 @@ fn a_buffer_that_changes_under_the_device_is_seen() {
     host.write(area, &block(7));
     let recorder = ssd.record();
     host.submit(1, &Sqe::write(1, 1, 0, 1, area, 0, false));
-    ssd.settle();
+    ssd.run_until_idle();
     host.write(area, &block(8));
     ssd.clock().advance(1_000_000);
     assert!(host.poll(1).is_some());
@@ -236,7 +236,7 @@ fn the_list_of_a_deallocation_is_not_taken_for_data() {
     host.write(area, DsmRange::new(0, 2).as_bytes());
     let recorder = ssd.record();
     host.submit(1, &Sqe::dsm_deallocate(1, 1, 1, area, 0));
-    ssd.settle();
+    ssd.run_until_idle();
     ssd.clock().advance(10_000_000);
     assert!(host.poll(1).is_some());
     let history = History::from(recorder.take());

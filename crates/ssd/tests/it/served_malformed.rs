@@ -218,7 +218,7 @@ proptest! {
                 let (flags, error) = (u32_at(&reply.bytes, 8), u32_at(&reply.bytes, 12));
                 prop_assert_eq!(flags, if error == 0 { 1 } else { 0x21 });
             }
-            ssd.settle();
+            ssd.run_until_idle();
         }
         prop_assert!(!function.is_over());
         function.unplug().unwrap();

@@ -174,7 +174,7 @@ fn memory_taken_away_from_a_list_in_flight() {
     let iova = 0x7000_0000;
     host.port.map_dma(Arena::region(&other, iova)).unwrap();
     host.submit(1, &Sqe::read(1, 1, 0, 8, 0, 0).with_sgl(D::data_block(iova + 4000, 4096)));
-    host.settle();
+    host.run_until_idle();
     host.port.unmap_dma(iova).unwrap();
     refused(host.wait(1), S::DataTransferError);
 }

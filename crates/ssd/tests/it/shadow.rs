@@ -83,18 +83,18 @@ fn queues_go_by_their_shadows() {
         let old = host.queue(1).tail;
         host.put(1, &Sqe::read(n, 1, 0, 1, area, 0));
         rings += u32::from(pages.ring(&mut host, 1, old));
-        host.settle();
+        host.run_until_idle();
         assert_eq!(ok(pages.take(&mut host, 1).expect("a completion")).cid.get(), n);
     }
     assert_eq!(rings, 100 / 8, "once around");
     // A register alone is no doorbell.
     host.put(1, &Sqe::read(1, 1, 0, 1, area, 0));
     host.ring(1);
-    host.settle();
+    host.run_until_idle();
     assert!(host.peek(1).is_none());
     // Values that make no sense are found here as well.
     pages.tail(&host, 1).0.store(8, Ordering::Release);
-    host.settle();
+    host.run_until_idle();
     assert_eq!(ssd.counters().bad_doorbells, 1);
     // A reset forgets the pages.
     host.port.write32(regs::CC, 0);
@@ -115,14 +115,14 @@ fn queues_that_exist_go_on() {
     assert_eq!(pages.tail(&host, 1).0.load(Ordering::Relaxed), 5);
     host.put(1, &Sqe::read(99, 1, 0, 1, area, 0));
     pages.ring(&mut host, 1, 5);
-    host.settle();
+    host.run_until_idle();
     assert_eq!(ok(pages.take(&mut host, 1).unwrap()).cid.get(), 99);
     // The admin queue has its register still.
     ok(host.admin(Sqe::delete_io_sq(0, 1)));
     // What a queue of before left behind is no doorbell of a new one.
     let sq = host.alloc(4096);
     ok(host.admin(Sqe::create_io_sq(0, 1, 8, sq, 1, 0)));
-    host.settle();
+    host.run_until_idle();
     assert_eq!(pages.tail(&host, 1).0.load(Ordering::Relaxed), 0);
     assert!(pages.take(&mut host, 1).is_none());
 }

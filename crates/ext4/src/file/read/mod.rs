@@ -83,7 +83,7 @@ impl File {
         let (_guard, extents) = match &node.inode.writable {
             None => (None, self.extents_of(offset, end)?),
             Some(writable) => {
-                let (guard, extents) = self.settled_extents(writable, offset..end)?;
+                let (guard, extents) = self.clean_extents(writable, offset..end)?;
                 // The file may have been truncated meanwhile.
                 end = end.min(self.size());
                 if end <= offset {

@@ -403,14 +403,18 @@ impl Mount {
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
-    pub(crate) fn settle(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn write_back_and_wait(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+    ) -> Result<(), Error> {
         let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = self.begin_writeback(writable, range);
-        wanted.map_or(Ok(()), |wanted| self.settle_wanted(inode, writable, &wanted))
+        wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted))
     }
 
-    /// As [`settle`](Self::settle), with the pages that are `wanted`.
-    pub(super) fn settle_wanted(
+    /// As [`write_back_and_wait`](Self::write_back_and_wait), with the pages that are `wanted`.
+    pub(super) fn write_back_wanted(
         &self,
         inode: &Arc<Inode>,
         writable: &Writable,

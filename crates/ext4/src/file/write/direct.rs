@@ -37,7 +37,7 @@ impl File {
             && end <= self.size()
         {
             // No page of the range is dirty afterwards, and only the writer could dirty one.
-            mount.settle(inode, pages.clone())?;
+            mount.write_back_and_wait(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             let place = |piece: Piece| match piece.place {
                 Place::Device(place) => Some((place, piece.len)),
@@ -61,13 +61,13 @@ impl File {
             }
         }
         let written = self.write_cached(data, offset)?;
-        mount.settle(inode, pages)?;
+        mount.write_back_and_wait(inode, pages)?;
         Ok(written)
     }
 
     /// Returns the extents of the bytes `range` when none of its pages is newer than the disk.
     /// While the guard is held, this stays so for the blocks that they have.
-    pub(crate) fn settled_extents<'a>(
+    pub(crate) fn clean_extents<'a>(
         &self,
         writable: &'a Writable,
         range: Range<u64>,
@@ -78,7 +78,7 @@ impl File {
         loop {
             // On the last attempt no thread can make a page dirty.
             let _writer = (tries >= TRIES).then(|| writable.lock_content());
-            node.mount.settle(&node.inode, pages.clone())?;
+            node.mount.write_back_and_wait(&node.inode, pages.clone())?;
             let guard = writable.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;
             let there = writable.pages();

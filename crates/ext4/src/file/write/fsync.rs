@@ -31,7 +31,7 @@ impl Mount {
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
         if let Some(wanted) = self.begin_writeback(writable, ALL) {
-            // As in `settle`.
+            // As in `write_back_and_wait`.
             loop {
                 let upto = self.write_and_commit(inode, writable, &wanted, data_only)?;
                 committed = committed.max(upto);
@@ -229,7 +229,7 @@ impl File {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        let written = node.mount.settle(&node.inode, pages);
+        let written = node.mount.write_back_and_wait(&node.inode, pages);
         written.and(writable.failed_since(&self.failures_seen))
     }
 }

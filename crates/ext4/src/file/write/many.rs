@@ -108,11 +108,12 @@ impl Mount {
     pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<(), Error> {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
         let wanted = writable.pages().wanted(ALL, upto);
-        let settled = wanted.map_or(Ok(()), |wanted| self.settle_wanted(inode, writable, &wanted));
-        match settled.and_then(|()| self.store_all_times(inode, writable)) {
+        let written =
+            wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted));
+        match written.and_then(|()| self.store_all_times(inode, writable)) {
             // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
-            written => drop(written?),
+            result => drop(result?),
         }
         // Under the lock: a sync that begins now finds it among those that are kept, unless it is
         // clean; a thread that makes it dirty later keeps it again.

@@ -78,7 +78,7 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.settle(&node.inode, end / PAGE..(end + unit) / PAGE)?;
+            node.mount.write_back_and_wait(&node.inode, end / PAGE..(end + unit) / PAGE)?;
         }
         Ok(())
     }
@@ -193,15 +193,15 @@ impl File {
             // A page that keeps other blocks stays in the cache. Its zeroes are written, so that it
             // is clean when it has no block for them any more.
             if freed.start < pages.start {
-                mount.settle(inode, freed.start / PAGE..freed.start / PAGE + 1)?;
+                mount.write_back_and_wait(inode, freed.start / PAGE..freed.start / PAGE + 1)?;
             }
             if pages.end < freed.end {
-                mount.settle(inode, pages.end / PAGE..freed.end.div_ceil(PAGE))?;
+                mount.write_back_and_wait(inode, pages.end / PAGE..freed.end.div_ceil(PAGE))?;
             }
             // The dirty pages at the end bring the disk's size up to the file's: without them it
             // would stay smaller. Write them first.
             if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
-                mount.settle(inode, pages.start / PAGE..pages.end / PAGE)?;
+                mount.write_back_and_wait(inode, pages.start / PAGE..pages.end / PAGE)?;
             }
             let blocks = writable.take_blocks();
             mount.drop_pages(inode, pages.start / PAGE..pages.end / PAGE);

@@ -42,14 +42,14 @@ fn readers_see_all_of_a_change_or_nothing() {
 }
 
 #[test]
-fn what_was_changed_again_does_not_settle() {
+fn a_block_changed_again_stays_newer_than_the_device() {
     let newest = Newest::default();
     let (old, new) = (content(1), content(2));
     newest.publish([(&7, &old)], &BTreeSet::new(), || ());
     newest.publish([(&7, &new)], &BTreeSet::new(), || ());
-    assert!(!newest.write().settle(7, &old));
+    assert!(!newest.write().written_in_place(7, &old));
     assert_eq!(newest.read().get(7), Some(&new));
-    assert!(newest.write().settle(7, &new));
+    assert!(newest.write().written_in_place(7, &new));
     let blocks = newest.read();
     assert_eq!((blocks.get(7), blocks.departures()), (None, 1));
     drop(blocks);

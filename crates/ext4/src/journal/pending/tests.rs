@@ -9,7 +9,7 @@ fn transaction(sequence: u64, blocks: &[u64], revoked: &[u64]) -> Transaction {
 }
 
 #[test]
-fn the_newest_committed_is_written_and_only_that_settles() {
+fn only_the_newest_committed_content_ends_as_written() {
     let mut pending = Pending::default();
     assert_eq!(pending.committed(transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
     let batch = pending.send(0, Sequence(1), 2);
