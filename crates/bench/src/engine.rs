@@ -155,14 +155,14 @@ impl<C: BlockChannel> Engine<'_, C> {
             let ticket = match self.channel.submit(request) {
                 Ok(ticket) => ticket,
                 Err(rejected) => {
-                    self.give_back(0, rejected.request.buf);
+                    self.restore_buf(0, rejected.request.buf);
                     return Ended::Lost(rejected.error.to_string());
                 }
             };
             let rung_ns = self.clock.now_ns();
             let done = self.channel.wait(ticket);
             let seen_ns = self.clock.now_ns();
-            match self.take_back(source, 0, &io, done) {
+            match self.finish_io(source, 0, &io, done) {
                 Ok(true) => {
                     record.done(&io, rung_ns - start_ns, seen_ns - rung_ns, seen_ns);
                     record.submitted(1, 1);
@@ -207,7 +207,7 @@ impl<C: BlockChannel> Engine<'_, C> {
                 reaped += 1;
                 let slot = done.user_data as usize;
                 let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
-                match self.take_back(source, slot, &io, done) {
+                match self.finish_io(source, slot, &io, done) {
                     Ok(true) => {
                         // An I/O of a batch may complete before the batch's clock reading.
                         record.done(
@@ -283,7 +283,7 @@ impl<C: BlockChannel> Engine<'_, C> {
             }
             let request = self.request(slot, &io, buf).user_data(slot as u64);
             if let Err(rejected) = self.channel.enqueue(request) {
-                self.give_back(slot, rejected.request.buf);
+                self.restore_buf(slot, rejected.request.buf);
                 self.slots.free.push(slot);
                 ended = Some(Ended::Lost(rejected.error.to_string()));
                 break;
@@ -318,7 +318,7 @@ impl<C: BlockChannel> Engine<'_, C> {
 
     /// Returns the buffer of a rejected request to its slot.
     #[cold]
-    fn give_back(&mut self, slot: usize, buf: Option<DmaBuf>) {
+    fn restore_buf(&mut self, slot: usize, buf: Option<DmaBuf>) {
         if buf.is_some() {
             self.slots.bufs[slot] = buf;
         }
@@ -326,7 +326,7 @@ impl<C: BlockChannel> Engine<'_, C> {
 
     /// Returns the buffer to its slot. Returns whether the I/O succeeded.
     #[inline(always)]
-    fn take_back<S: Source>(
+    fn finish_io<S: Source>(
         &mut self,
         source: &mut S,
         slot: usize,

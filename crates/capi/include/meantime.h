@@ -326,7 +326,7 @@ int mt_in_flight(const mt_channel *channel);
  * of several devices, each waited for by its channel's policy; descriptors; words of memory that
  * others change; and other threads. The thread spins while one of the policies does, and sleeps
  * when all may. A channel without requests costs nothing. What is added has a key: any number,
- * yours, that mt_group_wait() gives back.
+ * yours, that mt_group_wait() returns.
  *
  * A channel in a group is used as before, also by calls that wait for it alone. Its requests with a
  * ticket are no matter of the group: mt_wait() or mt_try_take() has their results. */

@@ -219,7 +219,7 @@ impl Job {
     fn end(&mut self, done: Done, resolve: &impl Fn(usize) -> usize) {
         let id = done.user_data as usize;
         if let Some(buf) = done.buf {
-            self.slab.give_back(resolve(id), buf);
+            self.slab.put(resolve(id), buf);
         }
         let errno = match done.result {
             Ok(()) => 0,
@@ -274,7 +274,7 @@ impl Job {
     fn refused(&mut self, io: Io, rejected: Rejected) -> (c_int, c_int) {
         let Rejected { error, request } = rejected;
         if let Some(buf) = request.buf {
-            self.slab.give_back(io.index, buf);
+            self.slab.put(io.index, buf);
         }
         let errno = Errno::from(&error).0;
         if errno == libc::EAGAIN {

@@ -94,7 +94,7 @@ impl Slab {
 
     /// Puts it back.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, index: usize, buf: DmaBuf) {
+    pub(crate) fn put(&mut self, index: usize, buf: DmaBuf) {
         if let Some(place) = self.bufs.get_mut(index) {
             *place = Some(buf);
         }

@@ -184,7 +184,7 @@ impl DmaHeap {
     /// The controller has no command that names this memory, and gets none: another heap may use
     /// its addresses from now on.
     pub unsafe fn unmap_all(&self) -> bool {
-        let lent = self.take_back_all();
+        let lent = self.unmap_all_lent();
         let mut state = self.0.lock();
         // Try every chunk, even if one fails.
         let stuck = state.chunks.iter_mut().filter_map(|chunk| self.0.unmap(chunk).err()).count();
@@ -271,7 +271,7 @@ impl HeapState {
         None
     }
 
-    fn give_back(&mut self, iova: Iova, mut len: usize) {
+    fn free(&mut self, iova: Iova, mut len: usize) {
         // A linear search: chunks are few and large, and this is not on the hot path.
         let holds = |chunk: &&mut Chunk| {
             iova.0.checked_sub(chunk.iova).is_some_and(|at| at < chunk.pages.len() as u64)
@@ -283,7 +283,7 @@ impl HeapState {
             len += next;
         }
         if let Some((&before, &before_len)) = free.range(..offset).next_back() {
-            assert!(before + before_len <= offset, "a DMA range was given back twice");
+            assert!(before + before_len <= offset, "a DMA range was freed twice");
             if before + before_len == offset {
                 offset = before;
                 len += before_len;
@@ -412,7 +412,7 @@ impl Drop for DmaBuf {
         if self.is_special() {
             return if self.is_lent() { self.drop_lent() } else { self.drop_list() };
         }
-        self.heap.lock().give_back(self.iova, self.capacity());
+        self.heap.lock().free(self.iova, self.capacity());
     }
 }
 
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_side_by_side_and_given_back_piece_by_piece() {
+    fn a_run_is_side_by_side_and_freed_piece_by_piece() {
         let heap = heap();
         let mut run = heap.alloc_run(3, 5000).unwrap();
         let addresses: Vec<_> = run.iter().map(|buf| buf.as_raw().as_ptr() as usize).collect();

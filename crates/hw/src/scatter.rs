@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_given_back() {
+    fn what_does_not_fit_is_returned() {
         let (ours, theirs) = (heap(), heap());
         let mut pages = DmaPages::with_capacity(&ours, 1).unwrap();
         assert!(pages.push(theirs.alloc(4096).unwrap()).is_err());

@@ -141,7 +141,7 @@ pub unsafe trait Transport: DmaMap {
     }
     /// Gives the device up: afterwards it accesses no memory, registers read all ones, stores to
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
-    /// the device. Harmless if repeated. A transport without a device to give back does nothing.
+    /// the device. Harmless if repeated. A transport without a device to release does nothing.
     fn release(&self) {}
     /// What is wrong between this process and the controller, as far as the transport knows, and a
     /// remedy; `None`: nothing, or it is a bus. Then a controller that does not do what it should
@@ -203,8 +203,14 @@ impl Claim {
     }
 
     /// Returns the claim.
-    pub fn give_back(&self) {
+    pub fn release(&self) {
         self.0.store(false, Ordering::Release);
+    }
+
+    /// The former name of [`release`](Self::release).
+    #[deprecated(note = "use `release`")]
+    pub fn give_back(&self) {
+        self.release();
     }
 }
 

@@ -204,7 +204,7 @@ impl UserMemory {
         let idle =
             |there: &&mut Registration| there.bytes > 0 && self.reads - there.used > IDLE_READS;
         if let Some(idle) = self.kept.iter_mut().find(idle)
-            && self.heap.inner().take_back(idle.iova)
+            && self.heap.inner().unmap_lent(idle.iova)
         {
             idle.bytes = 0;
         }
@@ -228,7 +228,7 @@ impl UserMemory {
             }
         } else {
             let oldest = (0..KEPT_MAX).min_by_key(|&at| self.kept[at].used)?;
-            if !heap.take_back(self.kept[oldest].iova) {
+            if !heap.unmap_lent(self.kept[oldest].iova) {
                 return None;
             }
             self.kept.swap_remove(oldest)
@@ -250,7 +250,7 @@ impl Drop for UserMemory {
         for there in self.kept.iter().filter(|there| there.bytes > 0) {
             // Its buffers were returned long ago. If it cannot be undone, the heap still counts it,
             // and it ends with the transport.
-            self.heap.inner().take_back(there.iova);
+            self.heap.inner().unmap_lent(there.iova);
         }
     }
 }
@@ -334,14 +334,14 @@ impl Inner {
         let addr =
             addr.ok_or_else(|| HwError::Missing { what: "memory at address 0".to_owned() })?;
         let memory = Arc::new(Pages::of_another(addr, pages.len()));
-        // Recorded first: a thread that gives the device up meanwhile takes this back too.
+        // Recorded first: a thread that gives the device up meanwhile unmaps this too.
         self.lock().lent.insert(iova, Arc::clone(&memory));
         // Without the lock: the call waits for another thread.
         self.map.map_dma(iova, &memory)
     }
 
-    /// Takes back the memory lent at `iova`, if any; false if the controller may still access it.
-    fn take_back(&self, iova: u64) -> bool {
+    /// Unmaps the memory lent at `iova`, if any; false if the controller may still access it.
+    fn unmap_lent(&self, iova: u64) -> bool {
         if !self.lock().lent.contains_key(&iova) {
             return true;
         }
@@ -362,10 +362,10 @@ impl Inner {
         over
     }
 
-    /// Takes back the memory lent at `iova`, however long it takes.
+    /// Unmaps the memory lent at `iova`, however long it takes.
     fn cut_off(&self, iova: u64) {
         let mut warned = false;
-        while !self.take_back(iova) {
+        while !self.unmap_lent(iova) {
             if !warned {
                 tracing::warn!(
                     iova,
@@ -380,16 +380,16 @@ impl Inner {
 
 impl DmaHeap {
     /// Bytes of callers' memory that the controller can access now: lent by direct reads of files,
-    /// and not taken back yet.
+    /// and not unmapped yet.
     pub fn lent_bytes(&self) -> usize {
         self.inner().lock().lent.values().map(|pages| pages.len()).sum()
     }
 
-    /// Takes back all lent memory; true if none is left.
-    pub(super) fn take_back_all(&self) -> bool {
+    /// Unmaps all lent memory; true if none is left.
+    pub(super) fn unmap_all_lent(&self) -> bool {
         let lent: Vec<u64> = self.inner().lock().lent.keys().copied().collect();
         // Try each, even if one fails.
-        lent.into_iter().filter(|&iova| !self.inner().take_back(iova)).count() == 0
+        lent.into_iter().filter(|&iova| !self.inner().unmap_lent(iova)).count() == 0
     }
 }
 

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_heaps_page_is_given_back() {
+    fn another_heaps_page_is_returned() {
         let (ours, theirs) = (heap(), heap());
         let cell = PageCell::new(&ours);
         assert!(cell.put(theirs.alloc(4096).unwrap()).is_err());

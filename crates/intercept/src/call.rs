@@ -363,7 +363,7 @@ unsafe fn transfer_inside(
             if is_append && is_here && done > 0 {
                 let _ = seek(fd, SeekFrom::Start(progress.end));
             } else if is_here && !is_append {
-                give_back(fd, total - done);
+                unreserve(fd, total - done);
             }
             match stopped {
                 Some(Stop::Errno(errno)) if done == 0 => Ok(Outcome::Ended(errno)),
@@ -381,8 +381,8 @@ fn is_another(fd: c_int, of: &Resolved) -> bool {
     }
 }
 
-/// Gives the last `bytes` of a reserved range back.
-pub(crate) fn give_back(fd: c_int, bytes: usize) {
+/// Ends the reservation of the last `bytes` of a range.
+pub(crate) fn unreserve(fd: c_int, bytes: usize) {
     if bytes > 0 {
         let _ = seek(fd, SeekFrom::Current(-(bytes as i64)));
     }

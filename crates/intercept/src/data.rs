@@ -8,7 +8,7 @@ use meantime_process::thread::NotSignalled;
 use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC, SYNCFS};
 
 use crate::ahead;
-use crate::call::{self, Outcome, Place, answer, give_back};
+use crate::call::{self, Outcome, Place, answer, unreserve};
 use crate::descriptor::is_on_mount;
 use crate::map::prepare_append;
 use crate::report::Reason;
@@ -105,7 +105,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     };
     let moved_all = done + usize::try_from(moved).unwrap_or(0);
     if is_here {
-        give_back(fd, total - moved_all);
+        unreserve(fd, total - moved_all);
     }
     drop(ours);
     if moved < 0 && done == 0 {

@@ -15,7 +15,7 @@
 //!   moment earlier. So what closes or opens a descriptor marks its number as well (close, fclose,
 //!   open, dup2, syscall(2) and so on).
 //! - The position of a descriptor is the kernel's, so what shares the open file (dup, fork, exec,
-//!   SCM_RIGHTS, stdio) shares it. A call reserves its bytes by one `lseek`, and gives back what it
+//!   SCM_RIGHTS, stdio) shares it. A call reserves its bytes by one `lseek`, and unreserves what it
 //!   did not move.
 //! - The library is a guest in the process: it has no threads, and neither memory nor a descriptor
 //!   until the first call on a file of the mount. A panic ends at the boundary as EIO, and nothing

@@ -178,7 +178,7 @@ impl Controller {
                 let error = registers.explain(error);
                 // The device must not access our memory after it is freed. Its time to become ready
                 // is over.
-                if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
+                if clear_enable(&registers, &clock, cap).is_err() && !registers.unmap_all(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
                 }
@@ -562,7 +562,7 @@ impl Controller {
 
     /// Marks a controller that is disabled or unreachable as gone.
     fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
-        let released = self.registers.take_back(&self.heap);
+        let released = self.registers.unmap_all(&self.heap);
         self.memory_released.store(released, Ordering::Relaxed);
         if !released {
             self.shadows.iter().for_each(Shadows::quarantine);
@@ -678,7 +678,7 @@ impl Drop for Controller {
         self.restore_features(&mut self.lock());
         // Disabled before the heap frees the memory.
         if self.shut_down().is_err()
-            && !self.registers.take_back(&self.heap)
+            && !self.registers.unmap_all(&self.heap)
             && let Some(queue) = self.lock().queue.take()
         {
             self.shadows.iter().for_each(Shadows::quarantine);

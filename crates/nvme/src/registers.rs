@@ -95,9 +95,9 @@ impl Registers {
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
-    /// Takes all memory of `heap` back. True if the controller will not access it again. The
+    /// Unmaps all memory of `heap`. True if the controller will not access it again. The
     /// caller's controller has stopped, or is gone, and gets no further command.
-    pub(super) fn take_back(&self, heap: &DmaHeap) -> bool {
+    pub(super) fn unmap_all(&self, heap: &DmaHeap) -> bool {
         // SAFETY: no other driver uses the device, and its rings are muted by then: no later
         // command names the memory.
         unsafe { heap.unmap_all() }
@@ -122,6 +122,6 @@ impl Registers {
 
 impl Drop for Registers {
     fn drop(&mut self) {
-        self.0.claim().give_back();
+        self.0.claim().release();
     }
 }

@@ -186,7 +186,7 @@ impl Attributes {
 
 const _: () = assert!(Attributes::BYTES == 80);
 
-/// A connection's secret, which its client gives back by ioctl: so the owner knows which connection
+/// A connection's secret, which its client returns by ioctl: so the owner knows which connection
 /// the caller of the ioctl has.
 pub type Nonce = [u8; 16];
 

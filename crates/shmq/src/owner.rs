@@ -112,7 +112,7 @@ impl Answerer {
         self.end.memory.put(DATA_AT, bytes);
     }
 
-    /// Gives back the memory of what the client has stored after the first `kept` bytes of data,
+    /// Frees the memory of what the client has stored after the first `kept` bytes of data,
     /// a multiple of a page.
     ///
     /// # Panics

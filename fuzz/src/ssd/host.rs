@@ -107,7 +107,7 @@ impl<'m> Host<'m> {
         self.store_doorbell(usize::from(qid) * 2, tail);
     }
 
-    /// Gives back up to `most` entries of the completion queue at `index`.
+    /// Frees up to `most` entries of the completion queue at `index`.
     pub fn ack(&mut self, index: usize, most: u32) {
         let Some(cq) = self.cqs.get_mut(index).filter(|cq| !cq.lost) else { return };
         cq.acked = (cq.acked + most.min(cq.unacked())) % cq.entries;

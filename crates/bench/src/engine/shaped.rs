@@ -163,7 +163,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         request.fua = self.shape.fua && io.dir == Dir::Write;
         let start_ns = self.engine.clock.now_ns();
         if let Err(rejected) = self.engine.channel.enqueue(request) {
-            self.engine.give_back(slot, rejected.request.buf);
+            self.engine.restore_buf(slot, rejected.request.buf);
             self.engine.slots.free.push(slot);
             self.ended = Some(Ended::Lost(rejected.error.to_string()));
             return;
@@ -222,7 +222,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     fn complete(&mut self, done: Done, seen_ns: u64) {
         let slot = done.user_data as usize;
         let Flight { io, start_ns, rung_ns } = self.engine.slots.flights[slot];
-        match self.engine.take_back(self.source, slot, &io, done) {
+        match self.engine.finish_io(self.source, slot, &io, done) {
             Ok(true) => {
                 let clat_ns = seen_ns.saturating_sub(rung_ns);
                 self.record.done(&io, rung_ns - start_ns, clat_ns, seen_ns);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use meantime_hw::pci::{self, Bound, PciAddress, Sysfs, TakeOptions};
 
 use crate::cli::{BindArgs, UnbindArgs};
-use crate::devices::{failure, given_back};
+use crate::devices::{describe, failure};
 use crate::failure::{FAILED, Failure, warn};
 use crate::output;
 use crate::signal;
@@ -53,7 +53,7 @@ pub(crate) fn unbind(args: &UnbindArgs) -> Result<ExitCode, Failure> {
     let mut failed = false;
     for address in addresses {
         match pci::unbind(&sysfs, address) {
-            Ok(given) => output::print(&format!("{address}: {}\n", given_back(&given)))?,
+            Ok(returned) => output::print(&format!("{address}: {}\n", describe(&returned)))?,
             Err(error) => {
                 failed = true;
                 failure(error).show();
@@ -74,7 +74,7 @@ fn addresses(sysfs: &Sysfs, names: &[String]) -> Result<Vec<PciAddress>, Failure
     Ok(addresses)
 }
 
-/// Gives back the devices that were bound here, when the command fails.
+/// Returns to the kernel the devices that were bound here, when the command fails.
 fn put_back(sysfs: &Sysfs, done: &[Bound]) {
     for bound in done.iter().filter(|bound| !bound.was_bound) {
         if let Err(error) = pci::unbind(sysfs, bound.address) {

@@ -73,8 +73,8 @@ fn repair(one: &Repaired) -> Value {
     json!({
         "address": one.address.to_string(),
         "found": one.found,
-        "driver": one.outcome.as_ref().ok().and_then(|given| given.driver.clone()),
-        "disks": one.outcome.as_ref().map_or_else(|_| Vec::new(), |given| given.disks.clone()),
+        "driver": one.outcome.as_ref().ok().and_then(|returned| returned.driver.clone()),
+        "disks": one.outcome.as_ref().map_or_else(|_| Vec::new(), |returned| returned.disks.clone()),
         "error": one.outcome.as_ref().err().map(ToString::to_string),
     })
 }

@@ -6,7 +6,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use meantime_hw::pci::{self, GivenBack, PciError, Repaired, Sysfs};
+use meantime_hw::pci::{self, PciError, Repaired, Returned, Sysfs};
 
 use crate::cli::DevicesArgs;
 use crate::failure::{FAILED, Failure};
@@ -45,22 +45,22 @@ fn repaired_text(repaired: &[Repaired]) -> String {
     }
     let mut text = String::new();
     for one in repaired {
-        if let Ok(given) = &one.outcome {
-            text += &format!("{}: {}; {}\n", one.address, one.found, given_back(given));
+        if let Ok(returned) = &one.outcome {
+            text += &format!("{}: {}; {}\n", one.address, one.found, describe(returned));
         }
     }
     text + "\n"
 }
 
-/// Describes where a device that was given back is now.
-pub(crate) fn given_back(given: &GivenBack) -> String {
-    let disks = if given.disks.is_empty() {
+/// Describes where a device that was returned is now.
+pub(crate) fn describe(returned: &Returned) -> String {
+    let disks = if returned.disks.is_empty() {
         String::new()
     } else {
-        format!(" ({})", given.disks.join(", "))
+        format!(" ({})", returned.disks.join(", "))
     };
-    match &given.driver {
-        Some(driver) if given.was_back => format!("it is with {driver}{disks}"),
+    match &returned.driver {
+        Some(driver) if returned.was_back => format!("it is with {driver}{disks}"),
         Some(driver) => format!("it is back with {driver}{disks}"),
         None => "it has no driver, or is no longer there".to_owned(),
     }

@@ -108,7 +108,7 @@ impl Parking {
     }
 
     /// Removes the waker.
-    pub(super) fn take_back(&self, slot: u32, waker: &Waker) {
+    pub(super) fn remove_waker(&self, slot: u32, waker: &Waker) {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.retain(|(other, there)| *other != slot || !there.will_wake(waker));
     }

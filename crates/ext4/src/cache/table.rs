@@ -556,7 +556,7 @@ impl<P: Place> Table<P> {
         let marked = self.mark(at);
         // (A waker that another future of the task has left stays for that one.)
         if !marked && is_ours {
-            self.parking.take_back(at.slot, waker);
+            self.parking.remove_waker(at.slot, waker);
         }
         marked
     }

@@ -140,9 +140,9 @@ impl FillMemory {
         }
     }
 
-    /// Takes back the pages of a failed request.
+    /// Keeps the pages of a failed request for the next ones.
     #[cold]
-    fn take_back(&mut self, cache: &PageCache, buf: DmaBuf) {
+    fn recycle(&mut self, cache: &PageCache, buf: DmaBuf) {
         match DmaPages::from_buf(buf) {
             Ok(mut list) => {
                 cache.give_pages(list.drain());
@@ -231,7 +231,7 @@ impl FillMemory {
         fill: Fill,
     ) -> NotSent {
         if let Some(buf) = rejected.request.buf {
-            self.take_back(cache, buf);
+            self.recycle(cache, buf);
         }
         fill.abandon(cache);
         match rejected.error {
@@ -342,7 +342,7 @@ impl FillMemory {
             Claims::Many(claims) => claims,
         };
         match buf {
-            Some(buf) => self.take_back(cache, buf),
+            Some(buf) => self.recycle(cache, buf),
             None => cache.lose_pages(claims.len()),
         }
         claims.into_iter().for_each(|claim| cache.abandon(claim));

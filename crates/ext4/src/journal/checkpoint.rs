@@ -104,7 +104,7 @@ impl Journal {
         let home = committer.home()?;
         device::write_tail(writer, io, &committer.format, home, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
-        committer.log.give_back(blocks);
+        committer.log.release(blocks);
         self.commits.counts.checkpoint();
         Ok(())
     }

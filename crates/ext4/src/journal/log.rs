@@ -113,7 +113,7 @@ impl Log {
     }
 
     /// Marks the oldest `blocks` as free. An empty log [restarts](Self::start_if_empty).
-    pub(super) fn give_back(&mut self, blocks: u32) {
+    pub(super) fn release(&mut self, blocks: u32) {
         self.used = self.used.saturating_sub(blocks);
         if self.used == 0 {
             self.head = self.start_if_empty();

@@ -69,7 +69,7 @@ impl Journal {
                 break (open, result?, parts);
             }
             // Whatever came of it, it has not seen all that there is.
-            open.spares.give_back(parts.1, Vec::new());
+            open.spares.recycle(parts.1, Vec::new());
             drop(open);
             // An error of the device is the change's if it still needs what could not be read.
             reads_left = if memory.read_missing() { reads_left - 1 } else { 0 };
@@ -77,7 +77,7 @@ impl Journal {
         let untouched =
             changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
         if untouched && !with_data {
-            open.spares.give_back(left, Vec::new());
+            open.spares.recycle(left, Vec::new());
             return Ok((result, Sequence(0), None));
         }
         if changes.blocks.len() > self.blocks_most || changes.forgotten.len() > self.revoked_most {
@@ -108,7 +108,7 @@ impl Journal {
             observer.done(&changes);
         }
         open.spares.changed(changes.blocks);
-        open.spares.give_back(left, replaced);
+        open.spares.recycle(left, replaced);
         // Rule 2: before the lock is released, so no transaction closes in between.
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();

@@ -47,8 +47,8 @@ impl Spares {
         std::mem::take(&mut self.copies)
     }
 
-    /// Ends a change: takes back its unused copies `left`, and the contents `replaced` by it.
-    pub(super) fn give_back(&mut self, left: Copies, replaced: Vec<Arc<[u8]>>) {
+    /// Ends a change: keeps its unused copies `left`, and the contents `replaced` by it.
+    pub(super) fn recycle(&mut self, left: Copies, replaced: Vec<Arc<[u8]>>) {
         let mut room = left.room;
         for mut block in replaced {
             // Readers and commits may still have references to it.

@@ -68,11 +68,11 @@ pub(crate) enum Promised {
 }
 
 impl Promised {
-    /// Gives back `blocks` that were not taken: those of a change are no longer promised, those of
+    /// Returns `blocks` that were not taken: those of a change are no longer promised, those of
     /// data are promised to them again.
     pub(crate) fn put(&self, blocks: u64) {
         match self {
-            Self::Change(pool) => pool.give_back(blocks),
+            Self::Change(pool) => pool.release(blocks),
             Self::Data(reserved) => reserved.put(blocks),
         }
     }

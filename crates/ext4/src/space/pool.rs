@@ -117,7 +117,7 @@ impl Pool {
     }
 
     /// Ends the promise of `blocks` that were not taken.
-    pub(crate) fn give_back(&self, blocks: u64) {
+    pub(crate) fn release(&self, blocks: u64) {
         if blocks > 0 {
             let mut totals = self.lock();
             totals.promised = totals.promised.saturating_sub(blocks);
@@ -138,7 +138,7 @@ impl Pool {
         if blocks > 0 {
             let promised = self.promise(Who::Caller, blocks)?;
             if promised < blocks {
-                self.give_back(promised);
+                self.release(promised);
                 return Err(Error::NoSpace);
             }
         }
@@ -170,7 +170,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.pool.give_back(*self.blocks.get_mut());
+        self.pool.release(*self.blocks.get_mut());
     }
 }
 
@@ -206,8 +206,8 @@ impl Reservation {
         self.0.put(blocks);
     }
 
-    /// Gives up to `blocks` of its blocks back.
-    pub fn give_back(&mut self, blocks: u64) {
+    /// Ends the promise of up to `blocks` of its blocks.
+    pub fn release(&mut self, blocks: u64) {
         drop(self.split(blocks));
     }
 }

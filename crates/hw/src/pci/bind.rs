@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::address::PciAddress;
 use super::driver::is_vfio;
 use super::error::PciError;
-use super::give_back::{self, GivenBack};
 use super::node::Nodes;
 use super::process;
 use super::record::{Lock, Record, Stage};
+use super::return_to_kernel::{self, Returned};
 use super::sysfs::Sysfs;
 use super::take::{TakeOptions, function, give_node, take_locked};
 
@@ -77,7 +77,7 @@ fn adopt(
 ///
 /// # Errors
 /// If a process uses it through VFIO, or its driver does not take it back.
-pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError> {
+pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<Returned, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
     if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
@@ -97,14 +97,14 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError>
                 by: process::in_words(sysfs, record.process.pid),
             });
         }
-        return give_back::give_back(sysfs, record, true);
+        return return_to_kernel::return_to_kernel(sysfs, record, true);
     }
     let function = function(sysfs, address)?;
     if !is_astray(sysfs, address) && !function.driver.as_deref().is_some_and(is_vfio) {
         let disks = function.disks.into_iter().map(|disk| disk.name).collect();
-        return Ok(GivenBack { address, driver: function.driver, disks, was_back: true });
+        return Ok(Returned { address, driver: function.driver, disks, was_back: true });
     }
-    give_back::give_back(sysfs, without_record(sysfs, address)?, true)
+    return_to_kernel::return_to_kernel(sysfs, without_record(sysfs, address)?, true)
 }
 
 /// Whether the device is neither with a kernel driver nor with `vfio-pci`, or its override keeps it

@@ -16,7 +16,6 @@ mod disk;
 mod driver;
 mod error;
 mod function;
-mod give_back;
 mod group;
 mod in_use;
 mod loops;
@@ -26,6 +25,7 @@ mod process;
 mod record;
 mod repair;
 mod resolve;
+mod return_to_kernel;
 mod sysfs;
 mod take;
 mod usage;
@@ -41,7 +41,6 @@ pub use disk::{KernelDisk, KernelPartition};
 pub(crate) use driver::VFIO_PCI;
 pub use error::PciError;
 pub use function::{NvmeFunction, PcieLink, addresses, scan};
-pub use give_back::GivenBack;
 pub use group::{GroupMember, IommuGroup};
 pub use in_use::{generic_disk, in_use};
 pub use loops::LoopFile;
@@ -49,8 +48,13 @@ pub(crate) use node::Nodes;
 pub use ops::{Claim, NodeOwner, SysfsOps, System};
 pub use repair::{Repaired, repair};
 pub use resolve::resolve;
+pub use return_to_kernel::Returned;
 pub use sysfs::Sysfs;
 pub use take::{TakeOptions, Taken, take};
 pub use usage::{DiskUse, UseKind};
 
 pub use record::Taker;
+
+/// The former name of [`Returned`].
+#[deprecated(note = "use `Returned`")]
+pub type GivenBack = Returned;

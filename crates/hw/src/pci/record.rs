@@ -71,7 +71,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Whether no process will finish the work, or give back a controller taken temporarily. Called
+    /// Whether no process will finish the work, or return a controller taken temporarily. Called
     /// under the [`Lock`]: since work is also finished under it, a process that left it unfinished
     /// has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {

@@ -1,4 +1,4 @@
-//! Repair after a crash: gives back controllers whose process is gone.
+//! Repair after a crash: returns controllers to the kernel's driver whose process is gone.
 
 use super::address::PciAddress;
 use super::attribute::names;
@@ -6,8 +6,8 @@ use super::bind::{is_astray, without_record};
 use super::driver::is_vfio;
 use super::error::PciError;
 use super::function;
-use super::give_back::{self, GivenBack};
 use super::record::{self, Lock, Record, Stage};
+use super::return_to_kernel::{self, Returned};
 use super::sysfs::Sysfs;
 
 /// A finding, and its result.
@@ -18,10 +18,10 @@ pub struct Repaired {
     /// The problem found, as a text.
     pub found: String,
     /// The device's state now, or why it could not be repaired.
-    pub outcome: Result<GivenBack, PciError>,
+    pub outcome: Result<Returned, PciError>,
 }
 
-/// Gives back every controller whose taker died, or that was left without a driver. Leaves
+/// Returns every controller whose taker died, or that was left without a driver. Leaves
 /// controllers alone that are bound permanently or taken by a living process. Can be repeated;
 /// repaired ones are not found again.
 ///
@@ -75,16 +75,24 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
         }
         Ok(None) => return None,
     };
-    Some(Repaired { address, found, outcome: give_back::give_back(sysfs, record, true) })
+    Some(Repaired {
+        address,
+        found,
+        outcome: return_to_kernel::return_to_kernel(sysfs, record, true),
+    })
 }
 
 /// Removes a record without a device to repair.
 fn forget(sysfs: &Sysfs, address: PciAddress, found: String) -> Repaired {
     let outcome = record::remove(sysfs, address).and_then(|()| {
         if is_astray(sysfs, address) && sysfs.function(address).exists() {
-            return give_back::give_back(sysfs, without_record(sysfs, address)?, true);
+            return return_to_kernel::return_to_kernel(
+                sysfs,
+                without_record(sysfs, address)?,
+                true,
+            );
         }
-        Ok(GivenBack { address, driver: sysfs.driver(address), disks: Vec::new(), was_back: true })
+        Ok(Returned { address, driver: sysfs.driver(address), disks: Vec::new(), was_back: true })
     });
     Repaired { address, found, outcome }
 }

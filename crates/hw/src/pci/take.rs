@@ -7,13 +7,13 @@ use super::attribute::attribute;
 use super::driver::{DRIVER_TIMEOUT, VFIO_PCI, is_vfio, not_with, release};
 use super::error::PciError;
 use super::function::NvmeFunction;
-use super::give_back::{self, GivenBack};
 use super::group::{IommuGroup, NO_IOMMU_PARAMETER};
 use super::node::Nodes;
 use super::ops::NodeOwner;
 use super::process::{self, ProcessId};
 use super::record::{Lock, Record, Stage};
 use super::resolve::no_such;
+use super::return_to_kernel::{self, Returned};
 use super::sysfs::Sysfs;
 use super::usage::{self, Snapshot};
 
@@ -90,27 +90,44 @@ impl Taken {
     }
 
     /// Whether dropping this returns it to the kernel's driver.
-    pub fn will_be_given_back(&self) -> bool {
+    pub fn will_return_to_kernel(&self) -> bool {
         self.taker_pid.is_some()
     }
 
-    /// Gives it back, if it was taken; `None` if it was with `vfio-pci` before.
+    /// Returns it to the kernel's driver, if it was taken; `None` if it was with `vfio-pci` before.
     ///
     /// # Errors
     /// If the device is still open, or its driver does not take it back: [`repair`](super::repair)
     /// tries again once this process has ended.
-    pub fn give_back(mut self) -> Result<Option<GivenBack>, PciError> {
+    pub fn return_to_kernel(mut self) -> Result<Option<Returned>, PciError> {
         self.end()
     }
 
-    fn end(&mut self) -> Result<Option<GivenBack>, PciError> {
+    /// The former name of [`will_return_to_kernel`](Self::will_return_to_kernel).
+    #[deprecated(note = "use `will_return_to_kernel`")]
+    pub fn will_be_given_back(&self) -> bool {
+        self.will_return_to_kernel()
+    }
+
+    /// The former name of [`return_to_kernel`](Self::return_to_kernel).
+    ///
+    /// # Errors
+    /// Those of [`return_to_kernel`](Self::return_to_kernel).
+    #[deprecated(note = "use `return_to_kernel`")]
+    pub fn give_back(self) -> Result<Option<Returned>, PciError> {
+        self.return_to_kernel()
+    }
+
+    fn end(&mut self) -> Result<Option<Returned>, PciError> {
         // A forked child has a copy of this, but the device belongs to its parent.
         if self.taker_pid.take() != Some(std::process::id()) {
             return Ok(None);
         }
         let _lock = Lock::acquire(&self.sysfs)?;
         match Record::read(&self.sysfs, self.address)? {
-            Some(record) => give_back::give_back(&self.sysfs, record, false).map(Some),
+            Some(record) => {
+                return_to_kernel::return_to_kernel(&self.sysfs, record, false).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -147,9 +164,9 @@ pub(super) fn take_locked(
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
         } else if record.is_abandoned(sysfs) || record.is_permanent() {
-            // (A permanent record here means that it is no longer with vfio-pci: it was given back by
+            // (A permanent record here means that it is no longer with vfio-pci: it was returned by
             // hand.)
-            give_back::give_back(sysfs, record, true)?;
+            return_to_kernel::return_to_kernel(sysfs, record, true)?;
         } else {
             return Err(PciError::TakenBy {
                 address,
@@ -178,7 +195,8 @@ pub(super) fn take_locked(
     match done {
         Ok(nodes) => Ok((record, nodes)),
         Err(cause) => {
-            let undone = give_back::give_back(sysfs, record, false).err().map(Box::new);
+            let undone =
+                return_to_kernel::return_to_kernel(sysfs, record, false).err().map(Box::new);
             Err(PciError::Failed { cause: Box::new(cause), undone })
         }
     }

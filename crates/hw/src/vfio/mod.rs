@@ -134,7 +134,7 @@ impl VfioTransport {
         let (window, open) = match Open::prepare(device, &space, number, options, &events) {
             Ok(parts) => parts,
             Err(why) => {
-                space.give_back(number);
+                space.free_window(number);
                 return Err(failed(why));
             }
         };
@@ -259,7 +259,7 @@ impl Shared {
         // group keeps it open.
         let stuck = iovas.into_iter().filter_map(|iova| open.unmap(iova).err()).count();
         if stuck == 0 {
-            open.space.give_back(open.window);
+            open.space.free_window(open.window);
         } else {
             tracing::error!(device = %self.address, stuck, "DMA mappings could not be undone");
         }

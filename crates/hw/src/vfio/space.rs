@@ -152,7 +152,7 @@ impl AddressSpace {
     }
 
     /// Frees the window, which must have no mappings.
-    pub(super) fn give_back(&self, window: usize) {
+    pub(super) fn free_window(&self, window: usize) {
         if let Some(holder) = lock(&self.windows).get_mut(window) {
             *holder = None;
         }

@@ -153,7 +153,7 @@ fn a_device_that_is_asked_for_is_given_up_in_good_order_though_idle() {
 /// The kernel's driver may take minutes to take the device back. A command fails before that, since
 /// the device is gone; only the end of a queue waits.
 #[test]
-fn only_the_last_user_waits_for_the_device_to_be_given_back() {
+fn only_the_last_user_waits_for_the_device_to_be_released() {
     let (rig, transport) = rig();
     let channel = rig.channel(4);
     let controller = Arc::clone(&rig.controller);

@@ -165,7 +165,7 @@ fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize
 
 impl Drop for ClientMemory {
     fn drop(&mut self) {
-        self.slot.give_back();
+        self.slot.release();
         // SAFETY: our own mapping; using its address takes a reference to `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -209,7 +209,7 @@ impl MappingSlot {
         None
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         self.start.store(0, Ordering::SeqCst);
         self.taken.store(false, Ordering::Release);
     }

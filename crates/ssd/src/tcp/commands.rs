@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Gives back the slot of data that is not needed.
+    /// Frees the slot of data that is not needed.
     pub(super) fn drop_data(&mut self, data: Option<InCapsule>) {
         if let Some(data) = data {
             self.backend.release(data.slot);

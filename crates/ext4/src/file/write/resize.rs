@@ -290,7 +290,7 @@ impl Mount {
             pages.delayed.remove(block);
         }
         if let Some(promise) = &mut pages.reservation {
-            promise.give_back(delayed.len() as u64);
+            promise.release(delayed.len() as u64);
         }
         drop(pages);
         cache.invalidate(file, range);

@@ -14,7 +14,7 @@ fn goes_round() {
     assert_eq!((log.place(12), log.place(20)), (Some((202, 4)), None));
     log.take(13);
     assert_eq!((log.free(), log.head(), log.is_half_full()), (1, 14, true));
-    log.give_back(10);
+    log.release(10);
     log.take(5);
     assert_eq!((log.free(), log.head(), log.is_half_full()), (6, 4, true));
 }
@@ -27,7 +27,7 @@ fn a_transaction_apart_is_behind_the_head() {
     assert!(log.leave_out_head(14) && log.head() == 2);
     log.take(10);
     assert!(!log.leave_out_head(1) && log.head() == 12);
-    log.give_back(10);
+    log.release(10);
     assert!(log.leave_out_head(1) && log.head() == 2);
 }
 
@@ -38,14 +38,14 @@ fn a_straight_one_does_not_go_round() {
     assert_eq!((log.free(), log.is_half_full()), (14, false));
     log.take(6);
     log.take(4);
-    log.give_back(6);
+    log.release(6);
     // The free blocks before the oldest transaction cannot be used yet.
     assert_eq!((log.free(), log.head(), log.is_half_full()), (5, 11, true));
     log.take(5);
     assert_eq!((log.free(), log.is_half_full()), (0, true));
-    log.give_back(4);
+    log.release(4);
     assert_eq!((log.free(), log.start_if_empty()), (0, 1));
-    log.give_back(5);
+    log.release(5);
     assert_eq!((log.free(), log.head(), log.is_half_full()), (14, 1, false));
     // The used blocks are one run at all times, wherever transactions end.
     for blocks in 1..15 {
@@ -58,7 +58,7 @@ fn a_straight_one_does_not_go_round() {
             used.is_sorted() && used.last().is_some_and(|last| last + blocks <= 16),
             "{used:?}"
         );
-        used.iter().for_each(|_| log.give_back(blocks));
+        used.iter().for_each(|_| log.release(blocks));
     }
 }
 

@@ -25,7 +25,7 @@ fn the_memory_of_what_nobody_has_is_used_again() {
     let mut spares = Spares::default();
     let (read, replaced) = (block(1), block(2));
     let place = replaced.as_ptr();
-    spares.give_back(Copies::default(), vec![Arc::clone(&read), replaced]);
+    spares.recycle(Copies::default(), vec![Arc::clone(&read), replaced]);
     let mut copies = spares.take();
     let (first, second) = (copies.instead_of(Arc::clone(&read)), copies.zeroes(4));
     assert_eq!((first.as_ptr(), &first[..], &second[..]), (place, &[1; 4][..], &[0; 4][..]));

@@ -432,7 +432,7 @@ fn a_file_with_a_map_is_deleted() {
 }
 
 #[test]
-fn room_is_set_aside_and_given_back() {
+fn room_is_set_aside_and_released() {
     for features in ["metadata_csum", "^metadata_csum"] {
         let Some(bench) = Bench::with_features("16M", features) else { return };
         let all = bench.free_and_own().0;

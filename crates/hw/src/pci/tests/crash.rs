@@ -62,7 +62,10 @@ fn while_taking_and_using() {
             no_iommu,
             |_| {},
             |sysfs| {
-                drop(take(sysfs, address(ADDRESS), &options()).and_then(|taken| taken.give_back()))
+                drop(
+                    take(sysfs, address(ADDRESS), &options())
+                        .and_then(|taken| taken.return_to_kernel()),
+                )
             },
             false,
         );

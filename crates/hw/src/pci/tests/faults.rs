@@ -66,7 +66,7 @@ fn a_driver_or_disks_that_do_not_come_back_are_errors() {
     let (sim, sysfs) = Sim::with_ssd();
     let taken = take(&sysfs, address(ADDRESS), &TakeOptions::default()).unwrap();
     sim.fault(Fault::DiskMissing);
-    let error = taken.give_back().unwrap_err().to_string();
+    let error = taken.return_to_kernel().unwrap_err().to_string();
     assert!(error.contains("only 1 of 2"), "{error}");
     assert_eq!(sim.only().taker, None, "nothing is left to be done for the device");
     assert!(repair(&sysfs).unwrap().is_empty());
@@ -81,7 +81,7 @@ fn a_device_that_is_pulled_out_leaves_nothing() {
         let options = TakeOptions { owner: Some((1, 1)), ..Default::default() };
         let taken = take(&sysfs, address(ADDRESS), &options);
         if let Ok(taken) = taken {
-            let _ = taken.give_back();
+            let _ = taken.return_to_kernel();
         }
         let gone = !sysfs.function(address(ADDRESS)).exists();
         let left = super::super::attribute::names(&sim.root().join("run/meantime/pci"));

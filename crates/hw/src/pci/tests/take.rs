@@ -15,7 +15,7 @@ fn taken_for_the_time_of_use() {
     let (sim, sysfs) = Sim::with_ssd();
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     assert_eq!(taken.node(), sim.root().join("dev/vfio/7"));
-    assert!(taken.will_be_given_back());
+    assert!(taken.will_return_to_kernel());
     let function = sim.only();
     assert_eq!(function.driver.as_deref(), Some("vfio-pci"));
     assert!(
@@ -42,7 +42,8 @@ fn taken_for_the_time_of_use() {
     assert!(matches!(unbind(&sysfs, address(ADDRESS)), Err(PciError::TakenBy { .. })));
     drop(taken);
     sim.assert_untouched();
-    let given = take(&sysfs, address(ADDRESS), &options()).unwrap().give_back().unwrap().unwrap();
+    let given =
+        take(&sysfs, address(ADDRESS), &options()).unwrap().return_to_kernel().unwrap().unwrap();
     assert_eq!((given.driver.as_deref(), given.disks.len()), (Some("nvme"), 2));
     sim.assert_untouched();
 }
@@ -52,12 +53,12 @@ fn a_process_about_to_close_it_is_waited_for() {
     let (sim, sysfs) = Sim::with_ssd();
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     sim.hold_node_for("7", Duration::from_millis(300));
-    assert!(taken.give_back().is_ok());
+    assert!(taken.return_to_kernel().is_ok());
     sim.assert_untouched();
     // Not permanently.
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     sim.hold_node_for("7", Duration::from_secs(5));
-    assert!(matches!(taken.give_back(), Err(PciError::Busy { .. })));
+    assert!(matches!(taken.return_to_kernel(), Err(PciError::Busy { .. })));
 }
 
 #[test]
@@ -76,8 +77,8 @@ fn bound_until_unbound() {
     // Using it changes nothing, and another owner can be set.
     sim.log();
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
-    assert!(!taken.will_be_given_back());
-    assert_eq!(taken.give_back().unwrap(), None);
+    assert!(!taken.will_return_to_kernel());
+    assert_eq!(taken.return_to_kernel().unwrap(), None);
     assert_eq!(sim.log(), Vec::<String>::new());
     let other = TakeOptions { owner: Some((1001, 100)), ..Default::default() };
     assert!(bind(&sysfs, address(ADDRESS), &other).unwrap().was_bound);

@@ -1,4 +1,4 @@
-//! Giving a controller back to the kernel's driver.
+//! Returning a controller to the kernel's driver.
 
 use std::time::Duration;
 
@@ -25,27 +25,27 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kernel's NVMe driver.
 const NVME: &str = "nvme";
 
-/// A controller that was given back.
+/// A controller that was returned to the kernel's driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenBack {
+pub struct Returned {
     /// The device.
     pub address: PciAddress,
     /// The driver that has it now; `None` if it had none before, or the device is gone.
     pub driver: Option<String>,
     /// The kernel's block devices on it.
     pub disks: Vec<String>,
-    /// It was given back earlier; this call changed nothing.
+    /// It was returned earlier; this call changed nothing.
     pub was_back: bool,
 }
 
-/// Gives it back according to `record`, and removes the record. With `choose`, a device that had no
+/// Returns it according to `record`, and removes the record. With `choose`, a device that had no
 /// driver gets the one that the kernel chooses. Can be repeated, from any point that an earlier
 /// attempt reached.
-pub(super) fn give_back(
+pub(super) fn return_to_kernel(
     sysfs: &Sysfs,
     mut record: Record,
     choose: bool,
-) -> Result<GivenBack, PciError> {
+) -> Result<Returned, PciError> {
     let address = record.address;
     let dir = sysfs.function(address);
     let current = sysfs.driver(address);
@@ -76,7 +76,7 @@ pub(super) fn give_back(
             let there = there.len() as u32;
             Err(PciError::DisksMissing { address, driver, there, expected: record.disks })
         }
-        driver => Ok(GivenBack { address, driver, disks: there, was_back: false }),
+        driver => Ok(Returned { address, driver, disks: there, was_back: false }),
     }
 }
 
