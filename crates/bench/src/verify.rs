@@ -6,7 +6,7 @@ mod block;
 use meantime_hw::DmaBuf;
 
 pub(crate) use block::Rules;
-use block::{FOREIGN, Report, Stamp, spoil};
+use block::{FOREIGN, Report, Stamp, corrupt};
 
 use super::pattern::{Dir, Io, Pattern, PatternSpec};
 use super::source::Source;
@@ -160,7 +160,7 @@ impl Source for Verified {
                 let known = if self.rules.checks { known.unwrap_or(FOREIGN) } else { 0 };
                 let number = if contended { 0 } else { known };
                 if number == FOREIGN {
-                    spoil(buf, &self.rules);
+                    corrupt(buf, &self.rules);
                 }
                 Mark { block, is_write: false, number }
             }
@@ -200,7 +200,7 @@ impl Source for ReadBack<'_> {
     }
 
     fn prepare(&mut self, _: usize, _: &Io, buf: &mut DmaBuf) {
-        spoil(buf, &self.verified.rules);
+        corrupt(buf, &self.verified.rules);
     }
 
     fn ended(&mut self, _: usize, io: &Io, buf: &DmaBuf, done: bool) {

@@ -13,7 +13,7 @@ use super::request::{Done, Rejected, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::adaptive::Estimate;
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, Policy};
+use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
 /// A block device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
@@ -138,7 +138,7 @@ macro_rules! forward_channel {
             fn plug();
             fn unplug();
             fn poll() -> usize;
-            fn look(away: Option<Away>) -> usize;
+            fn look(off_queue: Option<OffQueue>) -> usize;
             fn rest() -> Rest;
             fn wait(ticket: Ticket) -> Done;
             fn try_take(ticket: Ticket) -> Result<Done, Ticket>;

@@ -17,7 +17,7 @@ use super::request::{Done, Rejected, Request, Ticket};
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::{Rest, Waiter};
-use meantime_completion::{Away, GapCounters, Policy, WaitPlan};
+use meantime_completion::{GapCounters, OffQueue, Policy, WaitPlan};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
@@ -499,8 +499,8 @@ impl BlockChannel for NvmeChannel {
     }
 
     #[inline]
-    fn look(&mut self, away: Option<Away>) -> usize {
-        self.look_once(away)
+    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
+        self.look_once(off_queue)
     }
 
     fn rest(&mut self) -> Rest {

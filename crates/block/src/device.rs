@@ -8,7 +8,7 @@ use super::probe::Probe;
 use super::request::{Done, Rejected, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, Policy};
+use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
 use meantime_nvme::QueueClass;
 
@@ -182,14 +182,14 @@ pub trait BlockChannel {
     }
 
     /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
-    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `away`: what the thread did
-    /// just before, if not looking.
-    fn look(&mut self, away: Option<Away>) -> usize {
-        let _ = away;
+    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `off_queue`: what the
+    /// thread did just before, if not looking.
+    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
+        let _ = off_queue;
         self.poll()
     }
 
-    /// After looks in vain, for the same thread: checks deadlines, and returns until when no look
+    /// After empty polls, for the same thread: checks deadlines, and returns until when no look
     /// is needed.
     fn rest(&mut self) -> Rest {
         if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }

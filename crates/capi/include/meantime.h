@@ -27,7 +27,8 @@
  *
  * From mt_submit() to the end of mt_wait() a polled request to a device behind our own driver needs
  * no allocation, no lock and no system call. (Two exceptions: the thread of a software SSD that has
- * gone to sleep is woken; and a wait that has looked for a millisecond in vain begins to sleep.)
+ * gone to sleep is woken; and a wait that has polled for a millisecond without result begins to
+ * sleep.)
  *
  * ERRORS. A function that returns int returns a negative errno when it fails, and mt_last_error()
  * says in words what is wrong and what to do. Where a handle was to be had, it is NULL then. The

@@ -96,7 +96,7 @@ impl ChannelHandle {
         &mut self.channel
     }
 
-    /// Converts C's request to the library's; its buffer is then away from its handle.
+    /// Converts C's request to the library's; its buffer is then lent to the request.
     ///
     /// # Safety
     /// `request.buf` is NULL or the address of a handle that no other thread uses meanwhile.
@@ -137,7 +137,7 @@ impl ChannelHandle {
                 let handle = unsafe { Handle::at(request.buf) };
                 // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to
                 // `rejected`, which brings it back.
-                match unsafe { handle.and_then(|handle| handle.send_away()) } {
+                match unsafe { handle.and_then(|handle| handle.lend()) } {
                     Some(data) => (handle, Some(data)),
                     None => return Err(not_open(call, request.buf)),
                 }
@@ -191,8 +191,8 @@ impl ChannelHandle {
     #[inline(never)]
     fn rejected(call: &str, rejected: Rejected, buf: Option<&'static Buf>) -> Failed {
         if let Some(handle) = buf {
-            // SAFETY: `prepare` has sent it away.
-            unsafe { handle.come_back(rejected.request.buf) };
+            // SAFETY: `prepare` has lent it.
+            unsafe { handle.restore(rejected.request.buf) };
         }
         submit_failed(call, &rejected.error)
     }
@@ -243,8 +243,8 @@ impl ChannelHandle {
         let flight = &mut self.in_flight[index];
         let buf = flight.buf.take();
         if let Some(handle) = buf {
-            // SAFETY: `prepare` has sent it away.
-            unsafe { handle.come_back(done.buf.take()) };
+            // SAFETY: `prepare` has lent it.
+            unsafe { handle.restore(done.buf.take()) };
         }
         let user_data = flight.user_data;
         flight.id = flight.id.wrapping_add(1 << INDEX_BITS) | 1 << 63;

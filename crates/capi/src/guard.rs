@@ -43,7 +43,7 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Handle<T>) -> Failed {
         None | Some(State::Closed) => {
             misuse(call, format_args!("this is no {name}, or it was closed"))
         }
-        Some(State::Away) => fail(
+        Some(State::Lent) => fail(
             libc::EBUSY,
             format_args!("{call}: the {name} is with the device: wait for its request"),
         ),

@@ -28,7 +28,7 @@ pub enum State {
     /// It has its value.
     Open,
     /// Its value is with the device, and will return.
-    Away,
+    Lent,
     /// Its value never returns.
     Empty,
     /// A panic occurred in a call on it: permanently unusable.
@@ -44,7 +44,7 @@ pub enum State {
 pub struct Handle<T: Kind> {
     /// The kind's tag and a [`State`].
     state: AtomicU32,
-    /// None if it is closed, away or empty.
+    /// None if it is closed, lent or empty.
     value: UnsafeCell<Option<T>>,
     /// See [`Kind::Beside`].
     pub beside: T::Beside,
@@ -106,7 +106,7 @@ impl<T: Kind> Handle<T> {
     /// any address.
     ///
     /// # Errors
-    /// The state that prevents it: away, broken, grouped, held, or not one of our handles.
+    /// The state that prevents it: lent, broken, grouped, held, or not one of our handles.
     pub fn remove(ptr: *const Self) -> Result<Option<T>, State> {
         let mut lists = T::registry().lock();
         let Some(lists) = lists.as_mut() else { return Err(State::Closed) };
@@ -153,7 +153,7 @@ impl<T: Kind> Handle<T> {
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) & 0xff {
             1 => State::Open,
-            2 => State::Away,
+            2 => State::Lent,
             3 => State::Empty,
             4 => State::Broken,
             5 => State::Grouped,
@@ -189,7 +189,7 @@ impl<T: Kind> Handle<T> {
     /// Its value, if present.
     ///
     /// # Safety
-    /// No other thread changes it, closes the handle or sends the value away meanwhile.
+    /// No other thread changes it, closes the handle or lends the value meanwhile.
     #[inline(always)]
     pub unsafe fn value(&self) -> Option<&T> {
         if !self.is_open() {
@@ -213,16 +213,16 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).as_mut() }
     }
 
-    /// Takes the value away temporarily, if present.
+    /// Takes the value for a request, if present.
     ///
     /// # Safety
     /// As [`Handle::value_mut`].
     #[inline(always)]
-    pub unsafe fn send_away(&self) -> Option<T> {
+    pub unsafe fn lend(&self) -> Option<T> {
         if !self.is_open() {
             return None;
         }
-        self.set(State::Away);
+        self.set(State::Lent);
         // SAFETY: the caller's promise.
         unsafe { (*self.value.get()).take() }
     }
@@ -230,9 +230,9 @@ impl<T: Kind> Handle<T> {
     /// Returns the value; `None` if it is lost.
     ///
     /// # Safety
-    /// The caller has sent it away; no other thread touches a value that is away.
+    /// The caller has lent it; no other thread touches a value that is lent.
     #[inline(always)]
-    pub unsafe fn come_back(&self, value: Option<T>) {
+    pub unsafe fn restore(&self, value: Option<T>) {
         let state = if value.is_some() { State::Open } else { State::Empty };
         // SAFETY: the caller's promise. What is overwritten is `None`, since it was taken.
         unsafe { self.value.get().write(value) };
@@ -269,7 +269,7 @@ impl<T: Kind> Handle<T> {
     }
 }
 
-const HAS_VALUE: &str = "a handle that is neither closed nor away has its value";
+const HAS_VALUE: &str = "a handle that is neither closed nor lent has its value";
 
 /// A handle that one call has to itself: it goes from open to held, where calls of other threads
 /// find it, and back.

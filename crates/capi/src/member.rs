@@ -7,7 +7,7 @@ use meantime_block::{
     BlockChannel, BlockInfo, ChannelKey, Done, Rejected, Request, SubmitError, Ticket,
 };
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, Policy};
+use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
 
 use crate::abi::Outcome;

@@ -12,7 +12,7 @@ const BLIND: u8 = 64;
 /// What is known of an I/O's completion time, in ns since its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Observation {
-    /// The previous look, just before, was in vain.
+    /// The previous poll, just before, was empty.
     Exact(u64),
     /// There was no look just before: it may have been complete for long.
     AtMost(u64),

@@ -3,7 +3,7 @@
 use std::ops::Add;
 
 use super::plan::Plan;
-use super::pulse::Pulse;
+use super::watchdog::DeviceWatchdog;
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
@@ -160,7 +160,7 @@ pub struct Wake {
 
 /// What a thread that waits on several queues did just before a look, if not looking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Away {
+pub struct OffQueue {
     /// When it was back, in ns.
     pub back_ns: u64,
     /// What it did.
@@ -193,9 +193,9 @@ pub struct Waited {
     pub slept_ns: u64,
     /// Whether the completion was there at the end of a sleep.
     pub overslept: bool,
-    /// A time at which a look was in vain, in ns of the source's clock: before the completion was
+    /// A time at which a poll was empty, in ns of the source's clock: before the completion was
     /// found while spinning, or before the last planned sleep; 0: unknown.
-    pub in_vain_at_ns: u64,
+    pub last_empty_poll_ns: u64,
     /// Whether the completion came while the thread was blocked for the interrupt.
     pub blocked: bool,
     /// Whether the interrupt ended the last planned sleep; the CPU time charged for that, in ns, 0 if
@@ -225,8 +225,8 @@ impl Waited {
         Self { blocked: true, ..Self::default() }
     }
 
-    /// Whether the completion came just before it was found, at `now_ns`: the look before was in
-    /// vain, and the thread has run since.
+    /// Whether the completion came just before it was found, at `now_ns`: the poll before was
+    /// empty, and the thread has run since.
     #[inline]
     pub fn is_exact(&self, now_ns: u64) -> bool {
         now_ns <= self.exact_until_ns
@@ -255,9 +255,9 @@ pub struct Gap {
     counters: GapCounters,
     /// The shortest round of looks between two readings of the clock.
     round_ns: u64,
-    /// Of looks from outside: the last two readings of the clock after looks in vain; 0: none.
-    vain_ns: [u64; 2],
-    pulse: Pulse,
+    /// Of looks from outside: the last two readings of the clock after empty polls; 0: none.
+    empty_poll_ns: [u64; 2],
+    watchdog: DeviceWatchdog,
     /// When the CPU time of a sleep was last measured, in ns.
     cpu_taken_ns: u64,
 }
@@ -269,8 +269,8 @@ impl Default for Gap {
             waited: Waited::default(),
             counters: GapCounters::default(),
             round_ns: u64::MAX,
-            vain_ns: [0; 2],
-            pulse: Pulse::default(),
+            empty_poll_ns: [0; 2],
+            watchdog: DeviceWatchdog::default(),
             cpu_taken_ns: 0,
         }
     }
@@ -340,7 +340,7 @@ impl Gap {
                     stages.next();
                     continue;
                 }
-                self.waited.in_vain_at_ns = now_ns;
+                self.waited.last_empty_poll_ns = now_ns;
                 let left_ns = left_ns.min(source.tick_interval_ns());
                 let woken_ns = self.sleep_until(source, now_ns, left_ns);
                 let ended = source.reap();
@@ -373,14 +373,14 @@ impl Gap {
                 || now_ns.saturating_sub(since_ns) >= plan.patience_ns();
             if stages.peek().is_none() && impatient {
                 self.counters.fallbacks += 1;
-                self.waited.in_vain_at_ns = now_ns;
+                self.waited.last_empty_poll_ns = now_ns;
                 return self.wait_blocked(source, Some(since_ns));
             }
-            self.pulse.give_way(source, now_ns);
+            self.watchdog.yield_cpu(source, now_ns);
         }
     }
 
-    /// Notes a round of looks in vain between two readings of the clock.
+    /// Notes a round of empty polls between two readings of the clock.
     #[inline(always)]
     fn note_round(&mut self, from_ns: u64, until_ns: u64) {
         self.round_ns = self.round_ns.min(until_ns.saturating_sub(from_ns));
@@ -390,7 +390,7 @@ impl Gap {
     /// last one: the thread may have been off its CPU just before it read the last one.
     #[inline]
     fn note_found(&mut self, before_ns: u64) {
-        self.waited.in_vain_at_ns = before_ns;
+        self.waited.last_empty_poll_ns = before_ns;
         let round_ns = if self.round_ns == u64::MAX { 0 } else { self.round_ns };
         let rounds_ns = round_ns.saturating_mul(4).saturating_add(DISTURBED_NS);
         self.waited.exact_until_ns = before_ns.saturating_add(rounds_ns);
@@ -422,31 +422,31 @@ impl Gap {
         };
         if has_interrupt {
             // A completion before that would have woken the thread, about as late.
-            self.waited.in_vain_at_ns = now_ns.max(end_ns.saturating_sub(late_ns));
+            self.waited.last_empty_poll_ns = now_ns.max(end_ns.saturating_sub(late_ns));
         }
         self.waited.add(Wake { slept_ns: left_ns, late_ns, cpu_ns });
         woken_ns
     }
 
-    /// Begins a wait by looks from outside; one before `now_ns` was in vain.
+    /// Begins a wait by looks from outside; one before `now_ns` was empty.
     pub(crate) fn begin_looks(&mut self, now_ns: u64) {
         self.counters.waits += 1;
         self.waited = Waited::default();
-        self.vain_ns = [now_ns; 2];
+        self.empty_poll_ns = [now_ns; 2];
     }
 
-    /// Notes a look from outside, before `now_ns`, that was in vain.
-    pub(crate) fn looked_in_vain(&mut self, now_ns: u64) {
-        let [_, last_ns] = self.vain_ns;
+    /// Notes an empty poll from outside, before `now_ns`.
+    pub(crate) fn polled_empty(&mut self, now_ns: u64) {
+        let [_, last_ns] = self.empty_poll_ns;
         self.note_round(last_ns, now_ns);
-        self.vain_ns = [last_ns, now_ns];
+        self.empty_poll_ns = [last_ns, now_ns];
     }
 
-    /// Notes a look from outside, in vain, after the thread was away.
-    pub(crate) fn back_in_vain(&mut self, away: Away) {
-        if self.vain_ns[1] != 0 {
-            self.vain_ns = [away.back_ns; 2];
-            if let Why::Slept(wake) = away.why {
+    /// Notes an empty poll from outside, after the thread was off the queue.
+    pub(crate) fn polled_empty_after(&mut self, off_queue: OffQueue) {
+        if self.empty_poll_ns[1] != 0 {
+            self.empty_poll_ns = [off_queue.back_ns; 2];
+            if let Why::Slept(wake) = off_queue.why {
                 self.counters.sleeps += 1;
                 self.waited.add(wake);
             }
@@ -455,16 +455,16 @@ impl Gap {
 
     /// Notes a look from outside that found a completion. `slept_ns`: the sleep that a rule chose.
     #[inline]
-    pub(crate) fn found_by_a_look(&mut self, away: Option<Away>, slept_ns: u64) {
-        let [before_ns, last_ns] = std::mem::take(&mut self.vain_ns);
+    pub(crate) fn found_by_a_look(&mut self, off_queue: Option<OffQueue>, slept_ns: u64) {
+        let [before_ns, last_ns] = std::mem::take(&mut self.empty_poll_ns);
         if last_ns == 0 {
             self.waited = Waited::default();
             return;
         }
-        match away.map(|away| away.why) {
+        match off_queue.map(|off_queue| off_queue.why) {
             None => self.note_found(before_ns),
             Some(why) => {
-                self.waited.in_vain_at_ns = last_ns;
+                self.waited.last_empty_poll_ns = last_ns;
                 self.waited.overslept = true;
                 self.waited.cut_short = why == Why::Woken;
                 if let Why::Slept(wake) = why {
@@ -479,9 +479,9 @@ impl Gap {
         }
     }
 
-    /// Forgets looks in vain: the wait has ended otherwise.
+    /// Forgets empty polls: the wait has ended otherwise.
     pub(crate) fn forget_looks(&mut self) {
-        self.vain_ns = [0; 2];
+        self.empty_poll_ns = [0; 2];
     }
 
     /// Notes that the spin budget ran out in a wait by looks from outside.
@@ -543,10 +543,10 @@ impl Gap {
             if now_ns.saturating_sub(start_ns) >= self.spin_budget_ns {
                 break;
             }
-            self.pulse.give_way(source, now_ns);
+            self.watchdog.yield_cpu(source, now_ns);
         }
         self.counters.fallbacks += 1;
-        self.waited.in_vain_at_ns = now_ns;
+        self.waited.last_empty_poll_ns = now_ns;
         self.wait_blocked(source, Some(start_ns))
     }
 
@@ -566,7 +566,7 @@ impl Gap {
             self.waited.blocked = source.wait_interrupt(timeout_ns);
             if !self.waited.blocked {
                 let now_ns = source.now_ns();
-                self.waited.in_vain_at_ns = now_ns;
+                self.waited.last_empty_poll_ns = now_ns;
                 let passed_ns = now_ns.saturating_sub(*since_ns.get_or_insert(now_ns));
                 let nap_ns = (passed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS);
                 source.sleep_ns(nap_ns.min(timeout_ns));

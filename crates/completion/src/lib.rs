@@ -23,7 +23,7 @@
 //!   policy        Policy: the names
 //!   waiter/       Waiter: one channel's waits; owns gaps and what was learned
 //!   gap, plan     Gap::wait: spin, sleep, block; WaitPlan and Plan say how
-//!   pulse         a device whose thread wants the same CPU
+//!   watchdog      a device whose thread wants the same CPU
 //!   alert         waking a thread that is about to sleep
 //!   class         what predicts a device time: direction, size, depth
 //!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
@@ -48,13 +48,17 @@ mod learning;
 mod mean;
 mod plan;
 mod policy;
-mod pulse;
 pub mod rule;
 pub mod telemetry;
 pub mod waiter;
+mod watchdog;
 
 pub use class::{Class, Kind};
-pub use gap::{Away, Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake, Why};
+pub use gap::{Gap, GapCounters, OffQueue, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake, Why};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
+
+/// The former name of [`OffQueue`].
+#[deprecated(note = "use `OffQueue`")]
+pub type Away = OffQueue;

@@ -125,7 +125,7 @@ fn one_seed_one_outcome() {
     }
 }
 
-/// Fast reads and slow writes at the same time: a look in vain has a different meaning for each.
+/// Fast reads and slow writes at the same time: an empty poll has a different meaning for each.
 #[test]
 fn several_kinds_in_flight_are_not_taken_for_each_other() {
     let slow = |n: usize| n % 4 == 3;

@@ -135,10 +135,9 @@ fn begin_journal(
     options: &MountOptions,
 ) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
     let mut recovery = Recovery::read(contexts, volume)?;
-    recovery::look_over(recovery.volume())?;
+    recovery::validate(recovery.volume())?;
     let commits = recovery.take_fast_commits();
-    let said =
-        commits.map(|commits| recovery::carry_out(recovery.volume(), commits)).transpose()?;
+    let said = commits.map(|commits| recovery::apply(recovery.volume(), commits)).transpose()?;
     recovery.begin(said, options.commit_overlap, options.fast_commit)
 }
 

@@ -140,14 +140,20 @@ impl UserMemory {
 
     /// Whether all whole pages of `buf` are mapped already, or were asked about recently: mapping
     /// pays off for a program that reads into the same few buffers repeatedly.
-    pub fn is_familiar(&mut self, buf: &[u8]) -> bool {
+    pub fn is_reused(&mut self, buf: &[u8]) -> bool {
         let Some(pages) = whole_pages(buf.as_ptr().addr(), buf.len()) else { return false };
-        let familiar = self.seen.contains(&pages.start) || self.find(&pages).is_some();
-        if !familiar {
+        let reused = self.seen.contains(&pages.start) || self.find(&pages).is_some();
+        if !reused {
             self.seen.rotate_left(1);
             self.seen[KEPT_MAX - 1] = pages.start;
         }
-        familiar
+        reused
+    }
+
+    /// The former name of [`is_reused`](Self::is_reused).
+    #[deprecated(note = "use `is_reused`")]
+    pub fn is_familiar(&mut self, buf: &[u8]) -> bool {
+        self.is_reused(buf)
     }
 
     fn find(&self, pages: &Range<usize>) -> Option<usize> {
@@ -460,7 +466,7 @@ mod tests {
         let mut bytes = vec![0; 16 * DMA_PAGE];
         let buf = pages(&mut bytes, 8);
         let iova = memory.lend(buf, 0..4096, |loan, _| loan.buf(0, 4096).iova()).unwrap();
-        assert!(memory.is_familiar(&buf[1..]) && heap.lent_bytes() == 8 * DMA_PAGE);
+        assert!(memory.is_reused(&buf[1..]) && heap.lent_bytes() == 8 * DMA_PAGE);
         let again = memory.lend(&mut buf[DMA_PAGE..], 0..4096, |loan, _| loan.buf(0, 4096).iova());
         assert_eq!(again, Some(Iova(iova.0 + DMA_PAGE as u64)));
         for _ in 0..=IDLE_READS {
@@ -469,7 +475,7 @@ mod tests {
             memory.undo_idle();
         }
         assert_eq!(
-            (heap.lent_bytes(), memory.is_familiar(buf), memory.is_familiar(buf)),
+            (heap.lent_bytes(), memory.is_reused(buf), memory.is_reused(buf)),
             (0, false, true)
         );
     }

@@ -77,7 +77,7 @@ pub(crate) fn resolve(fd: c_int, used: Use) -> Result<Resolved, Reason> {
 /// Finds out what `fd` refers to.
 ///
 /// That it still is so when it is stored: the owner's answer has the count of closings, and what
-/// this library sees of the descriptor spoils the ticket. What it does not see (`fclose`) may fall
+/// this library sees of the descriptor voids the ticket. What it does not see (`fclose`) may fall
 /// before the count, if another thread does it: then only a second answer, with the same file and
 /// the same count, says that the descriptor referred to that file in between, and was not closed.
 #[cold]

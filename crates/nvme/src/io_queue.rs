@@ -203,7 +203,7 @@ impl IoQueue {
         self.last_tick_ns
     }
 
-    /// The slow path: handles a reset made by another thread, climbs the ladder for overdue
+    /// The slow path: handles a reset made by another thread, escalates the recovery of overdue
     /// commands, and stages due retries. Called repeatedly while waiting; returns at once when
     /// nothing is due. Returns the number of commands that ended.
     #[inline]
@@ -268,7 +268,7 @@ impl IoQueue {
                 return;
             }
             match self.pair.sweep(now_ns, timeout_ns) {
-                Some(cid) => self.climb(cid, to),
+                Some(cid) => self.escalate(cid, to),
                 None => break,
             }
         }
@@ -279,7 +279,7 @@ impl IoQueue {
     }
 
     /// The ladder for the overdue command `cid`.
-    fn climb(&mut self, cid: u16, to: &mut dyn Owner) {
+    fn escalate(&mut self, cid: u16, to: &mut dyn Owner) {
         // Step 1: it may have completed unnoticed.
         self.progress();
         self.reap(|owner, outcome| to.ended(owner, outcome));

@@ -2,7 +2,7 @@
 //! many CPUs there are.
 //!
 //! The kernel counts how long a thread could have run and did not (`schedstat`). For a thread that
-//! spins this says too little: what it keeps from running is only seen once it gives way. So
+//! spins this says too little: what it keeps from running is only seen once it yields. So
 //! [`Crowd`] yields the CPU between two readings, seldom. If nobody waits, that takes less than a
 //! microsecond. The thread does not yield often: since Linux 6.18 each yield gives up what is left
 //! of a time slice, and a thread that yielded again and again was seen not to run for seconds.
@@ -113,7 +113,7 @@ impl Crowd {
     }
 
     /// Looks: gives the CPU to those who wait for it, between two readings. False: there are none.
-    pub fn give_way(&mut self, reading: impl Fn() -> Option<Reading>) -> bool {
+    pub fn yield_cpu(&mut self, reading: impl Fn() -> Option<Reading>) -> bool {
         let Some(before) = reading() else { return false };
         std::thread::yield_now();
         let Some(after) = reading() else { return false };
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn without_figures_nothing_is_known() {
         let (mut crowd, none) = (Crowd::default(), || None);
-        assert!(!crowd.give_way(none) && crowd.is_due(0));
+        assert!(!crowd.yield_cpu(none) && crowd.is_due(0));
         let dir = std::env::temp_dir().join(format!("meantime-times-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(Times::of_task(&dir), None);

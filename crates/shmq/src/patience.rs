@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_in_vain_stops_to_spin_and_tries_again() {
+    fn a_waiter_that_finds_nothing_stops_spinning_and_tries_again() {
         let mut patience = Patience::new(Duration::from_micros(1));
         let mut waits = 0;
         while patience.hope >= LITTLE {

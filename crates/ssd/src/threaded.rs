@@ -57,7 +57,7 @@ struct Threaded {
     thread: Thread,
     /// Whether the thread naps instead of parking.
     naps: Arc<AtomicBool>,
-    beat: Arc<Beat>,
+    heartbeat: Arc<HeartbeatCell>,
     /// The longest time that a driver's call waits for its answer.
     patience: Duration,
 }
@@ -75,13 +75,13 @@ impl Ssd {
         let shared = Shared::of(&controller);
         let mailbox = Arc::new(Mailbox::default());
         let naps = Arc::<AtomicBool>::default();
-        let beat = Arc::<Beat>::default();
+        let heartbeat = Arc::<HeartbeatCell>::default();
         let worker = Worker {
             controller,
             clock,
             mailbox: Arc::clone(&mailbox),
             naps: Arc::clone(&naps),
-            beat: Arc::clone(&beat),
+            heartbeat: Arc::clone(&heartbeat),
             nap: FIRST_NAP,
         };
         let thread = sys::spawn_ssd(cpu, move || {
@@ -96,8 +96,14 @@ impl Ssd {
         // CAP.TO is in units of 500 ms.
         let timeout = Duration::from_millis(500) * u32::from(Cap(shared.regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
-        let threaded =
-            Threaded { shared, mailbox, thread: thread.thread().clone(), naps, beat, patience };
+        let threaded = Threaded {
+            shared,
+            mailbox,
+            thread: thread.thread().clone(),
+            naps,
+            heartbeat,
+            patience,
+        };
         Ok(Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) })
     }
 
@@ -247,12 +253,12 @@ impl Runner for Threaded {
     }
 
     fn heartbeat(&self) -> Option<Heartbeat> {
-        let turns = self.beat.turns.load(Ordering::Relaxed);
-        Some(Heartbeat { turns, cpu: self.beat.cpu.load(Ordering::Relaxed) })
+        let turns = self.heartbeat.turns.load(Ordering::Relaxed);
+        Some(Heartbeat { turns, cpu: self.heartbeat.cpu.load(Ordering::Relaxed) })
     }
 
     fn share_cpu(&self) {
-        self.beat.yields.store(YIELDS, Ordering::Relaxed);
+        self.heartbeat.yields.store(YIELDS, Ordering::Relaxed);
     }
 
     fn wake(&self) {
@@ -277,7 +283,7 @@ const YIELDS: u64 = 10_000;
 /// any driver uses it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Beat {
+struct HeartbeatCell {
     /// The thread's turns so far, and the CPU on which it did the last one.
     turns: AtomicU64,
     cpu: AtomicU32,
@@ -285,7 +291,7 @@ struct Beat {
     yields: AtomicU64,
 }
 
-impl Beat {
+impl HeartbeatCell {
     /// Begins a turn.
     #[inline(always)]
     fn begin(&self, turn: u64) {
@@ -329,7 +335,7 @@ struct Worker<C> {
     clock: C,
     mailbox: Arc<Mailbox>,
     naps: Arc<AtomicBool>,
-    beat: Arc<Beat>,
+    heartbeat: Arc<HeartbeatCell>,
     /// Length of the next nap.
     nap: Duration,
 }
@@ -339,10 +345,10 @@ impl<C: Clock> Worker<C> {
         let park_after_ns = self.controller.config.park_after_ns;
         let mut idle_turns = 0u32;
         let mut idle_since_ns = None;
-        let (beat, mut turns) = (Arc::clone(&self.beat), 0u64);
+        let (heartbeat, mut turns) = (Arc::clone(&self.heartbeat), 0u64);
         loop {
             turns += 1;
-            beat.begin(turns);
+            heartbeat.begin(turns);
             if self.mailbox.is_waiting() {
                 if !self.answer_all() {
                     return;
@@ -356,11 +362,11 @@ impl<C: Clock> Worker<C> {
                     idle_since_ns = None;
                     self.nap = FIRST_NAP;
                     if turn == Turn::Waiting {
-                        beat.yield_if_shared();
+                        heartbeat.yield_if_shared();
                     }
                 }
                 turn => {
-                    beat.yield_if_shared();
+                    heartbeat.yield_if_shared();
                     idle_turns += 1;
                     if idle_turns < IDLE_TURNS {
                         continue;

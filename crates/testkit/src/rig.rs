@@ -66,7 +66,12 @@ impl Rig {
     }
 
     /// Starts `request`; the faults of `plan` affect only its commands.
-    pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
+    pub fn submit_with_faults(
+        &self,
+        plan: FaultPlan,
+        channel: &mut NvmeChannel,
+        request: Request,
+    ) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
         // Fetches them now, at the current time.
@@ -176,12 +181,12 @@ pub const GRACE_NS: u64 = MS / 4;
 
 pub fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> Ticket {
     let request = read_of(channel, lba..lba + 1);
-    rig.doomed(LOST, channel, request)
+    rig.submit_with_faults(LOST, channel, request)
 }
 
 pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
     let request = read_of(channel, lba..lba + 1);
-    rig.doomed(late(late_by_ns), channel, request)
+    rig.submit_with_faults(late(late_by_ns), channel, request)
 }
 
 /// Checks that all memory was returned, except for the channels' own rings.

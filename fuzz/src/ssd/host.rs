@@ -138,7 +138,7 @@ impl<'m> Host<'m> {
             if value < cq.entries && ahead(cq.acked, value, cq.entries) <= cq.unacked() {
                 cq.acked = value;
             } else {
-                cq.spoilt = true;
+                cq.corrupted = true;
             }
         }
         self.store_doorbell(index, value);
@@ -442,7 +442,8 @@ impl<'m> Host<'m> {
     /// so, its head is known to be there.
     fn has_caught_up(&mut self, at: usize) -> bool {
         let (sq, cqid) = (&self.sqs[at], self.sqs[at].cqid);
-        let Some(cq) = self.cqs.iter().find(|cq| cq.qid == cqid && !cq.lost && !cq.spoilt) else {
+        let Some(cq) = self.cqs.iter().find(|cq| cq.qid == cqid && !cq.lost && !cq.corrupted)
+        else {
             return false;
         };
         let bound = || self.sqs.iter().filter(|sq| sq.cqid == cqid);
@@ -519,7 +520,7 @@ impl<'m> Host<'m> {
         self.check_rings();
         let mut unanswered = 0;
         for sq in self.sqs.iter().filter(|sq| !sq.lost) {
-            if self.cqs.iter().any(|cq| cq.qid == sq.cqid && (cq.lost || cq.spoilt)) {
+            if self.cqs.iter().any(|cq| cq.qid == sq.cqid && (cq.lost || cq.corrupted)) {
                 continue;
             }
             let due = sq

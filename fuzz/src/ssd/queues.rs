@@ -97,7 +97,7 @@ pub struct Cq {
     pub lost: bool,
     /// The host wrote a head that cannot be. What the SSD makes of it is its own business, as long
     /// as it writes over nothing; no completion can be insisted on.
-    pub spoilt: bool,
+    pub corrupted: bool,
     /// Next entry to look at.
     pub head: u32,
     pub phase: bool,
@@ -110,7 +110,7 @@ pub struct Cq {
 impl Cq {
     pub fn new(qid: u16, entries: u32, lost: bool) -> Self {
         let seen = if lost { Vec::new() } else { vec![[0; 2]; entries as usize] };
-        Self { qid, entries, lost, spoilt: false, head: 0, phase: true, acked: 0, seen }
+        Self { qid, entries, lost, corrupted: false, head: 0, phase: true, acked: 0, seen }
     }
 
     /// Entries looked at and not given back.

@@ -59,7 +59,7 @@ impl Faulty {
         request
     }
 
-    fn spoil(&self, mut done: Done) -> Done {
+    fn corrupt(&self, mut done: Done) -> Done {
         if done.buf.is_none() {
             return done;
         }
@@ -103,7 +103,7 @@ impl BlockChannel for Faulty {
     }
     fn wait(&mut self, ticket: Ticket) -> Done {
         let done = self.inner.wait(ticket);
-        self.spoil(done)
+        self.corrupt(done)
     }
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
         self.inner.try_take(ticket)
@@ -113,11 +113,11 @@ impl BlockChannel for Faulty {
     }
     fn next_done(&mut self) -> Option<Done> {
         let done = self.inner.next_done()?;
-        Some(self.spoil(done))
+        Some(self.corrupt(done))
     }
     fn wait_done(&mut self) -> Option<Done> {
         let done = self.inner.wait_done()?;
-        Some(self.spoil(done))
+        Some(self.corrupt(done))
     }
     fn in_flight(&self) -> usize {
         self.inner.in_flight()

@@ -229,9 +229,9 @@ impl fmt::Display for Report {
 /// The expected number of a block that another job wrote.
 pub(super) const FOREIGN: u64 = u64::MAX;
 
-/// Spoils a buffer before a read: it may hold the same block from an earlier read or write, and
+/// Corrupts a buffer before a read: it may hold the same block from an earlier read or write, and
 /// data that the device does not transfer must not be taken for the block.
-pub(super) fn spoil(buf: &mut [u8], rules: &Rules) {
+pub(super) fn corrupt(buf: &mut [u8], rules: &Rules) {
     if rules.method == Verify::Pattern {
         buf.iter_mut().for_each(|byte| *byte = !*byte);
         return;

@@ -17,8 +17,8 @@ pub(super) struct View<'a, P> {
 
 /// The turns of the device's thread, if that last ran on this thread's CPU.
 fn heartbeat_here(pair: &IoQueue) -> Option<u64> {
-    let beat = pair.controller().heartbeat()?;
-    (beat.cpu as usize == sched_getcpu()).then_some(beat.turns)
+    let heartbeat = pair.controller().heartbeat()?;
+    (heartbeat.cpu as usize == sched_getcpu()).then_some(heartbeat.turns)
 }
 
 /// The result of a tick: a probe that stops the wait counts as an ended command.

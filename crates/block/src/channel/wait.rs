@@ -7,7 +7,7 @@ use super::NvmeChannel;
 use super::queue::Queue;
 use super::view::{Both, View};
 use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Rest, Timed, Waiter};
-use meantime_completion::{Away, Policy};
+use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{EventFd, cpu};
 use meantime_nvme::{NamespaceInfo, Op};
 
@@ -208,11 +208,11 @@ impl NvmeChannel {
 
     /// See [`BlockChannel::look`](crate::BlockChannel::look).
     #[inline]
-    pub(super) fn look_once(&mut self, away: Option<Away>) -> usize {
+    pub(super) fn look_once(&mut self, off_queue: Option<OffQueue>) -> usize {
         self.ring_all();
         let before = self.table.active();
         if let Some(queue) = &mut self.interrupt {
-            if away.is_some() && queue.is_busy() {
+            if off_queue.is_some() && queue.is_busy() {
                 // Before the look, so that no later signal is taken.
                 queue.pair.event().map(EventFd::take);
             }
@@ -221,9 +221,9 @@ impl NvmeChannel {
         self.polled.reap(&mut self.table, &self.ns);
         let ended = before - self.table.active();
         if ended > 0 {
-            self.with_waiter(&(), |waiter, parts| waiter.found(parts, away));
-        } else if let Some(away) = away {
-            self.waiter.looked_in_vain(away);
+            self.with_waiter(&(), |waiter, parts| waiter.found(parts, off_queue));
+        } else if let Some(off_queue) = off_queue {
+            self.waiter.polled_empty(off_queue);
         }
         ended
     }

@@ -212,7 +212,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
     /// time-out, `None` if nothing can come: no queued request is in flight, and there is no watch,
     /// descriptor or waker.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Ready> {
-        self.sleep.take_away();
+        self.sleep.take_off_queue();
         if self.results_in_a_row >= RESULTS_IN_A_ROW {
             self.look_at_all();
             if let Some(ready) = self.next_other() {
@@ -331,10 +331,10 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
     /// Looks once at everything but the descriptors. True if there is something.
     #[inline(always)]
     fn look(&mut self) -> bool {
-        let away = self.sleep.take_away();
+        let off_queue = self.sleep.take_off_queue();
         let mut ended = 0;
         for at in &self.busy {
-            ended += self.channels.at(*at).channel.look(away);
+            ended += self.channels.at(*at).channel.look(off_queue);
         }
         ended > 0 || self.sleep.is_woken() || self.watches.iter_mut().any(Watch::look)
     }
@@ -350,7 +350,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         self.check_descriptors();
     }
 
-    /// After looks in vain: sleeps if every channel may. False at
+    /// After empty polls: sleeps if every channel may. False at
     /// `until_ns`, or if nothing can come.
     #[inline(never)]
     fn rest(&mut self, until_ns: u64) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use meantime_completion::alert::Alert;
 use meantime_completion::waiter::Rest;
-use meantime_completion::{Away, Wake, Why};
+use meantime_completion::{OffQueue, Wake, Why};
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_hw::sleep::sleep_until_ready;
 use meantime_hw::{Clock, EventFd, HwError};
@@ -24,7 +24,7 @@ const LONGEST_BLIND_NS: u64 = 1_000_000;
 pub(crate) struct GroupSleep {
     clock: Clock,
     /// What the thread did since its last look, if not looking.
-    away: Option<Away>,
+    off_queue: Option<OffQueue>,
     /// When the CPU time of a sleep was last measured, in ns.
     cpu_taken_ns: u64,
     now_ns: u64,
@@ -42,7 +42,7 @@ impl Default for GroupSleep {
     fn default() -> Self {
         Self {
             clock: Clock::real(),
-            away: None,
+            off_queue: None,
             cpu_taken_ns: 0,
             now_ns: 0,
             until_ns: 0,
@@ -81,8 +81,8 @@ impl GroupSleep {
 
     /// What the thread did just before the coming look, if not looking.
     #[inline(always)]
-    pub(crate) fn take_away(&mut self) -> Option<Away> {
-        self.away.take()
+    pub(crate) fn take_off_queue(&mut self) -> Option<OffQueue> {
+        self.off_queue.take()
     }
 
     /// Begins to plan a sleep that ends at `until_ns` at the latest. Returns the time.
@@ -171,7 +171,7 @@ impl GroupSleep {
             }
             _ => Why::Woken,
         };
-        self.away = Some(Away { back_ns, why });
+        self.off_queue = Some(OffQueue { back_ns, why });
         if ready == 0 {
             return;
         }

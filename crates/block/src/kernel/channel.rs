@@ -14,7 +14,7 @@ use super::shared::Shared;
 use meantime_completion::Source as _;
 use meantime_completion::telemetry::{QueueFigures, Telemetry};
 use meantime_completion::waiter::{Found, Rest, Waiter};
-use meantime_completion::{Away, Goal, Policy};
+use meantime_completion::{Goal, OffQueue, Policy};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_hw::{DmaBuf, HwError};
@@ -266,7 +266,7 @@ impl BlockChannel for KernelChannel {
         before - self.in_flight()
     }
 
-    fn look(&mut self, _: Option<Away>) -> usize {
+    fn look(&mut self, _: Option<OffQueue>) -> usize {
         let before = self.in_flight();
         if matches!(self.io.engine, Engine::Calls(_)) {
             // The wait itself does the I/O.

@@ -200,7 +200,7 @@ fn what_is_far_beyond_is_not_burnt_for() {
     let rig = Rig::new(constant(20 * US));
     let mut channel = channel(&rig, 2, Policy::ADAPTIVE);
     reads(&rig, &mut channel, 500);
-    let ticket = rig.doomed(late(MS), &mut channel, read_of(&rig.channel(1), 0..1));
+    let ticket = rig.submit_with_faults(late(MS), &mut channel, read_of(&rig.channel(1), 0..1));
     let before = channel.counters().polled_waits.fallbacks;
     let (done, took_ns) = rig.timed(|| channel.wait(ticket));
     done.result.expect("read");

@@ -142,7 +142,7 @@ fn namespaces_are_apart() {
 #[test]
 fn what_cannot_be_is_refused_with_its_buffer() {
     let rig = Rig::new(ssd("null"));
-    let stranger = Rig::new(ssd("null"));
+    let other_rig = Rig::new(ssd("null"));
     let (mut channel, blocks) = (rig.channel(2), rig.device.info().blocks);
     let buf = |bytes: usize| channel.alloc(bytes).expect("memory");
     let mut empty = buf(512);
@@ -176,7 +176,7 @@ fn what_cannot_be_is_refused_with_its_buffer() {
         (with(Request::flush()), buffer),
         (with(Request::write_zeroes(0, 1)), buffer),
         (with(Request::deallocate(0, 1)), buffer),
-        (Request::read(0, stranger.channel(1).alloc(512).expect("memory")), |error| {
+        (Request::read(0, other_rig.channel(1).alloc(512).expect("memory")), |error| {
             matches!(error, SubmitError::ForeignBuffer)
         }),
     ];
@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused_with_its_buffer() {
             };
             let foreign = request.buf.as_ref().is_some_and(|buf| !buf.is_of(rig.device.heap()));
             let copy =
-                if foreign { stranger.controller.heap().alloc(512).ok() } else { bytes.map(mine) };
+                if foreign { other_rig.controller.heap().alloc(512).ok() } else { bytes.map(mine) };
             let what = format!("{request:?}");
             let request = Request { buf: copy, policy, ..*request };
             let rejected = channel.submit(request).expect_err(&what);
@@ -446,7 +446,7 @@ fn errors_of_requests_that_timed_out_name_them() {
     let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(1);
     let request = write_of(&channel, 5..6, 1);
-    let ticket = rig.doomed(LOST, &mut channel, request);
+    let ticket = rig.submit_with_faults(LOST, &mut channel, request);
     let done = channel.wait(ticket);
     assert_eq!(kind(&done), CommandError::TimedOut);
     let text = done.result.expect_err("lost").to_string();

@@ -201,7 +201,7 @@ fn what_is_sent_again_finds_its_pages() {
         let mut channel = rig.channel(4);
         put(&mut channel, 0..256, 1);
         let there = pages(rig.device.heap(), 17, &mut Rng::new(5));
-        let ticket = rig.doomed(plan, &mut channel, Request::read(3, there.into_buf()));
+        let ticket = rig.submit_with_faults(plan, &mut channel, Request::read(3, there.into_buf()));
         let done = channel.wait(ticket);
         done.result.expect("read at last");
         let there = DmaPages::from_buf(done.buf.expect("its pages")).expect("scattered");
@@ -221,8 +221,11 @@ fn pages_of_what_failed_come_back_or_are_given_up() {
     let mut channel = rig.channel(4);
     put(&mut channel, 0..64, 1);
     let there = pages(rig.device.heap(), 4, &mut Rng::new(5));
-    let ticket =
-        rig.doomed(meantime_testkit::rig::LOST, &mut channel, Request::read(0, there.into_buf()));
+    let ticket = rig.submit_with_faults(
+        meantime_testkit::rig::LOST,
+        &mut channel,
+        Request::read(0, there.into_buf()),
+    );
     let done = channel.wait(ticket);
     assert_eq!(kind(&done), CommandError::TimedOut);
     assert_eq!(

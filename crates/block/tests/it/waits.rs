@@ -132,7 +132,7 @@ fn hybrid_does_not_learn_from_what_timed_out() {
     channel.set_policy(Policy::HybridHalfMean).expect("a polled policy");
     put(&mut channel, 0..1, 1);
     let request = read_of(&channel, 0..1);
-    let lost = rig.doomed(LOST, &mut channel, request);
+    let lost = rig.submit_with_faults(LOST, &mut channel, request);
     assert_eq!(kind(&channel.wait(lost)), CommandError::TimedOut);
     let ((), took_ns) = rig.timed(|| put(&mut channel, 0..1, 2));
     assert!(took_ns < MS, "a device of 8 µs, slept for {took_ns}");
@@ -163,7 +163,8 @@ fn a_spin_budget_that_runs_out_ends_in_growing_sleeps() {
     let rig = Rig::with(ssd("optane"), rig_options(100 * MS));
     let mut channel = rig.channel(1);
     channel.set_spin_budget_ns(20 * US);
-    let ticket = rig.doomed(late(10 * MS), &mut channel, read_of(&rig.channel(1), 0..1));
+    let ticket =
+        rig.submit_with_faults(late(10 * MS), &mut channel, read_of(&rig.channel(1), 0..1));
     let sleeps = rig.meddling.sleeps.load(Ordering::Relaxed);
     let (done, took_ns) = rig.timed(|| channel.wait(ticket));
     done.result.expect("late, and in time");
@@ -250,7 +251,7 @@ fn dropping_a_channel_waits_for_the_device_and_no_longer_than_the_deadline() {
         let mut channel = rig.channel(4);
         for policy in [Policy::Poll, Policy::Interrupt] {
             let request = write_of(&channel, 0..8, 3).policy(policy);
-            let ticket = rig.doomed(plan.clone(), &mut channel, request);
+            let ticket = rig.submit_with_faults(plan.clone(), &mut channel, request);
             channel.detach(ticket);
         }
         let ((), took_ns) = rig.timed(|| drop(channel));

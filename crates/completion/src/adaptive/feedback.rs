@@ -118,7 +118,7 @@ impl Feedback {
         let error = (self.slept.error2() + self.polled.error2()).sqrt();
         // What sleeping adds, as a part of the time.
         let added = 1.0 - (-longer).exp();
-        if self.part > 0.0 && added > HARM_PART && longer > HARM_PART + DOUBT_ERRORS * error {
+        if self.part > 0.0 && added > HARM_PART && longer > HARM_PART + SIGNIFICANT_ERRORS * error {
             // The device may just have changed: then the next comparison says otherwise.
             if !std::mem::replace(&mut self.is_suspect, true) {
                 self.begin();

@@ -53,7 +53,8 @@ struct Model {
     replan_after: u32,
     plans: [Entry; GOALS],
     oversleeps_in_a_row: u32,
-    /// Number of consecutive I/Os woken for early in vain, plus one; 0: not exploring.
+    /// Number of consecutive I/Os woken for early that had ended before, plus one; 0: not
+    /// exploring.
     exploring: u32,
     unexplored: u32,
     surprise: f32,
@@ -158,12 +159,12 @@ impl Model {
             Seen::Within { more_ns, overslept } => {
                 let late_ns = self.observe_within(at, more_ns);
                 // Woken early, and still too late.
-                let in_vain = overslept && self.exploring > 0 && more_ns <= self.soonest_ns;
+                let too_late = overslept && self.exploring > 0 && more_ns <= self.soonest_ns;
                 if overslept {
                     self.oversleeps_in_a_row += 1;
-                    self.exploring = if in_vain { self.exploring + 1 } else { 0 };
+                    self.exploring = if too_late { self.exploring + 1 } else { 0 };
                 }
-                (in_vain, if overslept { late_ns } else { 0.0 })
+                (too_late, if overslept { late_ns } else { 0.0 })
             }
         };
         if surprising {
@@ -194,7 +195,7 @@ impl Model {
             self.times.at_most(at as u64);
             return self.support.mean_below_ns(at).map_or(0.0, |mean_ns| at - mean_ns);
         }
-        // A look was in vain at a time when some I/Os have usually ended. Draws a time from the
+        // A poll was empty at a time when some I/Os have usually ended. Draws a time from the
         // known ones in the range or, so that the estimate does not confirm itself, any time in it.
         let known = self.support.draw_between_ns(more, at, random);
         let known = known.filter(|_| self.random() > DRAWN_ANYWHERE_PART);
@@ -249,14 +250,14 @@ fn first_sleep_ns(plan: &Plan) -> f32 {
 }
 
 /// `usual`; if the device bears only `part` of the first sleep, that and no other.
-fn bearable(part: f32, usual: Plan) -> Plan {
+fn limit_sleep(part: f32, usual: Plan) -> Plan {
     if part == 1.0 {
         return usual;
     }
     first(part * first_sleep_ns(&usual)).with_patience_ns(usual.patience_ns())
 }
 
-/// The time for which `bearable` spins instead of sleeping, in ns.
+/// The time for which `limit_sleep` spins instead of sleeping, in ns.
 fn unslept_ns(part: f32, usual: &Plan) -> f32 {
     (1.0 - part) * first_sleep_ns(usual)
 }
@@ -461,10 +462,10 @@ impl Adaptive {
             && (entry.price == price
                 || price / entry.price < REPRICED_FACTOR && entry.price / price < REPRICED_FACTOR)
         {
-            return bearable(part, usual);
+            return limit_sleep(part, usual);
         }
         let usual = self.make_plans(control, at, class).on(interrupted).plan;
-        bearable(part, usual)
+        limit_sleep(part, usual)
     }
 
     #[inline(never)]
@@ -507,9 +508,10 @@ impl Adaptive {
         let interrupted = may_interrupt.then(|| planned(Some(interrupt_ns))).filter(|planned| {
             let cost_now = cost(planned) + SIGNAL_CPU_PART * sleep_cpu_ns;
             let sleep_ns = planned.plan.stages().first().map_or(0, |stage| stage.until_ns) as f32;
-            let insures = sleep_ns > INSURED_FACTOR * interrupt_ns.max(groups[GROUPS / 2]);
+            let is_long = sleep_ns > LONG_SLEEP_FACTOR * interrupt_ns.max(groups[GROUPS / 2]);
             cost_now
-                <= if insures { INSURANCE_FACTOR } else { WORTH_INTERRUPT_FACTOR } * cost(&polled)
+                <= if is_long { LONG_SLEEP_COST_FACTOR } else { WORTH_INTERRUPT_FACTOR }
+                    * cost(&polled)
         });
         let entry = Entry { polled, interrupted, price: control.raw_price(), made: true };
         model.plans[control_at] = entry;
@@ -546,13 +548,14 @@ impl Adaptive {
         let model = &mut self.models[at];
         // This I/O may be younger than the one that was waited for.
         let submitted_ns = now_ns.saturating_sub(device_ns);
-        let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
+        let more_ns =
+            waited.map_or(0, |waited| waited.last_empty_poll_ns.saturating_sub(submitted_ns));
         let seen = match waited {
             Some(waited) if waited.is_exact(now_ns) => Seen::Exactly,
             // The interrupt ended a planned sleep, or the block after all of them.
             Some(waited)
                 if sample.interrupted
-                    && (waited.cut_short || waited.blocked && waited.in_vain_at_ns > 0) =>
+                    && (waited.cut_short || waited.blocked && waited.last_empty_poll_ns > 0) =>
             {
                 let sleep_ns = device_ns.saturating_sub(more_ns);
                 Seen::Woken { late_ns: self.wake.signalled_late_ns(sleep_ns), more_ns }

@@ -137,7 +137,7 @@ pub(super) const TYPICAL_SLEPT_PART: f32 = 0.8;
 pub(super) const PATIENCE_NS: u64 = 50_000;
 
 // Came with interrupts that end planned sleeps (docs/waiting.md, "A sleep that the completion
-// ends"). Latency in grid, bare: INSURED_FACTOR twice 1.046; INSURANCE_FACTOR half 1.049;
+// ends"). Latency in grid, bare: LONG_SLEEP_FACTOR twice 1.046; LONG_SLEEP_COST_FACTOR half 1.049;
 // SIGNAL_CPU_PART twice 1.044. Without SIGNAL_CPU_PART CPU is less there, 1.43 at most: to read
 // a signal takes 200 ns in the simulator. WORTH_INTERRUPT_FACTOR and ALONE_IOS: indifferent,
 // also with vm.
@@ -145,10 +145,10 @@ pub(super) const PATIENCE_NS: u64 = 50_000;
 /// The queue with an interrupt is used where it is better by this factor, since it makes work for
 /// the kernel.
 pub(super) const WORTH_INTERRUPT_FACTOR: f32 = 0.95;
-/// A sleep of more than this many times its lateness is long enough to be insured.
-pub(super) const INSURED_FACTOR: f32 = 8.0;
-/// For such sleeps that queue may be worse by this factor: it bounds what a wrong estimate costs.
-pub(super) const INSURANCE_FACTOR: f32 = 1.05;
+/// A sleep of more than this many times its lateness is long.
+pub(super) const LONG_SLEEP_FACTOR: f32 = 8.0;
+/// For long sleeps that queue may be worse by this factor: it bounds what a wrong estimate costs.
+pub(super) const LONG_SLEEP_COST_FACTOR: f32 = 1.05;
 /// An I/O that is found by spinning leaves a signal to be read: this part of a sleep's CPU.
 pub(super) const SIGNAL_CPU_PART: f32 = 0.25;
 /// That queue is used only if the thread had at most one I/O in flight at this many submissions:
@@ -392,14 +392,14 @@ pub(super) const UNCOUNTED_IOS: u32 = 3;
 /// I/Os before them that they are compared with.
 pub(super) const SLEPT_IOS: u32 = 32;
 
-// The same. HARM_PART: twice 1.245. DOUBT_ERRORS: twice 1.228; half is not worse there, but
-// doubt is for a device that changes (`a_device_that_changes_is_slept_for_as_before`). The
+// The same. HARM_PART: twice 1.245. SIGNIFICANT_ERRORS: twice 1.228; half is not worse there, but
+// it is for a device that changes (`a_device_that_changes_is_slept_for_as_before`). The
 // others: indifferent; `they_are_tried_again` is the test of HOLD_COMPARISONS.
 
 /// A sleep is too long if it adds more than this part to the time of an I/O.
 pub(super) const HARM_PART: f32 = 0.09;
 /// A difference counts only if it exceeds the bound by this many standard errors.
-pub(super) const DOUBT_ERRORS: f32 = 2.5;
+pub(super) const SIGNIFICANT_ERRORS: f32 = 2.5;
 /// Earlier comparisons count for this part.
 pub(super) const COMPARED_KEPT_PART: f32 = 0.875;
 /// The shortest part of a sleep that is tried.

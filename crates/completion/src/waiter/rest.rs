@@ -1,10 +1,10 @@
 //! Waiting on several channels at once: what one of them needs of a thread that looks at all.
 //!
-//! The thread looks at each channel in turn. When a round of looks was in vain, it asks each for
+//! The thread looks at each channel in turn. When a round of polls was empty, it asks each for
 //! its [`Rest`]: the time until which no look is needed. If there is such a time for all, the
 //! thread sleeps until the first of them, or until an interrupt; else it looks again.
 
-use super::super::gap::{Away, LONGEST_NAP_NS, NAP_SHARE, Source as _, WaitPlan};
+use super::super::gap::{LONGEST_NAP_NS, NAP_SHARE, OffQueue, Source as _, WaitPlan};
 use super::{Found, InFlight, Queues, Waiter};
 
 /// Until when a channel need not be looked at.
@@ -31,7 +31,7 @@ impl Rest {
 pub(super) struct Looks {
     /// The commands that had ended at the last look: with the next one another wait begins.
     ended: u64,
-    /// Start of the wait, at its first look in vain; 0: none was in vain.
+    /// Start of the wait, at its first empty poll; 0: there was none.
     since_ns: u64,
     /// Since when the thread has looked without a rest.
     spun_since_ns: u64,
@@ -45,7 +45,7 @@ pub(super) struct Looks {
 }
 
 impl Waiter {
-    /// Until when no look at this channel is needed. Called at `now_ns`, after a look in vain.
+    /// Until when no look at this channel is needed. Called at `now_ns`, after an empty poll.
     pub fn rest<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> Rest {
         let mut until_ns = u64::MAX;
         for interrupted in [false, true] {
@@ -63,7 +63,7 @@ impl Waiter {
                 Looks { ended, since_ns: now_ns, spun_since_ns: now_ns, ..Looks::default() };
             self.gaps[0].begin_looks(now_ns);
         } else {
-            self.gaps[0].looked_in_vain(now_ns);
+            self.gaps[0].polled_empty(now_ns);
         }
         let polled_ns = self.rest_of_polled(queues, now_ns);
         if polled_ns > now_ns && polled_ns < u64::MAX && !self.looks.naps {
@@ -142,11 +142,17 @@ impl Waiter {
         }
     }
 
-    /// A look was in vain, after which the thread may look for long before it asks for a rest: it
-    /// was `away` before.
+    /// A poll was empty, after which the thread may look for long before it asks for a rest: it
+    /// was `off_queue` before.
     #[inline(never)]
-    pub fn looked_in_vain(&mut self, away: Away) {
-        self.gaps[0].back_in_vain(away);
+    pub fn polled_empty(&mut self, off_queue: OffQueue) {
+        self.gaps[0].polled_empty_after(off_queue);
+    }
+
+    /// The former name of [`polled_empty`](Self::polled_empty).
+    #[deprecated(note = "use `polled_empty`")]
+    pub fn looked_in_vain(&mut self, off_queue: OffQueue) {
+        self.polled_empty(off_queue);
     }
 
     /// Commands have ended otherwise than by a look: the next wait has nothing to do with the looks
@@ -159,12 +165,12 @@ impl Waiter {
         }
     }
 
-    /// Records the times of the requests that a look has found ended. `away`: what the thread did
-    /// before that look, if not looking.
+    /// Records the times of the requests that a look has found ended. `off_queue`: what the
+    /// thread did before that look, if not looking.
     #[inline]
-    pub fn found<Q: Queues>(&mut self, queues: &mut Q, away: Option<Away>) {
+    pub fn found<Q: Queues>(&mut self, queues: &mut Q, off_queue: Option<OffQueue>) {
         let slept_ns = std::mem::take(&mut self.looks).sleep_ns;
-        self.gaps[0].found_by_a_look(away, slept_ns);
+        self.gaps[0].found_by_a_look(off_queue, slept_ns);
         self.learn(queues, Found::Waiting { interrupted: false });
     }
 }

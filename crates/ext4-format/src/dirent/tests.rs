@@ -56,7 +56,7 @@ fn entries_are_read_in_order() {
 
 #[test]
 fn a_defect_ends_the_entries() {
-    let spoil: [(&str, usize, &[u8]); 7] = [
+    let changes: [(&str, usize, &[u8]); 7] = [
         ("length 0", 4, &[0, 0]),
         ("length no multiple of 4", 4, &[13, 0]),
         ("shorter than its name", 6, &[9]),
@@ -65,7 +65,7 @@ fn a_defect_ends_the_entries() {
         ("no name", 6, &[0]),
         ("a slash in it", 8, b"/"),
     ];
-    for (what, at, bytes) in spoil {
+    for (what, at, bytes) in changes {
         let mut block = block();
         block[at..at + bytes.len()].copy_from_slice(bytes);
         let seen: Vec<_> = Dirents::new(&block, SHAPE).collect();

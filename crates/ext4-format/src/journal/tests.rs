@@ -330,8 +330,8 @@ fn replay_matches_the_model() {
 fn a_commit_with_a_wrong_checksum_ends_the_log() {
     for kind in kinds().into_iter().filter(|kind| kind.checksums != Checksums::None) {
         let mut writer = written(kind, 5, 6);
-        let spoilt = writer.commits[3];
-        writer.blocks[spoilt][17] ^= 1;
+        let corrupted = writer.commits[3];
+        writer.blocks[corrupted][17] ^= 1;
         let (log, superblock) = writer.log(false);
         let replayed = replay(&log, &superblock, FS_BLOCKS).unwrap();
         assert_eq!(replayed.transactions, 3, "{kind:?}");
@@ -339,14 +339,14 @@ fn a_commit_with_a_wrong_checksum_ends_the_log() {
         assert_eq!(replayed.lost, Some(superblock.sequence.wrapping_add(3)), "{kind:?}");
         // With asynchronous commits it is unknown whether the last one was interrupted.
         let mut writer = written(kind, 5, 4);
-        let spoilt = writer.commits[3];
-        writer.blocks[spoilt][17] ^= 1;
+        let corrupted = writer.commits[3];
+        writer.blocks[corrupted][17] ^= 1;
         let (log, superblock) = writer.log(false);
         let replayed = replay(&log, &superblock, FS_BLOCKS).unwrap();
         assert_eq!(replayed.transactions, 3, "{kind:?}");
         assert_eq!(replayed.lost.is_none(), kind.async_commit, "{kind:?}");
         // A commit older than the previous transaction is left from an earlier round.
-        writer.blocks[spoilt][48..56].fill(0);
+        writer.blocks[corrupted][48..56].fill(0);
         let (log, superblock) = writer.log(false);
         assert_eq!(replay(&log, &superblock, FS_BLOCKS).unwrap().lost, None, "{kind:?}");
         // A commit block torn behind its first sector is complete.
@@ -473,7 +473,7 @@ fn invalid_superblocks_are_refused() {
     let good = Writer::new(kind, 100, 1, 7).blocks.swap_remove(0);
     let parse = |block: &[u8]| Superblock::parse(block, BLOCK_BYTES, 100, true);
     assert_eq!(parse(&good).unwrap().last, 100);
-    let spoil: [(usize, u32); 9] = [
+    let changes: [(usize, u32); 9] = [
         (0, 0),
         (4, 2),
         (0xc, 2048),
@@ -484,7 +484,7 @@ fn invalid_superblocks_are_refused() {
         (0x24, 1),
         (0x28, 0x18),
     ];
-    for (at, value) in spoil {
+    for (at, value) in changes {
         let mut block = good.clone();
         block[at..at + 4].copy_from_slice(&value.to_be_bytes());
         let bad = Corruption::new(Defect::JournalSuperblock);

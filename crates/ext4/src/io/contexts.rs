@@ -275,7 +275,7 @@ impl IoContexts {
                 return Ok(OwnedContext::of(io, slot, self));
             }
         }
-        Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
+        Err(Error::Resources("every channel was poisoned by a panic: mount again".to_owned()))
     }
 
     /// Returns the slots, that of the calling thread's number first.
@@ -323,7 +323,7 @@ impl IoContexts {
         match spare.io.get().map(Mutex::lock) {
             Some(Ok(io)) => Ok(OwnedContext { io, slot: spare, spare: true }),
             _ => Err(Error::Resources(
-                "the spare channel was spoilt by a panic: mount again".to_owned(),
+                "the spare channel was poisoned by a panic: mount again".to_owned(),
             )),
         }
     }

@@ -27,10 +27,10 @@ const LEND_AGAIN_BYTES: usize = 8 << 10;
 /// µs; 1 MiB: 23 instead of 27; but 128 KiB: 4.8 instead of 4.0.)
 const LEND_ONCE_BYTES: usize = 256 << 10;
 
-/// Returns whether to lend memory for a read of `bytes`. `familiar`: the memory is mapped already,
+/// Returns whether to lend memory for a read of `bytes`. `reused`: the memory is mapped already,
 /// or was used by a recent read.
-fn pays(bytes: usize, familiar: bool, undo: Undo) -> bool {
-    bytes >= if familiar && undo == Undo::Lazy { LEND_AGAIN_BYTES } else { LEND_ONCE_BYTES }
+fn pays(bytes: usize, reused: bool, undo: Undo) -> bool {
+    bytes >= if reused && undo == Undo::Lazy { LEND_AGAIN_BYTES } else { LEND_ONCE_BYTES }
 }
 
 /// An error, and where the read stopped.
@@ -190,7 +190,7 @@ impl IoContext {
         let bytes = buf.len();
         let part = lendable(buf.as_ptr().addr(), bytes, lead, block_bytes)
             .filter(|part| part.len() >= LEND_AGAIN_BYTES)
-            .filter(|part| pays(part.len(), memory.is_familiar(buf), memory.undo()));
+            .filter(|part| pays(part.len(), memory.is_reused(buf), memory.undo()));
         let Some(part) = part else { return self.send_copy(offset, bytes, at, target, policy) };
         // The parts before and after it are in flight at the same time.
         for around in [0..part.start, part.end..bytes] {
@@ -335,16 +335,16 @@ mod tests {
 
     #[test]
     fn small_reads_are_copied() {
-        for (undo, familiar, least) in [
+        for (undo, reused, least) in [
             (Undo::Lazy, true, LEND_AGAIN_BYTES),
             (Undo::Lazy, false, LEND_ONCE_BYTES),
             (Undo::Strict, true, LEND_ONCE_BYTES),
             (Undo::Strict, false, LEND_ONCE_BYTES),
         ] {
             assert!(
-                !pays(4096, familiar, undo)
-                    && !pays(least - 1, familiar, undo)
-                    && pays(least, familiar, undo)
+                !pays(4096, reused, undo)
+                    && !pays(least - 1, reused, undo)
+                    && pays(least, reused, undo)
             );
         }
     }

@@ -305,7 +305,7 @@ impl Journal {
             // caller may hold a token or lock that another thread waits for.
             let Some(mut io) = self.contexts.try_take() else { return };
             let Some(mut lead) = self.try_lead() else { return };
-            if self.failure.get().is_some() || lead.is_spoilt() || ready() != Some(sequence) {
+            if self.failure.get().is_some() || lead.is_poisoned() || ready() != Some(sequence) {
                 return;
             }
             match lead.begin(&Self::whole_goal(sequence), &mut io) {

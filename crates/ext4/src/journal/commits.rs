@@ -53,7 +53,7 @@ impl Commits {
 
     /// Returns whether a leader has panicked: the state of the log and of its transaction is
     /// unknown.
-    pub(super) fn is_spoilt(&self) -> bool {
+    pub(super) fn is_poisoned(&self) -> bool {
         self.committer.is_poisoned()
     }
 

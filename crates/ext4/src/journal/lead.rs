@@ -134,7 +134,7 @@ impl Journal {
             let gathers =
                 |turn: &u32| if *turn == 0 { group.callers_overlap() } else { group.is_busy() };
             (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
-            if self.commits.is_spoilt() {
+            if self.commits.is_poisoned() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }
             // Another leader may have reached the goal meanwhile.
@@ -146,7 +146,7 @@ impl Journal {
 
     /// Takes the lead; waits for it.
     pub(super) fn lead(&self) -> Lead<'_> {
-        // A caller that goes on to write checks `is_spoilt`.
+        // A caller that goes on to write checks `is_poisoned`.
         let committer = self.commits.committer.lock().unwrap_or_else(PoisonError::into_inner);
         Lead { committer: Some(committer), journal: self }
     }
@@ -165,8 +165,8 @@ impl Journal {
 
 impl Lead<'_> {
     /// Returns whether an earlier leader has panicked: the state of the log is unknown.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.journal.commits.is_spoilt()
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.journal.commits.is_poisoned()
     }
 }
 

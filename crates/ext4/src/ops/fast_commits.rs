@@ -1,4 +1,4 @@
-//! Applies fast commits at a mount for writing: carries out their [`Outcome`] for inodes, files and
+//! Applies fast commits at a mount for writing: applies their [`Outcome`] for inodes, files and
 //! directories as one metadata change, with the bitmaps and counts, which fast commits do not
 //! contain.
 //!
@@ -66,7 +66,7 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// Outcomes that cannot be applied: blocks already in use, impossible inodes;
 /// [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and directories;
 /// damage, or a device error.
-pub fn carry_out(
+pub fn apply(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
     outcome: &Outcome,

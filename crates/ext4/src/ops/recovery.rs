@@ -14,7 +14,7 @@ use meantime_ext4_format::{ROOT_INO, Source, Volume};
 ///
 /// # Errors
 /// One of these is missing or damaged; a device error.
-pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
+pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
     }
@@ -29,7 +29,7 @@ pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error
 ///
 /// # Errors
 /// Fast commits that cannot be applied; damage, or a device error.
-pub(crate) fn carry_out(
+pub(crate) fn apply(
     volume: &Volume<impl Source + Sync>,
     commits: FastCommits,
 ) -> Result<Changes, Error> {
@@ -43,6 +43,6 @@ pub(crate) fn carry_out(
     allocator.set_privileged(true);
     let mut handle =
         Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());
-    fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
+    fast_commits::apply(&mut handle, &allocator, &outcome)?;
     Ok(handle.into_changes())
 }

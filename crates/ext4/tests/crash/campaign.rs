@@ -229,7 +229,7 @@ impl Look<'_> {
                         }
                         Err(why) => {
                             bad.insert(hash);
-                            place.spoil();
+                            place.corrupt();
                             violations.push(self.violation(at, why, &keep(place, &[&state])));
                             continue;
                         }
@@ -301,7 +301,7 @@ impl Look<'_> {
             if meantime_testkit::image::Mounted::new(&image, &place.beside("mnt"), "noatime")
                 .is_some()
             {
-                place.spoil();
+                place.corrupt();
                 let why = "the kernel mounts a superblock that is torn";
                 return Err(Violation::new(Kind::Differs, why));
             }

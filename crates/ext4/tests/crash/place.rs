@@ -151,7 +151,7 @@ impl Place {
     }
 
     /// Marks the whole image as changed.
-    pub(crate) fn spoil(&mut self) {
+    pub(crate) fn corrupt(&mut self) {
         self.dirty.extend(0..self.base.len() / PAGE_BYTES);
     }
 

@@ -119,7 +119,7 @@ fn no_bytes_of_a_directory_make_it_panic_or_go_on_for_ever() {
     std::fs::create_dir(&tree).unwrap();
     fill(&tree, &some_names(700));
     let image =
-        mkfs(dir.path(), "spoilt.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
+        mkfs(dir.path(), "corrupt.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
     run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
     let options = VolumeOptions { ignore_checksums: true, superblock: None };
     let mut volume = image::open_with(&image, options);

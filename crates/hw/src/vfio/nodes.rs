@@ -48,11 +48,11 @@ impl DeviceNodes {
     }
 
     /// The other devices that prevent the use of the group, with their drivers.
-    pub(super) fn strangers(&self) -> String {
-        let strangers: Vec<String> = self.group.in_the_way().map(ToString::to_string).collect();
-        match strangers.is_empty() {
+    pub(super) fn others_in_the_way(&self) -> String {
+        let others: Vec<String> = self.group.in_the_way().map(ToString::to_string).collect();
+        match others.is_empty() {
             true => "devices that sysfs does not show".into(),
-            false => strangers.join(", "),
+            false => others.join(", "),
         }
     }
 }
@@ -177,8 +177,8 @@ mod tests {
     fn names_the_devices_that_make_a_group_unusable() {
         let root = machine();
         let mut nodes = find(&root, "0000:01:00.0").unwrap();
-        assert_eq!(nodes.strangers(), "0000:01:00.1 (e1000e)");
+        assert_eq!(nodes.others_in_the_way(), "0000:01:00.1 (e1000e)");
         nodes.group.others.clear();
-        assert!(nodes.strangers().contains("sysfs"));
+        assert!(nodes.others_in_the_way().contains("sysfs"));
     }
 }

@@ -287,7 +287,7 @@ fn type1(nodes: &DeviceNodes) -> Result<Kind> {
     ioctl::structure(group.as_fd(), uapi::GROUP_GET_STATUS, &mut status)
         .map_err(VfioError::os("the IOMMU group has no status"))?;
     if status.flags & uapi::GROUP_VIABLE == 0 {
-        let (group, others) = (nodes.group.number, nodes.strangers());
+        let (group, others) = (nodes.group.number, nodes.others_in_the_way());
         return Err(VfioError::GroupNotViable { group, others });
     }
     ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| {

@@ -210,7 +210,7 @@ impl<'m> Queue<'m> {
     }
 
     /// Makes up to `most` looks while there is nothing to see. Returns their number.
-    pub(super) fn look_in_vain(&self, most: u32) -> u32 {
+    pub(super) fn poll_empty(&self, most: u32) -> u32 {
         let looks = (self.next_ns().saturating_sub(self.time_ns() + 1) / self.look_ns())
             .min(u64::from(most));
         let looks = if self.one_by_one { 0 } else { looks };

@@ -281,8 +281,8 @@ impl<'m> Channel<'m> {
     fn polls_until_done(&mut self) {
         let queue = self.device.queue(false);
         queue.begin_wait(&WaitPlan::Poll, 0);
-        let in_vain = queue.look_in_vain(FIRST_LOOKS);
-        for _ in in_vain..FIRST_LOOKS {
+        let empty = queue.poll_empty(FIRST_LOOKS);
+        for _ in empty..FIRST_LOOKS {
             if queue.reap() > 0 {
                 return;
             }

@@ -214,10 +214,10 @@ fn rights_are_those_of_the_descriptor() {
         fs::set_permissions(dir.join("file"), fs::Permissions::from_mode(0o4755)).unwrap();
         assert_eq!(client.write(taken, 0, b"no", 0).status, Status::Long);
         // Another connection's secret, and another one's handle.
-        let mut stranger = Client::new(name);
-        assert_eq!(stranger.call(Op::Read, 0, taken, 0, 1).status, Status::Stale);
-        stranger.nonce[0] ^= 1;
-        assert_eq!(stranger.take(&write_only), Err(libc::EACCES));
+        let mut other = Client::new(name);
+        assert_eq!(other.call(Op::Read, 0, taken, 0, 1).status, Status::Stale);
+        other.nonce[0] ^= 1;
+        assert_eq!(other.take(&write_only), Err(libc::EACCES));
         let dir = File::open(dir).unwrap();
         assert!(client.take(&dir).is_err(), "a directory");
     });

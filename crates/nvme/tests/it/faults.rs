@@ -235,7 +235,7 @@ fn a_fatal_status_is_found_and_reset_once() {
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let elsewhere = in_flight_late(&rig, &mut other, 2, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal = rig.doomed(always(Fault::FatalStatus), &mut channel, request);
+    let fatal = rig.submit_with_faults(always(Fault::FatalStatus), &mut channel, request);
     let (done, took_ns) = rig.timed(|| channel.wait(fatal));
     assert_eq!(kind(&done), CommandError::Reset);
     assert!(took_ns < MS, "found well before the deadline: {took_ns}");
@@ -332,7 +332,7 @@ fn a_reset_elsewhere_fails_what_is_in_flight() {
         let mut channel = rig.channel(4);
         put(&mut channel, 0..8, 1);
         let request = read_of(&channel, 0..8).policy(policy);
-        let ticket = rig.doomed(late(100 * MS), &mut channel, request);
+        let ticket = rig.submit_with_faults(late(100 * MS), &mut channel, request);
         // While it waits, or before that: both.
         let controller = Arc::clone(&rig.controller);
         if policy == Policy::Poll {
@@ -390,7 +390,7 @@ fn a_reset_elsewhere_while_parts_wait_for_room() {
     assert_eq!(channel.in_flight(), 0);
 }
 
-/// Another thread resets the controller just while this one climbs the ladder.
+/// Another thread resets the controller just while this one is on the ladder.
 #[test]
 fn a_reset_elsewhere_during_the_ladder_does_not_lose_the_queue() {
     let rig = Rig::once(ssd("optane"));
@@ -441,7 +441,7 @@ fn status_errors_come_once_by_their_name() {
     let (mut retryable, mut final_ones) = (0, 0);
     for n in 1..=100 {
         let request = read_of(&channel, 0..1);
-        let ticket = rig.doomed(refusing(n), &mut channel, request);
+        let ticket = rig.submit_with_faults(refusing(n), &mut channel, request);
         let error = channel.wait(ticket).result.expect_err("injected");
         let IoErrorKind::Command(CommandError::Status(status)) = error.kind else {
             panic!("{error}")

@@ -234,11 +234,11 @@ fn a_pair_does_not_take_its_neighbours_with_it() {
             Rig::with(SsdConfig { max_queue_entries: 12, ..ssd("optane") }, rig_options(2 * MS));
         let mut channel = rig.channel(10);
         let request = pair(&channel, 3, 0, 9);
-        let doomed = rig.doomed(plan, &mut channel, request);
+        let faulty = rig.submit_with_faults(plan, &mut channel, request);
         let write = Request::write(20, halves(&channel, 4, 4));
         let beside = channel.submit(write).expect("room");
         let waiting = channel.submit(pair(&channel, 4, 0, 8)).expect("room");
-        assert_eq!(kind(&channel.wait(doomed)), CommandError::TimedOut);
+        assert_eq!(kind(&channel.wait(faulty)), CommandError::TimedOut);
         assert_eq!(channel.wait(beside).result, Ok(()));
         assert_eq!((block(&mut channel, 20), block(&mut channel, 21)), (4, 4));
         // It was sent after, or taken back with the queue: done or not, and said truly.

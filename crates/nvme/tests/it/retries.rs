@@ -46,14 +46,14 @@ fn a_status_that_allows_it_is_repeated_after_a_pause() {
             let rig = Rig::once(ssd("optane"));
             let mut channel = rig.channel(4);
             let request = read_of(&channel, 0..1);
-            let ticket = rig.doomed(refusing(seed), &mut channel, request);
+            let ticket = rig.submit_with_faults(refusing(seed), &mut channel, request);
             status_of(kind(&channel.wait(ticket)))
         };
         let rig = Rig::new(ssd("optane"));
         let mut channel = rig.channel(4);
         put(&mut channel, 0..1, 1);
         let request = read_of(&channel, 0..1);
-        let ticket = rig.doomed(refusing(seed), &mut channel, request);
+        let ticket = rig.submit_with_faults(refusing(seed), &mut channel, request);
         let (done, took_ns) = rig.timed(|| channel.wait(ticket));
         let counters = channel.counters().polled;
         if verdict(first) == Verdict::Retry {
@@ -127,7 +127,7 @@ fn others_go_on_during_a_pause() {
         let mut waited = 0;
         for seed in 0..20 {
             let request = read_of(&channel, 0..1);
-            let refused = rig.doomed(refusing(seed), &mut channel, request);
+            let refused = rig.submit_with_faults(refusing(seed), &mut channel, request);
             channel.clock().sleep_ns(20 * US);
             // Takes the refusal, without ending anything if it is to be repeated.
             let pending = channel.poll() == 0;
@@ -205,7 +205,7 @@ fn what_was_lost_with_its_queue_is_put_back() {
         put(&mut channel, 0..64, 1);
         let victim = in_flight_lost(&rig, &mut channel, 0);
         let request = write_of(&channel, 1..2, 2);
-        let neighbour = rig.doomed(LOST, &mut channel, request);
+        let neighbour = rig.submit_with_faults(LOST, &mut channel, request);
         let slow = in_flight_late(&rig, &mut channel, 2, 1_000 * MS);
         let (done, took_ns) = rig.timed(|| channel.wait(victim));
         assert_eq!(done.result, Ok(()), "{policy}");
@@ -286,7 +286,7 @@ fn what_was_in_flight_is_put_back_in_its_old_order() {
     let writes: Vec<Ticket> = (1..=12)
         .map(|version| {
             let request = write_of(&channel, 0..1, version);
-            let ticket = rig.doomed(late(100 * MS), &mut channel, request);
+            let ticket = rig.submit_with_faults(late(100 * MS), &mut channel, request);
             for _ in 0..30 {
                 // Others between, which go round the ring.
                 verify(&mut channel, 8..9, 0);
@@ -319,7 +319,8 @@ fn a_reset_elsewhere_is_not_seen() {
             Request::deallocate(608, 8),
             Request::flush(),
         ];
-        let tickets = requests.map(|request| rig.doomed(late(100 * MS), &mut channel, request));
+        let tickets =
+            requests.map(|request| rig.submit_with_faults(late(100 * MS), &mut channel, request));
         rig.controller.reset_now();
         for (n, ticket) in tickets.into_iter().enumerate() {
             let (done, took_ns) = rig.timed(|| channel.wait(ticket));
@@ -342,7 +343,7 @@ fn a_fatal_status_is_not_seen() {
     put(&mut channel, 0..64, 1);
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal = rig.doomed(always(Fault::FatalStatus), &mut channel, request);
+    let fatal = rig.submit_with_faults(always(Fault::FatalStatus), &mut channel, request);
     for (ticket, lba) in [(fatal, 3), (pending, 1)] {
         let done = channel.wait(ticket);
         assert_eq!(done.result, Ok(()));
@@ -398,7 +399,7 @@ fn a_write_that_was_detached_is_repeated_by_the_end_of_the_channel() {
         let rig = Rig::new(ssd("optane"));
         let mut channel = rig.channel(4);
         let request = write_of(&channel, 0..1, 7);
-        let ticket = rig.doomed(refusing(seed), &mut channel, request);
+        let ticket = rig.submit_with_faults(refusing(seed), &mut channel, request);
         channel.detach(ticket);
         drop(channel);
         let mut channel = rig.channel(4);
@@ -451,7 +452,7 @@ fn a_flush_that_waits_for_room_hears_of_a_power_cut() {
     put(&mut channel, 0..1, 1);
     // More parts than there is room for; the flush waits behind them.
     let request = write_of(&channel, 8..4104, 2);
-    let large = rig.doomed(late(MS / 2), &mut channel, request);
+    let large = rig.submit_with_faults(late(MS / 2), &mut channel, request);
     let flush = channel.submit(Request::flush()).expect("room");
     rig.ssd.power_cut(&mut Rng::new(1));
     assert_eq!(channel.wait(large).result, Ok(()));
@@ -501,7 +502,7 @@ fn pauses_end_in_time_for_any_way_to_wait() {
             channel.set_spin_budget_ns(0);
             for seed in 0..30 {
                 let request = read_of(&channel, 0..1);
-                let ticket = rig.doomed(refusing(seed), &mut channel, request);
+                let ticket = rig.submit_with_faults(refusing(seed), &mut channel, request);
                 let (_, took_ns) = rig.timed(|| channel.wait(ticket));
                 assert!(took_ns < 100 * US, "{policy} {interrupt}: {took_ns}");
             }
@@ -532,7 +533,7 @@ fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
     let mut channel = rig.channel(4);
     put(&mut channel, 0..8, 1);
     let early = Request { policy: Some(Policy::Interrupt), ..Request::flush() };
-    let early = rig.doomed(late(MS), &mut channel, early);
+    let early = rig.submit_with_faults(late(MS), &mut channel, early);
     rig.ssd.power_cut(&mut Rng::new(1));
     rig.controller.reset_now();
     assert_eq!(flush(&mut channel), Err(CommandError::CacheLost.into()));
@@ -568,7 +569,7 @@ fn a_power_cut_while_its_queue_is_created_anew_fails_a_flush() {
     let rig = Rig::new(cached(true));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..8, 1);
-    let lost = rig.doomed(LOST, &mut channel, Request::flush());
+    let lost = rig.submit_with_faults(LOST, &mut channel, Request::flush());
     when_stuck(&rig, |ssd| {
         ssd.power_cut(&mut Rng::new(1));
     });
@@ -609,7 +610,7 @@ fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
             let rig = Rig::new(ssd("optane"));
             let mut channel = rig.channel(4);
             let request = Request { policy: Some(policy), ..write_of(&channel, 0..1, 7) };
-            let ticket = rig.doomed(plan, &mut channel, request);
+            let ticket = rig.submit_with_faults(plan, &mut channel, request);
             channel.detach(ticket);
             // What was lost was done; what is to be repeated is not known to be done.
             let writes = rig.ssd.counters().writes;

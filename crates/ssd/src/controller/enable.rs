@@ -308,7 +308,7 @@ impl Controller {
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::default();
-        self.interrupts = Interrupts::of_stranger(self.config.vectors);
+        self.interrupts = Interrupts::for_foreign_host(self.config.vectors);
         self.doorbells = doorbells;
     }
 

@@ -65,7 +65,7 @@ impl Controller {
     }
 
     /// Corrupts the data of an executed command, if a fault requires it.
-    pub(super) fn spoil(&mut self, verdict: &Verdict, sqe: &Sqe, executed: &Executed) {
+    pub(super) fn corrupt(&mut self, verdict: &Verdict, sqe: &Sqe, executed: &Executed) {
         if !executed.outcome.status.is_success() {
             return;
         }

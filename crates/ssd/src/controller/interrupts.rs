@@ -36,7 +36,7 @@ impl Interrupts {
     }
 
     /// For a host in another process, which could fill its own eventfd so that a write blocks.
-    pub(super) fn of_stranger(vectors: u16) -> Self {
+    pub(super) fn for_foreign_host(vectors: u16) -> Self {
         Self { guarded: true, ..Self::new(vectors) }
     }
 
@@ -145,7 +145,7 @@ mod tests {
             rustix::io::read(&*event, &mut bytes).unwrap();
             u64::from_ne_bytes(bytes)
         };
-        let mut interrupts = Interrupts::of_stranger(1);
+        let mut interrupts = Interrupts::for_foreign_host(1);
         interrupts.set_event(0, Some(Arc::clone(&event).into())).unwrap();
         assert!(interrupts.signal(0));
         assert_eq!(count(), 1);

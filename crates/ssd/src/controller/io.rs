@@ -374,7 +374,7 @@ impl Controller {
             None => self.execute(qid, sqe),
         };
         if !verdict.is_none() {
-            self.spoil(&verdict, sqe, &executed);
+            self.corrupt(&verdict, sqe, &executed);
         }
         self.take_in(index, cid);
         if verdict.lose {

@@ -18,7 +18,7 @@ use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::discovery;
 use super::engine::{Engine, Response, dnr};
 use super::machine::BUFFER_BYTES;
-use super::output::Spoiled;
+use super::output::Corrupted;
 
 /// R2Ts of one connection that are not answered.
 const R2TS: u32 = 32;
@@ -280,7 +280,7 @@ impl Engine {
         pdu.cccid.set(sqe.cid());
         pdu.ttag.set(slot);
         pdu.r2tl.set(length);
-        conn.out.pdu(pdu.as_bytes(), conn.digests, Spoiled::default());
+        conn.out.pdu(pdu.as_bytes(), conn.digests, Corrupted::default());
         self.counters.r2ts.add(1);
         self.mark_dirty(index);
     }

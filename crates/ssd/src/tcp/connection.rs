@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::association::is_own_feature;
 use super::backend::{Backend, ConnId, State};
 use super::machine::BUFFER_BYTES;
-use super::output::{Output, Spoiled};
+use super::output::{Corrupted, Output};
 
 /// The most in-capsule data of an I/O command.
 pub(super) const IN_CAPSULE_BYTES: usize = 16 << 10;
@@ -359,7 +359,7 @@ impl Connection {
         response.common = CommonHeader::new(PduType::IcResp, 128, 0);
         response.dgst = request.dgst;
         response.limit.set(MAX_H2C_BYTES);
-        self.out.pdu(response.as_bytes(), 0, Spoiled::default());
+        self.out.pdu(response.as_bytes(), 0, Corrupted::default());
         Ok(())
     }
 
@@ -523,7 +523,7 @@ impl Connection {
         pdu.fei = fatal.fei.to_le_bytes();
         let mut bytes = pdu.as_bytes().to_vec();
         bytes.extend_from_slice(offending);
-        self.out.pdu(&bytes, 0, Spoiled::default());
+        self.out.pdu(&bytes, 0, Corrupted::default());
         self.phase = Phase::Ending;
         self.ended_ns = now_ns;
         self.deferred.clear();

@@ -20,7 +20,7 @@ use super::connection::{Connection, Phase};
 use super::counters::SharedCounters;
 use super::faults::{Injector, NetFaults};
 use super::options::TargetOptions;
-use super::output::{PIECES, Spoiled};
+use super::output::{Corrupted, PIECES};
 use super::refused::Refusals;
 use crate::config::SsdConfig;
 use crate::error::SsdError;
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Has a connection closed.
-    pub(super) fn doom(&mut self, id: ConnId) {
+    pub(super) fn close_later(&mut self, id: ConnId) {
         let index = id.index as usize;
         if let Some(conn) = self.live(id) {
             conn.phase = Phase::Closed;
@@ -203,7 +203,8 @@ impl Engine {
         }
         let Some(conn) = &mut self.conns[index] else { return };
         let Some(queue) = &conn.queue else { return };
-        let spoiled = if self.injector.none { Spoiled::default() } else { self.injector.spoils() };
+        let corrupted =
+            if self.injector.none { Corrupted::default() } else { self.injector.corrupts() };
         let before = conn.out.left();
         let sqhd = if queue.no_flow { SQHD_NONE } else { queue.head as u16 };
         let keeps_cid = matches!(response, Response::Conflict(_));
@@ -232,22 +233,22 @@ impl Engine {
             // No completion has to follow if it would say nothing.
             answered = queue.no_flow && cqe.dw0.get() == 0 && cqe.status_phase.get() == 0;
             let how = (conn.digests, conn.align);
-            conn.out.data(&self.backend, (slot, cid, len), how, answered, spoiled);
+            conn.out.data(&self.backend, (slot, cid, len), how, answered, corrupted);
         }
         if !answered {
             cqe.sqhd.set(sqhd);
             cqe.sqid.set(0);
             let mut pdu = CapsuleResp::new(&cqe);
             pdu.common = pdu.common.with_digests(conn.digests);
-            conn.out.pdu(pdu.as_bytes(), conn.digests, spoiled);
+            conn.out.pdu(pdu.as_bytes(), conn.digests, corrupted);
         }
         conn.outstanding -= 1;
         if !keeps_cid {
             conn.free_cid(cid);
         }
         if !self.injector.none {
-            if (spoiled.header && conn.digests & 1 != 0)
-                || (spoiled.data && conn.digests & 2 != 0 && data.is_some())
+            if (corrupted.header && conn.digests & 1 != 0)
+                || (corrupted.data && conn.digests & 2 != 0 && data.is_some())
             {
                 self.counters.injected_digests.add(1);
             }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::output::Spoiled;
+use super::output::Corrupted;
 use crate::Rng;
 use crate::faults::parse_ns;
 
@@ -120,9 +120,9 @@ impl Injector {
     }
 
     /// Whether digests are wrong.
-    pub(super) fn spoils(&mut self) -> Spoiled {
+    pub(super) fn corrupts(&mut self) -> Corrupted {
         let header = self.one_in(self.plan.hdgst_one_in);
-        Spoiled { header, data: self.one_in(self.plan.ddgst_one_in) }
+        Corrupted { header, data: self.one_in(self.plan.ddgst_one_in) }
     }
 }
 

@@ -17,7 +17,7 @@ use super::association::{Association, Change, Waiting, cap};
 use super::backend::ConnId;
 use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
-use super::output::Spoiled;
+use super::output::Corrupted;
 
 /// How long a Connect waits for the end of the connection that its I/O queue has. A host that has
 /// lost one connects anew at once, and its end may be noticed only after that.
@@ -175,7 +175,7 @@ impl Engine {
         };
         let mut pdu = CapsuleResp::new(&Cqe::new(dw0, sqhd, 0, cid, status, false));
         pdu.common = pdu.common.with_digests(conn.digests);
-        conn.out.pdu(pdu.as_bytes(), conn.digests, Spoiled::default());
+        conn.out.pdu(pdu.as_bytes(), conn.digests, Corrupted::default());
         self.mark_dirty(index);
     }
 
@@ -386,16 +386,16 @@ impl Engine {
     fn end_queues(&mut self, at: usize) {
         let Some(association) = &mut self.associations[at] else { return };
         for (_, id) in std::mem::take(&mut association.io) {
-            self.doom_unless_ending(id);
+            self.close_later_unless_ending(id);
         }
         if at < self.pairs {
             self.backend.close_pair(at as u16 + 1);
         }
     }
 
-    fn doom_unless_ending(&mut self, id: ConnId) {
+    fn close_later_unless_ending(&mut self, id: ConnId) {
         if self.live(id).is_some_and(|conn| conn.phase != Phase::Ending) {
-            self.doom(id);
+            self.close_later(id);
         }
     }
 
@@ -404,7 +404,7 @@ impl Engine {
         self.end_queues(at);
         if let Some(association) = self.associations[at].take() {
             self.counters.associations_ended.add(1);
-            self.doom_unless_ending(association.admin);
+            self.close_later_unless_ending(association.admin);
         }
     }
 

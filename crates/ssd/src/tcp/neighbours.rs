@@ -65,7 +65,7 @@ impl Neighbours {
     /// Looks whether others want the CPU, which they get.
     #[cold]
     pub(super) fn look(&mut self, now_ns: impl Fn() -> u64) {
-        if !self.crowd.give_way(|| Reading::take(&now_ns, self.waited_ns)) {
+        if !self.crowd.yield_cpu(|| Reading::take(&now_ns, self.waited_ns)) {
             self.guess_until_ns = now_ns() + ASK_NS;
         }
     }

@@ -23,7 +23,7 @@ enum Piece {
 
 /// Whether a PDU gets wrong digests, for fault injection.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Spoiled {
+pub(super) struct Corrupted {
     pub(super) header: bool,
     pub(super) data: bool,
 }
@@ -66,11 +66,11 @@ impl Output {
 
     /// Adds a PDU without data. `header` has its flags and length already.
     #[inline(always)]
-    pub(super) fn pdu(&mut self, header: &[u8], digests: u8, spoiled: Spoiled) {
+    pub(super) fn pdu(&mut self, header: &[u8], digests: u8, corrupted: Corrupted) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(header);
         if digests & dgst::HEADER != 0 {
-            let crc = crc32c::crc32c(&self.bytes[before..]) ^ u32::from(spoiled.header);
+            let crc = crc32c::crc32c(&self.bytes[before..]) ^ u32::from(corrupted.header);
             self.bytes.extend_from_slice(&crc.to_le_bytes());
         }
         self.grew(self.bytes.len() - before);
@@ -84,7 +84,7 @@ impl Output {
         (slot, cid, len): (u16, u16, u32),
         (digests, align): (u8, usize),
         success: bool,
-        spoiled: Spoiled,
+        corrupted: Corrupted,
     ) {
         let mut header = DataHeader::default();
         let common = CommonHeader::new(PduType::C2hData, size_of::<DataHeader>() as u8, len);
@@ -96,7 +96,7 @@ impl Output {
         header.common.plen.set(header.common.plen.get() + padding as u32);
         header.cccid.set(cid);
         header.datal.set(len);
-        self.pdu(header.as_bytes(), digests, spoiled);
+        self.pdu(header.as_bytes(), digests, corrupted);
         self.bytes.resize(self.bytes.len() + padding, 0);
         self.grew(padding);
         let len = len as usize;
@@ -104,7 +104,7 @@ impl Output {
         self.left += len;
         if digests & dgst::DATA != 0 {
             let data = backend.machine().data(usize::from(slot), 0..len);
-            let crc = crc32c::crc32c(data) ^ u32::from(spoiled.data);
+            let crc = crc32c::crc32c(data) ^ u32::from(corrupted.data);
             self.bytes.extend_from_slice(&crc.to_le_bytes());
             self.grew(DIGEST_BYTES);
         }

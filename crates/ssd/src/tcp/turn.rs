@@ -37,7 +37,7 @@ impl Engine {
                     if !self.injector.none && self.injector.drops() {
                         self.counters.injected_closes.add(1);
                         let id = conn.id;
-                        self.doom(id);
+                        self.close_later(id);
                         return input.len();
                     }
                     self.command(index, sqe, data);
@@ -46,7 +46,7 @@ impl Engine {
                 Ok(Got::Terminated) => {
                     self.counters.terminated_by_hosts.add(1);
                     let id = conn.id;
-                    self.doom(id);
+                    self.close_later(id);
                     return input.len();
                 }
                 Err(fatal) => {
@@ -131,7 +131,7 @@ impl Engine {
     fn end_all(&mut self) {
         let all: Vec<ConnId> = self.conns.iter().flatten().map(|conn| conn.id).collect();
         for id in all {
-            self.doom(id);
+            self.close_later(id);
         }
     }
 
@@ -163,7 +163,7 @@ impl Engine {
             if late {
                 self.counters.too_slow.add(1);
                 let id = conn.id;
-                self.doom(id);
+                self.close_later(id);
             }
         }
         if !self.waiting.is_empty() {

@@ -187,7 +187,7 @@ fn a_client_that_wakes_finds_it_parked() {
 }
 
 #[test]
-fn clients_come_in_turn_and_are_strangers_to_each_other() {
+fn clients_come_in_turn_and_share_nothing() {
     let rig = Rig::plain();
     let mut first = Host::new(rig.client());
     first.enable();

@@ -7,7 +7,7 @@
 static const char *data, *file;
 
 /* Numbers that are open and that this program has not opened, into `found`. */
-static int strangers(int *found, int most) {
+static int foreign(int *found, int most) {
     DIR *dir = opendir("/proc/self/fd");
     CHECK(dir);
     int count = 0;
@@ -81,9 +81,9 @@ int main(int argc, char **argv) {
         /* Nothing is in the way: what is opened gets the lowest numbers. */
         int inherited[64], found[64], lowest = open("/dev/null", O_RDONLY);
         CHECK(close(lowest) == 0);
-        int before = strangers(inherited, 64), fd = mounted(), null = dup(1);
+        int before = foreign(inherited, 64), fd = mounted(), null = dup(1);
         CHECK(fd == lowest && null > fd && null < 64);
-        int count = strangers(found, 64), hidden = 0;
+        int count = foreign(found, 64), hidden = 0;
         for (int at = 0; at < count; at++) {
             int known = found[at] == fd || found[at] == null;
             for (int old = 0; old < before; old++)

@@ -113,11 +113,11 @@ impl Model {
     /// Changes the image by `work`: first in a handle that fails, then in one that succeeds.
     fn change<T>(&self, work: impl Fn(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let before = self.allocator.usage();
-        let in_vain: Result<(), Error> = self.image.change_with(&self.allocator, |handle| {
+        let refused: Result<(), Error> = self.image.change_with(&self.allocator, |handle| {
             work(handle)?;
             Err(Error::Busy)
         });
-        assert!(in_vain.is_err());
+        assert!(refused.is_err());
         assert_eq!(self.allocator.usage(), before);
         self.image.change_with(&self.allocator, work)
     }

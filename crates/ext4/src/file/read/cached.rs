@@ -222,7 +222,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             let block_bytes = self.mount.contexts.info().block_bytes;
             let whole = whole_pages(block_bytes, &self.finder, self.file.size(), index, most);
             let Some((place, count, bytes)) = whole else {
-                match self.odd_step(index) {
+                match self.special_step(index) {
                     Some(step) => return step,
                     None => continue,
                 }
@@ -268,7 +268,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     /// Handles a page that is not on the device, or in several places. `None`: no step is needed.
     #[cold]
     #[inline(never)]
-    fn odd_step(&mut self, index: u64) -> Option<Step> {
+    fn special_step(&mut self, index: u64) -> Option<Step> {
         let most = (self.stop - index).min(ZERO_PAGES) as usize * PAGE_BYTES;
         let mut wanted = ((self.end - index * PAGE) as usize).min(most);
         if self.version.is_some() {

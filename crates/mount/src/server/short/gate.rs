@@ -82,11 +82,11 @@ const SLOW_LOSS: u32 = 8;
 /// What other calls gain.
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
-/// The regret at which a file is left to the kernel: what filling its cache costs. More if somebody
+/// The cost at which a file is left to the kernel: what filling its cache costs. More if somebody
 /// may write, since that will take the long way, too; and for files of which we hold but a part,
 /// since the kernel asks for their pages one by one.
-const REGRET_MAX: u32 = 1024;
-const REGRET_MAX_DEAR: u32 = 64 * 1024;
+const FALLBACK_COST: u32 = 1024;
+const FALLBACK_COST_DEAR: u32 = 64 * 1024;
 
 /// What was done by a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(crate) struct Gate {
     was_taken: AtomicBool,
     /// What the short way has cost so far, in reads that the kernel's cache would have answered
     /// sooner.
-    regret: AtomicU32,
+    cost: AtomicU32,
     /// It was closed for that.
     is_left: AtomicBool,
     /// Bytes that the kernel has read into its cache, and whether these are most of the file.
@@ -153,7 +153,7 @@ impl Gate {
             made: Instant::now(),
             has_writer: AtomicBool::new(false),
             was_taken: AtomicBool::new(false),
-            regret: AtomicU32::new(0),
+            cost: AtomicU32::new(0),
             is_left: AtomicBool::new(false),
             kept_bytes: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
@@ -222,7 +222,7 @@ impl Gate {
     #[inline]
     pub(super) fn count(&self, done: Done) {
         // (Counts that are lost to another thread do no harm.)
-        let regret = self.regret.load(Ordering::Relaxed);
+        let cost = self.cost.load(Ordering::Relaxed);
         let (loss, is_dear, fits) = match done {
             Done::Hit { is_slow, fits } => (if is_slow { SLOW_LOSS } else { LOSS }, !fits, fits),
             Done::Sequence { fits } => {
@@ -233,16 +233,16 @@ impl Gate {
             }
             Done::Miss | Done::Change => {
                 let gain = if done == Done::Miss { GAIN_OF_MISS } else { GAIN_OF_CHANGE };
-                if regret > 0 {
-                    self.regret.store(regret.saturating_sub(gain), Ordering::Relaxed);
+                if cost > 0 {
+                    self.cost.store(cost.saturating_sub(gain), Ordering::Relaxed);
                 }
                 return;
             }
         };
-        let regret = regret + loss;
-        self.regret.store(regret, Ordering::Relaxed);
+        let cost = cost + loss;
+        self.cost.store(cost, Ordering::Relaxed);
         let is_dear = is_dear || self.has_writer.load(Ordering::Relaxed);
-        if regret >= if is_dear { REGRET_MAX_DEAR } else { REGRET_MAX } {
+        if cost >= if is_dear { FALLBACK_COST_DEAR } else { FALLBACK_COST } {
             self.leave(fits);
         }
     }
@@ -265,7 +265,7 @@ impl Gate {
     }
 
     /// Returns whether the file is better left to the kernel when it is opened again.
-    pub(super) fn is_regretted(&self) -> bool {
+    pub(super) fn is_better_left(&self) -> bool {
         self.is_left() || self.is_kept.load(Ordering::Relaxed)
     }
 
@@ -413,17 +413,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_regretted_if_it_was_left_or_the_kernel_has_most_of_it() {
+    fn a_file_is_better_left_if_it_was_left_or_the_kernel_has_most_of_it() {
         let gate = short();
         (0..8).for_each(|_| gate.count(hit(true)));
         gate.count_kept(SMALL_FILE_BYTES, SMALL_FILE_BYTES);
         gate.count_kept(400_000, 1 << 20);
-        assert!(!gate.is_regretted());
+        assert!(!gate.is_better_left());
         gate.count_kept(200_000, 1 << 20);
-        assert!(gate.is_regretted());
+        assert!(gate.is_better_left());
         let gate = short();
         gate.count(Done::Sequence { fits: true });
-        assert!(gate.is_regretted());
+        assert!(gate.is_better_left());
     }
 
     #[test]

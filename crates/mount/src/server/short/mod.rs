@@ -22,11 +22,11 @@
 mod calls;
 mod connection;
 pub(crate) mod gate;
+mod left_files;
 mod listen;
 mod memory;
 #[cfg(test)]
 mod model;
-mod regrets;
 pub(super) mod sharing;
 mod words;
 
@@ -43,8 +43,8 @@ use meantime_shmq::socket;
 
 use self::connection::Connection;
 use self::gate::{Gate, Mode};
+use self::left_files::LeftFiles;
 use self::memory::Memory;
-use self::regrets::Regrets;
 use self::sharing::Sharing;
 use self::words::Words;
 use super::counts::CallCounts;
@@ -59,7 +59,7 @@ const LINES_MAX: u32 = 256;
 pub(crate) struct Short {
     socket: OwnedFd,
     words: Arc<Words>,
-    regrets: Arc<Regrets>,
+    left_files: Arc<LeftFiles>,
     gates: Mutex<HashMap<u32, Weak<Gate>>>,
     /// Whether a gate was ever taken. Without one, none is looked up.
     taken: AtomicBool,
@@ -105,7 +105,7 @@ impl Short {
         Ok(Self {
             socket: socket::listen(name)?,
             words: Arc::new(Words::new()?),
-            regrets: Arc::new(Regrets::default()),
+            left_files: Arc::new(LeftFiles::default()),
             gates: Mutex::new(Rank::Served, HashMap::new()),
             taken: AtomicBool::new(false),
             connections: Mutex::new(Rank::Served, HashMap::new()),
@@ -140,7 +140,7 @@ impl Short {
                 }
             }
         };
-        Sharing::new(gate, ino, &self.regrets, flags)
+        Sharing::new(gate, ino, &self.left_files, flags)
     }
 
     /// Returns whether inode `ino` is open.
@@ -171,7 +171,7 @@ impl Short {
         let (connection, sharing) =
             connection.zip(open.sharing.as_ref()).ok_or(NotTaken::Nobody)?;
         if sharing.gate.is_fresh()
-            && self.regrets.take(sharing.ino, sharing.only_reads)
+            && self.left_files.take(sharing.ino, sharing.only_reads)
             && sharing.gate.leave_if_fresh(fits)
         {
             return Err(if fits { NotTaken::Left } else { NotTaken::Cached });

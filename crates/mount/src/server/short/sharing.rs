@@ -8,14 +8,14 @@ use meantime_process::lock::{Mutex, Rank};
 
 use super::connection::Connection;
 use super::gate::Gate;
-use super::regrets::Regrets;
+use super::left_files::LeftFiles;
 use super::words::Word;
 
 /// What the short way knows of an open file. Dropped with it.
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
     pub(super) ino: u32,
-    regrets: Arc<Regrets>,
+    left_files: Arc<LeftFiles>,
     /// It was opened to append, or may.
     appends: bool,
     /// It counts among those that go the long way.
@@ -37,14 +37,14 @@ impl Drop for Sharing {
             self.taken();
         }
         self.used();
-        if self.gate.is_regretted() {
-            self.regrets.add(self.ino);
+        if self.gate.is_better_left() {
+            self.left_files.add(self.ino);
         }
     }
 }
 
 impl Sharing {
-    pub(super) fn new(gate: Arc<Gate>, ino: u32, regrets: &Arc<Regrets>, flags: i32) -> Self {
+    pub(super) fn new(gate: Arc<Gate>, ino: u32, left_files: &Arc<LeftFiles>, flags: i32) -> Self {
         let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_direct = flags & libc::O_DIRECT != 0;
         // Who writes directly may append by RWF_APPEND or after F_SETFL, and we could not place it.
@@ -60,7 +60,7 @@ impl Sharing {
         Self {
             gate,
             ino,
-            regrets: Arc::clone(regrets),
+            left_files: Arc::clone(left_files),
             appends,
             is_other: AtomicBool::new(true),
             only_reads: is_reader && !is_direct,

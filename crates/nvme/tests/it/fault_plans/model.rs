@@ -21,7 +21,7 @@ struct Block {
     /// Reads in flight: do not write it.
     readers: u32,
     /// It was found corrupted, as ordered: anything may be there until it is written.
-    spoilt: bool,
+    corrupted: bool,
 }
 
 /// A request under way.
@@ -83,7 +83,7 @@ impl Model {
             changed: 0,
             busy: false,
             readers: 0,
-            spoilt: false,
+            corrupted: false,
         };
         Self {
             blocks: vec![block; blocks as usize],
@@ -235,12 +235,13 @@ impl Model {
         for block in self.range(asked.op, asked.lba, asked.blocks) {
             block.changed = ended;
             if succeeded && durable {
-                (block.now, block.older, block.spoilt) = (vec![asked.version], Vec::new(), false);
+                (block.now, block.older, block.corrupted) =
+                    (vec![asked.version], Vec::new(), false);
             } else if succeeded && !asked.cut {
                 let Block { now, older, .. } = block;
                 older.append(now);
                 now.push(asked.version);
-                block.spoilt = false;
+                block.corrupted = false;
             } else if !block.now.contains(&asked.version) {
                 // It happened or not; or it did, and power was lost after.
                 block.now.push(asked.version);
@@ -252,7 +253,7 @@ impl Model {
         for (n, bytes) in buf.chunks_exact(self.block_bytes).enumerate() {
             let lba = asked.lba + n as u64;
             let block = &mut self.blocks[lba as usize];
-            if block.spoilt {
+            if block.corrupted {
                 continue;
             }
             let candidates = asked.before_cut.get(n).unwrap_or(&block.now);
@@ -264,7 +265,7 @@ impl Model {
                     block.now.iter().map(|&version| word(lba, version)).collect::<Vec<_>>()
                 );
                 self.found_corrupt += 1;
-                block.spoilt = true;
+                block.corrupted = true;
                 continue;
             };
             self.verified += 1;

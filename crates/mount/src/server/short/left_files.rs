@@ -15,15 +15,15 @@ const FILES_MAX: usize = 4096;
 const TIMES: u8 = 16;
 
 /// How often each of these files, by inode number, is still left to the kernel.
-pub(super) struct Regrets(Mutex<HashMap<u32, u8>>);
+pub(super) struct LeftFiles(Mutex<HashMap<u32, u8>>);
 
-impl Default for Regrets {
+impl Default for LeftFiles {
     fn default() -> Self {
         Self(Mutex::new(Rank::Served, HashMap::new()))
     }
 }
 
-impl Regrets {
+impl LeftFiles {
     /// Remembers the inode `ino`.
     pub(super) fn add(&self, ino: u32) {
         let mut files = locked(&self.0);
@@ -53,13 +53,13 @@ mod tests {
 
     #[test]
     fn a_file_is_left_some_times_to_those_who_only_read_it() {
-        let regrets = Regrets::default();
-        assert!(!regrets.take(7, true));
-        regrets.add(7);
-        assert!((0..TIMES).all(|_| regrets.take(7, true)) && !regrets.take(7, true));
-        regrets.add(7);
-        assert!(!regrets.take(7, false) && !regrets.take(7, true));
-        (0..FILES_MAX as u32 * 3).for_each(|ino| regrets.add(ino));
-        assert!(locked(&regrets.0).len() <= FILES_MAX);
+        let left_files = LeftFiles::default();
+        assert!(!left_files.take(7, true));
+        left_files.add(7);
+        assert!((0..TIMES).all(|_| left_files.take(7, true)) && !left_files.take(7, true));
+        left_files.add(7);
+        assert!(!left_files.take(7, false) && !left_files.take(7, true));
+        (0..FILES_MAX as u32 * 3).for_each(|ino| left_files.add(ino));
+        assert!(locked(&left_files.0).len() <= FILES_MAX);
     }
 }

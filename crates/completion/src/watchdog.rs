@@ -1,4 +1,4 @@
-//! Giving way to a device that is a thread and wants the CPU on which its waiter spins.
+//! Yields the CPU to a device that is a thread and wants the CPU on which its waiter spins.
 
 use super::gap::Source;
 
@@ -12,30 +12,30 @@ const FIRST_SLEEP_NS: u64 = 10_000;
 const LONGEST_SLEEP_NS: u64 = 500_000;
 
 /// A yield or a short sleep that takes this much longer, in ns, was used by a third thread. Then
-/// giving way helps that one, and the scheduler separates threads only if they want to run: none is
+/// yielding helps that one, and the scheduler separates threads only if they want to run: none is
 /// done for so long, in ns.
 const THIRD_NS: u64 = 200_000;
 const OFF_NS: u64 = 100_000_000;
 
 /// What a waiter knows of the thread of its device.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct DeviceWatchdog {
     looked_ns: u64,
-    /// The beat at the last look.
-    beat: u64,
+    /// The heartbeat at the last look.
+    heartbeat: u64,
     /// Time between two looks, in ns.
     interval_ns: u64,
     /// Number of looks in a row that found it where it was.
     still: u32,
-    /// Until when it does not give way, in ns.
+    /// Until when it does not yield, in ns.
     off_until_ns: u64,
 }
 
-impl Pulse {
-    /// Gives the CPU away if the device's thread has not run since the last look. Called while
+impl DeviceWatchdog {
+    /// Yields the CPU if the device's thread has not run since the last look. Called while
     /// spinning, after a reading of the clock.
     #[inline(always)]
-    pub(crate) fn give_way(&mut self, source: &impl Source, now_ns: u64) {
+    pub(crate) fn yield_cpu(&mut self, source: &impl Source, now_ns: u64) {
         if now_ns.saturating_sub(self.looked_ns) >= self.interval_ns {
             self.look(source, now_ns);
         }
@@ -47,11 +47,11 @@ impl Pulse {
         // A look long ago says nothing about now: a thread without work parks.
         let is_recent = now_ns.saturating_sub(self.looked_ns) < self.interval_ns.saturating_mul(4);
         self.looked_ns = now_ns;
-        let Some(beat) = source.heartbeat_here() else {
+        let Some(heartbeat) = source.heartbeat_here() else {
             self.interval_ns = SELDOM_NS;
             return;
         };
-        let stands_still = std::mem::replace(&mut self.beat, beat) == beat;
+        let stands_still = std::mem::replace(&mut self.heartbeat, heartbeat) == heartbeat;
         if !stands_still {
             self.still = 0;
             self.interval_ns = (2 * self.interval_ns).clamp(OFTEN_NS, SELDOM_NS);
