@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use meantime_spec::dbbuf::must_ring;
-use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
+use meantime_spec::soft_port::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
@@ -206,7 +206,7 @@ impl Doorbell {
                     unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
                 // Before it sleeps the controller sets EventIdx and then reads the shadow once
                 // more. With the fence before this load, one side sees the other's store (as in
-                // `seam::Parking`).
+                // `soft_port::Parking`).
                 if must_ring(event_idx.load(Ordering::Relaxed), value.into(), last.into()) {
                     match &shadowed.message {
                         None => register.store(u32::from(value), Ordering::Release),

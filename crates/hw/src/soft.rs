@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use meantime_spec::regs::DOORBELLS;
-use meantime_spec::seam::{DmaRegion, Doorbells, Heartbeat, SOFT_DSTRD, SeamError, SoftPort};
+use meantime_spec::soft_port::{DmaRegion, Doorbells, Heartbeat, PortError, SOFT_DSTRD, SoftPort};
 
 use super::clock::Clock;
 use super::event::EventFd;
@@ -14,7 +14,7 @@ use super::pages::Pages;
 use super::transport::{Claim, DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 
-/// A software SSD, through the seam that `meantime-spec` defines.
+/// A software SSD, by the interface that `meantime-spec` defines.
 pub struct SoftTransport {
     port: Arc<dyn SoftPort>,
     doorbells: Arc<Doorbells>,
@@ -62,10 +62,10 @@ impl SoftTransport {
     }
 }
 
-fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
+fn refused(iova: u64, bytes: usize, error: PortError) -> HwError {
     match error {
-        SeamError::Gone => HwError::Gone,
-        SeamError::Unresponsive => HwError::Unresponsive,
+        PortError::Gone => HwError::Gone,
+        PortError::Unresponsive => HwError::Unresponsive,
         other => HwError::DmaMap { iova, bytes, what: other.to_string() },
     }
 }
@@ -86,7 +86,7 @@ unsafe impl DmaMap for SoftTransport {
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         match self.port.unmap_dma(iova) {
             // An SSD that has ended accesses no memory.
-            Ok(()) | Err(SeamError::Gone) => Ok(()),
+            Ok(()) | Err(PortError::Gone) => Ok(()),
             Err(error) => Err(refused(iova, 0, error)),
         }
     }
@@ -146,8 +146,8 @@ unsafe impl Transport for SoftTransport {
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()> {
         match self.port.set_vector(vector, event.map(EventFd::interrupt)) {
             Ok(()) => Ok(()),
-            Err(SeamError::Gone) => Err(HwError::Gone),
-            Err(SeamError::Unresponsive) => Err(HwError::Unresponsive),
+            Err(PortError::Gone) => Err(HwError::Gone),
+            Err(PortError::Unresponsive) => Err(HwError::Unresponsive),
             Err(_) => Err(HwError::Missing { what: format!("interrupt vector {vector}") }),
         }
     }

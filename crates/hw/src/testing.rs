@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{
+    DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
+};
 
 use super::{
     Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages,
@@ -46,16 +48,16 @@ unsafe impl SoftPort for NullPort {
     fn doorbells(&self) -> Arc<Doorbells> {
         Arc::clone(&self.0)
     }
-    fn map_dma(&self, _: DmaRegion) -> std::result::Result<(), SeamError> {
+    fn map_dma(&self, _: DmaRegion) -> std::result::Result<(), PortError> {
         Ok(())
     }
-    fn unmap_dma(&self, _: u64) -> std::result::Result<(), SeamError> {
+    fn unmap_dma(&self, _: u64) -> std::result::Result<(), PortError> {
         Ok(())
     }
     fn vectors(&self) -> u16 {
         0
     }
-    fn set_vector(&self, _: u16, _: Option<Interrupt>) -> std::result::Result<(), SeamError> {
+    fn set_vector(&self, _: u16, _: Option<Interrupt>) -> std::result::Result<(), PortError> {
         Ok(())
     }
     fn wake(&self) {}

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 use meantime_spec::features::Arbitration;
 use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
-use meantime_spec::seam::Heartbeat;
 use meantime_spec::sgl::sgls;
+use meantime_spec::soft_port::Heartbeat;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 

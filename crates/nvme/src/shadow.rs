@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use meantime_spec::dbbuf::{cq_head_offset, queues_per_page, sq_tail_offset};
-use meantime_spec::seam::DoorbellCell;
+use meantime_spec::soft_port::DoorbellCell;
 use meantime_spec::sqe::Sqe;
 
 use super::error::Result;

@@ -27,14 +27,14 @@
 //!     log
 //!   dbbuf                   shadow doorbells
 //!   fabrics, tcp            commands of NVMe over Fabrics; PDUs of NVMe/TCP
-//!   seam                    SoftPort: what a driver and a software SSD in one process share in
+//!   soft_port               SoftPort: what a driver and a software SSD in one process share in
 //!                             place of a PCIe link: registers, doorbells, `parked`, mappings
 //!   pci, vfio_user          configuration space; the protocol to a device of another process
 //! ```
 //!
-//! `seam` declares contracts (`unsafe trait`, `unsafe fn`) that its users have to keep.
+//! `soft_port` declares contracts (`unsafe trait`, `unsafe fn`) that its users have to keep.
 
-// `seam` declares what its implementers and users have to promise; nothing here does anything
+// `soft_port` declares what its implementers and users have to promise; nothing here does anything
 // unsafe.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
@@ -54,8 +54,8 @@ pub mod opcode;
 pub mod pci;
 pub mod prp;
 pub mod regs;
-pub mod seam;
 pub mod sgl;
+pub mod soft_port;
 pub mod sqe;
 mod sqe_admin;
 pub mod status;
@@ -63,3 +63,10 @@ pub mod tcp;
 pub mod vfio_user;
 
 pub use macros::UnknownCode;
+
+/// The former name of [`soft_port`].
+#[deprecated(note = "use `soft_port`")]
+pub mod seam {
+    pub use super::soft_port::PortError as SeamError;
+    pub use super::soft_port::*;
+}

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use meantime_spec::cqe::Cqe;
-use meantime_spec::seam::{DmaRegion, Doorbells, SeamError};
+use meantime_spec::soft_port::{DmaRegion, Doorbells, PortError};
 use meantime_spec::sqe::Sqe;
 
 use crate::medium::MediumSpan;
@@ -64,15 +64,15 @@ pub(crate) struct HostSlice<'m> {
 
 impl HostMemory {
     /// Adds a region.
-    pub(crate) fn map(&mut self, region: DmaRegion) -> Result<(), SeamError> {
+    pub(crate) fn map(&mut self, region: DmaRegion) -> Result<(), PortError> {
         let (iova, host_addr, len) = (region.iova(), region.host_addr(), region.len() as u64);
         // An empty region, or one that wraps around either address space, is refused as an overlap.
-        let Some(end) = iova.checked_add(len) else { return Err(SeamError::Overlap) };
+        let Some(end) = iova.checked_add(len) else { return Err(PortError::Overlap) };
         if len == 0 || host_addr == 0 || host_addr.checked_add(region.len()).is_none() {
-            return Err(SeamError::Overlap);
+            return Err(PortError::Overlap);
         }
         if self.regions.len() >= MAX_REGIONS {
-            return Err(SeamError::TooManyRegions);
+            return Err(PortError::TooManyRegions);
         }
         let at = self.regions.partition_point(|r| r.iova < iova);
         let before = at.checked_sub(1).is_some_and(|i| {
@@ -80,7 +80,7 @@ impl HostMemory {
             r.iova + r.len > iova
         });
         if before || self.regions.get(at).is_some_and(|r| r.iova < end) {
-            return Err(SeamError::Overlap);
+            return Err(PortError::Overlap);
         }
         let keepalive = Arc::clone(region.keepalive());
         self.regions.insert(at, Region { iova, len, addr: host_addr, keepalive });
@@ -205,7 +205,7 @@ impl HostSlice<'_> {
     #[inline(always)]
     pub(crate) fn fill_from_medium(self, span: MediumSpan<'_>) {
         assert_eq!(self.len, span.len());
-        // SAFETY: the seam's contract keeps `len` bytes at `ptr` mapped for reading and writing
+        // SAFETY: `SoftPort`'s contract keeps `len` bytes at `ptr` mapped for reading and writing
         // while the region is in the table, which `'m` borrows; the medium's span is mapped while
         // the medium is borrowed. The medium is the SSD's own mapping, never handed out, so that
         // the two cannot overlap. Nothing holds a reference to either; bytes have no invalid value.

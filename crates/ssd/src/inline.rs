@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, TryLockError};
 
-use meantime_spec::seam::{SeamError, SoftPort, Stepping, VirtualClock};
+use meantime_spec::soft_port::{PortError, SoftPort, Stepping, VirtualClock};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;
@@ -114,7 +114,7 @@ impl<C: Clock> Runner for Inline<C> {
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
-    ) -> Result<T, SeamError> {
+    ) -> Result<T, PortError> {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let now_ns = state.clock.now_ns();
         Ok(action(&mut state.controller, now_ns))

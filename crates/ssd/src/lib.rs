@@ -4,7 +4,7 @@
 //! A driver can be tested, measured and broken without hardware. The SSD is a controller of NVMe
 //! Base Specification 1.4 with the NVM command set: registers, admin commands, I/O queues,
 //! MSI-X-like interrupts, a DRAM or file [`Medium`], a volatile write cache, and a service-time
-//! [`Model`]. A driver reaches it through [`SoftPort`](meantime_spec::seam::SoftPort), or from
+//! [`Model`]. A driver reaches it through [`SoftPort`](meantime_spec::soft_port::SoftPort), or from
 //! another process over vfio-user ([`served`]).
 //!
 //! # What it owns
@@ -78,12 +78,13 @@
 //! # Unsafe code
 //! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches),
 //! `tcp::machine` (memory that the controller shares with the target)
-//! and `served::mapping` (memory shared with another process). `port` promises the seam's contract.
+//! and `served::mapping` (memory shared with another process). `port` promises what `SoftPort` asks
+//! for.
 //! The rest is safe code over their bounds-checked interfaces.
 
 #![deny(unsafe_code)]
-// Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only
-// the parking protocol itself is modelled, in `tests/loom_parking.rs`.
+// Under loom the atomics of `soft_port` are loom's, which this crate's shared-memory code cannot
+// use; only the parking protocol itself is modelled, in `tests/loom_parking.rs`.
 #![cfg(not(loom))]
 #![deny(missing_docs)]
 

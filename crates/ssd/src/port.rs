@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{
-    DmaRegion, Doorbells, Heartbeat, Interrupt, SeamError, SoftPort, Stepping, VirtualClock,
+use meantime_spec::soft_port::{
+    DmaRegion, Doorbells, Heartbeat, Interrupt, PortError, SoftPort, Stepping, VirtualClock,
 };
 
 use crate::controller::{Controller, RegisterFile};
@@ -46,7 +46,7 @@ pub(crate) trait Runner: Send + Sync + 'static {
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
-    ) -> Result<T, SeamError>;
+    ) -> Result<T, PortError>;
 
     /// The clock, if it is virtual.
     fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>>;
@@ -71,21 +71,21 @@ pub(crate) trait Runner: Send + Sync + 'static {
     fn set_napping(&self, _naps: bool) {}
 }
 
-/// A software SSD as its server uses it: the seam, and power cycles.
+/// A software SSD as its server uses it: its port, and power cycles.
 pub trait FunctionPort: SoftPort {
     /// Function level reset: everything except mappings and interrupt vectors is as after power-on.
     /// No data is lost.
     ///
     /// # Errors
-    /// [`SeamError::Gone`] or [`SeamError::Unresponsive`]; in the latter case it is done later.
-    fn reset_function(&self) -> Result<(), SeamError>;
+    /// [`PortError::Gone`] or [`PortError::Unresponsive`]; in the latter case it is done later.
+    fn reset_function(&self) -> Result<(), PortError>;
 
     /// As [`reset_function`](Self::reset_function), and forgets the host: no memory is mapped, no
     /// vector has an eventfd, and neither is accessed any more. The next host rings `doorbells`.
     ///
     /// # Errors
     /// As [`reset_function`](Self::reset_function).
-    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError>;
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), PortError>;
 
     /// Sets whether the SSD's thread naps instead of parking while there are queues, because the
     /// host may ring without waking the thread. Valid until the next power cycle.
@@ -118,11 +118,11 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
         Arc::clone(&self.0.shared().doorbells())
     }
 
-    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+    fn map_dma(&self, region: DmaRegion) -> Result<(), PortError> {
         self.0.run(move |controller, _| controller.map_dma(region))?
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+    fn unmap_dma(&self, iova: u64) -> Result<(), PortError> {
         self.0.run(move |controller, now_ns| controller.unmap_dma(iova, now_ns))?
     }
 
@@ -130,7 +130,7 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
         self.0.shared().vectors
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), PortError> {
         self.0.run(move |controller, _| controller.set_vector(vector, event))?
     }
 
@@ -156,11 +156,11 @@ unsafe impl<R: Runner> SoftPort for Port<R> {
 }
 
 impl<R: Runner> FunctionPort for Port<R> {
-    fn reset_function(&self) -> Result<(), SeamError> {
+    fn reset_function(&self) -> Result<(), PortError> {
         self.0.run(|controller, _| controller.reset_function())
     }
 
-    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), PortError> {
         let doorbells = Arc::new(doorbells);
         self.0.set_napping(false);
         let of_the_next = Arc::clone(&doorbells);

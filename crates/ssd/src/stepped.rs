@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{SeamError, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{PortError, SoftPort, VirtualClock};
 
 use crate::Rng;
 use crate::clock::FixedClock;
@@ -220,7 +220,7 @@ impl Runner for Stepped {
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
-    ) -> Result<T, SeamError> {
+    ) -> Result<T, PortError> {
         let state = &mut *self.state();
         Ok(action(&mut state.controller, state.now_ns))
     }

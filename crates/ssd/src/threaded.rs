@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{Heartbeat, SeamError, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{Heartbeat, PortError, SoftPort, VirtualClock};
 use rustix::thread::sched_getcpu;
 
 use crate::clock::Clock;
@@ -240,11 +240,11 @@ impl Runner for Threaded {
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
-    ) -> Result<T, SeamError> {
-        let answer = self.send(action).ok_or(SeamError::Gone)?;
+    ) -> Result<T, PortError> {
+        let answer = self.send(action).ok_or(PortError::Gone)?;
         answer.recv_timeout(self.patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => SeamError::Unresponsive,
-            RecvTimeoutError::Disconnected => SeamError::Gone,
+            RecvTimeoutError::Timeout => PortError::Unresponsive,
+            RecvTimeoutError::Disconnected => PortError::Gone,
         })
     }
 
@@ -386,7 +386,7 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Sleeps until there is work. `seam::Parking` explains the protocol: announce, check
+    /// Sleeps until there is work. `soft_port::Parking` explains the protocol: announce, check
     /// everything again, and only then sleep. `unpark` before `park` makes `park` return at once,
     /// so a wake-up between the last check and the sleep is not lost. True if it napped: a client
     /// may write a doorbell without waking it.

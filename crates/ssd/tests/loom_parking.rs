@@ -9,7 +9,7 @@
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
-use meantime_spec::seam::Doorbells;
+use meantime_spec::soft_port::Doorbells;
 
 /// What `std::thread::park` and `unpark` are: a token that is taken, or waited for.
 struct Token {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::regs;
-use meantime_spec::seam::{DmaRegion, Doorbells, SoftPort};
+use meantime_spec::soft_port::{DmaRegion, Doorbells, SoftPort};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{Clock, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};

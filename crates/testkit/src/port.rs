@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meantime_spec::regs::{CC, Cc};
-use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{
+    DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
+};
 
 /// A one-time action.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
@@ -106,14 +108,14 @@ unsafe impl SoftPort for MeddlingPort {
         self.inner.doorbells()
     }
 
-    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+    fn map_dma(&self, region: DmaRegion) -> Result<(), PortError> {
         self.meddling.mapped.lock().expect("not poisoned").push(Arc::downgrade(region.keepalive()));
         self.inner.map_dma(region)
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+    fn unmap_dma(&self, iova: u64) -> Result<(), PortError> {
         if self.meddling.refuses_unmap.load(Ordering::Relaxed) {
-            return Err(SeamError::NotMapped);
+            return Err(PortError::NotMapped);
         }
         self.inner.unmap_dma(iova)
     }
@@ -122,7 +124,7 @@ unsafe impl SoftPort for MeddlingPort {
         self.inner.vectors()
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), PortError> {
         self.inner.set_vector(vector, event)
     }
 

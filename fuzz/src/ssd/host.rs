@@ -8,7 +8,7 @@ use crate::ahead;
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::opcode::admin;
 use meantime_spec::regs::{self, Aqa, Cc, Csts};
-use meantime_spec::seam::{Doorbells, SOFT_DSTRD, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{Doorbells, SOFT_DSTRD, SoftPort, VirtualClock};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{Fault, FaultPlan, Rng, SteppedSsd};

@@ -15,7 +15,7 @@ use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Req
 use meantime_completion::Policy;
 use meantime_hw::Clock;
 use meantime_spec::regs::{CC, DOORBELLS};
-use meantime_spec::seam::{DmaRegion, SOFT_DSTRD, SoftPort};
+use meantime_spec::soft_port::{DmaRegion, SOFT_DSTRD, SoftPort};
 use meantime_ssd::{Medium, Ssd, SsdConfig};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vfio_bindings::bindings::vfio::{

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use meantime_spec::regs::DOORBELLS;
-use meantime_spec::seam::DoorbellCell;
+use meantime_spec::soft_port::DoorbellCell;
 use rustix::fs::{FileType, fstat, fstatfs};
 
 use super::connection::Connection;

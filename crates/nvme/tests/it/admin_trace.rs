@@ -13,7 +13,9 @@ use meantime_block::{BlockDevice, ChannelOptions, NvmeDevice};
 use meantime_completion::Policy;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, QueueClass};
-use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
+use meantime_spec::soft_port::{
+    DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
+};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 use meantime_testkit::quick;
 
@@ -79,14 +81,14 @@ unsafe impl SoftPort for Recorder {
         self.inner.doorbells()
     }
 
-    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+    fn map_dma(&self, region: DmaRegion) -> Result<(), PortError> {
         let noted =
             (region.iova(), region.host_addr(), region.len(), Arc::clone(region.keepalive()));
         self.memory.lock().expect("not poisoned").push(noted);
         self.inner.map_dma(region)
     }
 
-    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+    fn unmap_dma(&self, iova: u64) -> Result<(), PortError> {
         self.inner.unmap_dma(iova)
     }
 
@@ -94,7 +96,7 @@ unsafe impl SoftPort for Recorder {
         self.inner.vectors()
     }
 
-    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), PortError> {
         self.inner.set_vector(vector, event)
     }
 

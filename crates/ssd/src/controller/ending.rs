@@ -3,7 +3,7 @@
 //! A host that disconnects may free the memory of queues without deleting them first. That ends
 //! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
 
-use meantime_spec::seam::SeamError;
+use meantime_spec::soft_port::PortError;
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
@@ -13,8 +13,8 @@ use crate::hostmem::Ring;
 impl Controller {
     /// Unmaps a region. Nothing accesses it afterwards: commands transfer their data when they are
     /// fetched, so pending commands only have to fail, and the queues in the region end.
-    pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), SeamError> {
-        let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
+    pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), PortError> {
+        let len = self.host.region_len(iova).ok_or(PortError::NotMapped)?;
         let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
         let failed = self.pending.fail_transfers(iova, len, status);
         self.counters.dma_errors.add(failed);

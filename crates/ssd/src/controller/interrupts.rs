@@ -2,7 +2,7 @@
 //! 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
 
 use meantime_spec::features::InterruptCoalescing;
-use meantime_spec::seam::{Interrupt, SeamError};
+use meantime_spec::soft_port::{Interrupt, PortError};
 
 use crate::sys;
 
@@ -48,8 +48,8 @@ impl Interrupts {
         &mut self,
         vector: u16,
         event: Option<Interrupt>,
-    ) -> Result<(), SeamError> {
-        let vector = self.vectors.get_mut(usize::from(vector)).ok_or(SeamError::NoSuchVector)?;
+    ) -> Result<(), PortError> {
+        let vector = self.vectors.get_mut(usize::from(vector)).ok_or(PortError::NoSuchVector)?;
         vector.event = event;
         Ok(())
     }

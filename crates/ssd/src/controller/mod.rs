@@ -45,7 +45,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use meantime_spec::features::fid;
-use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError};
+use meantime_spec::soft_port::{DmaRegion, Doorbells, Interrupt, PortError};
 use meantime_spec::status::Status;
 
 use crate::config::SsdConfig;
@@ -280,7 +280,7 @@ impl Controller {
         self.choose_path();
     }
 
-    pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
+    pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), PortError> {
         self.host.map(region)
     }
 
@@ -288,7 +288,7 @@ impl Controller {
         &mut self,
         vector: u16,
         event: Option<Interrupt>,
-    ) -> Result<(), SeamError> {
+    ) -> Result<(), PortError> {
         self.interrupts.set_event(vector, event)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use meantime_spec::regs::{
     self, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, Cap, Cc, Csts, Vs, shst,
 };
-use meantime_spec::seam::SOFT_DSTRD;
+use meantime_spec::soft_port::SOFT_DSTRD;
 
 use crate::config::SsdConfig;
 

@@ -6,7 +6,7 @@
 
 use meantime_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_spec::regs;
-use meantime_spec::seam::SOFT_DSTRD;
+use meantime_spec::soft_port::SOFT_DSTRD;
 
 use super::mapping::{PAGE_BYTES, doorbell_bytes};
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::seam::SeamError;
+use meantime_spec::soft_port::PortError;
 use meantime_spec::vfio_user::{DmaMap, DmaUnmap, dma};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
@@ -159,7 +159,7 @@ impl DmaTable {
             if map.memory.is_some() {
                 match port.unmap_dma(map.iova) {
                     // An earlier request that timed out may have been executed after all.
-                    Ok(()) | Err(SeamError::NotMapped) => {}
+                    Ok(()) | Err(PortError::NotMapped) => {}
                     // The mapping stays, and with it the memory.
                     Err(error) => return Err(error.into()),
                 }

@@ -81,7 +81,7 @@ impl Function {
     pub fn unplug(&mut self) -> io::Result<()> {
         self.vectors.drain();
         // Not in the shared pages, which the client may keep and write to.
-        let doorbells = meantime_spec::seam::Doorbells::new(self.bars.queues);
+        let doorbells = meantime_spec::soft_port::Doorbells::new(self.bars.queues);
         self.port.power_cycle(doorbells).map_err(io::Error::other)?;
         self.port.set_napping(false);
         self.vectors = Vectors::new(self.bars.vectors);

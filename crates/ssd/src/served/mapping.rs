@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use meantime_spec::regs;
-use meantime_spec::seam::{DmaRegion, Doorbells, Line, Lines};
+use meantime_spec::soft_port::{DmaRegion, Doorbells, Line, Lines};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use meantime_spec::seam::SeamError;
+use meantime_spec::soft_port::PortError;
 use meantime_spec::vfio_user::{Flags, Header, KIND_REPLY};
 use rustix::io::Errno;
 use zerocopy::little_endian::U32;
@@ -81,14 +81,14 @@ pub(super) fn lacks_room<T>(argsz: U32) -> bool {
     (argsz.get() as usize) < size_of::<T>()
 }
 
-impl From<SeamError> for Refused {
-    fn from(error: SeamError) -> Self {
+impl From<PortError> for Refused {
+    fn from(error: PortError) -> Self {
         match error {
-            SeamError::Overlap => invalid("the DMA region overlaps one that is mapped already"),
-            SeamError::NotMapped => Self { errno: Errno::NOENT, why: "no such DMA mapping" },
-            SeamError::TooManyRegions => Self { errno: Errno::NOSPC, why: "too many DMA regions" },
-            SeamError::NoSuchVector => invalid("no such interrupt vector"),
-            SeamError::Gone => Self { errno: Errno::NODEV, why: "the SSD has ended" },
+            PortError::Overlap => invalid("the DMA region overlaps one that is mapped already"),
+            PortError::NotMapped => Self { errno: Errno::NOENT, why: "no such DMA mapping" },
+            PortError::TooManyRegions => Self { errno: Errno::NOSPC, why: "too many DMA regions" },
+            PortError::NoSuchVector => invalid("no such interrupt vector"),
+            PortError::Gone => Self { errno: Errno::NODEV, why: "the SSD has ended" },
             _ => Self { errno: Errno::IO, why: "the SSD did not answer in time" },
         }
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use meantime_spec::cqe::Cqe;
-use meantime_spec::seam::DmaRegion;
+use meantime_spec::soft_port::DmaRegion;
 use meantime_spec::sqe::Sqe;
 
 use crate::controller::Controller;

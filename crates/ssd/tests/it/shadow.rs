@@ -6,7 +6,7 @@ use meantime_spec::dbbuf::{cq_head_offset, must_ring, sq_tail_offset};
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::{IdentifyController, cns, oacs};
 use meantime_spec::regs;
-use meantime_spec::seam::SOFT_DSTRD;
+use meantime_spec::soft_port::SOFT_DSTRD;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::SsdConfig;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use meantime_spec::opcode::io::READ;
 use meantime_spec::regs;
-use meantime_spec::seam::SeamError;
+use meantime_spec::soft_port::PortError;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{
@@ -162,7 +162,7 @@ fn after_the_end_registers_read_all_ones() {
     assert_eq!(port.read32(regs::CSTS), regs::GONE);
     assert_eq!(port.read64(regs::CAP), u64::MAX);
     port.write32(regs::CC, 0);
-    assert_eq!(port.unmap_dma(BASE), Err(SeamError::Gone));
+    assert_eq!(port.unmap_dma(BASE), Err(PortError::Gone));
     drop(host);
 }
 
@@ -189,13 +189,13 @@ fn mapping_and_unmapping() {
     let port = Arc::clone(&host.port);
     let arena = Arena::new(8192);
     let region = |iova| Arena::region(&arena, iova);
-    assert_eq!(port.map_dma(region(BASE)), Err(SeamError::Overlap));
-    assert_eq!(port.map_dma(region(BASE - 4096)), Err(SeamError::Overlap));
+    assert_eq!(port.map_dma(region(BASE)), Err(PortError::Overlap));
+    assert_eq!(port.map_dma(region(BASE - 4096)), Err(PortError::Overlap));
     assert_eq!(port.map_dma(region(BASE - 8192)), Ok(()));
-    assert_eq!(port.unmap_dma(BASE - 4096), Err(SeamError::NotMapped));
+    assert_eq!(port.unmap_dma(BASE - 4096), Err(PortError::NotMapped));
     assert_eq!(port.unmap_dma(BASE - 8192), Ok(()));
     assert_eq!(Arc::strong_count(&arena), 1, "nothing keeps an unmapped region");
-    assert_eq!(port.set_vector(60_000, None), Err(SeamError::NoSuchVector));
+    assert_eq!(port.set_vector(60_000, None), Err(PortError::NoSuchVector));
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn an_ssd_that_hangs_is_not_waited_for() {
         let vector = scope.spawn(|| port.set_vector(0, None));
         scope.spawn(|| port.write32(regs::VS, 0));
         for refused in [map, unmap, vector] {
-            assert_eq!(refused.join().unwrap(), Err(SeamError::Unresponsive));
+            assert_eq!(refused.join().unwrap(), Err(PortError::Unresponsive));
         }
     });
     assert!((5..60).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());

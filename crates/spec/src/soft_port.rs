@@ -234,10 +234,10 @@ impl fmt::Debug for DmaRegion {
     }
 }
 
-/// Why a call over the seam was refused.
+/// Why a call of a [`SoftPort`] was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SeamError {
+pub enum PortError {
     /// The region overlaps one that is mapped already.
     #[error("the DMA region overlaps one that is mapped already")]
     Overlap,
@@ -288,7 +288,7 @@ impl From<Arc<OwnedFd>> for Interrupt {
 /// Drivers hand memory out again by what an implementation says:
 /// - It touches no memory but that of regions mapped by [`map_dma`](Self::map_dma), and of those
 ///   only what a command, a queue or a register names.
-/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`SeamError::Gone`], it touches the
+/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`PortError::Gone`], it touches the
 ///   region no more and has dropped its `keepalive`. After any other error it holds the `keepalive`
 ///   for as long as it may still do so.
 #[expect(unsafe_code, reason = "what memory is freed by is a promise of the implementation's")]
@@ -304,14 +304,14 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     /// The doorbells.
     fn doorbells(&self) -> Arc<Doorbells>;
     /// Lets the controller reach `region`.
-    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError>;
+    fn map_dma(&self, region: DmaRegion) -> Result<(), PortError>;
     /// Takes the region that begins at `iova` back. When it returns the controller will not touch
     /// it again.
-    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError>;
+    fn unmap_dma(&self, iova: u64) -> Result<(), PortError>;
     /// How many interrupt vectors there are.
     fn vectors(&self) -> u16;
     /// Signals `event` for `vector` from now on, or nothing.
-    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError>;
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), PortError>;
     /// Wakes the SSD's thread if it has parked.
     fn wake(&self);
     /// The clock of a stepped SSD; `None` for an SSD that runs in real time.
