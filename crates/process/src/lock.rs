@@ -95,7 +95,7 @@ ranks! {
     SpareIoContext,
     /// Blocks that are newer than on the device.
     NewestBlocks,
-    /// Committed blocks that are not home.
+    /// Committed blocks that are not in place.
     JournalPending,
     /// The result of writing a transaction's data.
     OrderedFailure,

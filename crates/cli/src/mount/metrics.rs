@@ -4,8 +4,8 @@ use meantime_block::control::metrics::{self, Kind, Metrics, Published, Value};
 use meantime_ext4::FileSystem;
 use meantime_mount::{Calls, Mount};
 
-/// Publishes what `mount` counts, until the result is dropped, which has to be before the end of the
-/// file system.
+/// Publishes what `mount` counts, until the result is dropped, which has to be before the end of
+/// the file system.
 pub(crate) fn publish(mount: &Mount) -> Published {
     let (fs, requests) = (mount.file_system().clone(), mount.requests());
     let calls = mount.calls();
@@ -87,7 +87,7 @@ fn add_cache(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
 
 fn add_journal(metrics: &mut Metrics, mount: &[(&str, &str)], fs: &FileSystem) {
     let Some(journal) = fs.journal_counters() else { return };
-    let checkpoints = "Checkpoints: the log's blocks were written home";
+    let checkpoints = "Checkpoints: the log's blocks were written in place";
     let counters = [
         ("journal_commits", "Transactions committed with a commit block", journal.commits),
         ("journal_blocks", "Log blocks of these transactions", journal.log_blocks),

@@ -1,8 +1,8 @@
 //! The current metadata, where they are newer than the device's.
 //!
 //! A block is in here from the completion of the first handle that changed it until its content is
-//! written home. Readers of metadata look here first ([`DeviceSource`](crate::DeviceSource)), at
-//! the cost of one load if nothing was ever changed.
+//! written in place. Readers of metadata look here first ([`DeviceSource`](crate::DeviceSource)),
+//! at the cost of one load if nothing was ever changed.
 
 use crate::numbers::ByNumber;
 use meantime_process::lock::{Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -46,7 +46,7 @@ impl Default for Newest {
 #[derive(Debug, Default)]
 pub struct Blocks {
     newer: ByNumber<u64, Arc<[u8]>>,
-    /// How many blocks were removed because they are home: what was read from the device before
+    /// How many blocks were removed because they are in place: what was read from the device before
     /// that may be older than these.
     departures: u64,
 }
@@ -57,12 +57,12 @@ impl Blocks {
         self.newer.get(&block)
     }
 
-    /// Returns how many blocks have been removed so far because they are home.
+    /// Returns how many blocks have been removed so far because they are in place.
     pub fn departures(&self) -> u64 {
         self.departures
     }
 
-    /// Removes `block` if it still is `content`, which has been written home.
+    /// Removes `block` if it still is `content`, which has been written in place.
     pub fn written_in_place(&mut self, block: u64, content: &Arc<[u8]>) -> bool {
         let is_newest = self.newer.get(&block).is_some_and(|newest| Arc::ptr_eq(newest, content));
         if is_newest {

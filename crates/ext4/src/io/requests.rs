@@ -21,7 +21,7 @@ pub(crate) struct InFlight {
     /// Writes of data; the tag of a writeback is its bytes of the batch's stream
     /// (`file/write/sending.rs`). Trims, too.
     pub(crate) writes: RequestSet<Range<u64>>,
-    /// Writes of the journal, writes home of metadata, and reads of single blocks of metadata.
+    /// Writes of the journal, in-place writes of metadata, and reads of single blocks of metadata.
     pub(crate) log: RequestSet<()>,
     /// A commit block.
     pub(crate) commit: RequestSet<()>,

@@ -16,7 +16,7 @@ const WINDOW_BYTES: u64 = 4096;
 /// transferring this many.
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// The current metadata of a mounted device, including changes that are not home yet. Cheap to
+/// The current metadata of a mounted device, including changes that are not in place yet. Cheap to
 /// clone.
 #[derive(Clone)]
 pub struct DeviceSource(Arc<Inner>);
@@ -87,8 +87,8 @@ impl DeviceSource {
         &self.0.newest
     }
 
-    /// Records that `written` are home: those without a newer content are cached as other metadata
-    /// are.
+    /// Records that `written` are in place: those without a newer content are cached as other
+    /// metadata are.
     pub(crate) fn written_in_place<'a>(
         &self,
         written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>,
@@ -235,7 +235,7 @@ impl Reader<'_> {
             if let Some(newer) = blocks.get(block) {
                 return Ok((Arc::clone(newer), true));
             }
-            // It may have been changed, written home and removed during the read: try again.
+            // It may have been changed, written in place and removed during the read: try again.
             if blocks.departures() == departures {
                 return Ok((found, false));
             }

@@ -31,8 +31,8 @@ pub enum Rule {
     FlushFirst,
     /// The commit block is written with FUA (3).
     Fua,
-    /// Blocks are written home and flushed before the tail moves past them (6).
-    HomeBeforeTail,
+    /// Blocks are written in place and flushed before the tail moves past them (6).
+    InPlaceBeforeTail,
     /// A tail is durable before the log behind the old one is overwritten (7).
     TailBeforeReuse,
     /// Freed blocks are held until the commit (8).
@@ -66,7 +66,7 @@ fn is_broken(rule: Rule) -> bool {
 pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
     let rule = match before {
         Before::Commit => Rule::FlushFirst,
-        Before::Tail => Rule::HomeBeforeTail,
+        Before::Tail => Rule::InPlaceBeforeTail,
         Before::Return => Rule::FlushData,
     };
     if is_broken(rule) { Ok(()) } else { log_device::flush(io, before) }
@@ -115,13 +115,13 @@ pub(super) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
-    home: u64,
+    superblock: u64,
     fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::TailBeforeReuse) {
         return Ok(());
     }
-    log_device::write_tail(writer, io, format, home, fua)
+    log_device::write_tail(writer, io, format, superblock, fua)
 }
 
 /// Writes a block that revokes nothing.
@@ -134,13 +134,13 @@ pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
-    [home, head]: [u64; 2],
+    [superblock, head]: [u64; 2],
     fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::Supersede) {
-        return log_device::write_tail(writer, io, format, home, fua);
+        return log_device::write_tail(writer, io, format, superblock, fua);
     }
-    log_device::supersede(writer, io, format, [home, head], fua)
+    log_device::supersede(writer, io, format, [superblock, head], fua)
 }
 
 /// Lets the log wrap.

@@ -1,5 +1,5 @@
-//! Checkpoints: write committed blocks home and move the log's tail past them (rules 5 to 7 and 10
-//! of `docs/ordering.md`).
+//! Checkpoints: write committed blocks in place and move the log's tail past them (rules 5 to 7 and
+//! 10 of `docs/ordering.md`).
 
 use std::sync::PoisonError;
 
@@ -11,7 +11,7 @@ use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
 
-/// Blocks written home at a time.
+/// Blocks written in place at a time.
 const BATCH_BLOCKS: usize = 256;
 
 impl Journal {
@@ -20,7 +20,7 @@ impl Journal {
         self.usable().is_ok() && self.commits.is_half_full()
     }
 
-    /// Writes home everything that has committed so far, and moves the log's tail past it.
+    /// Writes everything that has committed so far in place, and moves the log's tail past it.
     ///
     /// The caller has no data of a transaction in flight.
     ///
@@ -59,7 +59,7 @@ impl Journal {
                     .source()
                     .written_in_place(batch.iter().map(|(block, content)| (*block, content)));
             }
-            let release = self.pending().home(&batch, written.is_ok());
+            let release = self.pending().end_writes(&batch, written.is_ok());
             // A write that failed may still reach the device: its blocks stay held (rule 10).
             written?;
             if let Some(sequence) = release {
@@ -69,7 +69,7 @@ impl Journal {
         if self.volatile {
             device::flush(io, Before::Tail)?;
         }
-        // (One checkpoint at a time: nothing was written home since the flush began.)
+        // (One checkpoint at a time: nothing was written in place since the flush began.)
         self.pending().flushed();
         // A block that is pending now and was not before the flush belongs to a later transaction,
         // or a later transaction postponed it: it does not affect the tail up to `upto`.
@@ -80,7 +80,7 @@ impl Journal {
         self.move_tail(&mut lead, writer, io, upto)
     }
 
-    /// Moves the tail past the transactions up to `upto` whose blocks are all home.
+    /// Moves the tail past the transactions up to `upto` whose blocks are all in place.
     fn move_tail(
         &self,
         committer: &mut Committer,
@@ -101,8 +101,8 @@ impl Journal {
             None => (committer.tid, committer.log.start_if_empty()),
         };
         committer.format.set_tail(tid, start)?;
-        let home = committer.home()?;
-        device::write_tail(writer, io, &committer.format, home, self.volatile)?;
+        let superblock = committer.superblock_block()?;
+        device::write_tail(writer, io, &committer.format, superblock, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.release(blocks);
         self.commits.counts.checkpoint();

@@ -84,7 +84,7 @@ impl Lead<'_> {
             }
             let is_anything = !oldest.blocks.is_empty() || !oldest.revoked.is_empty();
             supersede = if is_anything { self.supersede(need)? } else { Supersede::No };
-            if matches!(supersede, Supersede::WhenHome) {
+            if matches!(supersede, Supersede::WhenInPlace) {
                 return Ok(Begun::NoRoom);
             }
             open.closed.pop_front().ok_or(Error::Invalid("a transaction was never closed"))?
@@ -139,8 +139,8 @@ impl Lead<'_> {
             self.finish_superseding(io, journal.volatile)?;
         }
         let sequence = transaction.sequence;
-        // Rule 5: only now may its blocks go home. Rule 8: only now may the blocks that it freed be
-        // reused (10: unless one of them is being written home).
+        // Rule 5: only now may its blocks be written in place. Rule 8: only now may the blocks that
+        // it freed be reused (10: unless one of them is being written in place).
         let release = journal.pending().committed(transaction);
         if let Some(sequence) = release {
             journal.held.release(sequence);
@@ -261,10 +261,10 @@ impl Journal {
                         }
                     }
                 }
-                Fast::WhenHome => {
+                Fast::WhenInPlace => {
                     drop(lead);
                     own.wait(io);
-                    goal.is_home = true;
+                    goal.is_in_place = true;
                     self.checkpoint(io)?;
                     continue;
                 }

@@ -70,7 +70,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the journal has no blocks.
-    pub(super) fn home(&self) -> Result<u64, Error> {
+    pub(super) fn superblock_block(&self) -> Result<u64, Error> {
         let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         Ok(place.0)
     }
@@ -85,7 +85,7 @@ impl Committer {
         io: &mut IoContext,
         fua: bool,
     ) -> Result<(), Error> {
-        writer.write_all(io, std::iter::once((self.home()?, self.format.block())), fua)
+        writer.write_all(io, std::iter::once((self.superblock_block()?, self.format.block())), fua)
     }
 
     /// Returns how `transaction` would be divided.

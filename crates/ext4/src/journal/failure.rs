@@ -21,7 +21,7 @@ impl Journal {
     /// host's then, and must not be overwritten.
     ///
     /// The caller has the lead, so no other thread moves the tail past a superblock that is being
-    /// written home.
+    /// written in place.
     pub(super) fn note_failure(
         &self,
         error: &Error,

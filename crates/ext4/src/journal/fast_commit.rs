@@ -33,16 +33,16 @@ pub(super) enum Fast {
     Can { needs_data: bool },
     /// No: the transaction has to commit.
     Cannot,
-    /// Only when what has committed is home.
-    WhenHome,
+    /// Only when what has committed is in place.
+    WhenInPlace,
 }
 
 /// How a transaction that fast commits describe in part is committed.
 pub(super) enum Supersede {
     /// As any other: there are no fast commits.
     No,
-    /// Only when everything before it is home.
-    WhenHome,
+    /// Only when everything before it is in place.
+    WhenInPlace,
     /// The log will begin with the transaction. This block of the file system precedes it, and ends
     /// the log until then.
     Apart(u64),
@@ -83,7 +83,7 @@ impl Lead<'_> {
             return Fast::Cannot;
         }
         if !journal.is_replayed_rightly(&running.unsaid) {
-            return if goal.is_home { Fast::Cannot } else { Fast::WhenHome };
+            return if goal.is_in_place { Fast::Cannot } else { Fast::WhenInPlace };
         }
         let reaches_blocks = running.unsaid.reaches_blocks() || !running.ordered.is_done();
         Fast::Can { needs_data: reaches_blocks || !journal.overlap.data }
@@ -228,7 +228,7 @@ impl Committer {
             return Ok(Supersede::No);
         }
         if !self.logged.is_empty() {
-            return Ok(Supersede::WhenHome);
+            return Ok(Supersede::WhenInPlace);
         }
         // The log is empty, and begins here.
         let place = self.log.place(self.log.head());
@@ -260,13 +260,13 @@ impl Committer {
     ) -> Result<(), Error> {
         let missing = || Error::Invalid("the journal has no such block");
         let first = *self.logged.front().ok_or_else(missing)?;
-        let home = self.home()?;
+        let superblock = self.superblock_block()?;
         let area = self.fast.as_mut().ok_or_else(missing)?;
         let (head, _) = self.log.place(area.first()).ok_or_else(missing)?;
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
         // the log: nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
-        device::supersede(&mut self.writer, io, &mut self.format, [home, head], fua)?;
+        device::supersede(&mut self.writer, io, &mut self.format, [superblock, head], fua)?;
         area.restart();
         Ok(())
     }

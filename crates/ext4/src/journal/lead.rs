@@ -29,8 +29,8 @@ pub(crate) struct Goal {
     pub(super) upto: Sequence,
     /// or, with fast commits, the first `changes` changes of this mount; `u64::MAX` excludes them.
     pub(super) changes: u64,
-    /// Whether committed blocks were written home to make a fast commit possible.
-    pub(super) is_home: bool,
+    /// Whether committed blocks were written in place to make a fast commit possible.
+    pub(super) is_in_place: bool,
 }
 
 /// Which thread has to commit.
@@ -99,12 +99,12 @@ impl Journal {
     /// they are enabled.
     pub(crate) fn goal(&self, upto: Sequence) -> Goal {
         let changes = if self.fast { self.opened().changes } else { u64::MAX };
-        Goal { upto, changes, is_home: false }
+        Goal { upto, changes, is_in_place: false }
     }
 
     /// Returns the same goal by whole transactions.
     pub(super) fn whole_goal(upto: Sequence) -> Goal {
-        Goal { upto, changes: u64::MAX, is_home: false }
+        Goal { upto, changes: u64::MAX, is_in_place: false }
     }
 
     fn is_reached(&self, goal: &Goal) -> bool {

@@ -24,7 +24,7 @@ use meantime_hw::DmaBuf;
 pub(crate) enum Before {
     /// The commit block, or a fast commit (rule 3).
     Commit,
-    /// A tail of the log past what was written home (rule 6).
+    /// A tail of the log past what was written in place (rule 6).
     Tail,
     /// The return of an `fsync` whose data were written in place (rule 18).
     Return,
@@ -84,8 +84,8 @@ pub(super) fn send_fast(
     writer.send(io, place, buf, fua)
 }
 
-/// Writes `format`, the journal's superblock with a new tail, to block `home`, durably, before the
-/// log behind the old tail is overwritten (rule 7).
+/// Writes `format`, the journal's superblock with a new tail, to block `superblock`, durably,
+/// before the log behind the old tail is overwritten (rule 7).
 ///
 /// # Errors
 /// Fails if the device fails.
@@ -93,10 +93,10 @@ pub(super) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
-    home: u64,
+    superblock: u64,
     fua: bool,
 ) -> Result<(), Error> {
-    writer.write_all(io, std::iter::once((home, format.block())), fua)
+    writer.write_all(io, std::iter::once((superblock, format.block())), fua)
 }
 
 /// Makes `to` a block of the log that revokes `blocks` (rule 9).
@@ -105,8 +105,8 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 }
 
 /// Makes the log begin as `format` says, with a transaction that fast commits continued. The same
-/// write of the superblock (block `home`) stops the fast commits from counting (rule 16). Then
-/// zeroes their first block (`head`), and lets later ones count.
+/// write of the superblock (block `superblock`) stops the fast commits from counting (rule 16).
+/// Then zeroes their first block (`head`), and lets later ones count.
 ///
 /// # Errors
 /// Fails if the device fails; what is durable is unknown then.
@@ -114,15 +114,15 @@ pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
-    [home, head]: [u64; 2],
+    [superblock, head]: [u64; 2],
     fua: bool,
 ) -> Result<(), Error> {
     format.set_fast_commits(false)?;
-    writer.write_all(io, std::iter::once((home, format.block())), fua)?;
+    writer.write_all(io, std::iter::once((superblock, format.block())), fua)?;
     let zeroes = vec![0; format.block_bytes()];
     writer.write_all(io, std::iter::once((head, &zeroes[..])), fua)?;
     format.set_fast_commits(true)?;
-    writer.write_all(io, std::iter::once((home, format.block())), fua)
+    writer.write_all(io, std::iter::once((superblock, format.block())), fua)
 }
 
 /// Returns the empty log of a journal that lies in `runs`: straight if fast commits are enabled

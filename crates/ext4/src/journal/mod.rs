@@ -6,7 +6,8 @@
 //!   change      a Handle, in memory, one at a time; then newest blocks and running transaction
 //!   close       the running transaction becomes the next to commit; a new one runs
 //!   commit      its blocks go to the log; they and the data complete; then the commit block
-//!   checkpoint  committed blocks are written home and flushed; then the log's tail moves past them
+//!   checkpoint  committed blocks are written in place and flushed; then the log's tail moves past
+//!               them
 //! ```
 //!
 //! Files, from a change to the log's tail:
@@ -21,8 +22,8 @@
 //!   lead          who commits, and who waits (commits)
 //!   commit        the steps of a commit, and their order (reach)
 //!   fast_commit   describes changes (fast) behind the log (fast_area) instead
-//!   pending       what is committed and not home
-//!   checkpoint    writes it home, and moves the tail
+//!   pending       what is committed and not in place
+//!   checkpoint    writes it in place, and moves the tail
 //!   log_device    each of these operations that has a switch (broken): here `device`, elsewhere
 //!                 `journal::flush` and the like
 //!   failure       what is noted of a failure

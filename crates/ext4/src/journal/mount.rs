@@ -163,8 +163,8 @@ fn check_errno(errno: i32) -> Result<(), MountFailure> {
     Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK))
 }
 
-/// A file system about to be mounted for writing, as it is when its journal is home. All of that is
-/// in memory: nothing has been written.
+/// A file system about to be mounted for writing, as it is when its journal is in place. All of
+/// that is in memory: nothing has been written.
 pub(crate) struct Recovery {
     contexts: Arc<IoContexts>,
     /// The state before recovery: what was read of it is stale after the first write.
@@ -232,7 +232,7 @@ impl Recovery {
         })
     }
 
-    /// Returns the file system as it is when the log's whole transactions are home.
+    /// Returns the file system as it is when the log's whole transactions are in place.
     pub(crate) fn volume(&self) -> &Volume<Overlaid> {
         &self.replayed
     }
@@ -243,9 +243,9 @@ impl Recovery {
         self.fast_commits.take()
     }
 
-    /// Makes the file system ready for writing: writes its journal home, with the changes `said` by
-    /// the fast commits, empties the log, and marks the file system as in use. Returns the journal
-    /// and the volume after that. `overlap` says which waits of a commit are moved.
+    /// Makes the file system ready for writing: writes its journal in place, with the changes
+    /// `said` by the fast commits, empties the log, and marks the file system as in use. Returns
+    /// the journal and the volume after that. `overlap` says which waits of a commit are moved.
     ///
     /// # Errors
     /// Refuses by name what could not be maintained correctly, with nothing written. Fails if the
@@ -295,7 +295,7 @@ impl Recovery {
         let volatile = contexts.info().volatile_write_cache;
         let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits), volatile };
 
-        // (The steps are those of docs/ordering.md.) 1. Write home what was committed.
+        // (The steps are those of docs/ordering.md.) 1. Write in place what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
         beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()?;
@@ -388,7 +388,7 @@ impl Journal {
         self.recovered
     }
 
-    /// Ends the mount: commits everything, writes it home, empties the log, and marks the file
+    /// Ends the mount: commits everything, writes it in place, empties the log, and marks the file
     /// system as clean. Nothing is changed afterwards. After a failure nothing is written: the log
     /// has what was committed.
     ///

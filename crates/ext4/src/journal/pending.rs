@@ -1,4 +1,4 @@
-//! Committed blocks that are not home yet.
+//! Committed blocks that are not in place yet.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use super::sequence::Sequence;
 use super::transaction::Transaction;
 
-/// Committed blocks that have to be written home.
+/// Committed blocks that have to be written in place.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// For each block, its content as of the last commit that changed it, and that commit.
     blocks: BTreeMap<u64, (Arc<[u8]>, Sequence)>,
     /// The number of these blocks for each transaction.
     counts: BTreeMap<Sequence, usize>,
-    /// Blocks that are being written home.
+    /// Blocks that are being written in place.
     under_way: BTreeSet<u64>,
-    /// Blocks that were written home, and that the device may still lose with its cache.
+    /// Blocks that were written in place, and that the device may still lose with its cache.
     unflushed: BTreeSet<u64>,
-    /// Freed blocks up to this transaction are released when the writes home complete: one of them
-    /// may be among these.
+    /// Freed blocks up to this transaction are released when the in-place writes complete: one of
+    /// them may be among these.
     release: Option<Sequence>,
     /// Block contents from before the last commits, for reuse of their memory.
     replaced: Vec<Arc<[u8]>>,
@@ -53,7 +53,7 @@ impl Pending {
     }
 
     /// Records that `transaction` has committed. Returns up to which transaction freed blocks may
-    /// be released at once; `None`: when the writes home [complete](Self::home).
+    /// be released at once; `None`: when the in-place writes [complete](Self::end_writes).
     pub(super) fn committed(&mut self, transaction: Transaction) -> Option<Sequence> {
         let sequence = transaction.sequence;
         for block in &transaction.revoked {
@@ -70,7 +70,7 @@ impl Pending {
                 }
             }
         }
-        // Rule 10: writes home of these blocks are under way.
+        // Rule 10: in-place writes of these blocks are under way.
         let late = transaction.revoked.iter().any(|block| self.under_way.contains(block));
         if late || self.release.is_some() {
             self.release = Some(sequence);
@@ -80,7 +80,7 @@ impl Pending {
     }
 
     /// Takes up to `most` blocks of transactions up to `upto`, from block `from` on, to be written
-    /// home now, and marks them as being written.
+    /// in place now, and marks them as being written.
     pub(super) fn send(&mut self, from: u64, upto: Sequence, most: usize) -> Vec<(u64, Arc<[u8]>)> {
         let batch: Vec<_> = self
             .blocks
@@ -93,9 +93,13 @@ impl Pending {
         batch
     }
 
-    /// Ends the writes home of `batch`, which is home if `written`. Returns what may be released
-    /// now (rule 10).
-    pub(super) fn home(&mut self, batch: &[(u64, Arc<[u8]>)], written: bool) -> Option<Sequence> {
+    /// Ends the in-place writes of `batch`, which is in place if `written`. Returns what may be
+    /// released now (rule 10).
+    pub(super) fn end_writes(
+        &mut self,
+        batch: &[(u64, Arc<[u8]>)],
+        written: bool,
+    ) -> Option<Sequence> {
         for (block, content) in batch {
             self.under_way.remove(block);
             let same =
@@ -108,17 +112,18 @@ impl Pending {
         self.release.take()
     }
 
-    /// Records that a FLUSH succeeded which began after the last write [home](Self::home).
+    /// Records that a FLUSH succeeded which began after the last in-place write
+    /// [ended](Self::end_writes).
     pub(super) fn flushed(&mut self) {
         self.unflushed.clear();
     }
 
-    /// Returns the oldest transaction with a block that is not home.
+    /// Returns the oldest transaction with a block that is not in place.
     pub(super) fn oldest(&self) -> Option<Sequence> {
         self.counts.keys().next().copied()
     }
 
-    /// Returns whether the last committed content of `block` is not home, or not durable there.
+    /// Returns whether the last committed content of `block` is not in place, or not durable there.
     pub(super) fn has(&self, block: u64) -> bool {
         self.blocks.contains_key(&block) || self.unflushed.contains(&block)
     }
@@ -129,7 +134,7 @@ impl Pending {
             || self.unflushed.range(blocks).next().is_some()
     }
 
-    /// Returns how many blocks are not home.
+    /// Returns how many blocks are not in place.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }

@@ -18,7 +18,7 @@ use crate::io::{DeviceSource, IoContext};
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_ext4_format::{Source, SourceError};
 
-/// The device as it is when `blocks` are home.
+/// The device as it is when `blocks` are in place.
 pub(crate) struct Overlaid {
     pub(super) device: DeviceSource,
     pub(super) block_bits: u32,
@@ -95,8 +95,8 @@ impl Replacement {
     }
 
     /// Writes the transaction, makes it count instead of the fast commits in one write, and writes
-    /// it home. All transactions before it are home and flushed. Until that write the log ends
-    /// where the fast commits continue it.
+    /// it in place. All transactions before it are in place and flushed. Until that write the log
+    /// ends where the fast commits continue it.
     ///
     /// # Errors
     /// Fails if the device fails.

@@ -45,7 +45,7 @@ pub struct Journal {
     pub(super) open: Mutex<Open>,
     pub(super) commits: Commits,
     pub(super) pending: Mutex<Pending>,
-    /// Held while blocks are written home; locked before the lead of the log.
+    /// Held while blocks are written in place; locked before the lead of the log.
     pub(super) checkpointing: Mutex<BlockWriter>,
     pub(super) overlap: CommitOverlap,
     /// Whether fast commits are enabled.
@@ -84,7 +84,8 @@ impl Journal {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the blocks that have committed and are not home, locked. This lock is taken last.
+    /// Returns the blocks that have committed and are not in place, locked. This lock is taken
+    /// last.
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
         // The state is consistent after each step, so a poisoned lock may be used.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)

@@ -285,7 +285,7 @@ fn copies_are_escaped_and_revoked() {
         assert_eq!(copy.starts_with(&0xc03b_3998_u32.to_be_bytes()), magic);
         assert!(copy[4..].iter().all(|byte| *byte == 5));
     }
-    // The same with e2fsck: blocks that were not revoked are home.
+    // The same with e2fsck: blocks that were not revoked are in place.
     let cut = disk.save("cut");
     Disk::assert_recovers(&cut);
     let bytes = std::fs::read(&cut).unwrap();

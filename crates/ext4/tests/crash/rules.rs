@@ -29,7 +29,7 @@ const RULES: [(&str, Rule, Range<usize>); 16] = [
     ("data-first", Rule::DataFirst, WHOLE),
     ("flush-first", Rule::FlushFirst, WHOLE),
     ("fua", Rule::Fua, WHOLE),
-    ("home-before-tail", Rule::HomeBeforeTail, WHOLE),
+    ("in-place-before-tail", Rule::InPlaceBeforeTail, WHOLE),
     ("tail-before-reuse", Rule::TailBeforeReuse, WHOLE),
     ("held", Rule::Held, WHOLE),
     ("revoke", Rule::Revoke, WHOLE),

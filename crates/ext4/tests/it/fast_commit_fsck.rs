@@ -184,8 +184,8 @@ fn the_usual_cases_stay_fast() {
     }
     let mut scene = Scene::new("24M", &[]);
     let counted = |scene: &mut Scene, what: &mut dyn FnMut(&mut Scene, usize)| {
-        // This brings earlier changes home: no fast commit is made over a group descriptor that is
-        // not.
+        // This writes earlier changes in place: no fast commit is made over a group descriptor that
+        // is not.
         scene.mkdir(&format!("d{}", scene.directories.len()));
         scene.write("first", 0, 1, 1);
         let before = scene.counters();

@@ -14,17 +14,17 @@ fn only_the_newest_committed_content_ends_as_written() {
     assert_eq!(pending.committed(transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
     let batch = pending.send(0, Sequence(1), 2);
     assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [10, 11]);
-    // Changed while it is being written home.
+    // Changed while it is being written in place.
     assert_eq!(pending.committed(transaction(2, &[11], &[])), Some(Sequence(2)));
     assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 3));
-    pending.home(&batch, true);
+    pending.end_writes(&batch, true);
     assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 2));
     let batch = pending.send(0, Sequence(1), 9);
     assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [12]);
-    pending.home(&batch, false);
+    pending.end_writes(&batch, false);
     assert_eq!(pending.oldest(), Some(Sequence(1)));
     let batch = pending.send(0, Sequence(2), 9);
-    pending.home(&batch, true);
+    pending.end_writes(&batch, true);
     assert_eq!((pending.oldest(), pending.len()), (None, 0));
 }
 
@@ -50,18 +50,18 @@ fn nothing_is_released_while_a_write_home_of_it_is_under_way() {
     let batch = pending.send(0, Sequence(1), 9);
     assert_eq!(pending.committed(transaction(2, &[], &[10])), None);
     assert_eq!(pending.committed(transaction(3, &[], &[77])), None);
-    assert_eq!(pending.home(&batch, true), Some(Sequence(3)));
+    assert_eq!(pending.end_writes(&batch, true), Some(Sequence(3)));
     assert_eq!(pending.committed(transaction(4, &[], &[11])), Some(Sequence(4)));
     assert_eq!(pending.len(), 0);
 }
 
 #[test]
-fn what_the_device_may_still_lose_is_not_home() {
+fn what_the_device_may_still_lose_is_not_in_place() {
     let mut pending = Pending::default();
     pending.committed(transaction(1, &[10, 11], &[]));
     let batch = pending.send(0, Sequence(1), 9);
     assert!(pending.has(10) && pending.has_any(11..=20));
-    pending.home(&batch, true);
+    pending.end_writes(&batch, true);
     assert_eq!(pending.len(), 0);
     assert!(pending.has(10) && pending.has_any(11..=20), "nothing was flushed");
     pending.flushed();
