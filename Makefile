@@ -20,7 +20,8 @@
 # make publish-check    crates as a registry would take them, each built from its package: minutes
 # make install PREFIX=/usr/local DESTDIR=    command, manual, completions, C library, fio's engine;
 #                 make uninstall
-# make static     the command without libraries, for any Linux: all of it but the short way of `run`
+# make static     the command without libraries, for any Linux: all of it but the
+#                 shared-memory path of `run`
 # make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
 

@@ -209,9 +209,9 @@ run() {
         --directory=/mnt/meantime --rw=randrw --bs=4k --size=8m 2>&1) || die "meantime run: failed: $out"
     # 8 MiB, 4 KiB a call.
     short=$(sed -nE 's/.* ([0-9]+) calls short.*/\1/p' <<<"$out" | sort -n | tail -n 1)
-    [ "${short:-0}" -ge 2048 ] || die "meantime run: fio's calls did not go the short way: $out"
+    [ "${short:-0}" -ge 2048 ] || die "meantime run: fio's calls did not take the shared-memory path: $out"
     inside meantime fs check "$image" >/dev/null || die "meantime run: the file system is not clean"
-    say "meantime run -- fio: $short calls went the short way"
+    say "meantime run -- fio: $short calls took the shared-memory path"
 }
 
 purge() {

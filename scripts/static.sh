@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the command without libraries, at target/x86_64-unknown-linux-musl/release/meantime, and
-# tries it. It can do everything but the short way of `run`, whose library is loaded into programs
-# that have their own C library.
+# tries it. It can do everything but the shared-memory path of `run`, whose library is loaded
+# into programs that have their own C library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -8,8 +8,8 @@
 # target/release/meantime or the one that MEANTIME names. RESULTS=DIRECTORY keeps what was found.
 #
 # WAY=short: programs that are told a path on a mount, and what they start, have the library of
-# `meantime run` (beside the command), and go the short way (docs/short-way.md). At the end the
-# script says how many calls on data did.
+# `meantime run` (beside the command), and take the shared-memory path
+# (docs/shared-memory-path.md). At the end the script says how many calls on data did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

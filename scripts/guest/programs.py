@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Programs on one disk in a virtual machine: on the kernel's ext4, on ours by `meantime run`, and on ours without the short way.
+"""Programs on one disk in a virtual machine: on the kernel's ext4, on ours by `meantime run`, and on
+ours by FUSE alone.
 
 The table has the median of all turns, in us for an operation, and each turn's time over the kernel's. Best on a machine with nothing else
 to do. The machine is emulated, so only the ratios count.

@@ -2,8 +2,8 @@
 //! else.
 //!
 //! The owner leaves a file when its content is in its memory, and the program reads here and there.
-//! The kernel would ask for each page by a request of its own. So the first read in each part of the
-//! file has the kernel read the whole part.
+//! The kernel would ask for each page by a request of its own. So the first read in each part of
+//! the file has the kernel read the whole part.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,14 +56,16 @@ pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
 fn read(fd: c_int, from: i64) {
     crate::slowly(|| {
         for at in (from..from.saturating_add(PART_BYTES)).step_by(CALL_BYTES as usize) {
-            // SAFETY: no memory is meant. An error (EINVAL of a file without a cache) changes nothing.
+            // SAFETY: no memory is meant. An error (EINVAL of a file without a cache) changes
+            // nothing.
             unsafe { libc::posix_fadvise(fd, at, CALL_BYTES, libc::POSIX_FADV_WILLNEED) };
         }
     });
 }
 
 /// Whether the program asks for nothing when it has the kernel read from `at` of `fd` into its
-/// cache: it reads the file the short way. (That the kernel has content of it would end this.)
+/// cache: it reads the file by the shared-memory path. (That the kernel has content of it would
+/// end this.)
 fn is_needless(fd: c_int, at: off_t, bytes: off_t) -> bool {
     if !is_active() || thread::is_ours() || at < 0 || bytes < 0 {
         return false;

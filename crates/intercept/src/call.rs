@@ -28,7 +28,7 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 pub(crate) enum Outcome {
     /// So many bytes, or an errno, negated.
     Ended(isize),
-    /// The first `done` of `total` bytes at `at`. The rest goes the long way. If the place was
+    /// The first `done` of `total` bytes at `at`. The rest takes the FUSE path. If the place was
     /// `Here`, the descriptor's position is behind all of them; what is not done is given back.
     Rest { done: usize, total: usize, at: i64 },
 }
@@ -133,8 +133,8 @@ fn exchange(
 }
 
 /// Notes that the file is the kernel's from now on. Until then it has not known of changes of the
-/// size, and would end a read where the file ended before: so it is told before others that have the
-/// descriptor go to it without asking the owner.
+/// size, and would end a read where the file ended before: so it is told before others that have
+/// the descriptor go to it without asking the owner.
 #[cold]
 fn left(fd: c_int, of: &Resolved, entry: Entry) {
     crate::slowly(|| tell_size(fd));
@@ -144,8 +144,8 @@ fn left(fd: c_int, of: &Resolved, entry: Entry) {
 /// Has the kernel ask for the size of a file.
 ///
 /// The kernel ignores the answer if it learned anything else of the file since it asked, or while
-/// others write at the end. So this asks again until the kernel has the size that the owner said, or
-/// at least the first one of a file that grows, a few times at once, and then for a while.
+/// others write at the end. So this asks again until the kernel has the size that the owner said,
+/// or at least the first one of a file that grows, a few times at once, and then for a while.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};
@@ -243,7 +243,7 @@ unsafe fn pieces(
     progress
 }
 
-/// Reads or writes the short way.
+/// Reads or writes by the shared-memory path.
 ///
 /// # Safety
 /// As preadv2(2) or pwritev2(2).

@@ -74,7 +74,7 @@ unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
     }
 }
 
-/// Executes the rest of a transfer the long way.
+/// Executes the rest of a transfer by the FUSE path.
 ///
 /// # Safety
 /// As [`run`]; `done` of `total` bytes have been moved.
@@ -115,7 +115,8 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     moved_all as ssize_t
 }
 
-/// Defines `$name` as a transfer: without a short way, the next definition and nothing else.
+/// Defines `$name` as a transfer: without a shared-memory path, the next definition and nothing
+/// else.
 macro_rules! transfer {
     ($real:ident($($arg:expr),*), $is_write:literal, $fd:ident, $iov:expr, $count:expr, $place:expr, $flags:expr) => {{
         // SAFETY: the caller's promise.

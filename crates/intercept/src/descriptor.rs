@@ -37,7 +37,7 @@ fn opened(fd: c_int) -> c_int {
 
 /// The kernel has opened a file by a call with `flags`.
 ///
-/// One that will append is taken at once. Until then another program's appends go the long way,
+/// One that will append is taken at once. Until then another program's appends take the FUSE path,
 /// and the file would stay there.
 fn opened_with(fd: c_int, flags: c_int) -> c_int {
     let fd = opened(fd);

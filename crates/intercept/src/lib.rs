@@ -1,10 +1,10 @@
-//! The interposition library of the short way: functions of the C library's names, for programs
-//! that `meantime run` starts (LD_PRELOAD).
+//! The interposition library of the shared-memory path: functions of the C library's names, for
+//! programs that `meantime run` starts (LD_PRELOAD).
 //!
 //! # What it is for
 //! Reads, writes and fsyncs of files of the mount go to its owner's process by shared memory
 //! ([`meantime_shmq`]), without the kernel. The descriptors are the kernel's, as FUSE gave them:
-//! whatever is not done here goes the *long way*, to the next definition of the function, on the
+//! whatever is not done here takes the *FUSE path*, to the next definition of the function, on the
 //! same descriptor. `MEANTIME_SHORT=DEVICE:NAME`, which `meantime run` sets, names the mount's
 //! `st_dev` and the owner's socket. Without it each function only calls the next definition.
 //!
@@ -21,16 +21,18 @@
 //!   until the first call on a file of the mount. A panic ends at the boundary as EIO, and nothing
 //!   is printed. Its socket is out of the program's way, which can neither close nor replace it.
 //! - Errno stays unchanged unless a call fails. Calls are cancellation points only at their
-//!   beginning. A call by a signal handler that has interrupted another one goes the long way. A
+//!   beginning. A call by a signal handler that has interrupted another one takes the FUSE path. A
 //!   handler may leave a call (`siglongjmp`): the thread's next call waits until the owner has
-//!   executed it, and goes the short way.
+//!   executed it, and takes the shared-memory path.
 //! - A call for a known file has no lock, no allocation and no system call, as long as the owner is
 //!   awake; but for `lseek` (read, write), `fcntl` before writes where another process may have the
-//!   open file, and may set O_APPEND, and `statx` after a change of size that the kernel has to know.
+//!   open file, and may set O_APPEND, and `statx` after a change of size that the kernel has to
+//!   know.
 //!
-//! # What goes the long way
-//! - Descriptors that the owner refuses, and files that the kernel caches, as those that are mapped.
-//!   Files that are only read, through the cache, if they are small or read from their beginning.
+//! # What takes the FUSE path
+//! - Descriptors that the owner refuses, and files that the kernel caches, as those that are
+//!   mapped. Files that are only read, through the cache, if they are small or read from their
+//!   beginning.
 //! - No bytes, NULL, and other errors in arguments; flags of preadv2(2) but RWF_HIPRI, RWF_DSYNC,
 //!   RWF_SYNC and RWF_APPEND; more than 1 MiB at the end of a file (O_APPEND), since others could
 //!   append in between; writes and ftruncate while RLIMIT_FSIZE is set.
@@ -38,22 +40,23 @@
 //! - Threads for which the owner has no line. Everything, for a second, after the connection ended;
 //!   a write at the end of the file that it interrupted fails with EIO, since it may be done.
 //! - Children by vfork, and by `_Fork` or a bare `clone`. A process that gives one of its threads
-//!   other descriptors (unshare, clone), or that confines itself to some system calls (seccomp), has
-//!   no short way from then on. One built with AddressSanitizer has none at all.
+//!   other descriptors (unshare, clone), or that confines itself to some system calls (seccomp),
+//!   has no shared-memory path from then on. One built with AddressSanitizer has none at all.
 //!
 //! # What differs
-//! A bad pointer that is not NULL is a fault instead of EFAULT. `readahead`, and `posix_fadvise` with
-//! POSIX_FADV_WILLNEED, do nothing to a file that goes the short way. A reader that finds the end of the
-//! file moves the position past it for a moment. It does not see system calls that bypass the C
-//! library, io_uring, sendfile and the like: they are the kernel's, on the same descriptors. A limit
-//! of file sizes that another process sets (prlimit) is not seen. A thread that closes a file past the
-//! C library (a system call instruction, io_uring) while another one gets its number in such a way,
-//! or for a socket or pipe, may have the other's first calls go to the closed file.
+//! A bad pointer that is not NULL is a fault instead of EFAULT. `readahead`, and `posix_fadvise`
+//! with POSIX_FADV_WILLNEED, do nothing to a file that takes the shared-memory path. A reader that
+//! finds the end of the file moves the position past it for a moment. It does not see system calls
+//! that bypass the C library, io_uring, sendfile and the like: they are the kernel's, on the same
+//! descriptors. A limit of file sizes that another process sets (prlimit) is not seen. A thread
+//! that closes a file past the C library (a system call instruction, io_uring) while another one
+//! gets its number in such a way, or for a socket or pipe, may have the other's first calls go to
+//! the closed file.
 //!
 //! # Parts, in reading order
 //! ```text
 //!   table        what is known of each descriptor
-//!   state        whether there is a short way; what happens in a child
+//!   state        whether there is a shared-memory path; what happens in a child
 //!   link         the connection to the owner
 //!   thread       a thread's line
 //!   resolve      which file of the owner's a descriptor refers to

@@ -67,7 +67,7 @@ pub(crate) fn current() -> Option<&'static Link> {
 }
 
 /// Returns the connection; makes it if there is none, at most once a second. If another thread is
-/// making it, waits: a call that went the long way would have the kernel cache the file.
+/// making it, waits: a call that took the FUSE path would have the kernel cache the file.
 #[cold]
 pub(crate) fn connect() -> Result<&'static Link, Reason> {
     let mut waits = 0;
@@ -218,8 +218,8 @@ impl Socket {
         if !self.is_ours() {
             return None;
         }
-        // SAFETY: it is open: it is ours. A program that closes it in the next moment gets the error
-        // of a call on a number that is not open, or that is no socket.
+        // SAFETY: it is open: it is ours. A program that closes it in the next moment gets the
+        // error of a call on a number that is not open, or that is no socket.
         Some(body(unsafe { BorrowedFd::borrow_raw(self.fd) }))
     }
 }

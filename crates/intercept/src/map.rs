@@ -49,7 +49,7 @@ hooks! {
     }
 }
 
-/// Prepares a write that appends, if it goes the long way: the kernel places it.
+/// Prepares a write that appends, if it takes the FUSE path: the kernel places it.
 #[cold]
 pub(crate) fn prepare_append(fd: c_int, is_asked: bool) {
     if fd < 0 || !call::may_be_of_mount(fd) {

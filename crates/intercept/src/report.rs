@@ -1,4 +1,4 @@
-//! Counts of calls: `MEANTIME_REPORT=1` asks how many went the short way.
+//! Counts of calls: `MEANTIME_REPORT=1` asks how many took the shared-memory path.
 
 use std::ffi::c_int;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use meantime_process::descriptor;
 
 use crate::state;
 
-/// Why a call went the long way.
+/// Why a call took the FUSE path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Reason {

@@ -55,7 +55,7 @@ pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
     }
 }
 
-/// Returns why a call on `fd` goes the long way, if nothing has to be found out for that.
+/// Returns why a call on `fd` takes the FUSE path, if nothing has to be found out for that.
 #[inline]
 pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
     match TABLE.look_for_long(fd)? {
@@ -141,7 +141,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
 }
 
 /// Returns the entry of a file that is left to the kernel without asking the owner, and why its
-/// calls take the long way.
+/// calls take the FUSE path.
 ///
 /// A program that only reads a file through the cache, and from its beginning, is likely to read
 /// all of it. The next program then finds it in the kernel's cache. The same holds for small files.

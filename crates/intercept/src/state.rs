@@ -1,4 +1,5 @@
-//! The process's state: whether there is a short way, and what is known of its descriptors.
+//! The process's state: whether there is a shared-memory path, and what is known of its
+//! descriptors.
 
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
@@ -11,13 +12,13 @@ use crate::sanitizer::is_watched;
 use crate::table::Table;
 use crate::{link, report, thread};
 
-/// Descriptors from this number on always go the long way.
+/// Descriptors from this number on always take the FUSE path.
 const DESCRIPTORS: usize = 65_536;
 
 /// What is known of each descriptor. Its pages come into being when they are used.
 pub(crate) static TABLE: Table<DESCRIPTORS> = Table::new();
 
-/// The mount's `st_dev`; 0 without a short way.
+/// The mount's `st_dev`; 0 without a shared-memory path.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 /// The process that owns this state.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -46,8 +47,8 @@ const VARIABLE: &CStr = c"MEANTIME_SHORT";
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
-    // SAFETY: a name that ends; nothing changes the environment before the program begins. AT_SECURE
-    // says that it belongs to a user with fewer rights than this program.
+    // SAFETY: a name that ends; nothing changes the environment before the program begins.
+    // AT_SECURE says that it belongs to a user with fewer rights than this program.
     let told = unsafe {
         let told = libc::getenv(VARIABLE.as_ptr());
         if told.is_null() || libc::getauxval(libc::AT_SECURE) != 0 {
@@ -79,20 +80,20 @@ fn parsed(told: &[u8]) -> Option<(u64, Name)> {
     (!given.is_empty()).then_some((device, Name { bytes, len: given.len() }))
 }
 
-/// The mount's `st_dev`; 0 without a short way.
+/// The mount's `st_dev`; 0 without a shared-memory path.
 #[inline]
 pub(crate) fn device() -> u64 {
     DEVICE.load(Ordering::Relaxed)
 }
 
-/// Whether there is a short way.
+/// Whether there is a shared-memory path.
 #[inline]
 pub(crate) fn is_active() -> bool {
     device() != 0
 }
 
-/// Ends the short way in this process: its threads no longer have the same descriptors, or other
-/// processes have its memory.
+/// Ends the shared-memory path in this process: its threads no longer have the same descriptors, or
+/// other processes have its memory.
 pub(crate) fn end() {
     DEVICE.store(0, Ordering::SeqCst);
 }

@@ -108,7 +108,7 @@ fn unknown(state: u64, kept: u64) -> u64 {
     ((state >> VERSION_AT).wrapping_add(1) << VERSION_AT) | kept
 }
 
-/// What `state` says, if all calls go the long way.
+/// What `state` says, if all calls take the FUSE path.
 #[inline]
 fn long(state: u64) -> Option<Entry> {
     match state & (KIND | BUSY) {
@@ -167,7 +167,7 @@ impl<const N: usize> Table<N> {
         Some((entry, Ticket(state)))
     }
 
-    /// As [`look`](Self::look), if all calls on `fd` go the long way. Loads one word.
+    /// As [`look`](Self::look), if all calls on `fd` take the FUSE path. Loads one word.
     #[inline]
     pub(crate) fn look_for_long(&self, fd: i32) -> Option<Entry> {
         long(self.slot(fd)?.state.load(Ordering::Relaxed))

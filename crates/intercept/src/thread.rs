@@ -13,7 +13,7 @@ use crate::link::{self, Link};
 use crate::report::Reason;
 use crate::state;
 
-/// Calls that go the long way after the owner refused a line.
+/// Calls that take the FUSE path after the owner refused a line.
 const CALLS_WITHOUT: u32 = 1000;
 
 /// What a call that is in progress has in its frame.
@@ -42,7 +42,7 @@ thread_local! {
 /// What a thread has.
 pub(crate) struct Thread {
     /// Where the call in progress has its [`Frame`]; 0: there is none. A signal handler, or an
-    /// allocator that we call, goes the long way meanwhile.
+    /// allocator that we call, takes the FUSE path meanwhile.
     frame: Cell<usize>,
     /// The thread has called `vfork`: this may be the child, which has other descriptors.
     may_be_child: Cell<bool>,
@@ -116,8 +116,8 @@ impl Thread {
     }
 
     /// Whether the call that `self.frame` says is in progress was left by a signal handler
-    /// (`siglongjmp`). `here`: the frame of the call that begins. Says no where that is not certain:
-    /// then this call goes the long way.
+    /// (`siglongjmp`). `here`: the frame of the call that begins. Says no where that is not
+    /// certain: then this call takes the FUSE path.
     ///
     /// What interrupts a call ran between its frame's begin and end: an allocator, or whatever else
     /// our code calls where others' functions may be called (`slowly`); a signal handler, on the
@@ -152,7 +152,8 @@ impl Thread {
     /// Finds out which stack this thread has, once.
     #[cold]
     fn look_at_stack(&self) {
-        // SAFETY: there is no reference to it: only `is_left` makes one, later. Signals are blocked.
+        // SAFETY: there is no reference to it: only `is_left` makes one, later. Signals are
+        // blocked.
         unsafe {
             if (*self.stack.get()).is_empty() {
                 *self.stack.get() = own_stack();

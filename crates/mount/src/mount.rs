@@ -113,7 +113,7 @@ impl Mount {
         let short = options.short.as_deref().and_then(|name| {
             let cache = fs.cache_counters().capacity_pages as u64 * 4096;
             let made = Short::new(name, options.shared_memory_limit, cache).inspect_err(|error| {
-                tracing::warn!(%error, "no program can go the short way");
+                tracing::warn!(%error, "no program can take the shared-memory path");
             });
             made.ok().map(Arc::new)
         });
@@ -157,7 +157,7 @@ impl Mount {
         Arc::clone(&self.requests)
     }
 
-    /// Returns the counts of the short way, if there is one ([`Options::short`]).
+    /// Returns the counts of the shared-memory path, if there is one ([`Options::short`]).
     pub fn calls(&self) -> Option<Arc<CallCounts>> {
         self.calls.clone()
     }

@@ -24,8 +24,8 @@ pub struct Options {
     pub nosuid: bool,
     /// Programs on it cannot be executed (`noexec`).
     pub noexec: bool,
-    /// What statvfs(3) and /proc/mounts tell of access times (`relatime`, `noatime`, `strictatime`).
-    /// The file system keeps them by an option of its own.
+    /// What statvfs(3) and /proc/mounts tell of access times (`relatime`, `noatime`,
+    /// `strictatime`). The file system keeps them by an option of its own.
     pub access_times: AccessTimes,
     /// The directory need not be empty; the mount hides its content (`nonempty`).
     pub nonempty: bool,
@@ -36,12 +36,12 @@ pub struct Options {
     /// Number of serving threads; 0: one for each CPU (`threads=N`). More are started while these
     /// are blocked by long requests.
     pub threads: usize,
-    /// The name of a socket, unique on this machine, at which programs ask for the short way; only
-    /// those of this user get it.
+    /// The name of a socket, unique on this machine, at which programs ask for the shared-memory
+    /// path; only those of this user get it.
     pub short: Option<String>,
-    /// Bytes that programs which go the short way may have of memory shared with this process, and
-    /// of its copies. The calls of others go through the kernel. `None`: a quarter of the page
-    /// cache's, and 16 MiB at least.
+    /// Bytes that programs which take the shared-memory path may have of memory shared with this
+    /// process, and of its copies. The calls of others go through the kernel. `None`: a quarter of
+    /// the page cache's, and 16 MiB at least.
     pub shared_memory_limit: Option<u64>,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Behind these there are counts of the open files that clients have taken, by inode number. A
 //! client that finds 0 there can leave a file to the kernel without asking the owner: nobody else
-//! goes the short way to it. Several files may have the same count.
+//! takes the shared-memory path to it. Several files may have the same count.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};

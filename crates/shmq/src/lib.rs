@@ -63,8 +63,8 @@ mod sync;
 pub use layout::DATA_AT;
 pub use layout::DATA_BYTES;
 
-/// The variable that tells a program of the short way: the mount's `st_dev`, in decimal, a colon,
-/// and the name of the owner's socket.
+/// The variable that tells a program of the shared-memory path: the mount's `st_dev`, in decimal, a
+/// colon, and the name of the owner's socket.
 pub const VARIABLE: &str = "MEANTIME_SHORT";
 
 /// The other side has ended the line, or its process has ended.

@@ -17,7 +17,7 @@ pub enum Op {
     Truncate = 5,
     /// Return the [`Attributes`] as data.
     Attributes = 6,
-    /// Leave the file to the kernel's cache: all calls on it take the long way from now on.
+    /// Leave the file to the kernel's cache: all calls on it take the FUSE path from now on.
     Leave = 7,
 }
 

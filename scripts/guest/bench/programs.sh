@@ -1,6 +1,6 @@
 #!/bin/sh
 # Programs on one disk, in $turns turns: on the kernel's ext4, on ours by `meantime run`, and on ours
-# without the short way. Says `time PROGRAM WAY µs` of an operation each.
+# without the shared-memory path. Says `time PROGRAM WAY µs` of an operation each.
 #
 # machine: cpus=2 seconds=1800 memory_mib=2048
 # nvme: a ns=512M/4096
@@ -67,7 +67,7 @@ on() {
             ;;
         *)
             is_driver "$a" vfio-pci || meantime bind "$a"
-            [ "$1" = short ] && _how= || _how=--no-short
+            [ "$1" = short ] && _how= || _how=--no-shared-memory
             meantime run $_how --device "vfio:$a" --at /tmp/mnt -- sh /tmp/program "$2"
             ;;
     esac

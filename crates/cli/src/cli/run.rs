@@ -25,9 +25,9 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     pub inside: bool,
     /// Send the program's data through the kernel, too, rather than by shared memory
-    #[arg(long, long_help = help!("run", "--no-short"))]
-    pub no_short: bool,
-    /// (The name of the socket at which the process of --inside asks for the short way.)
+    #[arg(long, alias = "no-short", long_help = help!("run", "--no-shared-memory"))]
+    pub no_shared_memory: bool,
+    /// (The name of the socket at which the process of --inside asks for the shared-memory path.)
     #[arg(long, hide = true, requires = "inside", value_name = "NAME")]
     pub short: Option<String>,
     /// Memory for the page cache, e.g. 64M [default: 256M]
@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     pub grace: u64,
     /// Memory shared with the program, and copies of it, in all [default: a quarter of --cache, and
     /// 16M at least]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_short")]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "no_shared_memory")]
     #[arg(long_help = help!("run", "--shared-memory-limit"))]
     pub shared_memory_limit: Option<usize>,
     /// How reads wait for the device (see `meantime bench --help`) [default: adaptive]

@@ -69,7 +69,7 @@ fn socket_name() -> Result<String, Failure> {
 /// Runs the program, and serves its mount.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut words = words(args)?;
-    if !args.no_short {
+    if !args.no_shared_memory {
         match library::find() {
             Ok(_) => words.options.short = Some(socket_name()?),
             Err(why) => {
@@ -168,14 +168,14 @@ fn code(status: ExitStatus) -> u8 {
 }
 
 /// Waits until no process has the mount any more: the program's children may still write. A signal
-/// sends them SIGTERM. After `grace`, or with a second signal, it returns false: the mount has to be
-/// ended.
+/// sends them SIGTERM. After `grace`, or with a second signal, it returns false: the mount has to
+/// be ended.
 fn wait_for_others(mount: &Mount, place: Option<&Place>, grace: Duration) -> bool {
     if mount.wait(LEFT_BEHIND) {
         return true;
     }
-    // A mount's number is the next one's as soon as it has ended: those that were found then may have
-    // nothing to do with this one.
+    // A mount's number is the next one's as soon as it has ended: those that were found then may
+    // have nothing to do with this one.
     let holders = || {
         let found = place.map_or(Holders::default(), Place::holders);
         if mount.wait(END_SEEN) { Holders::default() } else { found }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::common::{self, Ran};
 use crate::run_mounted::may_mount;
-use crate::short_way::library;
+use crate::shared_memory_path::library;
 use meantime_testkit::e2fs::{self, has};
 use meantime_testkit::image::scratch;
 
@@ -61,7 +61,7 @@ impl Image {
     }
 
     /// `meantime run -o ro` of a program, which is to follow; it says at its end how many of its
-    /// calls went the short way.
+    /// calls took the shared-memory path.
     pub(crate) fn command(&self) -> Command {
         let args = ["run", "-o", "ro", "--device", "file:d.img", "--at", AT, "--"];
         let mut command = common::meantime(self.path(), &args);

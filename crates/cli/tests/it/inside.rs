@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::Ran;
 use crate::image::{AT, Image, tool};
-use crate::short_way::{library, most_short};
+use crate::shared_memory_path::{library, most_short};
 use meantime_testkit::e2fs::has;
 
 /// The program `name`, compiled in the image's directory; `None` without a compiler.
@@ -31,7 +31,8 @@ fn ran(image: &Image, program: &Path, arguments: &[&str]) -> Ran {
     command.output().unwrap().into()
 }
 
-/// Runs program `name` with each of `arguments`. At least `short` of its calls go the short way.
+/// Runs program `name` with each of `arguments`. At least `short` of its calls take the
+/// shared-memory path.
 fn each(name: &str, arguments: &[&[&str]], short: u64) {
     let Some(image) = Image::tree() else { return };
     let Some(program) = compiled(&image, name, &[]) else { return };
@@ -49,12 +50,12 @@ fn our_descriptors_are_not_in_the_way() {
         &[&["closefrom"], &["close_range"], &["each"], &["dup2"], &["onto"], &["few"]],
         200,
     );
-    // It has no short way from then on.
+    // It has no shared-memory path from then on.
     each("descriptors", &[&["unshare"]], 0);
 }
 
 #[test]
-fn children_past_fork_go_the_long_way() {
+fn children_past_fork_take_the_fuse_path() {
     each("children", &[&[]], 400);
 }
 
@@ -70,7 +71,7 @@ fn threads_that_read_can_be_cancelled() {
 
 /// A program that runs with more rights than its user does not believe its user's environment.
 #[test]
-fn a_program_with_more_rights_goes_the_long_way() {
+fn a_program_with_more_rights_takes_the_fuse_path() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     let Some(image) = Image::tree() else { return };
     // Linked with it: for such a program the loader ignores LD_PRELOAD.

@@ -24,7 +24,7 @@ mod mount;
 mod report;
 mod run;
 mod run_mounted;
-mod short_way;
+mod shared_memory_path;
 mod ssd;
 mod top;
 mod waits;

@@ -1,4 +1,4 @@
-//! How many requests of each kind were served, and calls of the short way.
+//! How many requests of each kind were served, and calls of the shared-memory path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl RequestCounts {
     }
 }
 
-/// How many calls of the short way there were.
+/// How many calls of the shared-memory path there were.
 #[derive(Debug, Default)]
 pub struct CallCounts {
     kinds: [AtomicU64; 7],
@@ -70,7 +70,7 @@ pub struct CallCounts {
     pub(super) line_bytes: AtomicU64,
 }
 
-/// What is counted of the short way.
+/// What is counted of the shared-memory path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Calls {
@@ -84,7 +84,7 @@ pub struct Calls {
     pub others: u64,
     /// Bytes read and written.
     pub bytes: u64,
-    /// Calls sent back to take the long way, since the kernel caches the file.
+    /// Calls sent back to take the FUSE path, since the kernel caches the file.
     pub long: u64,
     /// Calls sent back since their file was closed.
     pub stale: u64,

@@ -93,7 +93,7 @@ impl Server {
         Ok(OpenOut { fh, open_flags, padding: 0 })
     }
 
-    /// Lets programs take `open`, if the mount has a short way.
+    /// Lets programs take `open`, if the mount has a shared-memory path.
     fn share(&self, open: &mut OpenFile, flags: i32) {
         let ino = open.file.node().ino();
         open.sharing = self.short.as_ref().map(|short| short.opened(ino, flags));

@@ -21,7 +21,7 @@ pub(crate) struct OpenFile {
     pub(crate) opened_to_append: bool,
     /// [`Server::privileged`](super::Server) when capabilities were last looked for; 0: never.
     pub(crate) unprivileged_at: AtomicU64,
-    /// If the mount has a short way and this is a regular file.
+    /// If the mount has a shared-memory path and this is a regular file.
     pub(crate) sharing: Option<Sharing>,
 }
 

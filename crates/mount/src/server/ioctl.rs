@@ -112,7 +112,7 @@ impl Server {
         }
     }
 
-    /// A program takes an open file, to go the short way.
+    /// A program takes an open file, to take the shared-memory path.
     fn take(
         &self,
         request: &Request<'_>,

@@ -98,7 +98,7 @@ impl Workers {
         if let Some(short) = &server.short
             && let Err(error) = short.start(&server)
         {
-            tracing::warn!(%error, "no program can go the short way");
+            tracing::warn!(%error, "no program can take the shared-memory path");
         }
         Ok(workers)
     }

@@ -1,7 +1,7 @@
 //! Crashes: the process that serves a mount, programs that make things durable on it, or both are
 //! killed (SIGKILL). Then the file system is recovered by us, by the kernel or by `e2fsck -p`, in
-//! turns. Everything that a program was told is durable has to be there. Each program goes the
-//! short way or the long way, by chance.
+//! turns. Everything that a program was told is durable has to be there. Each program takes the
+//! shared-memory path or the FUSE path, by chance.
 //!
 //! `MEANTIME_CRASH_ROUNDS=n` sets the number of rounds of the long form, `MEANTIME_CRASH_SEED=n`
 //! the first seed.

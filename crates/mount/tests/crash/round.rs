@@ -80,7 +80,7 @@ pub(crate) fn run(rounds: u64, seed: u64) {
     }
     println!("{rounds} rounds: {tally:?}");
     assert!(tally.steps + tally.numbers > 0, "nothing was durable before any crash");
-    assert!(tally.short_calls > 0, "no program went the short way");
+    assert!(tally.short_calls > 0, "no program took the shared-memory path");
 }
 
 /// Returns the keepers that are available here.

@@ -259,10 +259,10 @@ fn the_label_can_be_asked_for() {
     });
 }
 
-/// FUSE passes on neither syncfs(2) nor sync_file_range(2); the short way's library sends the
-/// former.
+/// FUSE passes on neither syncfs(2) nor sync_file_range(2); the shared-memory path's library sends
+/// the former.
 #[test]
-fn syncfs_makes_everything_durable_by_the_short_way_only() {
+fn syncfs_makes_everything_durable_by_the_shared_memory_path_only() {
     for (way, commits) in [(Way::Long, false), (Way::Short, true)] {
         let Some(served) = Served::by(way, "64M", &Options::default()) else { return };
         let counted = || served.mounted().file_system().journal_counters().unwrap().commits;

@@ -1,5 +1,5 @@
-//! Processes that use one file at the same time, some by the short way and some by the long one:
-//! each finds what the others have written (`programs/coherence.c`).
+//! Processes that use one file at the same time, some by the shared-memory path and some by
+//! the FUSE path: each finds what the others have written (`programs/coherence.c`).
 //!
 //! `MEANTIME_COHERENCE_SECONDS=600` for longer than some seconds, `MEANTIME_COHERENCE_SEED` for
 //! other operations.

@@ -89,7 +89,7 @@ fn reserved_blocks_are_for_some(way: Way) {
     served.end();
 }
 
-/// Also one whose calls went the short way before it.
+/// Also one whose calls took the shared-memory path before it.
 fn a_thread_that_changes_its_user_changes_its_right(way: Way) {
     let Some(served) = full(way) else { return };
     let script = "

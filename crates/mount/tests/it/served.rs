@@ -22,10 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Defines a test for each way of each function that takes one.
 macro_rules! by_each_way {
     ($($test:ident),* $(,)?) => {
-        mod by_long_way {
+        mod by_fuse {
             $(#[test] fn $test() { super::$test(crate::way::Way::Long); })*
         }
-        mod by_short_way {
+        mod by_shared_memory {
             $(#[test] fn $test() { super::$test(crate::way::Way::Short); })*
         }
     };
@@ -36,7 +36,7 @@ pub(crate) use by_each_way;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DataCalls {
     pub(crate) short: u64,
-    /// Requests of the kernel, and calls that were sent back to take the long way.
+    /// Requests of the kernel, and calls that were sent back to take the FUSE path.
     pub(crate) long: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Served {
     scratch: tempfile::TempDir,
     pub(crate) image: PathBuf,
     mount: Option<Mount>,
-    /// The name of the socket of the short way, if there is one.
+    /// The name of the socket of the shared-memory path, if there is one.
     socket: Option<String>,
     /// The way of programs for which nothing else is said.
     way: Way,
@@ -74,7 +74,7 @@ impl Served {
         Self::with(size, &[], options, &MountOptions { write: true, ..MountOptions::default() })
     }
 
-    /// The same, for programs that go `way`. The mount has a short way in any case.
+    /// The same, for programs that go `way`. The mount has a shared-memory path in any case.
     pub(crate) fn by(way: Way, size: &str, options: &Options) -> Option<Self> {
         Self::by_with(way, size, &[], options)
     }
@@ -185,7 +185,11 @@ impl Served {
     pub(crate) fn lead(&self, command: &mut Command, way: Way) {
         if way == Way::Short {
             let device = self.used(|dir| std::fs::metadata(dir).unwrap().dev());
-            way.lead(command, device, self.socket.as_ref().expect("a mount with a short way"));
+            way.lead(
+                command,
+                device,
+                self.socket.as_ref().expect("a mount with a shared-memory path"),
+            );
         }
     }
 
@@ -201,8 +205,8 @@ impl Served {
         }
     }
 
-    /// Checks that since `before` at least 95 % of the calls on data were short, if programs go the
-    /// short way, and none otherwise. `what` they did is for the message.
+    /// Checks that since `before` at least 95 % of the calls on data were short, if programs take
+    /// the shared-memory path, and none otherwise. `what` they did is for the message.
     #[track_caller]
     pub(crate) fn went_their_way(&self, what: &str, before: DataCalls) {
         let calls = self.data_calls().since(before);

@@ -1,4 +1,4 @@
-//! The short way, taken by hand: its rules, from the outside (docs/short-way.md).
+//! The shared-memory path, taken by hand: its rules, from the outside (docs/shared-memory-path.md).
 
 #![expect(unsafe_code, reason = "an ioctl, and a client's buffers, which are a C program's")]
 
@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::served::Served;
 
-/// Returns options with a short way, and the name of its socket.
+/// Returns options with a shared-memory path, and the name of its socket.
 fn options() -> (Options, String) {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ fn open(dir: &Path, name: &str) -> File {
     options.read(true).write(true).create(true).truncate(false).open(dir.join(name)).unwrap()
 }
 
-/// Runs `test` with a mount's directory and the name of its short way's socket.
+/// Runs `test` with a mount's directory and the name of its shared-memory path's socket.
 fn on_a_mount(test: impl FnOnce(&Path, &str) + Send + 'static) {
     let (options, name) = options();
     let Some(served) = Served::new("32M", &options) else { return };
@@ -139,7 +139,7 @@ fn what_is_written_one_way_is_read_the_other_way() {
 }
 
 #[test]
-fn direct_access_by_the_kernel_leaves_the_short_way_open() {
+fn direct_access_by_the_kernel_leaves_the_shared_memory_path_open() {
     on_a_mount(|dir, name| {
         let mut client = Client::new(name);
         let file = open(dir, "file");
@@ -362,7 +362,7 @@ fn what_lines_have_of_memory_has_a_limit_in_all() {
     served.unmount();
 }
 
-/// Counts the lines of the short way.
+/// Counts the lines of the shared-memory path.
 struct Lines;
 
 static LINES: AtomicU32 = AtomicU32::new(0);

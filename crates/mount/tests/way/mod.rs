@@ -1,4 +1,4 @@
-//! The way that programs of tests go to files of a mount (docs/short-way.md).
+//! The way that programs of tests go to files of a mount (docs/shared-memory-path.md).
 
 use std::process::Command;
 

@@ -37,7 +37,8 @@ static inline const char *content(const char *src) {
     return data;
 }
 
-/* The descriptor of a file that is read from the device each time: reads go the short way. */
+/* The descriptor of a file that is read from the device each time: reads take the shared-memory
+   path. */
 static inline int direct(const char *name) {
     int fd = open(name, O_RDONLY | O_DIRECT);
     CHECK(fd >= 0);

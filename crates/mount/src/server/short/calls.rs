@@ -1,4 +1,4 @@
-//! Calls of the short way, executed.
+//! Calls of the shared-memory path, executed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -188,8 +188,8 @@ impl Server {
         // A program that has not taken the file uses the size that the kernel knows, to map or copy
         // it. A failed call may have changed the size, too.
         let changes = matches!(request.op, Op::Write | Op::Truncate);
-        // The same for other threads of this one, if the file was left to the kernel meanwhile: those
-        // that were refused may have asked for the size before this call changed it.
+        // The same for other threads of this one, if the file was left to the kernel meanwhile:
+        // those that were refused may have asked for the size before this call changed it.
         let is_known_elsewhere = sharing.is_open_elsewhere() || gate.is_closed();
         let is_untold = changes && is_known_elsewhere && (may_resize || open.file.size() != size);
         Reply { status: if is_untold { Status::Resized } else { Status::Done }, result, end }

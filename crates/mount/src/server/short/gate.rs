@@ -1,5 +1,5 @@
-//! Who may have a file's content: the kernel's page cache, or programs that go the short way. Never
-//! both.
+//! Who may have a file's content: the kernel's page cache, or programs that take the shared-memory
+//! path. Never both.
 //!
 //! ```text
 //!              a program takes            the kernel has dropped
@@ -16,8 +16,8 @@
 //! it is `Fresh` or `Short`, none of those has content in the kernel's cache, because that would
 //! have come from us. What is left there from before is dropped while it is `Entering`.
 //!
-//! The request that makes it `Long` is answered after the last call of the short way has ended.
-//! Then the kernel caches what such calls have written, and later calls are refused.
+//! The request that makes it `Long` is answered after the last call of the shared-memory path has
+//! ended. Then the kernel caches what such calls have written, and later calls are refused.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) enum Mode {
     Fresh = 0,
     /// The kernel is told to drop what it kept.
     Entering = 1,
-    /// Calls of the short way are executed.
+    /// Calls of the shared-memory path are executed.
     Short = 2,
     /// The kernel has some.
     Long = 3,
@@ -56,7 +56,7 @@ impl Mode {
         if self == Self::Entering { Self::Short } else { self }
     }
 
-    /// Returns whether calls of the short way are executed.
+    /// Returns whether calls of the shared-memory path are executed.
     pub(super) fn admits(self) -> bool {
         self == Self::Short
     }
@@ -74,8 +74,8 @@ fn with_mode(state: u64, mode: Mode) -> u64 {
     state & CALLS | (mode as u64) << MODE
 }
 
-/// What a cached read loses by the short way, compared with the kernel's cache. Both take as long if
-/// both sides spin, but the short way keeps a second CPU busy.
+/// What a cached read loses by the shared-memory path, compared with the kernel's cache. Both take
+/// as long if both sides spin, but the shared-memory path keeps a second CPU busy.
 const LOSS: u32 = 1;
 /// The same if one side has to be woken.
 const SLOW_LOSS: u32 = 8;
@@ -83,7 +83,7 @@ const SLOW_LOSS: u32 = 8;
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
 /// The cost at which a file is left to the kernel: what filling its cache costs. More if somebody
-/// may write, since that will take the long way, too; and for files of which we hold but a part,
+/// may write, since that will take the FUSE path, too; and for files of which we hold but a part,
 /// since the kernel asks for their pages one by one.
 const FALLBACK_COST: u32 = 1024;
 const FALLBACK_COST_DEAR: u32 = 64 * 1024;
@@ -131,8 +131,8 @@ pub(crate) struct Gate {
     pub(super) has_writer: AtomicBool,
     /// A program has taken it: the kernel may not know the size and other attributes.
     was_taken: AtomicBool,
-    /// What the short way has cost so far, in reads that the kernel's cache would have answered
-    /// sooner.
+    /// What the shared-memory path has cost so far, in reads that the kernel's cache would have
+    /// answered sooner.
     cost: AtomicU32,
     /// It was closed for that.
     is_left: AtomicBool,
@@ -168,7 +168,7 @@ impl Gate {
     }
 
     /// Waits for those that have just opened the file to append: until they have taken it, a call
-    /// that changes its size has to go the long way, and the file would stay there.
+    /// that changes its size has to take the FUSE path, and the file would stay there.
     pub(super) fn await_taking(&self) {
         let (since, awaited_ns) = (Instant::now(), self.awaited_ns.load(Ordering::Relaxed));
         let left = TAKING.min(TAKING_MOST.saturating_sub(Duration::from_nanos(awaited_ns)));
@@ -200,7 +200,7 @@ impl Gate {
     }
 
     /// Called when the kernel reads or writes pages of its cache, before that is executed. Returns
-    /// when no call of the short way is being executed, and none will be.
+    /// when no call of the shared-memory path is being executed, and none will be.
     pub(crate) fn close(&self) {
         if self.state.load(Ordering::SeqCst) == (Mode::Long as u64) << MODE {
             return;
@@ -213,8 +213,8 @@ impl Gate {
         }
     }
 
-    /// Counts a call for or against the short way. If it does not pay, the file is left to the
-    /// kernel, whose cache answers without another process.
+    /// Counts a call for or against the shared-memory path. If it does not pay, the file is left to
+    /// the kernel, whose cache answers without another process.
     ///
     /// It pays for what the device is needed for, and for changes. Cached reads gain nothing by it,
     /// and lose much if there are fewer CPUs than its two sides take, or calls come seldom. So do
@@ -312,7 +312,7 @@ impl Gate {
         });
     }
 
-    /// Begins a call of the short way, if the file may be reached by it.
+    /// Begins a call of the shared-memory path, if the file may be reached by it.
     #[inline]
     pub(super) fn enter(&self) -> Option<Call<'_>> {
         // Refused calls do not keep the kernel waiting in `close`.
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_left_to_the_kernel_if_the_short_way_does_not_pay() {
+    fn a_file_is_left_to_the_kernel_if_the_shared_memory_path_does_not_pay() {
         let reads_until_left = |has_writer: bool, done: &[Done]| {
             let gate = short();
             gate.has_writer.store(has_writer, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Files to which the short way did not pay when they were last open, or which the kernel read.
+//! Files to which the shared-memory path did not pay when they were last open, or which the kernel
+//! read.
 //!
 //! A program that opens one of them only to read it leaves it to the kernel at once. Otherwise the
 //! kernel would drop what it kept of it, each time that it is opened, and get all of it again.
@@ -11,7 +12,7 @@ use crate::server::lock::locked;
 
 /// Files that are remembered.
 const FILES_MAX: usize = 4096;
-/// How often one is left to the kernel before the short way is tried again.
+/// How often one is left to the kernel before the shared-memory path is tried again.
 const TIMES: u8 = 16;
 
 /// How often each of these files, by inode number, is still left to the kernel.

@@ -35,7 +35,11 @@ impl Short {
                 Ok(Some(client)) => {
                     if let Err(error) = self.begin(client, server) {
                         self.messages.refused.again(|times| {
-                            tracing::warn!(%error, times, "a program cannot go the short way");
+                            tracing::warn!(
+                                %error,
+                                times,
+                                "a program cannot take the shared-memory path"
+                            );
                         });
                     }
                 }
@@ -49,7 +53,7 @@ impl Short {
                         tracing::warn!(
                             %error,
                             times,
-                            "no program can be accepted for the short way"
+                            "no program can be accepted for the shared-memory path"
                         );
                     });
                     std::thread::sleep(PAUSE);

@@ -1,7 +1,8 @@
 //! The memory of all lines together, which has a limit.
 //!
-//! A line's data are in memory that the client shares, and for each call in a copy of ours. Both are
-//! as large as the largest call so far. A call for which there is no memory left goes the long way.
+//! A line's data are in memory that the client shares, and for each call in a copy of ours. Both
+//! are as large as the largest call so far. A call for which there is no memory left takes the FUSE
+//! path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

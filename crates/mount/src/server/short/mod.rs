@@ -1,5 +1,5 @@
-//! The short way: programs' reads, writes and fsyncs by shared memory, past the kernel, on the
-//! descriptors that the kernel gave them.
+//! The shared-memory path: programs' reads, writes and fsyncs by shared memory, past the kernel, on
+//! the descriptors that the kernel gave them.
 //!
 //! # How a program gets there
 //! Its interception library connects to our socket, and gets a secret number. It shows that by an
@@ -8,7 +8,8 @@
 //! then come by lines, one for each of its threads, and each is served by a thread of ours.
 //!
 //! # What holds
-//! - A file's content is in the kernel's page cache, or programs go the short way to it ([`gate`]).
+//! - A file's content is in the kernel's page cache, or programs take the shared-memory path to it
+//!   ([`gate`]).
 //! - A handle is of one open file for ever, and ends with it.
 //! - Each `close` of an open file is counted before it returns
 //!   ([`closings`](meantime_shmq::closings)), so a program does not use the handle of a descriptor
@@ -17,7 +18,7 @@
 //! - Only processes of our own user are served. A process that breaks the protocol loses its
 //!   connection.
 //!
-//! docs/short-way.md argues for these.
+//! docs/shared-memory-path.md argues for these.
 
 mod calls;
 mod connection;
@@ -55,7 +56,7 @@ use super::said::Said;
 /// The most lines.
 const LINES_MAX: u32 = 256;
 
-/// A mount's short way.
+/// A mount's shared-memory path.
 pub(crate) struct Short {
     socket: OwnedFd,
     words: Arc<Words>,
@@ -98,8 +99,8 @@ pub(crate) enum NotTaken {
 }
 
 impl Short {
-    /// Listens under `name`. `memory`: bytes that all lines may have; a quarter of `cache`, those of
-    /// our page cache, if none are said.
+    /// Listens under `name`. `memory`: bytes that all lines may have; a quarter of `cache`, those
+    /// of our page cache, if none are said.
     pub(crate) fn new(name: &str, memory: Option<u64>, cache: u64) -> io::Result<Self> {
         let counts = Arc::default();
         Ok(Self {
@@ -148,8 +149,8 @@ impl Short {
         locked(&self.gates).get(&ino).is_some_and(|gate| gate.strong_count() > 0)
     }
 
-    /// Returns whether calls of the short way may have changed inode `ino` since it was opened, so
-    /// that the kernel must not keep its attributes.
+    /// Returns whether calls of the shared-memory path may have changed inode `ino` since it was
+    /// opened, so that the kernel must not keep its attributes.
     pub(crate) fn was_taken(&self, ino: u32) -> bool {
         if !self.taken.load(Ordering::SeqCst) {
             return false;
@@ -216,7 +217,8 @@ impl Short {
             let _ = thread.join();
         }
         let all = &self.messages;
-        all.refused.end(|times| tracing::warn!(times, "programs could not go the short way"));
+        all.refused
+            .end(|times| tracing::warn!(times, "programs could not take the shared-memory path"));
         all.not_accepted.end(|times| tracing::warn!(times, "no program could be accepted"));
         all.no_line.end(|times| tracing::warn!(times, "there was no line for a program"));
         all.no_memory.end(|times| {

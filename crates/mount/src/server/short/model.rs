@@ -2,8 +2,8 @@
 //!
 //! It has one page of one file. A program makes any calls, up to a number of them, one after
 //! another; each is split into the steps that others can come between. The transitions of the gate
-//! are those of [`Mode`]. The rules about it are listed in [`Rules`], and each can be left out: then
-//! a test shows which wrong content some program gets.
+//! are those of [`Mode`]. The rules about it are listed in [`Rules`], and each can be left out:
+//! then a test shows which wrong content some program gets.
 //!
 //! # What is checked
 //! Each write makes a version. A version is *old* when a write that began after it was complete is
@@ -17,10 +17,10 @@
 //! the page's content wins.)
 //!
 //! # What is left out
-//! Several pages (but a direct write to another page is a call here), sizes, errors, FORGET (it ends
-//! page and note together), and the number of serving threads. A program has the file open once, so
-//! a call never meets the close of its own descriptor: [`closings`](meantime_shmq::closings) are
-//! for that.
+//! Several pages (but a direct write to another page is a call here), sizes, errors, FORGET (it
+//! ends page and note together), and the number of serving threads. A program has the file open
+//! once, so a call never meets the close of its own descriptor:
+//! [`closings`](meantime_shmq::closings) are for that.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -35,7 +35,7 @@ struct Rules {
     /// A READ or WRITE of pages makes the gate long...
     reads_close: bool,
     writes_close: bool,
-    /// ...and waits for the calls of the short way that are in progress.
+    /// ...and waits for the calls of the shared-memory path that are in progress.
     drains: bool,
     /// It notes that the kernel has something of the file.
     reads_keep: bool,
@@ -155,7 +155,7 @@ enum At {
     Take,
     Entering,
     Emptying,
-    /// A call of the short way is sent; entered; executed; refused.
+    /// A call of the shared-memory path is sent; entered; executed; refused.
     Short,
     Entered,
     Ending,

@@ -1,4 +1,5 @@
-//! What the short way knows of an open file: whether it was taken, and who else has it open.
+//! What the shared-memory path knows of an open file: whether it was taken, and who else has it
+//! open.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,20 +12,20 @@ use super::gate::Gate;
 use super::left_files::LeftFiles;
 use super::words::Word;
 
-/// What the short way knows of an open file. Dropped with it.
+/// What the shared-memory path knows of an open file. Dropped with it.
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
     pub(super) ino: u32,
     left_files: Arc<LeftFiles>,
     /// It was opened to append, or may.
     appends: bool,
-    /// It counts among those that go the long way.
+    /// It counts among those that take the FUSE path.
     is_other: AtomicBool,
     /// It was opened to read through a cache, and for nothing else.
     pub(super) only_reads: bool,
     pub(super) word: OnceLock<Word>,
-    /// Where the last read ended that went the short way, and was not direct; and how many reads
-    /// came one after another until then.
+    /// Where the last read ended that took the shared-memory path, and was not direct; and how many
+    /// reads came one after another until then.
     next: AtomicU64,
     sequence: AtomicU32,
     /// The handles that connections have of it.
@@ -81,7 +82,7 @@ impl Sharing {
         }
     }
 
-    /// The short way is used for it now, or it is closed.
+    /// The shared-memory path is used for it now, or it is closed.
     #[inline]
     pub(super) fn used(&self) {
         if self.is_other.load(Ordering::Relaxed) && self.is_other.swap(false, Ordering::SeqCst) {
@@ -89,7 +90,7 @@ impl Sharing {
         }
     }
 
-    /// Returns whether some who have the file open go the long way, as far as is known.
+    /// Returns whether some who have the file open take the FUSE path, as far as is known.
     pub(super) fn is_open_elsewhere(&self) -> bool {
         self.gate.others.load(Ordering::SeqCst) > 0
     }

@@ -10,9 +10,9 @@
    append   each appends records, by O_APPEND; a child goes on half-way
    check    reads what `append` has left
 
-   The file is closed by all now and then, so that it may change its way (docs/short-way.md). A
-   process that goes the long way asks for the size before it maps, copies or has to know where it
-   has appended, as is said there. */
+   The file is closed by all now and then, so that it may change its path
+   (docs/shared-memory-path.md). A process that takes the FUSE path asks for the size before it
+   maps, copies or has to know where it has appended, as is said there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +84,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
     va_end(all);
 }
 
-/* Whether this process goes the short way. */
+/* Whether this process takes the shared-memory path. */
 static int is_short(void) { return getenv("MEANTIME_SHORT") != NULL; }
 
 static void open_file(void) {
@@ -92,7 +92,7 @@ static void open_file(void) {
     int direct = shared->is_direct ? O_DIRECT : 0;
     CHECK((fd = open(path, O_RDWR | O_CREAT | direct, 0644)) >= 0);
     CHECK((end_fd = open(path, O_RDWR | O_APPEND, 0644)) >= 0);
-    /* A file grows the short way if nobody has it open who has not used it. */
+    /* A file grows by the shared-memory path if nobody has it open who has not used it. */
     if (is_short() && below(4))
         CHECK(pread(fd, block, 512, 0) >= 0 && pread(end_fd, block, 512, 0) >= 0);
 }
@@ -116,7 +116,7 @@ static void meet(void) {
         CHECK(!shared->failed);
         usleep(200);
     }
-    /* The first who goes the long way ends the short one. */
+    /* The first who takes the FUSE path ends the shared-memory one. */
     usleep(below(is_short() ? 500 : 8000));
     open_file();
 }

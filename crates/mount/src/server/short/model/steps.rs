@@ -306,7 +306,7 @@ impl Model {
             At::Refused => {
                 self.gate(state, i).calls -= 1;
                 to(state, if program.op == Op::ShortRead { At::Page } else { At::Lock });
-                "goes the long way"
+                "takes the FUSE path"
             }
             At::Entered => {
                 match program.op {

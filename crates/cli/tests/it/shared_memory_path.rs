@@ -1,5 +1,5 @@
-//! The short way of `meantime run`: programs in C that do with their descriptors what a program may
-//! do, and others' programs.
+//! The shared-memory path of `meantime run`: programs in C that do with their descriptors what a
+//! program may do, and others' programs.
 //!
 //! `MEANTIME_SHORT_ROUNDS=1000000` for longer runs than usual (thousands of rounds).
 
@@ -62,7 +62,7 @@ fn ran_with(dir: &Path, more: &[&str], program: &[&str]) -> Ran {
     command.args(["timeout", "-s", "KILL", limit()]).args(program).output().unwrap().into()
 }
 
-/// The most calls that went the short way in one process, as it says at its end.
+/// The most calls that took the shared-memory path in one process, as it says at its end.
 pub(crate) fn most_short(ran: &Ran) -> u64 {
     let counts = ran.stderr.lines().filter_map(|line| {
         let (before, _) = line.split_once(" calls short")?;
@@ -71,8 +71,8 @@ pub(crate) fn most_short(ran: &Ran) -> u64 {
     counts.max().unwrap_or(0)
 }
 
-/// Runs the program `name` on the mount: it checks itself. At least `short` of its calls go the short
-/// way.
+/// Runs the program `name` on the mount: it checks itself. At least `short` of its calls take the
+/// shared-memory path.
 #[track_caller]
 fn succeeds(name: &str, arguments: &[&str], short: u64) -> Option<Ran> {
     succeeds_with(&[], name, arguments, short)
@@ -128,7 +128,7 @@ fn many_threads_with_large_calls_stay_within_the_memory_that_is_theirs() {
     assert!(said <= 2, "{}", ran.stderr);
 }
 
-/// Calls that went the long way because the thread was in one already, as the program says.
+/// Calls that took the FUSE path because the thread was in one already, as the program says.
 fn busy(ran: &Ran) -> u64 {
     let counts = ran.stderr.lines().filter_map(|line| {
         let (before, _) = line.split_once(" long: in a signal handler")?;
@@ -138,7 +138,7 @@ fn busy(ran: &Ran) -> u64 {
 }
 
 #[test]
-fn a_thread_that_has_left_a_call_goes_the_short_way_again() {
+fn a_thread_that_has_left_a_call_takes_the_shared_memory_path_again() {
     let Some(ran) = succeeds("jumps", &[&rounds(1000)], 5000) else { return };
     // Those of the handler, which interrupts calls, at most; and few of others.
     assert!(busy(&ran) * 20 < most_short(&ran), "{}", ran.stderr);
@@ -157,7 +157,7 @@ fn what_is_read_from_memory_only_is_left_to_the_kernel() {
 }
 
 #[test]
-fn what_is_read_whole_is_the_kernels_unless_somebody_goes_the_short_way_to_it() {
+fn what_is_read_whole_is_the_kernels_unless_somebody_takes_the_shared_memory_path_to_it() {
     if !has("python3") {
         return;
     }
@@ -182,7 +182,7 @@ fn what_is_read_whole_is_the_kernels_unless_somebody_goes_the_short_way_to_it() 
 }
 
 #[test]
-fn reading_ahead_does_not_end_the_short_way() {
+fn reading_ahead_does_not_end_the_shared_memory_path() {
     if !has("python3") {
         return;
     }
@@ -201,7 +201,7 @@ fn reading_ahead_does_not_end_the_short_way() {
 }
 
 #[test]
-fn programs_go_the_short_way_unless_told_otherwise() {
+fn programs_take_the_shared_memory_path_unless_told_otherwise() {
     let Some(dir) = prepared() else { return };
     let dir = dir.path();
     let file = dir.join("at/file");
@@ -211,14 +211,15 @@ fn programs_go_the_short_way_unless_told_otherwise() {
     assert_eq!(short.code, Some(0), "{short:?}");
     assert!(most_short(&short) >= 100, "{short:?}");
     let at = dir.join("at");
-    let args = ["run", "--no-short", "--device", "file:disk.img?model=null", "--at"];
+    let args = ["run", "--no-shared-memory", "--device", "file:disk.img?model=null", "--at"];
     let mut command = meantime(dir, &args);
     command.env("MEANTIME_REPORT", "1").arg(at).arg("--").args(dd);
     let long = Ran::from(command.output().unwrap());
     assert!(long.code == Some(0) && !long.stderr.contains("short"), "{long:?}");
 }
 
-/// Runs `writes` by a shell that goes the short way. It prints nothing but what it should.
+/// Runs `writes` by a shell that takes the shared-memory path. It prints nothing but what it
+/// should.
 fn writes(compiler: &str, more: &[&str], is_short: bool) {
     let Some(dir) = prepared() else { return };
     let dir = dir.path();
@@ -235,7 +236,7 @@ fn writes(compiler: &str, more: &[&str], is_short: bool) {
 }
 
 #[test]
-fn programs_of_another_c_library_go_the_long_way() {
+fn programs_of_another_c_library_take_the_fuse_path() {
     writes("cc", &[], true);
     // Its headers have none of Linux's.
     let headers = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"];
@@ -243,14 +244,14 @@ fn programs_of_another_c_library_go_the_long_way() {
 }
 
 #[test]
-fn programs_that_check_their_memory_go_the_long_way() {
+fn programs_that_check_their_memory_take_the_fuse_path() {
     for (sanitizer, is_short) in [("address", false), ("undefined", true)] {
         writes("gcc", &[&format!("-fsanitize={sanitizer}")], is_short);
     }
 }
 
 #[test]
-fn programs_that_confine_themselves_go_the_long_way_from_then_on() {
+fn programs_that_confine_themselves_take_the_fuse_path_from_then_on() {
     for how in ["strict", "call", "filter"] {
         succeeds("writes", &["file", how], 200);
     }
@@ -284,7 +285,7 @@ fn the_librarys_socket_is_not_the_programs() {
     }
     let Some(dir) = prepared() else { return };
     let dir = dir.path();
-    // All numbers are closed, and the file opened again: it goes the short way still.
+    // All numbers are closed, and the file opened again: it takes the shared-memory path still.
     let script = "import os, sys\n\
                   name = sys.argv[1] + '/file'\n\
                   f = os.open(name, os.O_RDWR | os.O_CREAT)\n\

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What programs gain by the short way (docs/short-way.md) over the mount alone: fio, SQLite, RocksDB
-# and small files under `meantime run`, with and without --no-short, in turns, on a software SSD with
-# the optane model in memory. Nothing is pinned. Then one program on a CPU of its own, beside
-# `meantime bench` on the same device and what 4 KiB between the two CPUs cost at least; and RocksDB
-# with the file system's waits in their classic places. Needs root (mounts).
+# What programs gain by the shared-memory path (docs/shared-memory-path.md) over the mount alone:
+# fio, SQLite, RocksDB and small files under `meantime run`, with and without --no-shared-memory, in
+# turns, on a software SSD with the optane model in memory. Nothing is pinned. Then one program on a
+# CPU of its own, beside `meantime bench` on the same device and what 4 KiB between the two CPUs
+# cost at least; and RocksDB with the file system's waits in their classic places. Needs root
+# (mounts).
 #
 # --quick: few rounds. CELL…: only these rows. MEANTIME, CALL: paths of the command and of the bench
 # `call`, if they are built already.
@@ -19,8 +20,8 @@ for argument; do
     *) cells+=("$argument") ;;
     esac
 done
-[ "$(id -u)" = 0 ] || { echo "bench-short-way: mounting needs root" >&2; exit 1; }
-[ -c /dev/fuse ] || { echo "bench-short-way: no /dev/fuse here" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "bench-shared-memory-path: mounting needs root" >&2; exit 1; }
+[ -c /dev/fuse ] || { echo "bench-shared-memory-path: no /dev/fuse here" >&2; exit 1; }
 scripts/setup.sh fs
 meantime=${MEANTIME:-} call=${CALL:-}
 if [ -z "$meantime" ]; then
@@ -111,7 +112,7 @@ APART, ORDERS = "a CPU each", "RocksDB by threads"
 ROWS = [*CELLS, APART, ORDERS]
 unknown = [row for row in picked if row not in ROWS]
 if unknown:
-    sys.exit(f"bench-short-way: no row {unknown[0]!r}; there are: {', '.join(ROWS)}")
+    sys.exit(f"bench-shared-memory-path: no row {unknown[0]!r}; there are: {', '.join(ROWS)}")
 picked = [row for row in picked or ROWS if shutil.which("db_bench") or not row.startswith("RocksDB")]
 
 
@@ -120,7 +121,7 @@ def ran(command, more=(), cpu=None):
     command = [*on, meantime, "run", *more, "--", "sh", "-c", 'cd /mnt/meantime; exec "$@"', "-", *command]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"bench-short-way: {' '.join(command)}: {done.stderr}")
+        sys.exit(f"bench-shared-memory-path: {' '.join(command)}: {done.stderr}")
     return done.stdout
 
 
@@ -136,7 +137,7 @@ def rocksdb(name, options, threads=1):
     lines = ["rm -rf db", f"{DB_BENCH} {fill}" if fill else ":", f"{DB_BENCH} {of_each} --threads={threads}", "rm -rf db"]
     text = ran(["sh", "-c", "exec 2>/dev/null; " + "; ".join(lines)], options)
     ops = re.search(rf"^{name} .* ([0-9]+) ops/sec", text, re.M)
-    return 1e6 / float(ops[1]) if ops else sys.exit(f"bench-short-way: db_bench said {text!r}")
+    return 1e6 / float(ops[1]) if ops else sys.exit(f"bench-shared-memory-path: db_bench said {text!r}")
 
 
 def micros(cell, options):
@@ -163,7 +164,7 @@ for cell in cells:
     short, long = [], []
     for number in range(rounds):
         for is_long in (False, True) if number % 2 else (True, False):
-            options = on_device + ["--no-short"] * is_long
+            options = on_device + ["--no-shared-memory"] * is_long
             (long if is_long else short).append(micros(cell, options))
     ratios = [a / b for a, b in zip(short, long)]
     print(f"{cell:32}{statistics.median(short):9.2f}{statistics.median(long):9.2f}  {spread(ratios)}", flush=True)
