@@ -16,7 +16,7 @@ const KNOWN: u64 = 3;
 /// A thread is storing the other words.
 const BUSY: u64 = 1 << 2;
 /// What that thread stores is wrong already.
-const SPOILED: u64 = 1 << 3;
+const VOID: u64 = 1 << 3;
 /// The process has opened the descriptor itself, and no other process can have it.
 const OWN: u64 = 1 << 4;
 const FLAGS_AT: u32 = 8;
@@ -236,7 +236,7 @@ impl<const N: usize> Table<N> {
         let own = if is_own { OWN } else { 0 };
         self.change(slot, |state| match state & BUSY {
             0 => unknown(state, own),
-            _ => state & !OWN | own | SPOILED,
+            _ => state & !OWN | own | VOID,
         });
     }
 
@@ -263,7 +263,7 @@ impl<const N: usize> Table<N> {
         for slot in self.used() {
             self.change(slot, |state| match state & BUSY {
                 0 => unknown(state, state & OWN),
-                _ => state | SPOILED,
+                _ => state | VOID,
             });
         }
     }
@@ -275,7 +275,7 @@ impl<const N: usize> Table<N> {
                 self.change(slot, |state| match state & BUSY {
                     // (The other words stay: so does the version.)
                     0 => state & !OWN,
-                    _ => state & !OWN | SPOILED,
+                    _ => state & !OWN | VOID,
                 });
             }
         }

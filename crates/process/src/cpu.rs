@@ -121,6 +121,12 @@ impl Crowd {
         true
     }
 
+    /// The former name of [`yield_cpu`](Self::yield_cpu).
+    #[deprecated(note = "use `yield_cpu`")]
+    pub fn give_way(&mut self, reading: impl Fn() -> Option<Reading>) -> bool {
+        self.yield_cpu(reading)
+    }
+
     /// What the readings before and after a yield say.
     fn judge(&mut self, before: Reading, after: Reading) {
         let last = self.last.replace(after).filter(|last| last.cpu == after.cpu);

@@ -210,4 +210,10 @@ impl Reservation {
     pub fn release(&mut self, blocks: u64) {
         drop(self.split(blocks));
     }
+
+    /// The former name of [`release`](Self::release).
+    #[deprecated(note = "use `release`")]
+    pub fn give_back(&mut self, blocks: u64) {
+        self.release(blocks);
+    }
 }

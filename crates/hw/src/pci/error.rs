@@ -148,7 +148,7 @@ pub enum PciError {
         driver: Option<String>,
     },
     /// A wait timed out.
-    #[error("waited in vain {what}: {hint}")]
+    #[error("gave up waiting {what}: {hint}")]
     TimedOut {
         /// The event waited for.
         what: String,

@@ -23,13 +23,15 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 /// Records are small; a larger file is not ours.
 const RECORD_MAX_BYTES: u64 = 64 << 10;
 
-/// The progress of taking or giving back.
+/// The progress of taking a controller or returning it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Stage {
     Taking,
     Taken,
-    GivingBack,
+    /// (As earlier versions wrote it.)
+    #[serde(rename = "giving-back")]
+    Returning,
 }
 
 /// The process that took a controller from the kernel.
@@ -76,7 +78,7 @@ impl Record {
     /// has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
-            Stage::Taking | Stage::GivingBack => true,
+            Stage::Taking | Stage::Returning => true,
             Stage::Taken => !self.persistent && !self.process.is_alive(sysfs),
         }
     }

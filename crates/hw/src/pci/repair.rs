@@ -52,7 +52,7 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
             let did = match record.stage {
                 Stage::Taking => "was interrupted while taking it",
                 Stage::Taken => "took it and died",
-                Stage::GivingBack => "was interrupted while giving it back",
+                Stage::Returning => "was interrupted while giving it back",
             };
             let found = format!("process {} {did}", record.process.pid);
             (record, found)

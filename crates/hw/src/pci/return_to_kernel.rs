@@ -52,7 +52,7 @@ pub(super) fn return_to_kernel(
     if current.as_deref().is_some_and(is_vfio) {
         check_idle(sysfs, address)?;
     }
-    record.stage = Stage::GivingBack;
+    record.stage = Stage::Returning;
     record.process = super::process::ProcessId::own(sysfs);
     if let Err(error) = record.write(sysfs) {
         // The device matters more, and the existing record suffices.

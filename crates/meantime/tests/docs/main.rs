@@ -4,6 +4,7 @@
 mod markdown;
 mod references;
 mod sources;
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -99,6 +99,11 @@ impl Sources {
         self.words.values().any(|words| words.contains(name))
     }
 
+    /// By file: all identifiers of code, and words of its literals.
+    pub(super) fn identifiers(&self) -> impl Iterator<Item = (&str, &HashSet<String>)> {
+        self.words.iter().map(|(path, words)| (path.as_str(), words))
+    }
+
     /// Whether there is an item, a variant or a field of this name.
     pub(super) fn has_item(&self, name: &str) -> bool {
         self.items.contains(name) || self.members.values().any(|names| names.contains(name))
