@@ -138,7 +138,7 @@ macro_rules! forward_channel {
             fn plug();
             fn unplug();
             fn poll() -> usize;
-            fn look(off_queue: Option<OffQueue>) -> usize;
+            fn poll_in_group(off_queue: Option<OffQueue>) -> usize;
             fn rest() -> Rest;
             fn wait(ticket: Ticket) -> Done;
             fn try_take(ticket: Ticket) -> Result<Done, Ticket>;

@@ -499,8 +499,8 @@ impl BlockChannel for NvmeChannel {
     }
 
     #[inline]
-    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
-        self.look_once(off_queue)
+    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
+        self.poll_queues(off_queue)
     }
 
     fn rest(&mut self) -> Rest {

@@ -176,7 +176,8 @@ pub trait BlockChannel {
     /// The event that the device signals when a request with an interrupt has ended; `None` if
     /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
     /// `auto`, `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
-    /// can be changed from outside: an event loop has to look at the queue periodically in any case.
+    /// can be changed from outside: an event loop has to look at the queue periodically in any
+    /// case.
     fn event(&self) -> Option<EventFd> {
         None
     }
@@ -184,9 +185,15 @@ pub trait BlockChannel {
     /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
     /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `off_queue`: what the
     /// thread did just before, if not looking.
-    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
+    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
         let _ = off_queue;
         self.poll()
+    }
+
+    /// The former name of [`poll_in_group`](Self::poll_in_group).
+    #[deprecated(note = "use `poll_in_group`")]
+    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
+        self.poll_in_group(off_queue)
     }
 
     /// After empty polls, for the same thread: checks deadlines, and returns until when no look

@@ -57,7 +57,7 @@ impl Watched {
 }
 
 impl Watch for Watched {
-    fn look(&mut self) -> bool {
+    fn is_ready(&mut self) -> bool {
         // SAFETY: as in `set_parked`. Relaxed loads are sound also where memory can only be read.
         let (value, seen) = unsafe {
             ((*self.value).load(Ordering::Relaxed), (*self.seen).load(Ordering::Relaxed))

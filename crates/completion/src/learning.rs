@@ -186,7 +186,7 @@ impl Learning {
         if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
             && self.choice.is_due(flight.submitted_ns)
         {
-            self.look(goal, queues);
+            self.sample_cpu(goal, queues);
         }
         match policy {
             _ if flight.interrupted && !self.plans(policy) => WaitPlan::Interrupt,
@@ -240,17 +240,17 @@ impl Learning {
         if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
             && self.choice.is_overdue(now_ns)
         {
-            self.look(goal, queues);
+            self.sample_cpu(goal, queues);
         }
     }
 
     /// Looks at the thread's CPU, and decides again if that is due. A channel has one choice: where
     /// I/Os have different goals of latency, it is for the one that was waited for just now.
     #[cold]
-    fn look<Q: Queues>(&mut self, goal: Goal, queues: &Q) {
+    fn sample_cpu<Q: Queues>(&mut self, goal: Goal, queues: &Q) {
         let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());
         let device_changes = self.adaptive.as_ref().map_or(0, |adaptive| adaptive.device_changes());
-        if self.choice.look(now_ns, ran_ns, device_changes, || queues.thread_waited_ns()) {
+        if self.choice.sample(now_ns, ran_ns, device_changes, || queues.thread_waited_ns()) {
             let outlook = self.adaptive().outlook(goal);
             self.choice.decide(now_ns, &Outlook { can_plan: !self.only_spins, ..outlook });
         }

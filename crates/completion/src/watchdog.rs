@@ -37,13 +37,13 @@ impl DeviceWatchdog {
     #[inline(always)]
     pub(crate) fn yield_cpu(&mut self, source: &impl Source, now_ns: u64) {
         if now_ns.saturating_sub(self.looked_ns) >= self.interval_ns {
-            self.look(source, now_ns);
+            self.check(source, now_ns);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look(&mut self, source: &impl Source, now_ns: u64) {
+    fn check(&mut self, source: &impl Source, now_ns: u64) {
         // A look long ago says nothing about now: a thread without work parks.
         let is_recent = now_ns.saturating_sub(self.looked_ns) < self.interval_ns.saturating_mul(4);
         self.looked_ns = now_ns;

@@ -6,10 +6,10 @@
 //! **Reset and loss.** An association (the admin queue's connection and its I/O queues') is made
 //! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
 //!
-//! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the target,
-//!   and CSTS.RDY = 0 read there says that the controller takes no more commands. The connection is
-//!   kept until the next association is made: if it still works then, the target has not lost power
-//!   meanwhile.
+//! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the
+//!   target, and CSTS.RDY = 0 read there says that the controller takes no more commands. The
+//!   connection is kept until the next association is made: if it still works then, the target has
+//!   not lost power meanwhile.
 //! - *Loss.* The connection has ended. The target may still take commands, and the first copy of a
 //!   write could come after the repeated one. So what the kernel has not yet sent is dropped,
 //!   and no association is made before the target's Keep Alive Timer has expired for the old one,
@@ -19,9 +19,9 @@
 //!   begin again.
 //!
 //! Neither recalls what the target has already handed to its own disks. Linux's target confirms a
-//! reset while those still work (Cross-Controller Reset of NVMe 2.1 is for that). A caller that wants
-//! order sends a later write of the same blocks after the repeated one has ended, so the first copy
-//! does harm only if it takes longer than both.
+//! reset while those still work (Cross-Controller Reset of NVMe 2.1 is for that). A caller that
+//! wants order sends a later write of the same blocks after the repeated one has ended, so the
+//! first copy does harm only if it takes longer than both.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -272,7 +272,7 @@ impl Registers {
     }
 
     /// Loses the association if the admin queue's connection has ended.
-    pub(crate) fn look(&mut self, parts: &Parts<'_, impl Queues>) {
+    pub(crate) fn check_admin(&mut self, parts: &Parts<'_, impl Queues>) {
         if self.phase == Phase::Connected {
             let ended = parts.queues.with_admin(|admin| admin.ended().map(str::to_owned));
             if let Some(Some(why)) = ended {
@@ -282,7 +282,7 @@ impl Registers {
     }
 
     pub(crate) fn read(&mut self, parts: &Parts<'_, impl Queues>, offset: u32) -> u64 {
-        self.look(parts);
+        self.check_admin(parts);
         if let Phase::Released | Phase::GivenUp = self.phase {
             return u64::from(GONE) | u64::from(GONE) << 32;
         }
@@ -433,7 +433,7 @@ impl Registers {
     }
 
     pub(crate) fn write(&mut self, parts: &Parts<'_, impl Queues>, offset: u32, value: u64) {
-        self.look(parts);
+        self.check_admin(parts);
         match offset {
             AQA => self.aqa = value as u32,
             ASQ => self.asq = value,

@@ -3,9 +3,9 @@
 //! The driver has its rings, its buffers and its registers, as with PCIe. Here an I/O queue is a
 //! connection. *Create I/O Submission Queue* connects it; the tail doorbell sends what is in the
 //! ring; whoever waits for the queue receives ([`Progress`]). *Delete I/O Submission Queue* closes
-//! it, but only when nothing is in flight: a closed connection says nothing of what the target still
-//! does with a write. With commands in flight the driver is refused, and resets the controller,
-//! which the target confirms.
+//! it, but only when nothing is in flight: a closed connection says nothing of what the target
+//! still does with a write. With commands in flight the driver is refused, and resets the
+//! controller, which the target confirms.
 
 #![expect(unsafe_code)]
 
@@ -273,7 +273,7 @@ impl Inner {
     /// If a connection has ended by itself, has the driver reset the controller.
     fn report_losses(&self) {
         let is_to_report = self.with_registers(|registers, parts| {
-            registers.look(parts);
+            registers.check_admin(parts);
             let is_broken = registers.phase == Phase::Connected
                 && registers.is_enabled()
                 && parts.queues.is_broken();
@@ -393,8 +393,8 @@ impl WriteDoorbell for AdminDoorbell {
 }
 
 // SAFETY: only `Connection` accesses the memory, inside its calls, by addresses that the driver's
-// commands name, and each access looks the address up under a lock that `unmap` takes: afterwards it
-// is not found. `Memory` holds the `Pages` from `map` to `unmap`, and refuses overlaps.
+// commands name, and each access looks the address up under a lock that `unmap` takes: afterwards
+// it is not found. `Memory` holds the `Pages` from `map` to `unmap`, and refuses overlaps.
 unsafe impl DmaMap for TcpTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> meantime_hw::Result<()> {
         self.inner.shared.memory.map(iova, pages)

@@ -139,10 +139,10 @@ impl DmaHeap {
         }
         let (chunk, offset) =
             found.ok_or(HwError::TooLarge { bytes: capacity, limit: MAX_BUFFER })?;
-        let home = &state.chunks[chunk];
+        let owner = &state.chunks[chunk];
         // SAFETY: `take` returns ranges inside the chunk.
-        let ptr = unsafe { home.pages.as_ptr().add(offset) };
-        Ok((ptr, Iova(home.iova + offset as u64)))
+        let ptr = unsafe { owner.pages.as_ptr().add(offset) };
+        Ok((ptr, Iova(owner.iova + offset as u64)))
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {

@@ -109,9 +109,13 @@ pub use pci::PciAddress;
 pub use pm_qos::PmQos;
 pub use scatter::DmaPages;
 pub use sched::{SchedClass, SchedError};
-pub use sleep::{SleepWay, Sleeper};
+pub use sleep::{SleepMethod, Sleeper};
 pub use transport::{Claim, DeviceEvent, DmaLimits, DmaMap, EventHandler, Progress, Transport};
 pub use usage::ThreadUsage;
 pub use vfio::{VfioError, VfioOptions, VfioTransport};
 pub use vfio_user::{UserError, UserOptions, UserTransport};
 pub use view::PageCell;
+
+/// The former name of [`SleepMethod`].
+#[deprecated(note = "use `SleepMethod`")]
+pub type SleepWay = SleepMethod;

@@ -1,5 +1,5 @@
-//! The ways in which a thread can sleep. All end with the same timer interrupt, but take different
-//! paths in the kernel.
+//! The methods by which a thread can sleep. All end with the same timer interrupt, but take
+//! different paths in the kernel.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::{EventFd, Futex, Result, UserWait};
 /// The clock of sleeps until an absolute time.
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// A way to sleep.
+/// A method to sleep by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum SleepWay {
+pub enum SleepMethod {
     /// `nanosleep`, by a duration.
     Nanosleep,
     /// `clock_nanosleep`, until a time of `CLOCK_MONOTONIC`.
@@ -28,11 +28,13 @@ pub enum SleepWay {
     User,
 }
 
-impl SleepWay {
-    /// The ways that this machine supports.
+impl SleepMethod {
+    /// The methods that this machine supports.
     pub fn available() -> Vec<Self> {
         let all = [Self::Nanosleep, Self::ClockNanosleep, Self::EventFd, Self::Futex, Self::User];
-        all.into_iter().filter(|way| *way != Self::User || UserWait::detect().is_some()).collect()
+        all.into_iter()
+            .filter(|method| *method != Self::User || UserWait::detect().is_some())
+            .collect()
     }
 
     /// Its name.
@@ -47,42 +49,42 @@ impl SleepWay {
     }
 }
 
-impl fmt::Display for SleepWay {
+impl fmt::Display for SleepMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Sleeps in one way. Belongs to the thread that made it.
+/// Sleeps by one method. Belongs to the thread that made it.
 pub struct Sleeper(Box<dyn Fn(u64)>);
 
 impl Sleeper {
     /// A sleeper for the calling thread, whose timer slack is set to 1 ns. `None` if this CPU does
-    /// not support `way`.
+    /// not support `method`.
     ///
     /// # Errors
     /// If no eventfd can be created.
-    pub fn new(way: SleepWay) -> Result<Option<Self>> {
+    pub fn new(method: SleepMethod) -> Result<Option<Self>> {
         tighten_timer_slack();
-        Ok(Some(Self(match way {
-            SleepWay::Nanosleep => Box::new(|ns| {
+        Ok(Some(Self(match method {
+            SleepMethod::Nanosleep => Box::new(|ns| {
                 let _ = nanosleep(&timespec(ns));
             }),
-            SleepWay::ClockNanosleep => Box::new(|ns| {
+            SleepMethod::ClockNanosleep => Box::new(|ns| {
                 let until_ns = kernel_ns(CLOCK).saturating_add(ns);
                 let _ = clock_nanosleep_absolute(CLOCK, &timespec(until_ns));
             }),
-            SleepWay::EventFd => {
+            SleepMethod::EventFd => {
                 let event = EventFd::new()?;
                 Box::new(move |ns| {
                     event.wait(ns);
                 })
             }
-            SleepWay::Futex => {
+            SleepMethod::Futex => {
                 let futex = Futex::default();
                 Box::new(move |ns| futex.wait(0, ns))
             }
-            SleepWay::User => match UserWait::detect() {
+            SleepMethod::User => match UserWait::detect() {
                 Some(wait) => Box::new(move |ns| wait.pause_ns(ns)),
                 None => return Ok(None),
             },
@@ -110,20 +112,20 @@ mod tests {
 
     #[test]
     fn every_way_lets_the_time_pass() {
-        for way in SleepWay::available() {
-            let sleeper = Sleeper::new(way).unwrap().unwrap();
+        for method in SleepMethod::available() {
+            let sleeper = Sleeper::new(method).unwrap().unwrap();
             for duration_ns in [0, 1_000, 3_000_000] {
                 let start_ns = kernel_ns(CLOCK);
                 sleeper.sleep_ns(duration_ns);
-                assert!(kernel_ns(CLOCK) - start_ns >= duration_ns, "{way}, {duration_ns} ns");
+                assert!(kernel_ns(CLOCK) - start_ns >= duration_ns, "{method}, {duration_ns} ns");
             }
         }
     }
 
     #[test]
     fn an_unsupported_instruction_is_not_offered() {
-        let can = SleepWay::available().contains(&SleepWay::User);
-        assert_eq!(Sleeper::new(SleepWay::User).unwrap().is_some(), can);
-        assert_eq!(SleepWay::available().len(), 4 + usize::from(can));
+        let can = SleepMethod::available().contains(&SleepMethod::User);
+        assert_eq!(Sleeper::new(SleepMethod::User).unwrap().is_some(), can);
+        assert_eq!(SleepMethod::available().len(), 4 + usize::from(can));
     }
 }

@@ -525,12 +525,21 @@ impl Uring {
     ///
     /// # Errors
     /// The kernel's error, unless it is transient.
-    pub fn look(&mut self) -> io::Result<()> {
+    pub fn get_events(&mut self) -> io::Result<()> {
         let needed = self.poll != RingPoll::Interrupt || self.ring.has_task_work();
         if needed || !self.ring.is_empty() {
             return self.transient(|ring| ring.submit());
         }
         Ok(())
+    }
+
+    /// The former name of [`get_events`](Self::get_events).
+    ///
+    /// # Errors
+    /// Those of [`get_events`](Self::get_events).
+    #[deprecated(note = "use `get_events`")]
+    pub fn look(&mut self) -> io::Result<()> {
+        self.get_events()
     }
 
     /// Submits staged I/Os, and waits for a completion, for `timeout` at most on a ring with

@@ -34,7 +34,7 @@ static READ: [AtomicU32; PARTS] = [const { AtomicU32::new(0) }; PARTS];
 /// of a part.
 #[inline]
 pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
-    let Some((_, ticket)) = TABLE.look(fd).filter(|_| at >= 0) else { return };
+    let Some((_, ticket)) = TABLE.load(fd).filter(|_| at >= 0) else { return };
     // The ticket is of this open file.
     let place = |part: i64| {
         let mixed = ticket.number(fd).wrapping_add(part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

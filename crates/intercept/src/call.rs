@@ -440,13 +440,13 @@ pub(crate) fn truncate(fd: c_int, size: i64) -> Result<isize, Reason> {
 
 /// Whether `fd` may refer to a file of the mount.
 pub(crate) fn may_be_of_mount(fd: c_int) -> bool {
-    TABLE.look(fd).is_none_or(|(entry, _)| entry != Entry::Foreign)
+    TABLE.load(fd).is_none_or(|(entry, _)| entry != Entry::Foreign)
 }
 
 /// Leaves the file of `fd` to the kernel's cache, if it is of the mount. Returns `false` if the
 /// owner could not be asked, or was not, since the file seemed to be better left to the kernel.
 pub(crate) fn leave(fd: c_int) -> bool {
-    if TABLE.look(fd).is_none() {
+    if TABLE.load(fd).is_none() {
         return false;
     }
     let left = execute(fd, false, |_| Ok((Op::Leave, 0)), |_, _| Some(0));

@@ -195,7 +195,7 @@ fcntl_hooks! {
 
 /// Flags of `fd` were changed: other descriptors may be of the same open file.
 fn flags_changed(fd: c_int) {
-    if fd < 0 || matches!(TABLE.look(fd), Some((Entry::Foreign, _))) {
+    if fd < 0 || matches!(TABLE.load(fd), Some((Entry::Foreign, _))) {
         return;
     }
     if is_on_mount(fd) {

@@ -37,7 +37,7 @@ pub(crate) struct Resolved {
 /// next moment. So may that of a system call, when it has begun.)
 #[inline]
 pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
-    let (entry, ticket) = TABLE.look(fd).ok_or(Reason::Foreign)?;
+    let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
     match entry {
         Entry::Known(known) => {
             let link = link::current().filter(|link| link.number == known.connection);
@@ -58,7 +58,7 @@ pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
 /// Returns why a call on `fd` takes the FUSE path, if nothing has to be found out for that.
 #[inline]
 pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
-    match TABLE.look_for_long(fd)? {
+    match TABLE.load_long(fd)? {
         Entry::Foreign => Some(Reason::Foreign),
         Entry::Left => Some(Reason::Left),
         _ => Some(Reason::Refused),
@@ -89,7 +89,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
             Err(Reason::Changing) => {}
             other => return other,
         }
-        let (entry, ticket) = TABLE.look(fd).ok_or(Reason::Foreign)?;
+        let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
         if entry == Entry::Busy {
             // (It is storing three words, and no call of this thread is.)
             rustix::thread::sched_yield();

@@ -139,7 +139,7 @@ impl<const N: usize> Table<N> {
 
     /// Returns what is known of `fd`; `None` if the table is too small.
     #[inline]
-    pub(crate) fn look(&self, fd: i32) -> Option<(Entry, Ticket)> {
+    pub(crate) fn load(&self, fd: i32) -> Option<(Entry, Ticket)> {
         let slot = self.slot(fd)?;
         // Acquire: with the state come the other words.
         let state = slot.state.load(Ordering::Acquire);
@@ -167,9 +167,9 @@ impl<const N: usize> Table<N> {
         Some((entry, Ticket(state)))
     }
 
-    /// As [`look`](Self::look), if all calls on `fd` take the FUSE path. Loads one word.
+    /// As [`load`](Self::load), if all calls on `fd` take the FUSE path. Loads one word.
     #[inline]
-    pub(crate) fn look_for_long(&self, fd: i32) -> Option<Entry> {
+    pub(crate) fn load_long(&self, fd: i32) -> Option<Entry> {
         long(self.slot(fd)?.state.load(Ordering::Relaxed))
     }
 

@@ -437,7 +437,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn look(&mut self, buf: &mut [u8], pace: &Pace, seen: &mut Seen) -> Fate {
+    fn poll(&mut self, buf: &mut [u8], pace: &Pace, seen: &mut Seen) -> Fate {
         let Self { client, target, up, down, is_held, .. } = self;
         let Some(client) = client else {
             if *is_held {
@@ -539,7 +539,7 @@ impl Forwarder {
                 shared.orders().obeyed += 1;
                 shared.obeys.notify_all();
             }
-            let some = self.accept() | self.look(&pace);
+            let some = self.accept() | self.poll(&pace);
             let now_ns = shared.clock.now_ns();
             if some {
                 active_ns = now_ns;
@@ -595,13 +595,13 @@ impl Forwarder {
     }
 
     /// Looks at all connections.
-    fn look(&mut self, pace: &Pace) -> bool {
+    fn poll(&mut self, pace: &Pace) -> bool {
         let shared = Arc::clone(&self.shared);
         // Held while it looks: whoever has received something finds it counted.
         let mut seen = shared.seen();
         let (mut some, mut at) = (false, 0);
         while at < self.pairs.len() {
-            match self.pairs[at].look(&mut self.buf, pace, &mut seen) {
+            match self.pairs[at].poll(&mut self.buf, pace, &mut seen) {
                 Fate::Lives(now) => {
                     some |= now;
                     at += 1;

@@ -11,8 +11,8 @@ use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{EventFd, cpu};
 use meantime_nvme::{NamespaceInfo, Op};
 
-/// A device that is run by its clock is looked at this soon, in ns, if it has not fetched what is in
-/// flight.
+/// A device that is run by its clock is looked at this soon, in ns, if it has not fetched what is
+/// in flight.
 const UNFETCHED_NS: u64 = 20_000;
 
 /// A channel's queues and requests, lent to its waiter, with the probe of the wait.
@@ -206,9 +206,9 @@ impl NvmeChannel {
         }
     }
 
-    /// See [`BlockChannel::look`](crate::BlockChannel::look).
+    /// See BlockChannel::poll_in_group.
     #[inline]
-    pub(super) fn look_once(&mut self, off_queue: Option<OffQueue>) -> usize {
+    pub(super) fn poll_queues(&mut self, off_queue: Option<OffQueue>) -> usize {
         self.ring_all();
         let before = self.table.active();
         if let Some(queue) = &mut self.interrupt {

@@ -184,7 +184,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// This handle, if there are others (a [`Driver`] has one), or if requests of dropped futures
     /// are in flight.
     pub fn into_channel(self) -> Result<C, Self> {
-        self.look();
+        self.reap_and_wake();
         if self.in_flight() > 0 {
             return Err(self);
         }
@@ -201,7 +201,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
 
     /// Reaps completions and wakes their futures. Returns the number of ended requests.
     #[inline]
-    pub(super) fn look(&self) -> usize {
+    pub(super) fn reap_and_wake(&self) -> usize {
         let mut ended = 0;
         // One borrow for the look and its result: nearly always that is all.
         let waker = self.with(|state| {

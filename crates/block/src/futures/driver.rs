@@ -41,7 +41,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
     /// requests. Checks deadlines if there are none.
     #[inline]
     pub fn process(&self) -> usize {
-        self.channel.look()
+        self.channel.reap_and_wake()
     }
 
     /// As [`process`](Self::process), but waits by the channel's policy until a request has ended.

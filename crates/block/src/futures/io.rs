@@ -132,7 +132,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
             return Poll::Ready(self.over(taken));
         }
         if !has_driver {
-            self.channel.look();
+            self.channel.reap_and_wake();
             if let Some(taken) = self.channel.with(|state| state.take(index)) {
                 return Poll::Ready(self.over(taken));
             }
@@ -163,7 +163,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
         wake(next);
         if !has_driver {
             // Requests of dropped futures may have ended, and no other code looks for them.
-            self.channel.look();
+            self.channel.reap_and_wake();
         }
         self.after_start(started, has_driver, cx)
     }

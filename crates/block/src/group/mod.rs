@@ -214,7 +214,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
     pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Ready> {
         self.sleep.take_off_queue();
         if self.results_in_a_row >= RESULTS_IN_A_ROW {
-            self.look_at_all();
+            self.poll_all();
             if let Some(ready) = self.next_other() {
                 return Some(ready);
             }
@@ -225,7 +225,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
                 return Some(ready);
             }
             let rounds = SPINS_PER_CLOCK / (self.busy.len() as u32).max(1);
-            if (0..rounds.max(1)).any(|_| self.look()) {
+            if (0..rounds.max(1)).any(|_| self.poll_once()) {
                 if let Some(ready) = self.next_done().or_else(|| self.next_other()) {
                     return Some(ready);
                 }
@@ -237,7 +237,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
             }
             if !self.readable.is_empty() {
                 // Also looks at the channels, so that descriptors do not keep it from that.
-                self.look();
+                self.poll_once();
                 return self.next_done().or_else(|| self.next_other());
             }
         }
@@ -270,7 +270,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         }
         for (key, watch) in self.watches.keyed_mut() {
             let key = WatchKey(key);
-            if ready.len() < limit && given != Some(key) && watch.look() {
+            if ready.len() < limit && given != Some(key) && watch.is_ready() {
                 ready.push(Ready::Changed(key));
             }
         }
@@ -324,25 +324,25 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         let first = (self.rotation / 3).checked_rem(count)?;
         [first..count, 0..first].into_iter().find_map(|part| {
             let mut part = self.watches.keyed_mut().skip(part.start).take(part.len());
-            part.find_map(|(key, watch)| watch.look().then_some(Ready::Changed(WatchKey(key))))
+            part.find_map(|(key, watch)| watch.is_ready().then_some(Ready::Changed(WatchKey(key))))
         })
     }
 
     /// Looks once at everything but the descriptors. True if there is something.
     #[inline(always)]
-    fn look(&mut self) -> bool {
+    fn poll_once(&mut self) -> bool {
         let off_queue = self.sleep.take_off_queue();
         let mut ended = 0;
         for at in &self.busy {
-            ended += self.channels.at(*at).channel.look(off_queue);
+            ended += self.channels.at(*at).channel.poll_in_group(off_queue);
         }
-        ended > 0 || self.sleep.is_woken() || self.watches.iter_mut().any(Watch::look)
+        ended > 0 || self.sleep.is_woken() || self.watches.iter_mut().any(Watch::is_ready)
     }
 
     /// Looks at everything, also at deadlines and descriptors, which many results may have kept it
     /// from.
     #[cold]
-    fn look_at_all(&mut self) {
+    fn poll_all(&mut self) {
         self.results_in_a_row = 0;
         for at in &self.busy {
             self.channels.at(*at).channel.poll();
@@ -389,7 +389,7 @@ impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
         watches.iter_mut().for_each(|watch| watch.park());
         // The other side looks for the parked state after its change, this one for the change after
         // it has parked: one of them sees the other.
-        if !watches.iter_mut().any(|watch| watch.look()) {
+        if !watches.iter_mut().any(|watch| watch.is_ready()) {
             let events = watches.iter().map(|watch| watch.event());
             let channel = |at: usize| {
                 let place = channels.binary_search_by_key(&at, |(at, _)| *at).ok()?;

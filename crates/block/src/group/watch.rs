@@ -9,12 +9,12 @@ use meantime_hw::EventFd;
 ///
 /// While the group's thread is awake it looks; while it sleeps, the other side has to signal an
 /// event. So that no change is missed, each side writes and then reads, with sequentially
-/// consistent accesses: the group calls [`park`](Self::park), then [`look`](Self::look), and
-/// sleeps; the other side changes the memory, then checks whether the group is parked, and if so
-/// signals [`event`](Self::event).
+/// consistent accesses: the group calls [`park`](Self::park), then [`is_ready`](Self::is_ready),
+/// and sleeps; the other side changes the memory, then checks whether the group is parked, and if
+/// so signals [`event`](Self::event).
 pub trait Watch {
     /// Whether there is something. Called in each round of looks: at most a few loads.
-    fn look(&mut self) -> bool;
+    fn is_ready(&mut self) -> bool;
 
     /// Announces to the other side that the thread is about to sleep.
     fn park(&mut self);
@@ -31,7 +31,7 @@ pub trait Watch {
 pub enum NoWatch {}
 
 impl Watch for NoWatch {
-    fn look(&mut self) -> bool {
+    fn is_ready(&mut self) -> bool {
         match *self {}
     }
 

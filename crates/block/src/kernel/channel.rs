@@ -217,7 +217,7 @@ impl KernelChannel {
     /// a while.
     #[cold]
     fn wait_for_orphans(&mut self) {
-        self.io.look();
+        self.io.poll_rings();
         if self.io.is_choked() && self.io.broken.is_none() {
             self.wait_some(u64::MAX);
         }
@@ -259,20 +259,20 @@ impl BlockChannel for KernelChannel {
         if matches!(self.io.engine, Engine::Calls(_)) {
             self.wait_some(u64::MAX);
         } else {
-            let found = self.io.look() > 0;
+            let found = self.io.poll_rings() > 0;
             self.io.sweep(found);
         }
         self.waiter.learn(&mut self.io, Found::Looking);
         before - self.in_flight()
     }
 
-    fn look(&mut self, _: Option<OffQueue>) -> usize {
+    fn poll_in_group(&mut self, _: Option<OffQueue>) -> usize {
         let before = self.in_flight();
         if matches!(self.io.engine, Engine::Calls(_)) {
             // The wait itself does the I/O.
             return if before > 0 { self.poll() } else { 0 };
         }
-        self.io.look();
+        self.io.poll_rings();
         self.waiter.learn(&mut self.io, Found::Looking);
         before - self.in_flight()
     }

@@ -121,10 +121,10 @@ impl KernelIo {
     }
 
     /// Asks the kernel for completions, and reaps them. Returns the number of answers.
-    pub(super) fn look(&mut self) -> usize {
+    pub(super) fn poll_rings(&mut self) -> usize {
         let Engine::Rings(rings) = &mut self.engine else { return 0 };
-        let looked = rings.look();
-        self.note(looked);
+        let result = rings.get_events();
+        self.note(result);
         self.reap_rings()
     }
 
@@ -241,7 +241,7 @@ impl Queues for KernelIo {
 impl Source for KernelIo {
     fn reap(&mut self) -> usize {
         let before = self.state.table.active();
-        self.look();
+        self.poll_rings();
         before - self.state.table.active()
     }
 

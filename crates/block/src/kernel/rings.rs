@@ -118,8 +118,8 @@ impl Rings {
         self.all().try_for_each(Uring::submit)
     }
 
-    pub(super) fn look(&mut self) -> std::io::Result<()> {
-        self.all().try_for_each(Uring::look)
+    pub(super) fn get_events(&mut self) -> std::io::Result<()> {
+        self.all().try_for_each(Uring::get_events)
     }
 
     /// Waits for a completion, at most for `timeout` unless the kernel polls.
@@ -129,7 +129,7 @@ impl Rings {
             (_, 0) => self.plain.wait(timeout),
             (0, _) => self.of(true).wait(timeout),
             // A wait on one ring would sleep through completions of the other.
-            _ => self.look(),
+            _ => self.get_events(),
         }
     }
 

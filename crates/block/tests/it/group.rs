@@ -175,7 +175,7 @@ struct Reader {
 }
 
 impl Watch for Reader {
-    fn look(&mut self) -> bool {
+    fn is_ready(&mut self) -> bool {
         self.counter.word.load(Ordering::SeqCst) != self.taken
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use meantime_completion::calibrate::{self, Times};
-use meantime_hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
+use meantime_hw::{Clock, HwError, PmQos, SleepMethod, Sleeper, pm_qos};
 use serde_json::{Value, json};
 
 use super::{GROUPS, Limit};
@@ -132,14 +132,14 @@ impl Measuring<'_> {
             let once = |count| Ok(calibrate::oversleep(&clock, sleep_us * 1_000, count));
             self.add("oversleep", name, json!({ "sleep_us": sleep_us }), count, &once)?;
         }
-        for way in SleepWay::available() {
-            let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
+        for method in SleepMethod::available() {
+            let Some(sleeper) = Sleeper::new(method).map_err(Failure::new)? else { continue };
             for sleep_us in COMPARED_US {
                 let count = self.scaled(250_000 / (sleep_us + 60));
                 let (ns, said) =
-                    (sleep_us * 1_000, format!("{} {}", in_words(way), label(sleep_us)));
-                let parameters = json!({ "way": way.as_str(), "sleep_us": sleep_us });
-                if way != SleepWay::Nanosleep {
+                    (sleep_us * 1_000, format!("{} {}", in_words(method), label(sleep_us)));
+                let parameters = json!({ "way": method.as_str(), "sleep_us": sleep_us });
+                if method != SleepMethod::Nanosleep {
                     let once = |count| Ok(calibrate::oversleep_of(&sleeper, &clock, ns, count));
                     let name = format!("oversleep of {said}");
                     self.add("oversleep_by_way", name, parameters.clone(), count, &once)?;
@@ -154,12 +154,12 @@ impl Measuring<'_> {
     }
 }
 
-fn in_words(way: SleepWay) -> String {
-    match way {
-        SleepWay::EventFd => "an eventfd that times out,".to_owned(),
-        SleepWay::Futex => "a futex that times out,".to_owned(),
-        SleepWay::User => "a wait in user mode,".to_owned(),
-        way => way.to_string(),
+fn in_words(method: SleepMethod) -> String {
+    match method {
+        SleepMethod::EventFd => "an eventfd that times out,".to_owned(),
+        SleepMethod::Futex => "a futex that times out,".to_owned(),
+        SleepMethod::User => "a wait in user mode,".to_owned(),
+        method => method.to_string(),
     }
 }
 
@@ -169,8 +169,8 @@ pub(super) fn measure(
     peer: Option<usize>,
     limit: &Limit,
 ) -> Result<Vec<Row>, Failure> {
-    let ways = SleepWay::available().len();
-    let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * ways - 1);
+    let methods = SleepMethod::available().len();
+    let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * methods - 1);
     let progress = progress_bar(Some(steps as u64), "{bar:25} {percent:>3} %  {wide_msg}");
     let mut measuring = Measuring { limit, quick: args.quick, progress, rows: Vec::new() };
     if peer.is_some() {

@@ -73,15 +73,15 @@ impl Log {
 
     /// Ends a period when its time is over, and logs new refusals of the controller. Called after
     /// each event.
-    pub(super) fn look(&mut self, ssd: &dyn FaultControl) {
+    pub(super) fn log_due(&mut self, ssd: &dyn FaultControl) {
         if self.since.elapsed() >= PER {
             self.catch_up();
-            self.look_now(ssd);
+            self.log_now(ssd);
         }
     }
 
     /// Logs new refusals at once.
-    pub(super) fn look_now(&mut self, ssd: &dyn FaultControl) {
+    pub(super) fn log_now(&mut self, ssd: &dyn FaultControl) {
         let counters = ssd.counters();
         // Tolerated ones need no attention.
         let refused = counters.remembered - counters.tolerated;

@@ -105,13 +105,13 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
                 ));
             }
         }
-        log.look(&ssd.handle());
+        log.log_due(&ssd.handle());
     }
     drop((server, beside));
     for event in events.try_iter() {
         log.event(&event);
     }
-    log.look_now(&ssd.handle());
+    log.log_now(&ssd.handle());
     let flushed = shut_down(&ssd);
     report(args, &ssd.counters())?;
     written(uri, flushed)

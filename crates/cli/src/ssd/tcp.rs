@@ -70,9 +70,9 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
         }
         before = tell(&mut log, before, handle.tcp_counters());
         refused.tell(&handle.refused_hosts(), false, |text| log.line(text));
-        log.look(&handle);
+        log.log_due(&handle);
     }
-    log.look_now(&handle);
+    log.log_now(&handle);
     // What hosts write until the end is flushed, too.
     let flushed = target.stop();
     tell(&mut log, before, handle.tcp_counters());

@@ -32,9 +32,9 @@ pub(crate) enum Mode {
     Interrupt,
 }
 
-/// A way to wait, and what it does to an I/O.
+/// A way to wait as a candidate for the choice: what it does to an I/O.
 #[derive(Debug, Clone, Copy, Default)]
-struct Way {
+struct Candidate {
     mode: Mode,
     /// The time of the I/O, in ns.
     time_ns: f32,
@@ -70,7 +70,7 @@ pub(crate) struct Choice {
     began_ns: u64,
     device_changes: u32,
     /// The ways to wait at the last decision, and the time of the last change.
-    ways: [Way; 3],
+    candidates: [Candidate; 3],
     since_ns: u64,
     is_short: bool,
     /// The wait of an I/O by interrupt, in ns, as measured since the CPU is short; 0: not yet.
@@ -139,7 +139,7 @@ impl Choice {
     /// Looks at what the thread had of its CPU: it has run for `ran_ns` in all, and waited for
     /// `waited_ns`. Returns whether a decision is due.
     #[cold]
-    pub(crate) fn look(
+    pub(crate) fn sample(
         &mut self,
         now_ns: u64,
         ran_ns: u64,
@@ -151,7 +151,7 @@ impl Choice {
             self.began_ns = now_ns;
         }
         let ios = std::mem::take(&mut self.ios);
-        let change = self.share.look(now_ns, ran_ns, ios, waited_ns);
+        let change = self.share.sample(now_ns, ran_ns, ios, waited_ns);
         self.is_short = self.share.is_short(now_ns);
         if change == Change::Short {
             (self.interrupt_cpu_ns, self.interrupted_ns) = (0.0, 0.0);
@@ -178,8 +178,8 @@ impl Choice {
         }
         self.note_cpu(outlook);
         self.note_interrupt(outlook);
-        self.ways = self.ways(now_ns, outlook);
-        let mode = self.choose(&self.ways, outlook);
+        self.candidates = self.candidates(now_ns, outlook);
+        let mode = self.choose(&self.candidates, outlook);
         if mode != self.mode {
             if self.is_short {
                 self.leave(now_ns, mode);
@@ -203,14 +203,14 @@ impl Choice {
         };
         figures.way_since_ns = self.since_ns;
         figures.cpu_share_permille = (1_000.0 * self.share.share()) as u64;
-        for way in &self.ways {
-            let (time_ns, cpu_ns) = match way.mode {
+        for candidate in &self.candidates {
+            let (time_ns, cpu_ns) = match candidate.mode {
                 Mode::Poll => (&mut figures.poll_ns, &mut figures.poll_cpu_ns),
                 Mode::Planned => (&mut figures.planned_ns, &mut figures.planned_cpu_ns),
                 Mode::Interrupt => (&mut figures.interrupt_ns, &mut figures.interrupt_cpu_ns),
             };
-            if way.time_ns.is_finite() {
-                (*time_ns, *cpu_ns) = (way.time_ns as u64, way.cpu_ns as u64);
+            if candidate.time_ns.is_finite() {
+                (*time_ns, *cpu_ns) = (candidate.time_ns as u64, candidate.cpu_ns as u64);
             }
         }
     }
@@ -243,14 +243,14 @@ impl Choice {
 
     /// What an I/O takes by each way to wait: of the time and CPU that it shares with others in
     /// flight, its part.
-    fn ways(&self, now_ns: u64, outlook: &Outlook) -> [Way; 3] {
+    fn candidates(&self, now_ns: u64, outlook: &Outlook) -> [Candidate; 3] {
         let Outlook { device_ns, planned_cpu_ns, in_flight, .. } = *outlook;
         let base_ns = self.base_ns;
         let share = self.spinning_share(now_ns);
         // The time of the wait alone: what the I/O takes besides is the same for all.
-        let way = |mode, cpu_ns, at_least_ns: f32| {
+        let candidate = |mode, cpu_ns, at_least_ns: f32| {
             let by_share_ns = (base_ns + cpu_ns) / share - base_ns;
-            Way { mode, time_ns: (at_least_ns / in_flight).max(by_share_ns), cpu_ns }
+            Candidate { mode, time_ns: (at_least_ns / in_flight).max(by_share_ns), cpu_ns }
         };
         // The goal holds it; and it has to remain within the limit.
         let planned_late_ns = match outlook.can_plan {
@@ -272,13 +272,14 @@ impl Choice {
         // A wait that sleeps nothing is not woken.
         let sleeps = planned_cpu_ns < SAVING_FACTOR * device_ns;
         let planned_ns = if sleeps { woken_ns } else { device_ns };
-        let mut interrupt = way(Mode::Interrupt, interrupt_cpu_ns, device_ns + interrupted_ns);
+        let mut interrupt =
+            candidate(Mode::Interrupt, interrupt_cpu_ns, device_ns + interrupted_ns);
         if let Some(time_ns) = self.measured_interrupt_ns(now_ns) {
             interrupt.time_ns = time_ns;
         }
         [
-            way(Mode::Poll, device_ns / in_flight, device_ns),
-            way(Mode::Planned, planned_cpu_ns / in_flight, planned_ns + planned_late_ns),
+            candidate(Mode::Poll, device_ns / in_flight, device_ns),
+            candidate(Mode::Planned, planned_cpu_ns / in_flight, planned_ns + planned_late_ns),
             interrupt,
         ]
     }
@@ -310,7 +311,7 @@ impl Choice {
     /// The current way is left for `mode`. It is tried again the later, the more that costs.
     fn leave(&mut self, now_ns: u64, mode: Mode) {
         let [left_ns, next_ns] =
-            [self.mode, mode].map(|mode| self.base_ns + self.ways[mode as usize].time_ns);
+            [self.mode, mode].map(|mode| self.base_ns + self.candidates[mode as usize].time_ns);
         if self.mode == Mode::Interrupt {
             self.interrupt_left.leave(now_ns, left_ns / next_ns);
         } else if mode == Mode::Interrupt {
@@ -322,29 +323,29 @@ impl Choice {
         }
     }
 
-    fn choose(&self, ways: &[Way], outlook: &Outlook) -> Mode {
+    fn choose(&self, candidates: &[Candidate], outlook: &Outlook) -> Mode {
         if self.is_short && outlook.can_interrupt && self.interrupt_cpu_ns == 0.0 {
             // What an interrupt costs is not known before it was tried; now it matters.
             return Mode::Interrupt;
         }
         // What was measured has errors of the whole, not only of the wait.
         let besides_ns = if self.is_short { self.base_ns } else { 0.0 };
-        let time_ns = |way: &Way| besides_ns + way.time_ns;
-        let shortest_ns = ways.iter().map(time_ns).fold(f32::INFINITY, f32::min);
+        let time_ns = |candidate: &Candidate| besides_ns + candidate.time_ns;
+        let shortest_ns = candidates.iter().map(time_ns).fold(f32::INFINITY, f32::min);
         // The current choice may exceed the limit slightly, to avoid oscillation.
-        let is_fast = |way: &&Way| {
-            let slack = match (way.mode == self.mode, self.is_short) {
+        let is_fast = |candidate: &&Candidate| {
+            let slack = match (candidate.mode == self.mode, self.is_short) {
                 (true, true) => KEEP_SHORT_FACTOR * outlook.late_part,
                 (true, false) => KEEP_FACTOR * outlook.late_part,
                 (false, _) => outlook.late_part,
             };
-            time_ns(way) <= (1.0 + slack) * shortest_ns
+            time_ns(candidate) <= (1.0 + slack) * shortest_ns
         };
-        let fast = || ways.iter().filter(is_fast);
+        let fast = || candidates.iter().filter(is_fast);
         let Some(cheapest) = fast().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns)) else {
             return self.mode;
         };
-        match fast().find(|way| way.mode == self.mode) {
+        match fast().find(|candidate| candidate.mode == self.mode) {
             Some(current) if cheapest.cpu_ns >= SAVING_FACTOR * current.cpu_ns => self.mode,
             _ => cheapest.mode,
         }

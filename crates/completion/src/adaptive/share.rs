@@ -93,7 +93,7 @@ impl Share {
     /// Looks at what the thread had of its CPU until `now_ns`: it has run for `ran_ns` since its
     /// start, and has done `ios` I/Os since the last look. `waited_ns` returns for how long it has
     /// waited.
-    pub(crate) fn look(
+    pub(crate) fn sample(
         &mut self,
         now_ns: u64,
         ran_ns: u64,

@@ -2,14 +2,14 @@
 
 use super::Times;
 use meantime_hw::clock::thread_cpu_ns;
-use meantime_hw::{Clock, SleepWay, Sleeper};
+use meantime_hw::{Clock, SleepMethod, Sleeper};
 
 /// Sleeps between two readings of the CPU clock, which is a system call itself.
 const BATCH: usize = 16;
 
 /// The lateness in ns of a sleep of `sleep_ns` by `nanosleep`, with a timer slack of 1 ns.
 pub fn oversleep(clock: &Clock, sleep_ns: u64, count: usize) -> Times {
-    match Sleeper::new(SleepWay::Nanosleep) {
+    match Sleeper::new(SleepMethod::Nanosleep) {
         Ok(Some(sleeper)) => oversleep_of(&sleeper, clock, sleep_ns, count),
         // `nanosleep` needs no resource that could be missing.
         _ => Times::new(Vec::new()),
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn every_way_has_its_figures() {
         let clock = Clock::real();
-        for way in SleepWay::available() {
-            let sleeper = Sleeper::new(way).unwrap().unwrap();
-            assert_eq!(oversleep_of(&sleeper, &clock, 1_000, 20).count(), 20, "{way}");
-            assert_eq!(sleep_cpu_ns(&sleeper, 1_000, 20).count(), 2, "{way}");
+        for method in SleepMethod::available() {
+            let sleeper = Sleeper::new(method).unwrap().unwrap();
+            assert_eq!(oversleep_of(&sleeper, &clock, 1_000, 20).count(), 20, "{method}");
+            assert_eq!(sleep_cpu_ns(&sleeper, 1_000, 20).count(), 2, "{method}");
         }
         assert_eq!(oversleep(&clock, 1_000, 20).count(), 20);
     }
@@ -58,7 +58,7 @@ mod tests {
     /// charged less.
     #[test]
     fn the_cpu_clock_stands_while_the_thread_sleeps() {
-        let sleeper = Sleeper::new(SleepWay::Nanosleep).unwrap().unwrap();
+        let sleeper = Sleeper::new(SleepMethod::Nanosleep).unwrap().unwrap();
         let times = sleep_cpu_ns(&sleeper, 20_000_000, 1);
         assert!(times.quantile_ns(1.0) < 20_000_000, "{times:?}");
         assert!(times.quantile_ns(0.0) > 0, "{times:?}");

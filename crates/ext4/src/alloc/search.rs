@@ -121,7 +121,7 @@ impl Search<'_, '_> {
 
     /// Searches `range` of group `number`, whose bitmap is `bits`, for a run with room for all
     /// blocks.
-    fn look(&mut self, bits: &[u8], number: u32, range: Range<u32>) -> Looked {
+    fn search(&mut self, bits: &[u8], number: u32, range: Range<u32>) -> Looked {
         let (mut longest, mut left_out) = (0..0, false);
         let mut at = range.start;
         while at < range.end {
@@ -148,16 +148,16 @@ impl Search<'_, '_> {
         Looked { found: None, longest, left_out }
     }
 
-    /// As [`look`](Self::look), from bit `begin` on, and then in the whole group.
-    fn look_around(&mut self, bits: &[u8], number: u32, begin: u32) -> Looked {
+    /// As [`search`](Self::search), from bit `begin` on, and then in the whole group.
+    fn search_around(&mut self, bits: &[u8], number: u32, begin: u32) -> Looked {
         let end = blocks_in(self.allocator.superblock(), number);
         if begin > 0 {
-            let looked = self.look(bits, number, begin..end);
+            let looked = self.search(bits, number, begin..end);
             if looked.found.is_some() {
                 return looked;
             }
         }
-        self.look(bits, number, 0..end)
+        self.search(bits, number, 0..end)
     }
 
     /// Places all blocks within `run`, which has room for them.
@@ -189,7 +189,7 @@ impl Search<'_, '_> {
             }
             let Some(bits) = self.free_bits(number)? else { continue };
             looked_at += 1;
-            let looked = self.look_around(&bits, number, begin);
+            let looked = self.search_around(&bits, number, begin);
             // What was left out comes back without a sign: it counts as a longer run.
             if looked.found.is_none() && !looked.left_out {
                 self.allocator.learn_longest(number, looked.longest.len() as u32);
@@ -208,7 +208,7 @@ impl Search<'_, '_> {
     fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
         for (number, begin) in self.order(first, from) {
             let Some(bits) = self.free_bits(number)? else { continue };
-            let looked = self.look_around(&bits, number, begin);
+            let looked = self.search_around(&bits, number, begin);
             if let Some(found) = looked.found.or(Some(looked.longest)).filter(|run| !run.is_empty())
             {
                 return Ok(Some((number, found)));

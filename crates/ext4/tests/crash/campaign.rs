@@ -60,7 +60,7 @@ impl Campaign {
     }
 
     /// Checks a run. Returns whether to continue.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &self,
         run: Result<Run, Violation>,
         config: &Config,

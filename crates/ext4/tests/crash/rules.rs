@@ -124,7 +124,7 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         let base = bases[which].get_or_init(|| make(&configs[which], &[""]).unwrap());
         let scripts = [Script { root: "", warm, ops }];
         let run = run(place, base, &configs[which], &scripts, None, number as u64);
-        campaign.look(run, &configs[which], "rules", &effort, place, number as u64);
+        campaign.check(run, &configs[which], "rules", &effort, place, number as u64);
         let noticed =
             campaign.violations().into_iter().find(|violation| violation.kind != Kind::Workload);
         let mut found = found.lock().unwrap();

@@ -180,7 +180,7 @@ impl Bases {
         let effort = Effort { per_cut: 8, per_run: 24, kernel: 97, again: 61 };
         let ops = vec![self.alphabet[first], self.alphabet[second], Op::Sync];
         let run = run(place, base, config, &one(ops), None, 3);
-        campaign.look(run, config, "pairs", &effort, place, number as u64)
+        campaign.check(run, config, "pairs", &effort, place, number as u64)
     }
 
     /// Runs fixed operations on configuration `number`.
@@ -194,7 +194,7 @@ impl Bases {
         let (config, base) = self.some(number);
         let effort = Effort { per_cut: 12, per_run: 40, kernel: 0, again: 0 };
         let run = run(place, base, config, &one(ops.to_vec()), None, 3);
-        campaign.look(run, config, "fixed sequences", &effort, place, number as u64)
+        campaign.check(run, config, "fixed sequences", &effort, place, number as u64)
     }
 
     /// Runs a longer sequence, sometimes on a log near its end.
@@ -210,7 +210,7 @@ impl Bases {
         ops.push(Op::Sync);
         let effort = Effort { per_cut: 12, per_run: 60, kernel: 41, again: 53 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
-        campaign.look(run, config, "sequences", &effort, place, seed)
+        campaign.check(run, config, "sequences", &effort, place, seed)
     }
 
     /// Runs threads, each on a tree of its own, that share commits.
@@ -227,7 +227,7 @@ impl Bases {
         let scripts: Vec<Script<'_>> = ROOTS.iter().map(script).collect();
         let effort = Effort { per_cut: 6, per_run: 80, kernel: 83, again: 71 };
         let run = run(place, base, config, &scripts, None, seed);
-        campaign.look(run, config, "threads", &effort, place, seed)
+        campaign.check(run, config, "threads", &effort, place, seed)
     }
 
     /// Runs fast commits that e2fsck would replay wrongly without precautions: in a log that wraps,
@@ -238,7 +238,7 @@ impl Bases {
         let (warm, ops) = if rng.one_in(3) { coming_round(&mut rng) } else { spread(&mut rng) };
         let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 23 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
-        campaign.look(run, config, "astray", &effort, place, seed)
+        campaign.check(run, config, "astray", &effort, place, seed)
     }
 
     /// Runs fast commits: every other operation is a sync, so that eligible changes are committed
@@ -255,7 +255,7 @@ impl Bases {
         let ops = (0..6 + 2 * rng.below(6)).map(|n| one(n, &mut rng)).collect();
         let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 7 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
-        campaign.look(run, config, "fast commits", &effort, place, seed)
+        campaign.check(run, config, "fast commits", &effort, place, seed)
     }
 
     /// Runs with a write or a flush that fails: once, from then on, or so that a retry succeeds.
@@ -282,7 +282,7 @@ impl Bases {
             (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
         let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 31 };
         let run = run(place, base, config, &one(ops), Some(plan), seed);
-        campaign.look(run, config, "failures", &effort, place, seed)
+        campaign.check(run, config, "failures", &effort, place, seed)
     }
 
     /// Runs on a device whose atomic unit is smaller than the superblock.
@@ -293,6 +293,6 @@ impl Bases {
         ops.extend([Op::Sync, Op::Remount, wanted(&mut rng, false), Op::Sync]);
         let effort = Effort { per_cut: 16, per_run: 60, kernel: 11, again: 0 };
         let run = run(place, base, config, &one(ops), None, seed);
-        campaign.look(run, config, "torn", &effort, place, seed)
+        campaign.check(run, config, "torn", &effort, place, seed)
     }
 }

@@ -108,11 +108,11 @@ impl Bar0 {
     pub(super) fn doorbell(&self, offset: u32, message: Arc<dyn WriteDoorbell>) -> Doorbell {
         let Some((cell, window)) = self.cell(offset) else { return Doorbell::by_message(message) };
         let owner = Arc::clone(window) as Arc<dyn Any + Send + Sync>;
-        let Some((parked, home)) = self.parked.and_then(|parked| self.cell(parked)) else {
+        let Some((parked, memory)) = self.parked.and_then(|parked| self.cell(parked)) else {
             // SAFETY: `cell` is aligned and in `window`, which `owner` keeps mapped.
             return unsafe { Doorbell::mapped(cell, owner) };
         };
-        let owner = Arc::new((Arc::clone(window), Arc::clone(home)));
+        let owner = Arc::new((Arc::clone(window), Arc::clone(memory)));
         let waker = Arc::new(Waker { cell, _window: Arc::clone(window), message });
         // SAFETY: both are aligned, and each in one of the windows that `owner` keeps mapped.
         unsafe { Doorbell::parking(cell, parked, waker, owner) }

@@ -17,17 +17,17 @@ fn known(number: u64) -> Entry {
 #[test]
 fn an_entry_is_what_was_stored_until_it_is_marked() {
     let table = Table::<8>::new();
-    assert_eq!((table.look(8), table.look(-1)), (None, None));
-    let (entry, ticket) = table.look(3).unwrap();
+    assert_eq!((table.load(8), table.load(-1)), (None, None));
+    let (entry, ticket) = table.load(3).unwrap();
     assert_eq!(entry, Entry::Unknown);
     assert!(table.store(3, ticket, known(7)));
     assert!(!table.store(3, ticket, known(8)), "the entry has changed since");
-    assert_eq!(table.look(3).unwrap().0, known(7));
-    assert_eq!(table.look(2).unwrap().0, Entry::Unknown);
+    assert_eq!(table.load(3).unwrap().0, known(7));
+    assert_eq!(table.load(2).unwrap().0, Entry::Unknown);
     for entry in [Entry::Foreign, Entry::Long, Entry::Unknown] {
-        let ticket = table.look(3).unwrap().1;
+        let ticket = table.load(3).unwrap().1;
         assert!(table.store(3, ticket, entry));
-        assert_eq!(table.look(3).unwrap().0, entry);
+        assert_eq!(table.load(3).unwrap().0, entry);
     }
 }
 
@@ -42,43 +42,43 @@ fn what_was_found_out_before_a_mark_is_not_stored() {
     ];
     table.forget(3, true);
     for mark in mark {
-        let ticket = table.look(3).unwrap().1;
+        let ticket = table.load(3).unwrap().1;
         mark();
         for entry in [known(7), Entry::Foreign, Entry::Long] {
             assert!(!table.store(3, ticket, entry));
         }
-        assert_eq!(table.look(3).unwrap().0, Entry::Unknown);
-        let ticket = table.look(3).unwrap().1;
+        assert_eq!(table.load(3).unwrap().0, Entry::Unknown);
+        let ticket = table.load(3).unwrap().1;
         assert!(table.store(3, ticket, known(9)));
         mark();
-        assert_eq!(table.look(3).unwrap().0, Entry::Unknown);
+        assert_eq!(table.load(3).unwrap().0, Entry::Unknown);
     }
 }
 
 #[test]
 fn a_descriptor_is_its_own_until_it_is_shared_or_closed() {
     let table = Table::<8>::new();
-    assert!(!table.look(5).unwrap().1.is_own() && !table.is_own(9));
+    assert!(!table.load(5).unwrap().1.is_own() && !table.is_own(9));
     table.forget(5, true);
     table.forget(6, true);
-    let (_, ticket) = table.look(5).unwrap();
+    let (_, ticket) = table.load(5).unwrap();
     assert!(ticket.is_own());
     assert!(table.store(5, ticket, known(1)));
     table.forget_flags();
     assert!(
-        table.look(5).unwrap().1.is_own(),
+        table.load(5).unwrap().1.is_own(),
         "its flags were changed, and it was found out again"
     );
-    assert!(table.store(5, table.look(5).unwrap().1, known(1)));
+    assert!(table.store(5, table.load(5).unwrap().1, known(1)));
     table.share();
-    let (entry, ticket) = table.look(5).unwrap();
+    let (entry, ticket) = table.load(5).unwrap();
     assert_eq!((entry, ticket.is_own(), table.is_own(6)), (known(1), false, false));
     table.forget(5, true);
     table.forget(5, false);
     assert!(!table.is_own(5));
     table.forget(5, true);
     table.clear();
-    assert!(!table.is_own(5) && table.look(5).unwrap().0 == Entry::Unknown);
+    assert!(!table.is_own(5) && table.load(5).unwrap().0 == Entry::Unknown);
 }
 
 /// Threads find out, mark and look; an entry is never older than the last mark before the look, and
@@ -97,7 +97,7 @@ fn no_thread_sees_what_was_found_out_before_a_mark() {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
                     let at_least = marked.load(Ordering::SeqCst);
-                    let (entry, ticket) = TABLE.look(2).unwrap();
+                    let (entry, ticket) = TABLE.load(2).unwrap();
                     match entry {
                         Entry::Known(found) => {
                             assert_eq!(Entry::Known(found), known(found.handle), "a mixture");

@@ -198,7 +198,7 @@ impl<'m> Queue<'m> {
 
     /// One look, which sees what is there at its end.
     #[inline]
-    fn look(&self) -> bool {
+    fn poll_once(&self) -> bool {
         let look_ns = self.look_ns() * if self.watched == Lanes::Both { 2 } else { 1 };
         let next_ns = self.next_ns();
         let round_ns = look_ns * u64::from(SPINS_PER_CLOCK) + self.machine.clock_ns;
@@ -266,7 +266,7 @@ impl<'m> Queue<'m> {
 impl Source for Queue<'_> {
     #[inline]
     fn reap(&mut self) -> usize {
-        if !self.look() {
+        if !self.poll_once() {
             return 0;
         }
         let before = self.ended.len();
@@ -291,7 +291,7 @@ impl Source for Queue<'_> {
 
     #[inline]
     fn has_completion(&self) -> bool {
-        self.look()
+        self.poll_once()
     }
 
     fn tick(&mut self, _: u64) -> usize {

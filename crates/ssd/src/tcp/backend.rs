@@ -153,7 +153,7 @@ impl Backend {
     }
 
     pub(super) fn controller(&mut self) -> &mut Controller {
-        self.machine.controller()
+        self.machine.controller_mut()
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -162,7 +162,7 @@ impl Backend {
 
     /// How long the thread stays awake without work.
     pub(super) fn park_after_ns(&self) -> u64 {
-        self.machine.look().config.park_after_ns
+        self.machine.controller().config.park_after_ns
     }
 
     /// Resets the controller and enables it. Nothing is in flight afterwards.
@@ -172,7 +172,7 @@ impl Backend {
         let (sq, cq) = self.machine.rings(0);
         self.machine.clear_pair(0);
         let entries = self.entries;
-        let controller = self.machine.controller();
+        let controller = self.machine.controller_mut();
         controller.write32(regs::CC, 0, now_ns);
         let aqa = Aqa::new(entries, entries);
         controller.write32(regs::AQA, aqa.0, now_ns);
@@ -180,7 +180,7 @@ impl Backend {
         controller.write64(regs::ACQ, cq, now_ns);
         let cc = Cc(0).with_en(true).with_iosqes(6).with_iocqes(4);
         controller.write32(regs::CC, cc.0, now_ns);
-        self.resets = self.machine.look().counters.resets.get();
+        self.resets = self.machine.controller().counters.resets.get();
         self.pairs[0] = Pair::opened();
         self.ask_for_event();
     }
@@ -204,25 +204,25 @@ impl Backend {
 
     /// Whether the controller was reset, but not by the target: its power was cut.
     pub(super) fn lost_power(&self) -> bool {
-        self.machine.look().counters.resets.get() != self.resets
+        self.machine.controller().counters.resets.get() != self.resets
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.machine.look().regs.is_gone()
+        self.machine.controller().regs.is_gone()
     }
 
     pub(super) fn csts(&self) -> Csts {
-        Csts(self.machine.look().regs.read32(CSTS))
+        Csts(self.machine.controller().regs.read32(CSTS))
     }
 
     /// Log2 of the block size of a namespace.
     #[inline(always)]
     pub(super) fn lba_shift(&self, nsid: u32) -> Option<u8> {
-        self.machine.look().store.namespace(nsid).map(|namespace| namespace.lba_shift)
+        self.machine.controller().store.namespace(nsid).map(|namespace| namespace.lba_shift)
     }
 
     pub(super) fn config(&self) -> &SsdConfig {
-        &self.machine.look().config
+        &self.machine.controller().config
     }
 
     /// Opens a pair of queues. False if the controller is not ready for that.
@@ -234,7 +234,7 @@ impl Backend {
         let (sq, cq) = self.machine.rings(at);
         self.machine.clear_pair(at);
         let entries = self.entries;
-        let open = self.machine.controller().open_pair(pair, sq, cq, entries);
+        let open = self.machine.controller_mut().open_pair(pair, sq, cq, entries);
         if open {
             self.pairs[at] = Pair::opened();
         }
@@ -244,7 +244,7 @@ impl Backend {
     /// Closes a pair of queues: no command of it is executed any more.
     pub(super) fn close_pair(&mut self, pair: u16) {
         let now_ns = self.now_ns();
-        self.machine.controller().close_pair(pair, now_ns);
+        self.machine.controller_mut().close_pair(pair, now_ns);
         self.forget(usize::from(pair));
     }
 
@@ -383,7 +383,7 @@ impl Backend {
         self.machine.write_sqe(at, of.tail, sqe);
         of.tail = if of.tail + 1 == self.entries { 0 } else { of.tail + 1 };
         of.in_flight += 1;
-        if let Some(doorbell) = self.machine.look().doorbells.sq_tail(pair) {
+        if let Some(doorbell) = self.machine.controller().doorbells.sq_tail(pair) {
             doorbell.store(of.tail, Ordering::Release);
         }
     }
@@ -392,7 +392,7 @@ impl Backend {
     #[inline]
     pub(super) fn turn(&mut self, reaped: &mut Vec<Reaped>) -> Turn {
         let clock = self.clock;
-        let controller = self.machine.controller();
+        let controller = self.machine.controller_mut();
         controller.begin_turn();
         let mut turn = controller.turn(&clock);
         let mut turns = 1;
@@ -447,7 +447,7 @@ impl Backend {
         }
         let head = self.pairs[pair].head;
         if head != before
-            && let Some(doorbell) = self.machine.look().doorbells.cq_head(pair as u16)
+            && let Some(doorbell) = self.machine.controller().doorbells.cq_head(pair as u16)
         {
             doorbell.store(head, Ordering::Release);
         }
@@ -459,7 +459,7 @@ impl Backend {
     /// Looks at what is not looked at each turn.
     pub(super) fn inspect(&mut self, reaped: &mut Vec<Reaped>) {
         let now_ns = self.now_ns();
-        self.machine.controller().inspect(now_ns);
+        self.machine.controller_mut().inspect(now_ns);
         // It may have delivered an event.
         self.reap(0, reaped);
     }
@@ -472,6 +472,6 @@ impl Backend {
 
     /// When the controller has something to do.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
-        self.machine.look().next_event_ns()
+        self.machine.controller().next_event_ns()
     }
 }

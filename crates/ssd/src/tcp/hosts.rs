@@ -80,7 +80,7 @@ impl Engine {
     }
 
     pub(super) fn version(&self) -> u32 {
-        self.backend.machine().look().regs.read32(regs::VS)
+        self.backend.machine().controller().regs.read32(regs::VS)
     }
 
     /// The first command of a connection, which has to be Connect.
@@ -318,7 +318,7 @@ impl Engine {
         let is_long = sqe.property_is_long();
         match (sqe.property_offset(), is_long) {
             (regs::CAP, true) => {
-                let of_ssd = self.backend.machine().look().regs.read64(regs::CAP);
+                let of_ssd = self.backend.machine().controller().regs.read64(regs::CAP);
                 Some(cap(of_ssd, self.entries).0)
             }
             (regs::VS, false) => Some(self.version().into()),

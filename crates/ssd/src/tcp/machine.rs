@@ -69,13 +69,13 @@ impl Machine {
 
     /// The controller. Nothing else of this structure can be used meanwhile.
     #[inline(always)]
-    pub(super) fn controller(&mut self) -> &mut Controller {
+    pub(super) fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
     }
 
-    /// Looks at the controller, which must not be run.
+    /// The controller to read, which must not be run.
     #[inline(always)]
-    pub(super) fn look(&self) -> &Controller {
+    pub(super) fn controller(&self) -> &Controller {
         &self.controller
     }
 

@@ -143,7 +143,7 @@ impl Target {
             asleep: AtomicBool::new(false),
             flush_last: AtomicBool::new(false),
             net_faults: Mutex::default(),
-            counters: Arc::clone(&engine.backend.machine().look().counters),
+            counters: Arc::clone(&engine.backend.machine().controller().counters),
             tcp: Arc::clone(&engine.counters),
             refusals: Arc::clone(&engine.refusals),
         });

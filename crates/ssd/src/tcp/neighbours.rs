@@ -56,7 +56,8 @@ impl Neighbours {
         }
     }
 
-    /// Whether the thread, which has nothing to do, should [look](Self::look) for others.
+    /// Whether the thread, which has nothing to do, should [look](Self::yield_and_judge) for
+    /// others.
     #[inline]
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         !self.guesses(now_ns) && self.crowd.is_due(now_ns) && !self.want_cpu(now_ns)
@@ -64,7 +65,7 @@ impl Neighbours {
 
     /// Looks whether others want the CPU, which they get.
     #[cold]
-    pub(super) fn look(&mut self, now_ns: impl Fn() -> u64) {
+    pub(super) fn yield_and_judge(&mut self, now_ns: impl Fn() -> u64) {
         if !self.crowd.yield_cpu(|| Reading::take(&now_ns, self.waited_ns)) {
             self.guess_until_ns = now_ns() + ASK_NS;
         }

@@ -34,8 +34,8 @@ use crate::sys;
 
 /// Bytes taken at once from a socket.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// Rounds between two looks at the clock and at the sockets that are not busy; or as many times that
-/// something came from a busy one, so that many of these do not keep the others waiting.
+/// Rounds between two looks at the clock and at the sockets that are not busy; or as many times
+/// that something came from a busy one, so that many of these do not keep the others waiting.
 const ROUNDS: u32 = 32;
 /// Rounds without work after which the thread looks whether others want its CPU, and sleeps if they
 /// do.
@@ -183,7 +183,7 @@ impl Server {
             let mut next = None;
             let mut at = 0;
             while let Some(&index) = self.busy.get(at) {
-                received += u32::from(self.look(index));
+                received += u32::from(self.receive(index));
                 if next.is_none() && at > 0 && self.is_stalled(index) {
                     next = Some(at);
                 }
@@ -229,7 +229,7 @@ impl Server {
         }
         // Without a busy host it sleeps soon, anyway.
         if !self.busy.is_empty() && self.neighbours.is_due(now_ns) {
-            self.neighbours.look(|| self.engine.backend.now_ns());
+            self.neighbours.yield_and_judge(|| self.engine.backend.now_ns());
         }
         self.neighbours.want_cpu(now_ns)
     }
@@ -269,7 +269,7 @@ impl Server {
 
     /// Takes what has come on a connection. True if there was something.
     #[inline]
-    fn look(&mut self, index: usize) -> bool {
+    fn receive(&mut self, index: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return false };
         if peer.left_at < peer.left.len() {
             let used = self.engine.receive(index, &peer.left[peer.left_at..]);
@@ -417,7 +417,7 @@ impl Server {
             let Some(association) = association else { continue };
             if association.until_ns().is_some_and(|until_ns| now_ns >= until_ns) {
                 let index = association.admin.index as usize;
-                let _ = (0..LOOKS).all(|_| self.look(index));
+                let _ = (0..LOOKS).all(|_| self.receive(index));
             }
         }
     }

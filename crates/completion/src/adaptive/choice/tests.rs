@@ -22,7 +22,7 @@ fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
 impl Choice {
     fn chooses(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
         let outlook = Outlook { can_interrupt, ..*outlook };
-        self.choose(&self.ways(0, &outlook), &outlook)
+        self.choose(&self.candidates(0, &outlook), &outlook)
     }
 }
 
@@ -55,7 +55,7 @@ fn with_share(share: f32) -> Choice {
     let mut choice = Choice { mode: Mode::Poll, ..Choice::default() };
     let (mut now_ns, mut ran_ns, mut waited_ns) = (5_000 * MS, 0, 0);
     for _ in 0..200 {
-        choice.look(now_ns, ran_ns, 0, || Some(waited_ns));
+        choice.sample(now_ns, ran_ns, 0, || Some(waited_ns));
         now_ns += 10 * MS;
         ran_ns += (share * 1e7) as u64;
         waited_ns += ((1.0 - share) * 1e7) as u64;
@@ -103,7 +103,7 @@ fn lives(choice: &mut Choice, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3
         (ran_ns, waited_ns) = (ran_ns + ios * cpu_ns, waited_ns + ios * wait_ns);
         choice.ios = ios as u32;
         parts[choice.mode as usize] += 4.0 / ms as f32;
-        if choice.look(look * 4 * MS, ran_ns, 0, || Some(waited_ns)) {
+        if choice.sample(look * 4 * MS, ran_ns, 0, || Some(waited_ns)) {
             let late_ns = 8_000.0;
             choice.decide(look * 4 * MS, &outlook(10_000.0, late_ns, 10_000.0));
         }
@@ -160,7 +160,7 @@ fn looks_every_few_ms_and_decides_less_often() {
         let now_ns = 7_000_000_000 + us * 1_000;
         if choice.is_due(now_ns) {
             looks += 1;
-            if choice.look(now_ns, us * 900, 0, || Some(us)) {
+            if choice.sample(now_ns, us * 900, 0, || Some(us)) {
                 decisions += 1;
                 let usual = outlook(100_000.0, 2_000.0, 10_000.0);
                 choice.decide(now_ns, &Outlook { can_interrupt: decisions % 2 == 0, ..usual });

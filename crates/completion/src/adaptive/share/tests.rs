@@ -23,7 +23,7 @@ impl Thread {
         self.ran_ns += ran_ns;
         self.waited_ns += waited_ns;
         let waited_ns = || Some(self.waited_ns);
-        let change = self.share.look(self.now_ns, self.ran_ns, 100, waited_ns);
+        let change = self.share.sample(self.now_ns, self.ran_ns, 100, waited_ns);
         self.newly += u32::from(matches!(change, Change::Short | Change::StillShort));
     }
 

@@ -41,7 +41,7 @@ impl Model {
                 next.touch(&[dir, object], number, true);
             }
             Op::Link(old, name) => {
-                let object = next.look(old)?;
+                let object = next.look_up(old)?;
                 let dir = next.parent_of(name)?;
                 if next.names.contains_key(name) {
                     return Err(Fail::Exists);
@@ -54,7 +54,7 @@ impl Model {
                 next.touch(&[object], number, false);
             }
             Op::Unlink(name) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 if next.is_directory(object) {
                     return Err(Fail::IsDirectory);
                 }
@@ -64,7 +64,7 @@ impl Model {
                 next.touch(&[object], number, false);
             }
             Op::Rmdir(name) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 if !next.is_directory(object) {
                     return Err(Fail::NotDirectory);
                 }
@@ -78,7 +78,7 @@ impl Model {
             Op::Rename(old, new) => self.rename(next, old, new, number)?,
             Op::Exchange(old, new) => {
                 let dirs = [next.parent_of(old)?, next.parent_of(new)?];
-                let (one, two) = (next.look(old)?, next.look(new)?);
+                let (one, two) = (next.look_up(old)?, next.look_up(new)?);
                 let below = |a: &str, b: &str| a.starts_with(&format!("{b}/"));
                 if below(old, new) || below(new, old) {
                     return Err(Fail::Invalid);
@@ -94,7 +94,7 @@ impl Model {
                 next.touch(&[one, two], number, false);
             }
             Op::Mode(name, mode) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 if let Content::Symlink(_) = next.objects[&object].content {
                     return Err(Fail::Other);
                 }
@@ -102,7 +102,7 @@ impl Model {
                 next.touch(&[object], number, false);
             }
             Op::Attribute(name, bytes) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 if let Content::Symlink(_) = next.objects[&object].content {
                     return Err(Fail::Other);
                 }
@@ -110,7 +110,7 @@ impl Model {
                 next.touch(&[object], number, false);
             }
             Op::RemoveAttribute(name) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 if let Content::Symlink(_) = next.objects[&object].content {
                     return Err(Fail::Other);
                 }
@@ -183,7 +183,7 @@ impl Model {
                 next.file(name)?;
             }
             Op::Fsync(name) | Op::Fdatasync(name) => {
-                let object = next.look(name)?;
+                let object = next.look_up(name)?;
                 let known = &next.objects[&object];
                 let is_link = matches!(known.content, Content::Symlink(_));
                 if is_link {
@@ -206,7 +206,7 @@ impl Model {
 
     fn rename(&self, next: &mut Moment, old: &str, new: &str, number: usize) -> Result<(), Fail> {
         let dirs = [next.parent_of(old)?, next.parent_of(new)?];
-        let object = next.look(old)?;
+        let object = next.look_up(old)?;
         let is_directory = next.is_directory(object);
         if new.starts_with(&format!("{old}/")) {
             return Err(if is_directory { Fail::Invalid } else { Fail::NotDirectory });

@@ -37,7 +37,7 @@ fn parent(name: &str) -> &str {
 }
 
 impl Moment {
-    pub(super) fn look(&self, name: &str) -> Result<u32, Fail> {
+    pub(super) fn look_up(&self, name: &str) -> Result<u32, Fail> {
         let mut at = String::new();
         for part in name.split('/') {
             let above = self.names.get(&at).ok_or(Fail::NotFound)?;
@@ -53,7 +53,7 @@ impl Moment {
     /// The directory in which `name` is to be created.
     pub(super) fn parent_of(&self, name: &str) -> Result<u32, Fail> {
         let above = parent(name);
-        let dir = if above.is_empty() { self.names[""] } else { self.look(above)? };
+        let dir = if above.is_empty() { self.names[""] } else { self.look_up(above)? };
         self.has_names(dir).map(|()| dir)
     }
 
@@ -68,7 +68,7 @@ impl Moment {
     }
 
     pub(super) fn file(&mut self, name: &str) -> Result<(u32, &mut Data), Fail> {
-        let object = self.look(name)?;
+        let object = self.look_up(name)?;
         match &mut self.objects.get_mut(&object).expect("an object").content {
             Content::File(data) => Ok((object, data)),
             Content::Directory => Err(Fail::IsDirectory),
