@@ -30,7 +30,7 @@
 //!   vfio/                   transport: a PCIe SSD
 //!   vfio_user/              transport: a controller of another process
 //!   sigbus                  stores to device memory that is gone
-//!   pci/                    NVMe controllers in sysfs: shown, taken, given back, repaired
+//!   pci/                    NVMe controllers in sysfs: shown, taken, returned, repaired
 //!   uring                   the kernel as the other side: registered memory, io_uring
 //!   clock, counter, sleep,  time, ways to let it pass
 //!     pause, kernel_time

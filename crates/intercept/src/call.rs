@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     /// So many bytes, or an errno, negated.
     Ended(isize),
     /// The first `done` of `total` bytes at `at`. The rest takes the FUSE path. If the place was
-    /// `Here`, the descriptor's position is behind all of them; what is not done is given back.
+    /// `Here`, the descriptor's position is behind all of them; what is not done is unreserved.
     Rest { done: usize, total: usize, at: i64 },
 }
 
@@ -330,7 +330,7 @@ unsafe fn transfer_inside(
     // SAFETY: the caller's promise.
     let mut progress =
         unsafe { pieces(&of, fd, thread, (op, flags), (&mut buffers, total), at as u64) };
-    // The range is reserved, and stays so: given back, it would be there twice for others.
+    // The range is reserved, and stays so: unreserved, it would be there twice for others.
     for _ in 1..ATTEMPTS {
         if !is_here || is_append || !progress.is_stale() {
             break;

@@ -85,7 +85,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     let Transfer { is_write, fd, iov, count, place, flags } = *transfer;
     let is_here = matches!(place, Place::Here);
     let before = errno();
-    // The position is not the program's until the rest is given back.
+    // The position is not the program's until the rest is unreserved.
     let ours = (NotSignalled::enter(), NotCancelled::enter());
     let one = count == 1;
     // SAFETY: the caller's promise: of one buffer, `done` bytes are moved.

@@ -17,9 +17,10 @@
 //! - The position of a descriptor is the kernel's, so what shares the open file (dup, fork, exec,
 //!   SCM_RIGHTS, stdio) shares it. A call reserves its bytes by one `lseek`, and unreserves what it
 //!   did not move.
-//! - The library is a guest in the process: it has no threads, and neither memory nor a descriptor
-//!   until the first call on a file of the mount. A panic ends at the boundary as EIO, and nothing
-//!   is printed. Its socket is out of the program's way, which can neither close nor replace it.
+//! - The library runs inside the host process: it has no threads, and neither memory nor a
+//!   descriptor until the first call on a file of the mount. A panic ends at the boundary as EIO,
+//!   and nothing is printed. Its socket is out of the program's way, which can neither close nor
+//!   replace it.
 //! - Errno stays unchanged unless a call fails. Calls are cancellation points only at their
 //!   beginning. A call by a signal handler that has interrupted another one takes the FUSE path. A
 //!   handler may leave a call (`siglongjmp`): the thread's next call waits until the owner has

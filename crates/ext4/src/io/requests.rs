@@ -11,7 +11,7 @@ use meantime_block::{BlockChannel, Channel, Done, Ticket};
 pub(crate) struct InFlight {
     /// Pages of the cache that a reader waits for.
     pub(crate) reads: RequestSet<Fill>,
-    /// Pages of the cache for read-ahead. They stay in flight when the context is given back; all
+    /// Pages of the cache for read-ahead. They stay in flight when the context is released; all
     /// others have completed by then.
     pub(crate) ahead: RequestSet<Fill>,
     /// Reads past the cache, into buffers that are copied.

@@ -1,11 +1,11 @@
-//! Why a controller cannot be shown, taken or given back, and the remedies.
+//! Why a controller cannot be shown, taken or returned, and the remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::address::PciAddress;
 
-/// Why a controller could not be taken or given back. Unless it says otherwise, the state is
+/// Why a controller could not be taken or returned. Unless it says otherwise, the state is
 /// unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -191,7 +191,7 @@ pub enum PciError {
     Failed {
         /// The cause.
         cause: Box<PciError>,
-        /// Why the device could not be given back afterwards.
+        /// Why the device could not be returned afterwards.
         undone: Option<Box<PciError>>,
     },
 }

@@ -14,7 +14,7 @@ pub(super) struct Words {
     free: Mutex<Vec<u32>>,
 }
 
-/// One word, given back when it is dropped.
+/// One word, freed when it is dropped.
 pub(super) struct Word {
     pub(super) number: u32,
     ino: u64,
