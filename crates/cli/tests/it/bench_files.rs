@@ -114,7 +114,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
     refused(
         dir,
         &[&on("file:disk.img:/data")[..], &["--overlap", "preload,pools"]].concat(),
-        "no step",
+        "there is no \"pools\"",
     );
     let write = ["--rw", "write", "--size", "1m", "--completion", "poll", "--device"];
     let written = |device: &'static str| [&write[..], &[device]].concat();
@@ -131,7 +131,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
     refused(
         dir,
         &[&written("file:disk.img:/data")[..], &["--commit-overlap", "log"]].concat(),
-        "no wait",
+        "there is no \"log\"",
     );
     // A job that was refused has made no file.
     refused(dir, &[&written("file:disk.img:/new")[..], &["--bs", "700"]].concat(), "bs=700");
