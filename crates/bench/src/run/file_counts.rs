@@ -2,8 +2,11 @@
 
 use meantime_ext4::{Counters, FileSystem, JournalCounters};
 
+/// A figure among the counters of a mount.
+type Figure = fn(&Counters, &JournalCounters) -> u64;
+
 /// The counters' names in results, and where a mount has them.
-const FIGURES: [(&str, fn(&Counters, &JournalCounters) -> u64); 12] = [
+const FIGURES: [(&str, Figure); 12] = [
     ("cache_hits", |reads, _| reads.hits),
     ("cache_misses", |reads, _| reads.misses),
     ("cache_waits", |reads, _| reads.waits),

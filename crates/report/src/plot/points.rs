@@ -62,8 +62,6 @@ fn target((x, y): (f64, f64)) -> Mark {
     Mark::new("target", ring + "m-3 0h16m-8 -8v16")
 }
 
-/// Returns the area of a point at this position: left, upper, right and lower end.
-
 /// Finds room for a label beside, above or below a point: anchor, position, and the area taken.
 fn free_place(
     label: &str,

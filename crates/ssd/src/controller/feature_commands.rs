@@ -14,8 +14,6 @@ use super::features::has_feature;
 use super::io::check_stored;
 use super::outcome::{Checked, Outcome, invalid_field, invalid_if, no_such_namespace, refuse_if};
 
-/// Refuses the value in CDW11.
-
 /// The bits of CDW11 that are the value of feature `fid`.
 fn mask(fid: u8) -> u32 {
     match fid {

@@ -185,8 +185,7 @@ impl Backend {
         self.ask_for_event();
     }
 
-    /// The controller has no queues any more: its commands are gone.
-
+    /// The commands of a pair are gone.
     fn forget(&mut self, pair: usize) {
         self.pairs[pair] = Pair::default();
         for slot in 0..self.slots.len() {
