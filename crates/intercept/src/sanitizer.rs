@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 /// AddressSanitizer asks for these: it does not start if another library is before its own, though
-/// it works ([`is_watched`]).
+/// it works.
 #[unsafe(no_mangle)]
 pub extern "C" fn __asan_default_options() -> *const c_char {
     c"verify_asan_link_order=0".as_ptr()
