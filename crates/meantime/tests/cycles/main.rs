@@ -1,7 +1,8 @@
-//! Files that use each other in a circle: inside a crate at most four.
+//! Files of a crate that use each other: in a circle at most four, and in `ext4` in an order.
 
 mod modules;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use itertools::Itertools as _;
@@ -52,15 +53,92 @@ fn no_more_than_four_files_use_each_other_in_a_circle() {
     assert!(large.is_empty(), "{}", large.join("\n"));
 }
 
-/// The circles of a crate of these files, shortened to which use which.
-fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+/// The parts of `ext4` (folders and files of its `src`), each of which uses only earlier ones.
+const EXT4_PARTS: &[&str] = &[
+    "error",
+    "errno",
+    "options",
+    "counters",
+    "bounded",
+    "numbers",
+    "worker",
+    "cache",
+    "space",
+    "io",
+    "journal",
+    "mmp",
+    "alloc",
+    "ops",
+    "inode",
+    "file",
+    "fs",
+    "by_inode",
+    "by_path",
+    "path_content",
+    "setattr",
+    "flags",
+    "fiemap",
+    "copy",
+    "trim",
+    "background",
+    "by_name",
+    "walk",
+    "block",
+    "asynchronous",
+    "mkfs",
+];
+
+/// The uses of an earlier part, a folder or file of `src`, by which `root`'s crate breaks `order`;
+/// and the parts that it has.
+fn uses_upwards(root: &Path, order: &[&str]) -> (Vec<String>, BTreeSet<String>) {
+    let modules = Modules::read(root);
+    let files = modules.files();
+    let part = |file: usize| files[file].split('/').next().unwrap().trim_end_matches(".rs");
+    let rank = |file: usize| order.iter().position(|name| *name == part(file));
+    let is_upwards = |(from, to): &(usize, usize)| rank(*from) < rank(*to);
+    let uses = modules.uses().into_iter().filter(|(pair, _)| pair.0 != 0 && is_upwards(pair));
+    let shown = |((from, to), paths): ((usize, usize), BTreeSet<String>)| {
+        format!("{} uses {}: {}", files[from], files[to], paths.iter().join(" "))
+    };
+    // The first file is the root, which hands on what its parts define.
+    (uses.map(shown).collect(), (1..files.len()).map(|file| part(file).to_owned()).collect())
+}
+
+#[test]
+fn a_part_of_ext4_uses_only_those_before_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (wrong, parts) = uses_upwards(&crates.join("ext4/src/lib.rs"), EXT4_PARTS);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(parts, EXT4_PARTS.iter().map(|part| (*part).to_owned()).collect());
+}
+
+/// A directory with these files.
+fn written(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = dir.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    circles(&dir.path().join("lib.rs"), 1)
+    dir
+}
+
+/// The circles of a crate of these files.
+fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+    circles(&written(files).path().join("lib.rs"), 1)
+}
+
+#[test]
+fn uses_of_later_parts_are_seen() {
+    let dir = written(&[
+        ("lib.rs", "mod a;\nmod b;\npub use b::inner::B;\n"),
+        ("a.rs", "pub struct A;\nfn f(_: &crate::B) {}\n"),
+        ("b/mod.rs", "pub mod inner;\n"),
+        ("b/inner.rs", "pub struct B(pub super::super::a::A);\n"),
+    ]);
+    let uses = |order: &[&str]| uses_upwards(&dir.path().join("lib.rs"), order).0;
+    assert_eq!(uses(&["a", "b"]), ["a.rs uses b/inner.rs: crate::B"]);
+    assert_eq!(uses(&["b", "a"]), ["b/inner.rs uses a.rs: super::super::a::A"]);
 }
 
 #[test]
