@@ -104,7 +104,8 @@ pub(super) fn flags(flags: u32) -> String {
     set.map(|(letter, _)| letter).collect()
 }
 
-/// Returns a time in UTC; that of an image that nobody has written can be none.
+/// Returns a time in UTC; the beginning of 1970 for one outside the calendar, which a damaged
+/// superblock may hold.
 fn utc(time: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(time.seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

@@ -19,7 +19,7 @@
 //!   state         Journal: what all threads share
 //!   running       the running transaction, which a change joins
 //!   committer     writes the log (block_writer, log) and the commit block
-//!   lead          who commits, and who waits (commits)
+//!   lead          the commit leader, and the threads that wait for it (commits)
 //!   commit        the steps of a commit, and their order (reach)
 //!   fast_commit   describes changes (fast) behind the log (fast_area) instead
 //!   pending       what is committed and not in place

@@ -115,7 +115,7 @@ impl Engine {
                 self.backend.enable();
             }
         } else if !gone && self.backend.lost_power() {
-            // Whoever serves an SSD without power does not answer either.
+            // A target whose SSD has no power answers nothing.
             self.end_all();
             self.backend.enable();
             self.failed = false;

@@ -48,7 +48,8 @@ impl Sharing {
     pub(super) fn new(gate: Arc<Gate>, ino: u32, left_files: &Arc<LeftFiles>, flags: i32) -> Self {
         let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_direct = flags & libc::O_DIRECT != 0;
-        // Who writes directly may append by RWF_APPEND or after F_SETFL, and we could not place it.
+        // A descriptor for direct writes counts as well: it may append later (RWF_APPEND, F_SETFL), and
+        // the kernel would choose the place.
         let appends = flags & libc::O_APPEND != 0 || is_direct && !is_reader;
         if !is_reader {
             gate.has_writer.store(true, Ordering::Relaxed);
