@@ -26,6 +26,6 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 cargo check --locked --workspace --target "$target"
 test() { cargo test --locked --target "$target" --lib "$@"; }
-test -p meantime-spec -p meantime-random -p meantime-ext4-format
+test -p meantime-nvme-spec -p meantime-random -p meantime-ext4-format
 # Of what else `hw` does, the emulation lacks signals' details, NUMA and io_uring.
 test -p meantime-hw -- clock:: view:: dma::

@@ -29,7 +29,7 @@ if [ -z "$meantime" ]; then
     meantime=target/release/meantime
 fi
 if [ -z "$call" ]; then
-    call=$(cargo bench --locked --quiet -p meantime-shmq --bench call --no-run --message-format json |
+    call=$(cargo bench --locked --quiet -p meantime-shm-rpc --bench call --no-run --message-format json |
         python3 -c 'import json, sys
 print([built["executable"] for built in map(json.loads, sys.stdin) if built.get("executable")][-1])')
 fi

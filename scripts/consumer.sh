@@ -15,7 +15,7 @@ mkdir -p "$dir"
     printf '[workspace]\n\n[package]\nname = "consumer"\nversion = "0.0.0"\nedition = "2024"\n'
     printf '\n[dependencies]\n'
     printf 'meantime = { path = "%s" }\n' "$root/crates/meantime"
-    for crate in block completion hw lab nvme process spec ssd; do
+    for crate in baselines block completion hw nvme nvme-spec process ssd; do
         printf 'meantime-%s = { path = "%s" }\n' "$crate" "$root/crates/$crate"
     done
     sed -n '/^\[workspace.dependencies\]/,/^\[/p' Cargo.toml | grep -E '^(libc|rustix|serde_json) '

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The loom models of the waits (ARCHITECTURE.md §5 and §6), of calls between processes (shmq) and of
+# The loom models of the waits (ARCHITECTURE.md §5 and §6), of calls between processes (shm-rpc) and of
 # the page cache.
 #
 # They have a target directory of their own, since --cfg loom rebuilds everything. Unit tests that
@@ -12,5 +12,5 @@ export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom
 model() { cargo test --profile loom --locked --quiet "$@"; }
 model -p meantime-ssd --test loom_parking
 model -p meantime-completion --lib model::
-model -p meantime-shmq --lib model::
+model -p meantime-shm-rpc --lib model::
 model -p meantime-ext4 --lib model::

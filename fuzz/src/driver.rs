@@ -13,11 +13,11 @@ use meantime_nvme::fuzzing::Rig;
 use meantime_nvme::prp::MAX_BYTES;
 use meantime_nvme::queue::MAX_SLOTS;
 use meantime_nvme::{Command, CommandError, Op, Outcome, QueueCounters};
-use meantime_spec::cqe::{Cqe, phase_of_high_word};
-use meantime_spec::regs::{cq_head_doorbell, sq_tail_doorbell};
-use meantime_spec::soft_port::{Doorbells, SOFT_DSTRD, SoftPort};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_nvme_spec::regs::{cq_head_doorbell, sq_tail_doorbell};
+use meantime_nvme_spec::soft_port::{Doorbells, SOFT_DSTRD, SoftPort};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 /// Operations of one input.

@@ -3,7 +3,7 @@
 
 use crate::Input;
 use meantime_fabrics::fuzzing::{Arena, DATA, DATA_BYTES, Rig};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::sqe::Sqe;
 
 /// Operations of one input.
 const OPERATIONS: usize = 256;

@@ -7,13 +7,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Input;
-use meantime_shmq::message::{FLAGS, Op, Reply, Request, Status};
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::{DATA_BYTES, Ended};
+use meantime_shm_rpc::message::{FLAGS, Op, Reply, Request, Status};
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::{DATA_BYTES, Ended};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Words of the head, by their place: a request (its words of 64 bits in two halves), a reply, and
-/// who sleeps. `crates/shmq/src/layout.rs` has the structure.
+/// who sleeps. `crates/shm-rpc/src/layout.rs` has the structure.
 const NUMBER: usize = 0;
 const OP: usize = 1;
 const FLAG_WORD: usize = 2;

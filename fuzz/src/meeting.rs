@@ -9,11 +9,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::LazyLock;
 
 use crate::Input;
-use meantime_shmq::client::Caller;
-use meantime_shmq::closings::{Closings, ClosingsView};
-use meantime_shmq::message::{Attributes, Taken};
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::socket;
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::closings::{Closings, ClosingsView};
+use meantime_shm_rpc::message::{Attributes, Taken};
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::socket;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,

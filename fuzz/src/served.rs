@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::Input;
-use meantime_spec::vfio_user::{Command, Flags, Header, KIND_COMMAND, KIND_REPLY};
+use meantime_nvme_spec::vfio_user::{Command, Flags, Header, KIND_COMMAND, KIND_REPLY};
 use meantime_ssd::served::{Function, Message, Reply};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 use rustix::event::{EventfdFlags, eventfd};

@@ -7,7 +7,7 @@ use std::fmt;
 
 use meantime_hw::HwError;
 use meantime_nvme::{self as nvme, CommandError};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::status::StatusCode;
 
 use crate::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
 

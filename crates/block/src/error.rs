@@ -4,7 +4,7 @@ use super::uri::UriError;
 use meantime_completion::Policy;
 use meantime_hw::HwError;
 use meantime_nvme::{self as nvme, CommandError, Op};
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]

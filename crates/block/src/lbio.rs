@@ -10,7 +10,7 @@ use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
 use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
 
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::error::{IoError, IoErrorKind};
 use super::request::{Done, Request, Ticket, take_dropped};

@@ -146,7 +146,7 @@ pub use group::{
 };
 pub use kernel::{KernelChannel, KernelDevice};
 pub use meantime_fabrics::{Host, Subsystem};
-pub use meantime_spec::fabrics::SubsystemType;
+pub use meantime_nvme_spec::fabrics::SubsystemType;
 pub use nvme_device::NvmeDevice;
 pub use open::{discover, discover_as, open, open_nvme};
 #[cfg(feature = "ssd")]

@@ -13,8 +13,8 @@ use meantime_fabrics::{KATO_MIN_MS, TcpAddress, parse_uuid};
 use meantime_hw::clock::parse_time_ns;
 use meantime_hw::pci::{PciAddress, PciAddressError};
 use meantime_nvme::ControllerOptions;
-use meantime_spec::fabrics::is_nqn;
-use meantime_spec::tcp::dgst;
+use meantime_nvme_spec::fabrics::is_nqn;
+use meantime_nvme_spec::tcp::dgst;
 
 pub use parameters::UriParameter;
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
+use meantime_baselines::Published;
 use meantime_completion::{Goal, Policy};
-use meantime_lab::Published;
 
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::guard::{guarded, out, text};
@@ -28,7 +28,7 @@ const ADAPTIVE_P999: u64 = 19;
 
 /// The published rules, which this library registers by name.
 pub(crate) fn published() -> Result<Published, Failed> {
-    meantime_lab::register().map_err(|error| fail(libc::EEXIST, error))
+    meantime_baselines::register().map_err(|error| fail(libc::EEXIST, error))
 }
 
 fn encode(policy: Policy) -> Option<u64> {

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     // Started as /proc/self/exe, it would have the name `exe`.
     let _ = rustix::thread::set_name(c"meantime");
     // Other processes may use their names while a command runs.
-    let _ = meantime_lab::register();
+    let _ = meantime_baselines::register();
     // The driver's warnings about a misbehaving device go to stderr, a line each.
     let warnings =
         tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);

@@ -1,7 +1,7 @@
 //! A device that is slower after its host has slept, in the simulator: sleeps must not make it ever
 //! slower.
 
-use meantime_lab::sim::{Machine, Shape, simulate};
+use meantime_baselines::sim::{Machine, Shape, simulate};
 
 const IOS: usize = 20_000;
 

@@ -2,7 +2,7 @@
 //! the device has become faster or slower; in the simulator.
 
 use itertools::iproduct;
-use meantime_lab::sim::{Machine, Shape, Trace, simulate};
+use meantime_baselines::sim::{Machine, Shape, Trace, simulate};
 
 /// I/Os after which a policy has learned at the latest, and those of the long run.
 const WINDOW: usize = 4_000;

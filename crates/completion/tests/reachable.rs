@@ -1,8 +1,10 @@
 //! `adaptive` in the simulator, on bare metal: how close it comes to the optimum, and how soon
 //! after the device changes.
 
+use meantime_baselines::sim::{
+    Distribution, Io, Machine, Outcome, Shape, Trace, informed, simulate,
+};
 use meantime_completion::{Goal, Kind, Policy};
-use meantime_lab::sim::{Distribution, Io, Machine, Outcome, Shape, Trace, informed, simulate};
 
 const IOS: usize = 20_000;
 
@@ -11,7 +13,7 @@ fn trace(shape: &str, base_ns: u64) -> Trace {
 }
 
 fn run(trace: &Trace, policy: &str) -> Outcome {
-    meantime_lab::register().expect("no other rules");
+    meantime_baselines::register().expect("no other rules");
     simulate(trace, &Machine::bare_metal(), policy.parse().expect("a policy"), 1, 1)
 }
 
@@ -84,7 +86,7 @@ fn a_change_is_over_within_200_ios() {
     let outcome = simulate(&trace, &machine, Policy::ADAPTIVE, 1, 1);
     let of = |from: usize, count: usize| {
         let part = &outcome.series()[from..from + count];
-        let mean = |of: fn(&meantime_lab::sim::Seen) -> u64| {
+        let mean = |of: fn(&meantime_baselines::sim::Seen) -> u64| {
             part.iter().map(of).sum::<u64>() as f64 / count as f64
         };
         (mean(|seen| seen.latency_ns), mean(|seen| seen.latency_ns.saturating_sub(seen.slept_ns)))

@@ -5,7 +5,7 @@
 //! `MEANTIME_SIMULATED_ALL=1` for all of them. What is printed is quoted in `adaptive/tuning.rs`.
 
 use itertools::iproduct;
-use meantime_lab::sim::{Competition, Machine, Outcome, Shape, simulate};
+use meantime_baselines::sim::{Competition, Machine, Outcome, Shape, simulate};
 
 /// Device times, in ns, and the number of I/Os.
 const DEVICES: [(u64, usize); 3] = [(5_000, 100_000), (20_000, 60_000), (100_000, 30_000)];

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use meantime_spec::fabrics::{DISCOVERY_NQN, is_nqn};
-use meantime_spec::tcp::PORT;
+use meantime_nvme_spec::fabrics::{DISCOVERY_NQN, is_nqn};
+use meantime_nvme_spec::tcp::PORT;
 
 use crate::error::{FabricsError, Result};
 

@@ -1,8 +1,8 @@
 //! The commands in flight on a connection: what their data is, and how much of it has moved.
 
-use meantime_spec::opcode::{admin, io};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::{admin, io};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use crate::identified::BlockShifts;
 use crate::memory::{Mapped, Piece};
@@ -76,7 +76,7 @@ pub(crate) fn io_data(sqe: &Sqe, shifts: &mut BlockShifts) -> Result<(Direction,
 
 /// The same of an admin command.
 pub(crate) fn admin_data(sqe: &Sqe) -> Result<(Direction, u64), Status> {
-    use meantime_spec::features::fid;
+    use meantime_nvme_spec::features::fid;
     let feature = match (sqe.cdw10.get() & 0xff) as u8 {
         fid::AUTONOMOUS_POWER_STATE_TRANSITION => 256,
         fid::TIMESTAMP => 8,

@@ -15,13 +15,13 @@ use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::identify::{self, cns};
-use meantime_spec::opcode::admin;
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
-use meantime_spec::tcp::{
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::identify::{self, cns};
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DIGEST_BYTES, DataHeader, FatalError, PduType, R2t,
     TermReq, dgst, flags, header_bytes,
 };

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::tcp::{
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::tcp::{
     ADMIN_CAPSULE_BYTES, CommonHeader, FatalError, InitializeConnection, MAXH2CDATA_MIN, PFV_1_0,
     PduType, TermReq,
 };

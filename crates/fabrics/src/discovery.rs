@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use meantime_spec::bytes::text;
-use meantime_spec::fabrics::{
+use meantime_nvme_spec::bytes::text;
+use meantime_nvme_spec::fabrics::{
     CNTLID_DYNAMIC, DISCOVERY_LOG, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType,
     nqn,
 };
-use meantime_spec::regs::{CC, CSTS, Cc, Csts};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts};
+use meantime_nvme_spec::sqe::Sqe;
 use zerocopy::FromBytes;
 
 use crate::address::TcpAddress;

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use meantime_spec::fabrics::FabricsStatus;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::fabrics::FabricsStatus;
+use meantime_nvme_spec::status::Status;
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use meantime_hw::pages::Pages;
 use meantime_hw::{DmaLimits, Result};
-use meantime_spec::cqe::Cqe;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::sqe::Sqe;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use meantime_spec::tcp::{DIGEST_BYTES, PduType, dgst};
+use meantime_nvme_spec::tcp::{DIGEST_BYTES, PduType, dgst};
 
 use crate::command::Direction;
 use crate::connection::{Connection, Reading, load, received};

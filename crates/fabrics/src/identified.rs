@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meantime_spec::identify::{IdentifyController, IdentifyNamespace, ctratt};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::identify::{IdentifyController, IdentifyNamespace, ctratt};
+use meantime_nvme_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 /// What is known.

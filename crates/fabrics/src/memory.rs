@@ -16,8 +16,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use meantime_hw::pages::Pages;
 use meantime_hw::{HwError, Result};
-use meantime_spec::cqe::Cqe;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::sqe::Sqe;
 
 /// A mapped region.
 struct Region {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use meantime_spec::tcp::{CommonHeader, dgst, flags};
+use meantime_nvme_spec::tcp::{CommonHeader, dgst, flags};
 use zerocopy::IntoBytes;
 
 use crate::memory::{Mapped, NotMapped, Piece, Ranges};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use meantime_hw::{EventFd, Progress, WriteDoorbell};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 
 use crate::connection::Connection;
 use crate::dial::wait_for;

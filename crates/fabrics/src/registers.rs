@@ -26,10 +26,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meantime_spec::fabrics::CNTLID_DYNAMIC;
-use meantime_spec::features::fid;
-use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS, shst};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::fabrics::CNTLID_DYNAMIC;
+use meantime_nvme_spec::features::fid;
+use meantime_nvme_spec::regs::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts, GONE, VS, shst};
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::connection::{Connection, Rings};
 use crate::dial::{ADMIN_ENTRIES, Dialer};

@@ -20,10 +20,10 @@ use meantime_hw::{
     Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, HwError,
     Progress, Transport, WriteDoorbell,
 };
-use meantime_spec::opcode::admin;
-use meantime_spec::regs::DOORBELLS;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::regs::DOORBELLS;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::address::{Host, TcpAddress};

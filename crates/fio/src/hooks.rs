@@ -196,7 +196,7 @@ impl Asked {
         };
         let policy = options.completion().map(|name| {
             // Their names are known from then on.
-            let _ = meantime_lab::register();
+            let _ = meantime_baselines::register();
             name.parse::<Policy>().map_err(|error| format!("completion={name}: {error}"))
         });
         Ok(Self { uri, policy: policy.transpose()?, file })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use meantime_spec::soft_port::{Stepping, VirtualClock};
+use meantime_nvme_spec::soft_port::{Stepping, VirtualClock};
 use rustix::time::ClockId;
 
 use super::counter::{fence_instructions, is_invariant, ticks};

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use meantime_spec::soft_port::DoorbellCell;
+use meantime_nvme_spec::soft_port::DoorbellCell;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::event::EventFd;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use meantime_spec::soft_port::{Interrupt, Signal};
+use meantime_nvme_spec::soft_port::{Interrupt, Signal};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
 

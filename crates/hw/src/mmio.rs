@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use meantime_spec::dbbuf::must_ring;
-use meantime_spec::soft_port::{DoorbellCell, Doorbells, Parking, SoftPort};
+use meantime_nvme_spec::dbbuf::must_ring;
+use meantime_nvme_spec::soft_port::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
-use meantime_spec::regs::DOORBELLS;
-use meantime_spec::soft_port::{DmaRegion, Doorbells, Heartbeat, PortError, SOFT_DSTRD, SoftPort};
+use meantime_nvme_spec::regs::DOORBELLS;
+use meantime_nvme_spec::soft_port::{
+    DmaRegion, Doorbells, Heartbeat, PortError, SOFT_DSTRD, SoftPort,
+};
 
 use super::clock::Clock;
 use super::event::EventFd;
@@ -14,7 +16,7 @@ use super::pages::Pages;
 use super::transport::{Claim, DmaLimits, DmaMap, Transport};
 use super::{HwError, Result};
 
-/// A software SSD, by the interface that `meantime-spec` defines.
+/// A software SSD, by the interface that `meantime-nvme-spec` defines.
 pub struct SoftTransport {
     port: Arc<dyn SoftPort>,
     doorbells: Arc<Doorbells>,

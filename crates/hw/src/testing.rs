@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use meantime_spec::soft_port::{
+use meantime_nvme_spec::soft_port::{
     DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
 };
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Result;
-use meantime_spec::soft_port::Heartbeat;
+use meantime_nvme_spec::soft_port::Heartbeat;
 
 use super::clock::Clock;
 use super::event::EventFd;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Parameters, Submitter, cqueue, opcode, squeue};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::sqe::Sqe;
 
 use self::command::{Data, IO, IO_VEC};
 pub use self::command::{identify, namespace_id};

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use libc::iovec;
-use meantime_shmq::client::Caller;
+use meantime_shm_rpc::client::Caller;
 
 use crate::report::Reason;
 

@@ -5,9 +5,11 @@ use std::os::fd::BorrowedFd;
 
 use crate::hook::set_errno;
 use libc::iovec;
-use meantime_shmq::DATA_BYTES;
-use meantime_shmq::client::Caller;
-use meantime_shmq::message::{APPEND, Attributes, DIRECT, DSYNC, Op, Reply, Request, SYNC, Status};
+use meantime_shm_rpc::DATA_BYTES;
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::message::{
+    APPEND, Attributes, DIRECT, DSYNC, Op, Reply, Request, SYNC, Status,
+};
 use rustix::fs::SeekFrom;
 use rustix::time::Timespec;
 

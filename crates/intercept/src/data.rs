@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use crate::hook::{NotCancelled, cancellation_point, errno, forwards, hooks, real, set_errno};
 use libc::{iovec, off_t, size_t, ssize_t, stat as StatBuf};
 use meantime_process::thread::NotSignalled;
-use meantime_shmq::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC, SYNCFS};
+use meantime_shm_rpc::message::{APPEND, Attributes, DSYNC, HIPRI, Op, SYNC, SYNCFS};
 
 use crate::ahead;
 use crate::call::{self, Outcome, Place, answer, unreserve};

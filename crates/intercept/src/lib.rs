@@ -3,7 +3,7 @@
 //!
 //! # What it is for
 //! Reads, writes and fsyncs of files of the mount go to its owner's process by shared memory
-//! ([`meantime_shmq`]), without the kernel. The descriptors are the kernel's, as FUSE gave them:
+//! ([`meantime_shm_rpc`]), without the kernel. The descriptors are the kernel's, as FUSE gave them:
 //! whatever is not done here takes the *FUSE path*, to the next definition of the function, on the
 //! same descriptor. `MEANTIME_SHORT=DEVICE:NAME`, which `meantime run` sets, names the mount's
 //! `st_dev` and the owner's socket. Without it each function only calls the next definition.

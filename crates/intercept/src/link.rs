@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use meantime_process::{descriptor, fork};
-use meantime_shmq::client::Caller;
-use meantime_shmq::closings::ClosingsView;
-use meantime_shmq::message::Nonce;
-use meantime_shmq::socket;
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::closings::ClosingsView;
+use meantime_shm_rpc::message::Nonce;
+use meantime_shm_rpc::socket;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::thread::nanosleep;
 use rustix::time::{ClockId, Timespec, clock_gettime};

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_ulong};
 use std::os::fd::BorrowedFd;
 
-use meantime_shmq::message::{SMALL_FILE_BYTES, TAKE, Taken};
+use meantime_shm_rpc::message::{SMALL_FILE_BYTES, TAKE, Taken};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::compiler_fence;
 
 use meantime_process::{fork, thread as process_thread};
-use meantime_shmq::client::Caller;
+use meantime_shm_rpc::client::Caller;
 
 use crate::link::{self, Link};
 use crate::report::Reason;

@@ -1,11 +1,11 @@
 //! The time that `adaptive` adds to an I/O: planning and recording, including renewed plans.
 
+use meantime_baselines::sim::Shape;
 use meantime_completion::adaptive::{Adaptive, SleepCosts};
 use meantime_completion::rule::Sample;
 use meantime_completion::{Class, Goal, Kind, Waited};
 use meantime_hw::Clock;
 use meantime_hw::clock::thread_cpu_ns;
-use meantime_lab::sim::Shape;
 
 const IOS: usize = 200_000;
 const ROUNDS: usize = 9;
@@ -23,7 +23,7 @@ fn main() {
 }
 
 /// ns an I/O.
-fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
+fn round(clock: &Clock, trace: &meantime_baselines::sim::Trace) -> u64 {
     let mut adaptive = Adaptive::new(
         SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200),
         false,

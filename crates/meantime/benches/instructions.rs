@@ -18,7 +18,7 @@ use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, ControllerOptions};
-use meantime_spec::soft_port::VirtualClock;
+use meantime_nvme_spec::soft_port::VirtualClock;
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 /// Enough that one-time work of the first reads (learning, the device's start) is negligible.

@@ -7,13 +7,13 @@
 
 use std::error::Error;
 
+use meantime_baselines::floor::Floor;
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
 use meantime_completion::Policy;
 use meantime_completion::calibrate::cacheline_rtt;
 use meantime_hw::{Clock, DmaBuf, cpu};
-use meantime_lab::floor::Floor;
 
 const DEVICE_BYTES: u64 = 1 << 30;
 const PAIRS: usize = 15;

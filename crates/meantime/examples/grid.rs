@@ -10,7 +10,7 @@
 use std::error::Error;
 
 use meantime::completion::{Goal, Policy};
-use meantime_lab::sim::{Machine, Reference, Shape, Trace, informed, oracle, simulate};
+use meantime_baselines::sim::{Machine, Reference, Shape, Trace, informed, oracle, simulate};
 
 const DEVICE_NS: [u64; 7] = [2_000, 4_100, 7_300, 10_000, 20_000, 50_000, 100_000];
 
@@ -116,7 +116,7 @@ fn rows(options: &Options) -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    meantime_lab::register()?;
+    meantime_baselines::register()?;
     let options = Options::parse()?;
     println!(
         "{:<28} {:<18} {:>9} {:>6} {:>8} {:>8} {:>7} {:>9} {:>7} {:>7}",
@@ -127,7 +127,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let run = |policy| simulate(&trace, &machine, policy, options.depth, options.seed);
         let poll = run(Policy::Poll);
         let line = |who: &str,
-                    outcome: &meantime_lab::sim::Outcome,
+                    outcome: &meantime_baselines::sim::Outcome,
                     informed_cpu_ns: f64,
                     note: &str| {
             println!(

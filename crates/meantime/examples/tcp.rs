@@ -15,8 +15,8 @@ use meantime::block::{
     PollGroup, Ready, Request, open,
 };
 use meantime::completion::Policy;
+use meantime_baselines::exchange::{Burst, Exchange, ExchangeOptions, Load};
 use meantime_hw::cpu;
-use meantime_lab::exchange::{Burst, Exchange, ExchangeOptions, Load};
 use rustix::time::{ClockId, clock_gettime};
 
 const BYTES: usize = 4096;

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use meantime_baselines::floor::Floor;
 use meantime_block::{OpenOptions, control, open};
 use meantime_ext4::format::mkfs::MakeOptions;
 use meantime_ext4::{FileSystem, MountOptions, Timestamp, mkfs};
-use meantime_lab::floor::Floor;
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use meantime_spec::regs::GONE;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::regs::GONE;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::error::{Error, Result};
 use super::queue::{CommandError, Outcome, QueuePair};

@@ -1,10 +1,12 @@
 //! What callers ask of a controller: features, and log pages and identification that the driver
 //! itself does not need (NVMe Base 1.4 §5.13 to §5.15, §5.21).
 
-use meantime_spec::features::{InterruptCoalescing, fid, sel};
-use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
-use meantime_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::features::{InterruptCoalescing, fid, sel};
+use meantime_nvme_spec::identify::{NamespaceIdDescriptors, cns, nidt};
+use meantime_nvme_spec::log::{
+    CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog, lid,
+};
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
 use zerocopy::FromBytes;
 
 use super::controller::Controller;

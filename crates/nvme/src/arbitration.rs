@@ -1,8 +1,8 @@
 //! The order in which the controller serves queues: weighted round robin with urgent priority class
 //! (NVMe Base 1.4 §4.13).
 
-use meantime_spec::features::Arbitration;
-use meantime_spec::sqe::qprio;
+use meantime_nvme_spec::features::Arbitration;
+use meantime_nvme_spec::sqe::qprio;
 
 use meantime_hw::ioprio::IoPriority;
 

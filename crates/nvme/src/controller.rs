@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use meantime_spec::features::Arbitration;
-use meantime_spec::identify::{oacs, oncs};
-use meantime_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
-use meantime_spec::sgl::sgls;
-use meantime_spec::soft_port::Heartbeat;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::features::Arbitration;
+use meantime_nvme_spec::identify::{oacs, oncs};
+use meantime_nvme_spec::regs::{CAP, CAP_AMS_WEIGHTED_ROUND_ROBIN, Cap, Cc, GONE, ams};
+use meantime_nvme_spec::sgl::sgls;
+use meantime_nvme_spec::soft_port::Heartbeat;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
 use super::arbitration::QueueClass;

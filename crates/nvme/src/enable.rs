@@ -1,10 +1,12 @@
 //! Enabling and disabling a controller, and identifying it (NVMe Base 1.4 §7.6).
 
-use meantime_spec::features::{NumberOfQueues, fid};
-use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
-use meantime_spec::regs::{Aqa, Cap, Cc, Csts, GONE, VS, Vs};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::features::{NumberOfQueues, fid};
+use meantime_nvme_spec::identify::{
+    ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns,
+};
+use meantime_nvme_spec::regs::{Aqa, Cap, Cc, Csts, GONE, VS, Vs};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 use zerocopy::FromBytes;
 
 use super::admin::{AdminContext, AdminQueue, is_code};

@@ -1,7 +1,7 @@
 //! Why an operation of the driver failed.
 
 use meantime_hw::HwError;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 
 /// Why an operation of the driver failed.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,10 @@
 //! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21). None is
 //! saved in the device.
 
-use meantime_spec::features::{
+use meantime_nvme_spec::features::{
     Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, PowerManagement, fid, sel,
 };
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::sqe::Sqe;
 use zerocopy::IntoBytes;
 
 use super::admin::{AdminContext, AdminQueue};

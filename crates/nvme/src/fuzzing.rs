@@ -1,7 +1,7 @@
 //! A queue pair over plain memory, for the fuzzers in `fuzz/`. Not an interface: it changes with
 //! their needs.
 
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::sqe::Sqe;
 
 use super::queue::{Command, CommandError, Outcome, QueuePair, Tag};
 use super::ring::Ring;

@@ -1,10 +1,10 @@
 //! Identify data, validated: no other code uses the device's structures directly.
 
-use meantime_spec::identify::{
+use meantime_nvme_spec::identify::{
     IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, controller_type, fuses,
     lpa, nsfeat, oncs, power_flags,
 };
-use meantime_spec::regs::{Cap, Vs};
+use meantime_nvme_spec::regs::{Cap, Vs};
 
 use super::error::{Error, Result};
 use super::prp;

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::identify::oncs;
-use meantime_spec::opcode::io;
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::{Sqe, fuse};
-use meantime_spec::status::Status;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::identify::oncs;
+use meantime_nvme_spec::opcode::io;
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::{Sqe, fuse};
+use meantime_nvme_spec::status::Status;
 
 use super::prp;
 use super::recovery::{Recovery, micros};

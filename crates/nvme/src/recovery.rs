@@ -6,7 +6,7 @@
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
 use meantime_hw::Clock;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 
 /// The owner of a queue's commands: the layer above.
 pub trait Owner {
@@ -287,7 +287,9 @@ impl QueuePair {
 
 /// Translates an error caused by our own recovery into the caller's terms.
 pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
-    use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
+    use meantime_nvme_spec::status::StatusCode::{
+        CommandAbortedByRequest, CommandAbortedSqDeletion,
+    };
     match error {
         CommandError::Status(status) if status.is(CommandAbortedByRequest) => {
             CommandError::TimedOut

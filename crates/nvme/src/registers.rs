@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use meantime_spec::regs::{
+use meantime_nvme_spec::regs::{
     ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, Csts, GONE, cq_head_doorbell, sq_tail_doorbell,
 };
 

@@ -53,7 +53,7 @@
 //!   flight then fails, and is not repeated
 //!   ([`CommandError::CacheLost`](super::CommandError::CacheLost)).
 
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 /// The reaction to a status other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

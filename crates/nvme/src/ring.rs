@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meantime_spec::cqe::{Cqe, phase_of_high_word};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::prp::LIST_ENTRIES;
 use meantime_hw::dma::Iova;

@@ -12,9 +12,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime_spec::dbbuf::{cq_head_offset, queues_per_page, sq_tail_offset};
-use meantime_spec::soft_port::DoorbellCell;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::dbbuf::{cq_head_offset, queues_per_page, sq_tail_offset};
+use meantime_nvme_spec::soft_port::DoorbellCell;
+use meantime_nvme_spec::sqe::Sqe;
 
 use super::error::Result;
 use super::features::Sender;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime_spec::cqe::phase_of_high_word;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::phase_of_high_word;
+use meantime_nvme_spec::sqe::Sqe;
 use meantime_ssd::{Medium, MonotonicClock, Rng, Ssd};
 use meantime_testkit::host::{BASE, Host, config, ok};
 

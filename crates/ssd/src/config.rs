@@ -1,7 +1,7 @@
 //! The configuration of a software SSD.
 
-use meantime_spec::dbbuf;
-use meantime_spec::soft_port::SOFT_DSTRD;
+use meantime_nvme_spec::dbbuf;
+use meantime_nvme_spec::soft_port::SOFT_DSTRD;
 
 use crate::error::SsdError;
 use crate::faults::FaultPlan;

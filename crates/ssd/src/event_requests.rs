@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::log::{AsyncEvent, AsyncEventKind};
+use meantime_nvme_spec::log::{AsyncEvent, AsyncEventKind};
 
 /// Asynchronous Event Request Limit, counted from 1.
 pub(crate) const MAX_REQUESTS: usize = 4;

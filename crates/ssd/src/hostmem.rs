@@ -17,9 +17,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::soft_port::{DmaRegion, Doorbells, PortError};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::soft_port::{DmaRegion, Doorbells, PortError};
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::medium::MediumSpan;
 use crate::sys;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, TryLockError};
 
-use meantime_spec::soft_port::{PortError, SoftPort, Stepping, VirtualClock};
+use meantime_nvme_spec::soft_port::{PortError, SoftPort, Stepping, VirtualClock};
 
 use crate::clock::Clock;
 use crate::config::SsdConfig;

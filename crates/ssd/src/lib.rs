@@ -4,7 +4,7 @@
 //! A driver can be tested, measured and broken without hardware. The SSD is a controller of NVMe
 //! Base Specification 1.4 with the NVM command set: registers, admin commands, I/O queues,
 //! MSI-X-like interrupts, a DRAM or file [`Medium`], a volatile write cache, and a service-time
-//! [`Model`]. A driver reaches it through [`SoftPort`](meantime_spec::soft_port::SoftPort), or from
+//! [`Model`]. A driver reaches it through [`SoftPort`](meantime_nvme_spec::soft_port::SoftPort), or from
 //! another process over vfio-user ([`served`]).
 //!
 //! # What it owns

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::soft_port::{
+use meantime_nvme_spec::soft_port::{
     DmaRegion, Doorbells, Heartbeat, Interrupt, PortError, SoftPort, Stepping, VirtualClock,
 };
 

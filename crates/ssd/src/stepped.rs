@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::soft_port::{PortError, SoftPort, VirtualClock};
+use meantime_nvme_spec::soft_port::{PortError, SoftPort, VirtualClock};
 
 use crate::Rng;
 use crate::clock::FixedClock;

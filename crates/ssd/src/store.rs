@@ -1,7 +1,7 @@
 //! Namespaces on the medium, and the write cache in front of it.
 
-use meantime_spec::opcode::IoOpcode;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::opcode::IoOpcode;
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::Rng;
 use crate::config::SsdConfig;

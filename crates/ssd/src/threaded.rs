@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::soft_port::{Heartbeat, PortError, SoftPort, VirtualClock};
+use meantime_nvme_spec::regs::{CAP, Cap};
+use meantime_nvme_spec::soft_port::{Heartbeat, PortError, SoftPort, VirtualClock};
 use rustix::thread::sched_getcpu;
 
 use crate::clock::Clock;

@@ -9,7 +9,7 @@
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
-use meantime_spec::soft_port::Doorbells;
+use meantime_nvme_spec::soft_port::Doorbells;
 
 /// What `std::thread::park` and `unpark` are: a token that is taken, or waited for.
 struct Token {
@@ -185,7 +185,7 @@ fn without_the_ssds_fence_a_wake_up_is_lost() {
 /// Shadow doorbells (NVMe Base 1.4 §7.13): no flag, but an event index that says from which value
 /// on a ring is wanted.
 fn with_event_index(submitter_fences: bool, ssd_fences: bool) {
-    use meantime_spec::dbbuf::must_ring;
+    use meantime_nvme_spec::dbbuf::must_ring;
     /// The event index of a controller that looks by itself.
     const POLLED: u32 = 0xffff;
     loom::model(move || {

@@ -1,7 +1,7 @@
 //! Plans of faults that several tests inject.
 
-use meantime_spec::opcode::IoOpcode;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::IoOpcode;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, When};
 
 pub const ALWAYS: u32 = 1_000_000;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime_spec::cqe::{Cqe, phase_of_high_word};
-use meantime_spec::regs;
-use meantime_spec::soft_port::{DmaRegion, Doorbells, SoftPort};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::soft_port::{DmaRegion, Doorbells, SoftPort};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 use meantime_ssd::{Clock, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
 /// The arena's address.

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use meantime_spec::regs::{CC, Cc};
-use meantime_spec::soft_port::{
+use meantime_nvme_spec::regs::{CC, Cc};
+use meantime_nvme_spec::soft_port::{
     DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
 };
 

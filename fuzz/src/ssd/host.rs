@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::ahead;
-use meantime_spec::cqe::{Cqe, phase_of_high_word};
-use meantime_spec::opcode::admin;
-use meantime_spec::regs::{self, Aqa, Cc, Csts};
-use meantime_spec::soft_port::{Doorbells, SOFT_DSTRD, SoftPort, VirtualClock};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::regs::{self, Aqa, Cc, Csts};
+use meantime_nvme_spec::soft_port::{Doorbells, SOFT_DSTRD, SoftPort, VirtualClock};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 use meantime_ssd::{Fault, FaultPlan, Rng, SteppedSsd};
 
 use super::memory::{Memory, RINGS_INDEX};

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meantime_spec::soft_port::{DmaRegion, SoftPort};
+use meantime_nvme_spec::soft_port::{DmaRegion, SoftPort};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 pub const PAGE: u64 = 4096;

@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::Input;
 use host::Host;
-use meantime_spec::regs;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{
     Fault, FaultPlan, FaultRule, Medium, Model, NamespaceConfig, PowerState, SsdConfig, SteppedSsd,
     When,

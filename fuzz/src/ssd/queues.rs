@@ -1,7 +1,7 @@
 //! The queues as a host knows them, and what it may expect of each.
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::ahead;
 

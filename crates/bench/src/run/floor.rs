@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use meantime_baselines::exchange::{Exchange, ExchangeOptions, Load, OUTSTANDING_MAX};
+use meantime_baselines::floor::Floor;
 use meantime_hw::{DmaBuf, HwError};
-use meantime_lab::exchange::{Exchange, ExchangeOptions, Load, OUTSTANDING_MAX};
-use meantime_lab::floor::Floor;
 
 /// Devices behind TCP.
 const TCP_SCHEME: &str = "nvme+tcp:";

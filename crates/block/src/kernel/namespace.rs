@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use meantime_hw::uring::{UringIo, UringOp};
-use meantime_spec::identify::IdentifyNamespace;
-use meantime_spec::opcode::io as command;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::identify::IdentifyNamespace;
+use meantime_nvme_spec::opcode::io as command;
+use meantime_nvme_spec::sqe::Sqe;
 
 /// The kernel's page size: at worst each page of a buffer is a segment of its own.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -90,8 +90,8 @@ pub(super) const ABSENT: &str = "there is no such device: the kernel's NVMe driv
 
 #[cfg(test)]
 mod tests {
-    use meantime_spec::identify::LbaFormat;
-    use meantime_spec::sqe::CDW12_FUA;
+    use meantime_nvme_spec::identify::LbaFormat;
+    use meantime_nvme_spec::sqe::CDW12_FUA;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use meantime_hw::pci::{Sysfs, generic_disk};
 use meantime_hw::uring::{identify, namespace_id};
-use meantime_spec::identify::{IdentifyNamespace, cns};
+use meantime_nvme_spec::identify::{IdentifyNamespace, cns};
 
 use super::super::error::OpenError;
 use super::super::options::{Access, may_not_write};

@@ -6,7 +6,7 @@ use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_nvme::CommandError;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 
 /// How often an I/O that the kernel lacked resources for is resent.
 const RETRIES: u8 = 100;

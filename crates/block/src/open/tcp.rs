@@ -9,7 +9,7 @@ use super::super::uri::{TcpUri, UriError};
 use super::shared;
 use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
 use meantime_nvme::Controller;
-use meantime_spec::fabrics::DISCOVERY_NQN;
+use meantime_nvme_spec::fabrics::DISCOVERY_NQN;
 
 /// The settings that a URI and the driver's options make.
 fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsError> {

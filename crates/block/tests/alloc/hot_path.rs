@@ -4,12 +4,12 @@
 
 use std::process::Command;
 
+use meantime_baselines::published::{Published, register};
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
 use meantime_completion::{Goal, Policy};
 use meantime_hw::DmaBuf;
-use meantime_lab::published::{Published, register};
 
 use meantime_testkit::alloc::allocations;
 

@@ -229,7 +229,7 @@ fn it_goes_by_what_there_is() {
 fn the_policy_changes_while_running() {
     let rig = Rig::new(constant(20 * US));
     let mut channel = channel(&rig, 4, Policy::Poll);
-    meantime_lab::register().expect("no other rules");
+    meantime_baselines::register().expect("no other rules");
     for n in 0..3_000u64 {
         let policies =
             ["poll", "adaptive", "pas", "adaptive:cpu=30", "hybrid=3us", "adaptive:p99=50us"];

@@ -19,7 +19,7 @@ const POLICIES: [&str; 7] =
     ["poll", "interrupt", "adaptive", "hybrid=5us", "hybrid", "adaptive:cpu=30", "pas"];
 
 fn channel(uri: &str, policy: &str, depth: u16) -> Channel {
-    meantime_lab::register().expect("no other rules");
+    meantime_baselines::register().expect("no other rules");
     let policy: Policy = policy.parse().expect("a policy");
     let device = open(uri, &OpenOptions::default()).expect("it opens");
     let options = ChannelOptions { depth, policy: Some(policy), ..ChannelOptions::default() };

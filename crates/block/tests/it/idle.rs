@@ -28,7 +28,7 @@ fn nothing_in_flight_costs_nothing() {
         "adaptive:cpu=30",
         "adaptive:p99=50us",
     ];
-    meantime_lab::register().expect("no other rules");
+    meantime_baselines::register().expect("no other rules");
     for name in names {
         let policy: Policy = name.parse().expect("a policy");
         let device =

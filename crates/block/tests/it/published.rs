@@ -3,9 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
+use meantime_baselines::published::{Published, WakeCosts, register};
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError};
 use meantime_completion::Policy;
-use meantime_lab::published::{Published, WakeCosts, register};
 use meantime_ssd::SsdConfig;
 use meantime_testkit::rig::{MS, Rig, US, put, read_of, ssd, verify, write_of};
 

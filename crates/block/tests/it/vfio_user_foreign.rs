@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, open_nvme};
 use meantime_completion::Policy;
 use meantime_hw::Clock;
-use meantime_spec::regs::{CC, DOORBELLS};
-use meantime_spec::soft_port::{DmaRegion, SOFT_DSTRD, SoftPort};
+use meantime_nvme_spec::regs::{CC, DOORBELLS};
+use meantime_nvme_spec::soft_port::{DmaRegion, SOFT_DSTRD, SoftPort};
 use meantime_ssd::{Medium, Ssd, SsdConfig};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use vfio_bindings::bindings::vfio::{

@@ -30,7 +30,7 @@ pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
         tally.competed = Sample { at_ns: 1_000, ran_ns: 400, work: 40, ..Sample::default() };
         tally
     };
-    let _ = meantime_lab::register();
+    let _ = meantime_baselines::register();
     let policy: meantime_completion::Policy = policy.parse().unwrap();
     Bar {
         device: device.to_owned(),

@@ -283,7 +283,7 @@ mod tests {
                 }
             }
         }
-        let _ = meantime_lab::register();
+        let _ = meantime_baselines::register();
         for policy in offered(policies(OsStr::new(""))).iter().filter(|one| !one.ends_with('=')) {
             assert!(policy.parse::<meantime_completion::Policy>().is_ok(), "{policy}");
         }

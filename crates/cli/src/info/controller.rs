@@ -3,8 +3,8 @@
 use crate::facts::{Fact, facts, names_of};
 use crate::figures;
 use meantime_nvme::ControllerInfo;
-use meantime_spec::identify::{oacs, oncs};
-use meantime_spec::regs::CAP_CSS_NVM;
+use meantime_nvme_spec::identify::{oacs, oncs};
+use meantime_nvme_spec::regs::CAP_CSS_NVM;
 
 const ONCS: &[(u64, &str)] = &[
     (oncs::COMPARE as u64, "Compare"),

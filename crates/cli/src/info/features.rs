@@ -2,7 +2,7 @@
 
 use meantime_block::NvmeDevice;
 use meantime_nvme::{Controller, Error};
-use meantime_spec::features::{
+use meantime_nvme_spec::features::{
     Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
 };

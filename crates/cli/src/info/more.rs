@@ -2,7 +2,7 @@
 
 use meantime_block::NvmeDevice;
 use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
 use crate::facts::{COLUMNS, Fact, facts};

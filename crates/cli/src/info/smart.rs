@@ -1,7 +1,7 @@
 //! The SMART / health log in words (NVMe Base 1.4 §5.14.1.2).
 
 use meantime_block::NvmeDevice;
-use meantime_spec::log::critical_warning;
+use meantime_nvme_spec::log::critical_warning;
 
 use crate::facts::{Fact, facts, names_of};
 

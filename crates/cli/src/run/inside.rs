@@ -42,7 +42,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     command.args(rest);
     if let (Some(socket), Some(library)) = (&args.short, &library) {
         let mount = std::fs::metadata(&args.at).context(STARTING)?;
-        command.env(meantime_shmq::VARIABLE, format!("{}:{socket}", mount.dev()));
+        command.env(meantime_shm_rpc::VARIABLE, format!("{}:{socket}", mount.dev()));
         command.env("LD_PRELOAD", library::preloaded(library));
     }
     // `exec` returns only if it fails.

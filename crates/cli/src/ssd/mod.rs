@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use meantime_block::control::metrics::{Metrics, Published};
 use meantime_block::{Access, OpenOptions, Uri, start_ssd};
-use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
+use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_ssd::control::{self, ControlServer};
 use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
 use meantime_ssd::{Counters, FaultControl, Ssd, SsdConfig};

@@ -1,7 +1,7 @@
 //! Generated device times of a cell: the times of its model, without a device.
 
+use meantime_baselines::sim::{Io, Trace};
 use meantime_completion::Kind;
-use meantime_lab::sim::{Io, Trace};
 use meantime_random::Rng;
 
 use super::grid::{GridCell, Shape};

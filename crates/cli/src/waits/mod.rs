@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use meantime_baselines::sim;
 use meantime_bench::run::Progress as _;
 use meantime_completion::Policy;
-use meantime_lab::sim;
 use meantime_report::waits::{
     CellResult, Setting, cell_table, json, legend, page, summaries, summary_table,
 };
@@ -210,7 +210,7 @@ mod tests {
 
     fn args(words: &[&str]) -> WaitsArgs {
         use clap::Parser as _;
-        let _ = meantime_lab::register();
+        let _ = meantime_baselines::register();
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

@@ -1,8 +1,8 @@
 //! Simulates a cell, and its references.
 
 use clap::ValueEnum;
+use meantime_baselines::sim::{self, Machine, Outcome, Trace};
 use meantime_completion::{Goal, Policy};
-use meantime_lab::sim::{self, Machine, Outcome, Trace};
 use meantime_report::waits::{Baseline, CellResult, Figures, Reference, References};
 
 use super::grid::GridCell;

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use meantime_baselines::sim::{self, Trace};
 use meantime_bench::engine::Source as _;
 use meantime_bench::pattern::{Dir, Io, Pattern};
 use meantime_bench::plan::JobPlan;
@@ -15,7 +16,6 @@ use meantime_block::{
 use meantime_completion::calibrate::{self, Times};
 use meantime_completion::{Kind, Policy};
 use meantime_hw::{Clock, ThreadUsage, cpu};
-use meantime_lab::sim::{self, Trace};
 
 use crate::bench::progress::Progress;
 use crate::failure::{Failure, named};

@@ -1,8 +1,8 @@
 //! Which callers learn of a failed write.
 
 use meantime_ext4::{File, FileSystem, NewNode, OpenOptions};
-use meantime_spec::opcode::IoOpcode;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::IoOpcode;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, SteppedSsd, When};
 
 use crate::device::{Base, Config, make, mounted};

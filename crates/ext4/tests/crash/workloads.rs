@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use meantime_spec::opcode::IoOpcode;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::IoOpcode;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, When};
 
 use crate::campaign::{Campaign, Effort};

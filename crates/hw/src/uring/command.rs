@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `NVME_IOCTL_ID`: `_IO('N', 0x40)`.
@@ -150,8 +150,8 @@ pub fn identify<T: FromBytes + IntoBytes>(
 mod tests {
     use std::os::fd::AsFd as _;
 
-    use meantime_spec::identify::IdentifyNamespace;
-    use meantime_spec::opcode::io::WRITE;
+    use meantime_nvme_spec::identify::IdentifyNamespace;
+    use meantime_nvme_spec::opcode::io::WRITE;
 
     use super::*;
 

@@ -37,8 +37,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::pci::{command, offset};
-use meantime_spec::regs::GONE;
+use meantime_nvme_spec::pci::{command, offset};
+use meantime_nvme_spec::regs::GONE;
 
 pub use error::VfioError;
 

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use meantime_spec::regs::DOORBELLS;
+use meantime_nvme_spec::regs::DOORBELLS;
 
 use super::error::{Result, VfioError};
 use super::region::Region;

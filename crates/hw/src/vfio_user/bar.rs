@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use meantime_spec::regs::DOORBELLS;
-use meantime_spec::soft_port::DoorbellCell;
+use meantime_nvme_spec::regs::DOORBELLS;
+use meantime_nvme_spec::soft_port::DoorbellCell;
 use rustix::fs::{FileType, fstat, fstatfs};
 
 use super::connection::Connection;

@@ -1,6 +1,6 @@
 //! The function's configuration space: identification and control.
 
-use meantime_spec::pci::{
+use meantime_nvme_spec::pci::{
     CLASS_NVME, CONFIG_BYTES, ConfigHeader, MsixCapability, MsixControl, ParkingCapability,
     capabilities, capability, command, find_capability, offset,
 };
@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::error::{Result, UserError};
 use super::region_access;
 
-use meantime_spec::vfio_user::region;
+use meantime_nvme_spec::vfio_user::region;
 
 /// The relevant content of the configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::vfio_user::{
     Command, DEFAULT_MAX_DATA_XFER_BYTES, DmaAccess, Flags, Header, KIND_COMMAND, KIND_REPLY,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

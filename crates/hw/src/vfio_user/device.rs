@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::vfio_user::{
     CapabilityHeader, Command, DeviceInfo, IrqInfo, RegionInfo, SparseArea, SparseMmap, device,
     irq, region,
 };

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use meantime_spec::vfio_user::{Command, VERSION_MAJOR, VERSION_MINOR};
+use meantime_nvme_spec::vfio_user::{Command, VERSION_MAJOR, VERSION_MINOR};
 
 /// Why a controller behind vfio-user cannot be used (any more).
 #[derive(Debug, thiserror::Error)]

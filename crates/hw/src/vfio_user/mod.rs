@@ -36,8 +36,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use meantime_spec::regs::DOORBELLS;
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::regs::DOORBELLS;
+use meantime_nvme_spec::vfio_user::{
     Command, DmaMap as WireDmaMap, DmaUnmap, SetIrqs, dma, irq, region,
 };
 use rustix::io::Errno;
@@ -128,7 +128,7 @@ impl UserTransport {
             }
         }
         let space = device::region(&connection, region::CONFIG)?;
-        if space.bytes < meantime_spec::pci::CONFIG_BYTES as u64 {
+        if space.bytes < meantime_nvme_spec::pci::CONFIG_BYTES as u64 {
             return Err(
                 connection.unusable(format!("{} bytes of configuration space", space.bytes))
             );

@@ -1,6 +1,6 @@
 //! Reading and writing regions by messages.
 
-use meantime_spec::vfio_user::{Command, RegionAccess};
+use meantime_nvme_spec::vfio_user::{Command, RegionAccess};
 use zerocopy::IntoBytes;
 
 use super::connection::Connection;

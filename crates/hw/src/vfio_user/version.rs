@@ -1,6 +1,6 @@
 //! The handshake: the protocol's version and the server's limits.
 
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::vfio_user::{
     Command, DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR,
     Version,
 };

@@ -28,8 +28,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("crates/hw/src/transport.rs", "give_back"),
     ("crates/hw/src/user_memory.rs", "is_familiar"),
     ("crates/process/src/cpu.rs", "give_way"),
-    ("crates/spec/src/lib.rs", "SeamError"),
-    ("crates/spec/src/lib.rs", "seam"),
+    ("crates/nvme-spec/src/lib.rs", "SeamError"),
+    ("crates/nvme-spec/src/lib.rs", "seam"),
     ("crates/ssd/src/stepped.rs", "settle"),
 ];
 

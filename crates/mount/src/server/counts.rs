@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use meantime_shmq::message::{Op, Reply, Request, Status};
+use meantime_shm_rpc::message::{Op, Reply, Request, Status};
 
 use crate::fuse::Opcode;
 

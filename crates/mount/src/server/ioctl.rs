@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Errno, Error, Node};
-use meantime_shmq::message::{Nonce, SYNCFS, TAKE};
+use meantime_shm_rpc::message::{Nonce, SYNCFS, TAKE};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Server;

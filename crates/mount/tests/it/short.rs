@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use meantime_mount::Options;
-use meantime_shmq::client::Caller;
-use meantime_shmq::closings::ClosingsView;
-use meantime_shmq::message::{APPEND, DIRECT, Nonce, Op, Reply, Request, Status, TAKE, Taken};
-use meantime_shmq::{Ended, socket};
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::closings::ClosingsView;
+use meantime_shm_rpc::message::{APPEND, DIRECT, Nonce, Op, Reply, Request, Status, TAKE, Taken};
+use meantime_shm_rpc::{Ended, socket};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::served::Served;

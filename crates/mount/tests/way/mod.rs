@@ -20,7 +20,7 @@ impl Way {
             let library = library.with_file_name("libmeantime_intercept.so");
             assert!(library.is_file(), "cargo builds {} with these tests", library.display());
             command.env("LD_PRELOAD", library);
-            command.env(meantime_shmq::VARIABLE, format!("{device}:{socket}"));
+            command.env(meantime_shm_rpc::VARIABLE, format!("{device}:{socket}"));
         }
     }
 }

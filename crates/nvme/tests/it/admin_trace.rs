@@ -13,7 +13,7 @@ use meantime_block::{BlockDevice, ChannelOptions, NvmeDevice};
 use meantime_completion::Policy;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, QueueClass};
-use meantime_spec::soft_port::{
+use meantime_nvme_spec::soft_port::{
     DmaRegion, Doorbells, Interrupt, PortError, SoftPort, VirtualClock,
 };
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};

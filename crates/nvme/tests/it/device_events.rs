@@ -14,7 +14,7 @@ use meantime_hw::{
     Transport,
 };
 use meantime_nvme::{CommandError, Controller, Error};
-use meantime_spec::regs::{CC, CSTS, Cc, Csts};
+use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts};
 use meantime_ssd::{Fault, FaultPlan, Medium, SteppedSsd};
 use meantime_testkit::device;
 use meantime_testkit::faults::{ALWAYS, always, ppm};

@@ -9,8 +9,8 @@ use meantime_block::{
     SubmitError, Ticket,
 };
 use meantime_nvme::CommandError;
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{
     Fault, FaultControl as _, FaultHits, FaultRule, OpcodeSet, Rng, SsdConfig, When,
 };

@@ -10,7 +10,7 @@ use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{CommandError, Controller, ControllerOptions};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{FaultControl as _, FaultRule, Medium, Model, MonotonicClock, Ssd, SsdConfig};
 use meantime_testkit::rig::{LOST, MS, Rig, kind, late, rig_options, ssd};
 

@@ -5,10 +5,10 @@ use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, IoErrorKind, NvmeChannel, Request,
 };
 use meantime_nvme::{CommandError, ControllerOptions, Error, QueueClass};
-use meantime_spec::features::{Arbitration, PowerManagement, fid};
-use meantime_spec::identify::oncs;
-use meantime_spec::opcode::{admin, io};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::features::{Arbitration, PowerManagement, fid};
+use meantime_nvme_spec::identify::oncs;
+use meantime_nvme_spec::opcode::{admin, io};
+use meantime_nvme_spec::status::StatusCode;
 use meantime_ssd::{PowerState, SsdConfig};
 use meantime_testkit::quick;
 use meantime_testkit::rig::{MS, Rig, put, read_of, ssd, verify, write_of};

@@ -9,8 +9,8 @@ use meantime_block::{
 use meantime_completion::Policy;
 use meantime_nvme::retry::{Verdict, verdict};
 use meantime_nvme::{CommandError, ControllerOptions};
-use meantime_spec::opcode::AdminOpcode;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::opcode::AdminOpcode;
+use meantime_nvme_spec::status::Status;
 use meantime_ssd::{
     Fault, FaultControl as _, FaultPlan, FaultRule, OpcodeSet, Rng, SsdConfig, SteppedSsd, When,
 };

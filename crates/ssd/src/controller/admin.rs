@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use meantime_spec::opcode::AdminOpcode;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::opcode::AdminOpcode;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::Controller;
 use super::doorbell::{cq_doorbell, sq_doorbell};

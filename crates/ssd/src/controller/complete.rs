@@ -1,7 +1,7 @@
 //! Writing completions, now or when they are due, and interrupting the host.
 
-use meantime_spec::features::fid;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::features::fid;
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::outcome::Outcome;

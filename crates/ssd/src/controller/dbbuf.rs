@@ -11,14 +11,14 @@
 //! While the controller polls the cells, the event index is [`POLLED`], and a stale value costs at
 //! most a needless register write. Before the controller sleeps, it stores the value that it has
 //! seen as event index ([`Controller::ask_for_rings`]), makes a full fence (that of
-//! [`Parking::announce`](meantime_spec::soft_port::Parking::announce), which comes next), and reads
+//! [`Parking::announce`](meantime_nvme_spec::soft_port::Parking::announce), which comes next), and reads
 //! every cell once more. Whichever side's fence is second sees the other side's store: either the
 //! host writes the register, or the controller finds the new value. After sleeping,
 //! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
 //! writes the register needlessly.
 
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::Controller;
 use super::doorbell::{POLLED, QueueDoorbell, Shadows, cq_doorbell, sq_doorbell};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meantime_spec::soft_port::{Doorbells, SOFT_DSTRD};
+use meantime_nvme_spec::soft_port::{Doorbells, SOFT_DSTRD};
 
 use crate::hostmem::{Cells, Doorbell};
 

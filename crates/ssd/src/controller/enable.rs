@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use meantime_spec::features::{InterruptCoalescing, PowerManagement, fid};
-use meantime_spec::log::AsyncEventCode;
-use meantime_spec::regs::{self, Aqa, CC_CSS_NVM, Cc, Csts, ams, shn, shst};
-use meantime_spec::soft_port::{Doorbells, SOFT_DSTRD};
+use meantime_nvme_spec::features::{InterruptCoalescing, PowerManagement, fid};
+use meantime_nvme_spec::log::AsyncEventCode;
+use meantime_nvme_spec::regs::{self, Aqa, CC_CSS_NVM, Cc, Csts, ams, shn, shst};
+use meantime_nvme_spec::soft_port::{Doorbells, SOFT_DSTRD};
 
 use super::Controller;
 use super::doorbell::{QueueDoorbell, cq_doorbell, sq_doorbell};

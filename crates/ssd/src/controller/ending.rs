@@ -3,8 +3,8 @@
 //! A host that disconnects may free the memory of queues without deleting them first. That ends
 //! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
 
-use meantime_spec::soft_port::PortError;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::soft_port::PortError;
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::doorbell::{cq_doorbell, sq_doorbell};

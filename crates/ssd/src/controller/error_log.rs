@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::log::ErrorLogEntry;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::log::ErrorLogEntry;
+use meantime_nvme_spec::status::Status;
 use zerocopy::IntoBytes;
 
 /// Entries of the Error Information log (ELPE + 1).

@@ -1,7 +1,7 @@
 //! Asynchronous events (1.4 §5.2).
 
-use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::outcome::{Checked, Outcome, refuse_if};

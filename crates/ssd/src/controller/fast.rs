@@ -6,9 +6,9 @@
 //! plain ends the run and takes the general path ([`execute`](Controller::execute)), which also
 //! finds the status of an invalid command.
 
-use meantime_spec::opcode::io;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::opcode::io;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 
 use super::Controller;
 use super::fused::Head;

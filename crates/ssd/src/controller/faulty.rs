@@ -1,7 +1,7 @@
 //! Applies injected faults to commands.
 
-use meantime_spec::opcode::io;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::opcode::io;
+use meantime_nvme_spec::sqe::Sqe;
 
 use super::Controller;
 use super::io::Executed;

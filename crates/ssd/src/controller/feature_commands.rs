@@ -1,12 +1,12 @@
 //! Get Features and Set Features (1.4 §5.13, §5.21).
 
-use meantime_spec::features::{
+use meantime_nvme_spec::features::{
     ApstTable, ErrorRecovery, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, PowerManagement, TemperatureThreshold, fid, sel,
 };
-use meantime_spec::log::{AsyncEventCode, critical_warning};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::log::{AsyncEventCode, critical_warning};
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::status::StatusCode;
 use zerocopy::IntoBytes as _;
 
 use super::Controller;

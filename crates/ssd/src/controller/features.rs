@@ -2,10 +2,10 @@
 
 use std::ops::{Index, IndexMut};
 
-use meantime_spec::features::{
+use meantime_nvme_spec::features::{
     ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, NumberOfQueues, fid,
 };
-use meantime_spec::log::critical_warning;
+use meantime_nvme_spec::log::critical_warning;
 
 use super::queues::RUN;
 use crate::config::SsdConfig;

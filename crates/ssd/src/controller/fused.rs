@@ -4,9 +4,9 @@
 //! data when they are fetched, so the pair is atomic. A power cut may not tear a write of ACWU
 //! blocks, nor one of AWUPF.
 
-use meantime_spec::opcode::io;
-use meantime_spec::sqe::{Sqe, fuse};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::io;
+use meantime_nvme_spec::sqe::{Sqe, fuse};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::outcome::{Outcome, invalid_field};

@@ -1,13 +1,13 @@
 //! Identify (1.4 §5.15).
 
-use meantime_spec::identify::{
+use meantime_nvme_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
     NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, controller_type, csi, ctratt, dlfeat,
     fuses, lpa, nidt, nstat, oacs, oncs, vwc,
 };
-use meantime_spec::regs;
-use meantime_spec::sgl::sgls;
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sgl::sgls;
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;

@@ -1,8 +1,8 @@
 //! MSI-X-like vectors by eventfd, or without a descriptor in one process, with coalescing (features
 //! 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
 
-use meantime_spec::features::InterruptCoalescing;
-use meantime_spec::soft_port::{Interrupt, PortError};
+use meantime_nvme_spec::features::InterruptCoalescing;
+use meantime_nvme_spec::soft_port::{Interrupt, PortError};
 
 use crate::sys;
 

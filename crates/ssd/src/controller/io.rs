@@ -1,10 +1,10 @@
 //! I/O commands of the NVM command set (1.4 §6): the general path.
 
-use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{IoOpcode, io};
-use meantime_spec::sgl::psdt;
-use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::dsm::DsmRange;
+use meantime_nvme_spec::opcode::{IoOpcode, io};
+use meantime_nvme_spec::sgl::psdt;
+use meantime_nvme_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
+use meantime_nvme_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
 use super::faulty::late_data;

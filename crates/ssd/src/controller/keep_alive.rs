@@ -7,8 +7,8 @@
 //! Commands that wait to be fetched also restart it, once: the controller's thread may not have run
 //! for that long, or there is no room for completions. A host that is gone rings no doorbell.
 
-use meantime_spec::features::{KeepAliveTimer, fid};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::features::{KeepAliveTimer, fid};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::{Controller, KeepAlive};
 

@@ -1,10 +1,12 @@
 //! Log pages (1.4 §5.14).
 
-use meantime_spec::bytes::set_text;
-use meantime_spec::log::{CommandEffects, CommandsSupportedLog, FirmwareSlotLog, SmartLog, lid};
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::bytes::set_text;
+use meantime_nvme_spec::log::{
+    CommandEffects, CommandsSupportedLog, FirmwareSlotLog, SmartLog, lid,
+};
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::status::StatusCode;
 use zerocopy::IntoBytes;
 
 use super::Controller;

@@ -44,9 +44,9 @@ mod turn;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use meantime_spec::features::fid;
-use meantime_spec::soft_port::{DmaRegion, Doorbells, Interrupt, PortError};
-use meantime_spec::status::Status;
+use meantime_nvme_spec::features::fid;
+use meantime_nvme_spec::soft_port::{DmaRegion, Doorbells, Interrupt, PortError};
+use meantime_nvme_spec::status::Status;
 
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;

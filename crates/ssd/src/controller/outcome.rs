@@ -1,7 +1,7 @@
 //! The result of a command: its completion, or why it fails. A failure is counted and recorded when
 //! the command ends.
 
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 /// The result of executing a command.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 
 use super::outcome::Outcome;
 use crate::faults::CqeFaults;

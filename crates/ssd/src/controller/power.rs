@@ -4,7 +4,7 @@
 //! command, or a Get Features, can observe it. Only I/O commands count as activity; admin commands
 //! are processed in every state.
 
-use meantime_spec::features::{ApstTable, PowerManagement};
+use meantime_nvme_spec::features::{ApstTable, PowerManagement};
 
 use crate::config::PowerState;
 
@@ -121,7 +121,7 @@ impl Power {
 
 #[cfg(test)]
 mod tests {
-    use meantime_spec::features::ApstEntry;
+    use meantime_nvme_spec::features::ApstEntry;
 
     use super::*;
 

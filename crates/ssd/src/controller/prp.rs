@@ -1,6 +1,6 @@
 //! Walking PRPs, strictly (1.4 §4.3).
 
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::outcome::{Checked, Failure, invalid_if, refuse_if, refused};
 use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};

@@ -1,7 +1,7 @@
 //! The controller's submission and completion queues.
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::status::Status;
 
 use super::doorbell::QueueDoorbell;
 use crate::hostmem::Ring;

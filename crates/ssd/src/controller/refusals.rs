@@ -1,7 +1,7 @@
 //! Rules that the host breaks: counted, and the latest remembered.
 
-use meantime_spec::log::AsyncEventCode;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::log::AsyncEventCode;
+use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::outcome::{Failure, refused};
 use super::{Controller, MAX_REFUSALS, Refusal};

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use meantime_spec::regs::{
+use meantime_nvme_spec::regs::{
     self, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, Cap, Cc, Csts, Vs, shst,
 };
-use meantime_spec::soft_port::SOFT_DSTRD;
+use meantime_nvme_spec::soft_port::SOFT_DSTRD;
 
 use crate::config::SsdConfig;
 

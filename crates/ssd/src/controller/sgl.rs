@@ -1,7 +1,7 @@
 //! Walking scatter gather lists, strictly (1.4 §4.4).
 
-use meantime_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
+use meantime_nvme_spec::status::StatusCode;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::outcome::{Checked, refuse_if, refused};

@@ -1,7 +1,7 @@
 //! Applies a fault plan.
 
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 
 use super::plan::{FaultPlan, FaultRules, TooManyRules};
 use super::rule::{Fault, FaultHits, FaultRule};
@@ -220,7 +220,7 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use meantime_spec::opcode::IoOpcode;
+    use meantime_nvme_spec::opcode::IoOpcode;
 
     use super::super::rule::{OpcodeSet, When};
     use super::*;
@@ -269,7 +269,8 @@ mod tests {
         assert_eq!(struck(When { queue: Some(0), ..When::ALWAYS }, commands()), [1]);
         assert_eq!(struck(When { queue: Some(2), ..When::ALWAYS }, commands()), [2]);
         assert_eq!(struck(When { nsid: Some(2), ..When::ALWAYS }, commands()), [3]);
-        let opcodes = Some(OpcodeSet::admin(&[meantime_spec::opcode::AdminOpcode::GetLogPage]));
+        let opcodes =
+            Some(OpcodeSet::admin(&[meantime_nvme_spec::opcode::AdminOpcode::GetLogPage]));
         assert_eq!(struck(When { opcodes, ..When::ALWAYS }, commands()), [1]);
         let opcodes = Some(OpcodeSet::io(&[IoOpcode::Write]));
         assert!(struck(When { opcodes, ..When::ALWAYS }, commands()).is_empty());

@@ -1,6 +1,6 @@
 //! Names and times in a plan's text.
 
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::status::StatusCode;
 
 use super::rule::{OpcodeSet, commands};
 
@@ -96,7 +96,7 @@ pub(super) fn text_of_ns(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use meantime_spec::opcode::{AdminOpcode, IoOpcode};
+    use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 
-use meantime_spec::status::Status;
+use meantime_nvme_spec::status::Status;
 use toml::de::{DeTable, DeValue};
 
 use super::names::{opcodes, parse_ns, status_code};

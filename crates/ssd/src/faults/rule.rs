@@ -3,8 +3,8 @@
 use std::fmt;
 use std::mem::discriminant;
 
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
-use meantime_spec::status::Status;
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::status::Status;
 
 use super::names::{kebab, text_of_ns};
 

@@ -4,9 +4,9 @@
 //! in whole pages that can be mapped. BAR4: the MSI-X table, and the pending bits in a page of
 //! their own. They are not in BAR0, so none of them shares a page with mapped memory.
 
-use meantime_spec::pci::MSIX_ENTRY_BYTES;
-use meantime_spec::regs;
-use meantime_spec::soft_port::SOFT_DSTRD;
+use meantime_nvme_spec::pci::MSIX_ENTRY_BYTES;
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::soft_port::SOFT_DSTRD;
 
 use super::mapping::{PAGE_BYTES, doorbell_bytes};
 

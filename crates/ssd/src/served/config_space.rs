@@ -4,7 +4,7 @@
 //! that a client has installed, whatever MSI-X Enable says (with the kernel's vfio, installing them
 //! sets it), and DMA depends on the mappings. So a driver that forgets bus mastering works here.
 
-use meantime_spec::pci::{
+use meantime_nvme_spec::pci::{
     self, CLASS_NVME, EXPRESS_CONFIG_BYTES, MSIX_ENTRY_BYTES, MsixCapability, MsixControl,
     MsixPlace, ParkingCapability, capability, command, offset,
 };
@@ -180,7 +180,7 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use meantime_spec::pci::{capabilities, find_capability};
+    use meantime_nvme_spec::pci::{capabilities, find_capability};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use meantime_spec::vfio_user::Header;
+use meantime_nvme_spec::vfio_user::Header;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::soft_port::PortError;
-use meantime_spec::vfio_user::{DmaMap, DmaUnmap, dma};
+use meantime_nvme_spec::soft_port::PortError;
+use meantime_nvme_spec::vfio_user::{DmaMap, DmaUnmap, dma};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 

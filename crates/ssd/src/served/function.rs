@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::vfio_user::{
     CapabilityHeader, Command, DeviceInfo, DmaMap, DmaUnmap, Flags, KIND_COMMAND, RegionAccess,
     RegionInfo, SetIrqs, SparseArea, SparseMmap, device, irq, region,
 };
@@ -81,7 +81,7 @@ impl Function {
     pub fn unplug(&mut self) -> io::Result<()> {
         self.vectors.drain();
         // Not in the shared pages, which the client may keep and write to.
-        let doorbells = meantime_spec::soft_port::Doorbells::new(self.bars.queues);
+        let doorbells = meantime_nvme_spec::soft_port::Doorbells::new(self.bars.queues);
         self.port.power_cycle(doorbells).map_err(io::Error::other)?;
         self.port.set_napping(false);
         self.vectors = Vectors::new(self.bars.vectors);
@@ -190,7 +190,7 @@ impl Function {
         match index {
             region::BAR0 => self.bars.bar0_bytes,
             BAR4 => self.bars.msix_bytes,
-            region::CONFIG => meantime_spec::pci::EXPRESS_CONFIG_BYTES as u64,
+            region::CONFIG => meantime_nvme_spec::pci::EXPRESS_CONFIG_BYTES as u64,
             _ => 0,
         }
     }
@@ -328,7 +328,8 @@ impl Function {
     }
 
     fn mask_table(&mut self) {
-        for entry in self.msix_table.chunks_exact_mut(meantime_spec::pci::MSIX_ENTRY_BYTES as usize)
+        for entry in
+            self.msix_table.chunks_exact_mut(meantime_nvme_spec::pci::MSIX_ENTRY_BYTES as usize)
         {
             entry[VECTOR_CONTROL_AT] = 1;
         }

@@ -1,6 +1,6 @@
 //! VERSION: the first message, and its limits.
 
-use meantime_spec::vfio_user::{
+use meantime_nvme_spec::vfio_user::{
     DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR, Version,
 };
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use meantime_spec::vfio_user::{IrqInfo, SetIrqs, irq};
+use meantime_nvme_spec::vfio_user::{IrqInfo, SetIrqs, irq};
 
 use super::message::{Refused, invalid, lacks_room, refuse_if};
 use crate::port::FunctionPort;

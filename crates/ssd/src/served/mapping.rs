@@ -14,8 +14,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meantime_spec::regs;
-use meantime_spec::soft_port::{DmaRegion, Doorbells, Line, Lines};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::soft_port::{DmaRegion, Doorbells, Line, Lines};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 

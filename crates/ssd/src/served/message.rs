@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use meantime_spec::soft_port::PortError;
-use meantime_spec::vfio_user::{Flags, Header, KIND_REPLY};
+use meantime_nvme_spec::soft_port::PortError;
+use meantime_nvme_spec::vfio_user::{Flags, Header, KIND_REPLY};
 use rustix::io::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

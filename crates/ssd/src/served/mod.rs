@@ -15,7 +15,7 @@
 //!   [`Event::Refused`]; bytes that are no message end the connection.
 //! - **Doorbells are polled** in shared memory, without system calls. A client that sends
 //!   `"meantime_parking": true` among its capabilities checks the word that
-//!   [`ParkingCapability`](meantime_spec::pci::ParkingCapability) names, and wakes the SSD's thread
+//!   [`ParkingCapability`](meantime_nvme_spec::pci::ParkingCapability) names, and wakes the SSD's thread
 //!   by sending the doorbell again in a message. For any other client the thread does not park
 //!   while there are queues: it naps, for 50 µs at first and 1 ms at most.
 //!

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use meantime_spec::vfio_user::Command;
+use meantime_nvme_spec::vfio_user::Command;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::socket_peercred;
@@ -266,7 +266,7 @@ impl Service {
                 reported = true;
             }
             // An SSD that has ended touches no memory.
-            if self.port.read32(meantime_spec::regs::VS) == meantime_spec::regs::GONE {
+            if self.port.read32(meantime_nvme_spec::regs::VS) == meantime_nvme_spec::regs::GONE {
                 break;
             }
             std::thread::sleep(AGAIN_AFTER);

@@ -1,9 +1,9 @@
 //! What hosts are told of the SSD that is not as for a host over PCI Express.
 
-use meantime_spec::fabrics::set_zero_ended;
-use meantime_spec::identify::{IdentifyController, IndependentNamespace, cns, oacs};
-use meantime_spec::sgl::sgls;
-use meantime_spec::tcp::ADMIN_CAPSULE_BYTES;
+use meantime_nvme_spec::fabrics::set_zero_ended;
+use meantime_nvme_spec::identify::{IdentifyController, IndependentNamespace, cns, oacs};
+use meantime_nvme_spec::sgl::sgls;
+use meantime_nvme_spec::tcp::ADMIN_CAPSULE_BYTES;
 use zerocopy::FromBytes as _;
 
 use super::connection::IN_CAPSULE_BYTES;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use meantime_spec::fabrics::ConnectData;
-use meantime_spec::features::fid;
-use meantime_spec::regs::{Cap, Cc, Csts, shn, shst};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::fabrics::ConnectData;
+use meantime_nvme_spec::features::fid;
+use meantime_nvme_spec::regs::{Cap, Cc, Csts, shn, shst};
+use meantime_nvme_spec::sqe::Sqe;
 
 use super::backend::ConnId;
 use crate::event_requests::EventRequests;

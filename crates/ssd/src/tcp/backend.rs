@@ -6,10 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::opcode::admin;
-use meantime_spec::regs::{self, Aqa, CSTS, Cc, Csts};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::regs::{self, Aqa, CSTS, Cc, Csts};
+use meantime_nvme_spec::sqe::Sqe;
 
 use super::machine::Machine;
 use crate::clock::{Clock as _, MonotonicClock};

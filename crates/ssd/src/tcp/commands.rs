@@ -1,15 +1,15 @@
 //! Commands: what is answered here, and what the SSD gets.
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{DISCOVERY_LOG, DISCOVERY_NQN, FabricsType, sub_type};
-use meantime_spec::features::{NumberOfQueues, fid};
-use meantime_spec::identify::cns;
-use meantime_spec::opcode::{DataTransfer, admin, io};
-use meantime_spec::regs;
-use meantime_spec::sgl::{SglKind, psdt};
-use meantime_spec::sqe::{Sqe, fuse};
-use meantime_spec::status::{Status, StatusCode};
-use meantime_spec::tcp::{CommonHeader, FatalError, PduType, R2t};
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::{DISCOVERY_LOG, DISCOVERY_NQN, FabricsType, sub_type};
+use meantime_nvme_spec::features::{NumberOfQueues, fid};
+use meantime_nvme_spec::identify::cns;
+use meantime_nvme_spec::opcode::{DataTransfer, admin, io};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sgl::{SglKind, psdt};
+use meantime_nvme_spec::sqe::{Sqe, fuse};
+use meantime_nvme_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::tcp::{CommonHeader, FatalError, PduType, R2t};
 use zerocopy::IntoBytes as _;
 
 use super::association::is_own_feature;

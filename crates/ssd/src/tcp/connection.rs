@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use meantime_spec::opcode::admin;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::tcp::{
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::tcp::{
     ADMIN_CAPSULE_BYTES, CapsuleCmd, CommonHeader, DIGEST_BYTES, DataHeader, FatalError,
     InitializeConnection, PFV_1_0, PduType, TermReq, dgst, flags, header_bytes,
 };

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use meantime_spec::bytes::set_text;
-use meantime_spec::fabrics::{
+use meantime_nvme_spec::bytes::set_text;
+use meantime_nvme_spec::fabrics::{
     CNTLID_DYNAMIC, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, SubsystemType, adrfam,
     set_zero_ended, trtype,
 };
-use meantime_spec::identify::{IdentifyController, controller_type};
-use meantime_spec::sgl::sgls;
+use meantime_nvme_spec::identify::{IdentifyController, controller_type};
+use meantime_nvme_spec::sgl::sgls;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::admin::TRANSPORT_SGLS;

@@ -5,12 +5,12 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::SQHD_NONE;
-use meantime_spec::opcode::admin as opcode;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
-use meantime_spec::tcp::CapsuleResp;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::SQHD_NONE;
+use meantime_nvme_spec::opcode::admin as opcode;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::tcp::CapsuleResp;
 use zerocopy::IntoBytes as _;
 
 use super::admin::{self, Identity};

@@ -1,16 +1,16 @@
 //! Hosts come and go: Connect, properties, and the end of an association.
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::{
     CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, FabricsStatus, FabricsType, SQHD_NONE, cattr, nqn,
     sub_type,
 };
-use meantime_spec::opcode::admin;
-use meantime_spec::regs::{self, Cc, Csts, shst};
-use meantime_spec::sgl::SglKind;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
-use meantime_spec::tcp::CapsuleResp;
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::regs::{self, Cc, Csts, shst};
+use meantime_nvme_spec::sgl::SglKind;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::tcp::CapsuleResp;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::association::{Association, Change, Waiting, cap};

@@ -9,9 +9,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::soft_port::DmaRegion;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::soft_port::DmaRegion;
+use meantime_nvme_spec::sqe::Sqe;
 
 use crate::controller::Controller;
 use crate::hostmem::{OwnMemory, PAGE_BYTES};

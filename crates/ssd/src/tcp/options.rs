@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use meantime_spec::fabrics::{DISCOVERY_NQN, is_nqn};
+use meantime_nvme_spec::fabrics::{DISCOVERY_NQN, is_nqn};
 
 use super::faults::NetFaults;
 use crate::error::SsdError;

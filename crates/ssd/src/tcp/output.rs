@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use meantime_spec::tcp::{CommonHeader, DIGEST_BYTES, DataHeader, PduType, dgst, flags};
+use meantime_nvme_spec::tcp::{CommonHeader, DIGEST_BYTES, DataHeader, PduType, dgst, flags};
 use zerocopy::IntoBytes;
 
 use super::backend::Backend;

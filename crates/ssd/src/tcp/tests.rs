@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use meantime_spec::tcp::{CommonHeader, InitializeConnection, PduType};
+use meantime_nvme_spec::tcp::{CommonHeader, InitializeConnection, PduType};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use zerocopy::IntoBytes as _;
 

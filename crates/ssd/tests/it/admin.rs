@@ -1,13 +1,13 @@
 //! Enable, reset, registers and admin commands, rule by rule.
 
-use meantime_spec::features::{InterruptVectorConfig, NumberOfQueues, fid};
-use meantime_spec::identify::{
+use meantime_nvme_spec::features::{InterruptVectorConfig, NumberOfQueues, fid};
+use meantime_nvme_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns, vwc,
 };
-use meantime_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
-use meantime_spec::regs::{self, Aqa, Cap};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
+use meantime_nvme_spec::regs::{self, Aqa, Cap};
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{Fault, Medium, NamespaceConfig, SsdConfig, SteppedSsd};
 use meantime_testkit::faults::always;
 use meantime_testkit::host::*;

@@ -1,9 +1,9 @@
 //! Arbitration between queues, in virtual time: exact.
 
-use meantime_spec::features::{Arbitration, fid};
-use meantime_spec::regs::{self, Cap, ams};
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::{Sqe, qprio};
+use meantime_nvme_spec::features::{Arbitration, fid};
+use meantime_nvme_spec::regs::{self, Cap, ams};
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::{Sqe, qprio};
 use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
 use meantime_testkit::host::*;
 

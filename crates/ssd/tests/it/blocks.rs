@@ -1,11 +1,11 @@
 //! Blocks that cannot be read.
 
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{Model, Rng, SsdConfig, SteppedSsd};
 use meantime_testkit::host::*;
 
-fn unreadable(cqe: meantime_spec::cqe::Cqe) {
+fn unreadable(cqe: meantime_nvme_spec::cqe::Cqe) {
     assert!(cqe.status().is(S::UnrecoveredReadError) && cqe.status().dnr(), "{}", cqe.status());
 }
 

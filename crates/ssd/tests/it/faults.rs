@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use meantime_spec::regs::{CSTS, GONE};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::regs::{CSTS, GONE};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultControl, FaultPlan, FaultRule, Model, SsdConfig, SteppedSsd, When};
 use meantime_testkit::host::*;
 

@@ -1,13 +1,13 @@
 //! Features, power states, retry delays, and what a reset of the NVM
 //! subsystem does.
 
-use meantime_spec::features::{
+use meantime_nvme_spec::features::{
     ApstEntry, ApstTable, Arbitration, HostBehaviorSupport, NumberOfQueues, fid,
 };
-use meantime_spec::identify::{IdentifyController, cns};
-use meantime_spec::regs::{self, Cap};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::identify::{IdentifyController, cns};
+use meantime_nvme_spec::regs::{self, Cap};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{FaultPlan, Medium, Model, PowerState, SsdConfig, SteppedSsd};
 use meantime_testkit::host::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -96,7 +96,7 @@ fn the_keep_alive_timer_ends_the_controller_of_a_host_that_is_silent() {
     assert!(host.csts().cfs());
     assert_eq!(ssd.counters().fatal, 1);
     // Of no command, as the log says, once the controller is back; the timer is off then.
-    host.port.write32(meantime_spec::regs::CC, 0);
+    host.port.write32(meantime_nvme_spec::regs::CC, 0);
     host.enable();
     assert_eq!(get(&mut host, 0, fid::KEEP_ALIVE_TIMER, 0, 0), 0);
     ok(host.admin(Sqe::get_log_page(0, 0, 1, 0, false, 16, 0, page, 0)));
@@ -144,7 +144,7 @@ fn a_thread_that_sleeps_hears_the_keep_alive_timer() {
 fn a_host_that_has_shut_down_need_not_be_heard_of() {
     let (ssd, mut host) = stepped(config(1 << 20, 512));
     ok(host.admin(Sqe::set_features(0, 0, fid::KEEP_ALIVE_TIMER, false, 100)));
-    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(1).0);
+    host.port.write32(meantime_nvme_spec::regs::CC, Host::cc().with_shn(1).0);
     ssd.clock().advance(1_000 * SECOND_NS);
     assert!(!host.csts().cfs());
 }

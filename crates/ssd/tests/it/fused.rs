@@ -1,10 +1,10 @@
 //! Fused Compare and Write (1.4 §4.12, §6.2), as a host sees it entry by entry.
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::identify::{IdentifyController, cns, fuses};
-use meantime_spec::opcode::{IoOpcode, io};
-use meantime_spec::sqe::{Sqe, fuse};
-use meantime_spec::status::{Status, StatusCode as S};
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::identify::{IdentifyController, cns, fuses};
+use meantime_nvme_spec::opcode::{IoOpcode, io};
+use meantime_nvme_spec::sqe::{Sqe, fuse};
+use meantime_nvme_spec::status::{Status, StatusCode as S};
 use meantime_ssd::{
     Fault, FaultControl as _, FaultRule, Model, OpcodeSet, SsdConfig, SteppedSsd, When,
 };

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use meantime_spec::dsm::DsmRange;
-use meantime_spec::features::fid;
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::dsm::DsmRange;
+use meantime_nvme_spec::features::fid;
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{
     Fault, FaultPlan, FaultRule, Model, NamespaceConfig, Rng, SsdConfig, SteppedSsd, When,
 };

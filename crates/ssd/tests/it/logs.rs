@@ -1,10 +1,10 @@
 //! Log pages: what they say, against what is so.
 
-use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
-use meantime_spec::log::{CommandsSupportedLog, SmartLog, lid};
-use meantime_spec::opcode::{admin, io};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::identify::{NamespaceIdDescriptors, cns, nidt};
+use meantime_nvme_spec::log::{CommandsSupportedLog, SmartLog, lid};
+use meantime_nvme_spec::opcode::{admin, io};
+use meantime_nvme_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{Rng, SsdConfig};
 use meantime_testkit::host::*;
 use zerocopy::FromBytes;
@@ -28,8 +28,10 @@ fn smart_counts_power_and_media_errors() {
     }
     ssd.power_cut(&mut Rng::new(1));
     host.enable();
-    host.port
-        .write32(meantime_spec::regs::CC, Host::cc().with_shn(meantime_spec::regs::shn::NORMAL).0);
+    host.port.write32(
+        meantime_nvme_spec::regs::CC,
+        Host::cc().with_shn(meantime_nvme_spec::regs::shn::NORMAL).0,
+    );
     ssd.power_cut(&mut Rng::new(1));
     host.enable();
     let smart: SmartLog = log(&mut host, lid::SMART, false);

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use meantime_spec::features::{InterruptCoalescing, InterruptVectorConfig, fid};
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::features::{InterruptCoalescing, InterruptVectorConfig, fid};
+use meantime_nvme_spec::sqe::Sqe;
 use meantime_ssd::{Medium, Model, Rng, SsdConfig, SteppedSsd};
 use meantime_testkit::host::*;
 
@@ -104,7 +104,7 @@ fn shutdown_writes_back() {
     host.create_queues(1, 64, None);
     let area = host.alloc(4096);
     put(&mut host, area, 5, 7, false);
-    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(1).0);
+    host.port.write32(meantime_nvme_spec::regs::CC, Host::cc().with_shn(1).0);
     assert_eq!(ssd.unflushed_bytes(), 0);
 }
 
@@ -286,8 +286,12 @@ fn fua(mut sqe: Sqe) -> Sqe {
 }
 
 #[track_caller]
-fn write_fault(cqe: meantime_spec::cqe::Cqe) {
-    assert!(cqe.status().is(meantime_spec::status::StatusCode::WriteFault), "{}", cqe.status());
+fn write_fault(cqe: meantime_nvme_spec::cqe::Cqe) {
+    assert!(
+        cqe.status().is(meantime_nvme_spec::status::StatusCode::WriteFault),
+        "{}",
+        cqe.status()
+    );
 }
 
 #[test]
@@ -308,8 +312,8 @@ fn a_failed_write_back_is_never_forgotten() {
     write_fault(host.admin(Sqe::set_features(0, 0, fid::VOLATILE_WRITE_CACHE, false, 0)));
     put(&mut host, area, 3, 1, false);
     assert_eq!(get(&mut host, area, 1), 1);
-    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(1).0);
-    assert_eq!(host.csts().shst(), meantime_spec::regs::shst::OCCURRING);
+    host.port.write32(meantime_nvme_spec::regs::CC, Host::cc().with_shn(1).0);
+    assert_eq!(host.csts().shst(), meantime_nvme_spec::regs::shst::OCCURRING);
     assert!(ssd.unflushed_bytes() > 0);
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use meantime_spec::dsm::DsmRange;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::dsm::DsmRange;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, Medium, Model, Rng, SsdConfig, SteppedSsd, When};
 use meantime_testkit::host::*;
 use meantime_testkit::power_cut::{CutOptions, Event, History};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use meantime_spec::vfio_user::Header;
+use meantime_nvme_spec::vfio_user::Header;
 use meantime_ssd::served::{Function, Message, Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 use meantime_testkit::by_hand::*;

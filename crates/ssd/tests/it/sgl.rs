@@ -1,9 +1,9 @@
 //! Scatter gather lists, right ones and wrong ones.
 
-use meantime_spec::identify::{IdentifyController, cns};
-use meantime_spec::sgl::{SglDescriptor as D, SglKind, sgls};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::identify::{IdentifyController, cns};
+use meantime_nvme_spec::sgl::{SglDescriptor as D, SglKind, sgls};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::{Model, Rng};
 use meantime_testkit::host::*;
 use zerocopy::{FromBytes, IntoBytes};

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use meantime_spec::dbbuf::{cq_head_offset, must_ring, sq_tail_offset};
-use meantime_spec::features::{NumberOfQueues, fid};
-use meantime_spec::identify::{IdentifyController, cns, oacs};
-use meantime_spec::regs;
-use meantime_spec::soft_port::SOFT_DSTRD;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode as S;
+use meantime_nvme_spec::dbbuf::{cq_head_offset, must_ring, sq_tail_offset};
+use meantime_nvme_spec::features::{NumberOfQueues, fid};
+use meantime_nvme_spec::identify::{IdentifyController, cns, oacs};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::soft_port::SOFT_DSTRD;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode as S;
 use meantime_ssd::SsdConfig;
 use meantime_testkit::host::*;
 use zerocopy::FromBytes;
@@ -61,7 +61,7 @@ impl Pages {
         rung
     }
 
-    fn take(&self, host: &mut Host, qid: u16) -> Option<meantime_spec::cqe::Cqe> {
+    fn take(&self, host: &mut Host, qid: u16) -> Option<meantime_nvme_spec::cqe::Cqe> {
         let cqe = host.peek(qid)?;
         let head = host.queue(qid).head;
         Self::cell(host, self.shadows + cq_head_offset(qid, SOFT_DSTRD))

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use meantime_spec::regs;
-use meantime_spec::sqe::{Sqe, qprio};
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sqe::{Sqe, qprio};
 use meantime_ssd::{Fault, FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
 use meantime_testkit::faults::{ppm, with_statuses};
 use meantime_testkit::host::*;
@@ -86,7 +86,7 @@ fn unplugged_it_reads_all_ones() {
     let (ssd, host) = stepped(config(1 << 20, 512));
     ssd.unplug();
     assert!(host.csts().is_gone());
-    host.port.write32(meantime_spec::regs::CC, 0);
+    host.port.write32(meantime_nvme_spec::regs::CC, 0);
     host.port.unmap_dma(BASE).unwrap();
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime_spec::opcode::io::READ;
-use meantime_spec::regs;
-use meantime_spec::soft_port::PortError;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::opcode::io::READ;
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::soft_port::PortError;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::StatusCode;
 use meantime_ssd::{
     Fault, FaultPlan, FaultRule, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError, When,
 };
@@ -291,7 +291,7 @@ fn file_media_of_odd_sizes() {
 
 #[test]
 fn a_medium_that_is_only_read() {
-    use meantime_spec::dsm::DsmRange;
+    use meantime_nvme_spec::dsm::DsmRange;
     use zerocopy::IntoBytes as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
@@ -353,7 +353,7 @@ fn who_created_a_file() {
 
 #[test]
 fn an_event_that_waits_for_room_keeps_the_thread_awake() {
-    use meantime_spec::features::fid;
+    use meantime_nvme_spec::features::fid;
     let mut c = config(1 << 20, 512);
     c.park_after_ns = 100_000;
     let ssd = Ssd::start(c, Medium::dram(1 << 20).unwrap(), MonotonicClock::new()).unwrap();

@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime_spec::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
-use meantime_spec::identify::{IdentifyController, IdentifyNamespace, cns};
-use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::Sqe;
+use meantime_nvme_spec::fabrics::{DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader};
+use meantime_nvme_spec::identify::{IdentifyController, IdentifyNamespace, cns};
+use meantime_nvme_spec::regs::{CAP, Cap};
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::Sqe;
 use meantime_ssd::tcp::{DEFAULT_NQN, Target, TargetOptions};
 use meantime_ssd::{Medium, SsdConfig};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use meantime_spec::regs::{CC, Cc};
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::tcp::{
+use meantime_nvme_spec::regs::{CC, Cc};
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataHeader, PduType, R2t, TermReq,
 };
 use meantime_ssd::tcp::{NetFaults, Wire};

@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
-use meantime_spec::regs::{CC, CSTS, Cc, Csts};
-use meantime_spec::sgl::SglDescriptor;
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
-use meantime_spec::tcp::{
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::{CNTLID_DYNAMIC, ConnectData, cattr, set_zero_ended};
+use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts};
+use meantime_nvme_spec::sgl::SglDescriptor;
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
+use meantime_nvme_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataHeader, InitializeConnection, PduType, R2t, TermReq,
     dgst, flags,
 };

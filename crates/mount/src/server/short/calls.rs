@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use meantime_completion::Policy;
 use meantime_ext4::{Caller, Errno, Error, File, ReadOptions, SetMetadata, SetTime, WriteOptions};
-use meantime_shmq::message::{
+use meantime_shm_rpc::message::{
     APPEND, Attributes, DIRECT, DSYNC, HIPRI, Op, Reply, Request, SYNC, Status,
 };
-use meantime_shmq::owner::Answerer;
+use meantime_shm_rpc::owner::Answerer;
 
 use super::Short;
 use super::connection::Connection;

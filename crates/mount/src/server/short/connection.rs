@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use meantime_process::lock::{Mutex, Rank, RwLock};
-use meantime_shmq::message::Nonce;
-use meantime_shmq::owner::End;
+use meantime_shm_rpc::message::Nonce;
+use meantime_shm_rpc::owner::End;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::server::handles::OpenFile;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use meantime_process::lock::{Condvar, Mutex, Rank};
-use meantime_shmq::message::SMALL_FILE_BYTES;
+use meantime_shm_rpc::message::SMALL_FILE_BYTES;
 
 /// Where a file's content may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

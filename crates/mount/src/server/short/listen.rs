@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::socket;
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::socket;
 
 use super::connection::Connection;
 use super::memory::Memory;

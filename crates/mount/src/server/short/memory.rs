@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meantime_shmq::{DATA_AT, DATA_BYTES};
+use meantime_shm_rpc::{DATA_AT, DATA_BYTES};
 
 use crate::server::counts::CallCounts;
 

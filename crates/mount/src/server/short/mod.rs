@@ -3,7 +3,7 @@
 //!
 //! # How a program gets there
 //! Its interception library connects to our socket, and gets a secret number. It shows that by an
-//! ioctl on an open file of the mount ([`TAKE`](meantime_shmq::message::TAKE)): so the program
+//! ioctl on an open file of the mount ([`TAKE`](meantime_shm_rpc::message::TAKE)): so the program
 //! proves that it has the descriptor, and learns the open file's handle in this connection. Calls
 //! then come by lines, one for each of its threads, and each is served by a thread of ours.
 //!
@@ -12,7 +12,7 @@
 //!   ([`gate`]).
 //! - A handle is of one open file for ever, and ends with it.
 //! - Each `close` of an open file is counted before it returns
-//!   ([`closings`](meantime_shmq::closings)), so a program does not use the handle of a descriptor
+//!   ([`closings`](meantime_shm_rpc::closings)), so a program does not use the handle of a descriptor
 //!   that it closed.
 //! - While a file is [`Short`](gate::Mode::Short) the kernel caches no attributes of it.
 //! - Only processes of our own user are served. A process that breaks the protocol loses its
@@ -39,8 +39,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use meantime_process::lock::{Mutex, Rank};
-use meantime_shmq::message::{Nonce, Taken};
-use meantime_shmq::socket;
+use meantime_shm_rpc::message::{Nonce, Taken};
+use meantime_shm_rpc::socket;
 
 use self::connection::Connection;
 use self::gate::{Gate, Mode};

@@ -20,7 +20,7 @@
 //! Several pages (but a direct write to another page is a call here), sizes, errors, FORGET (it
 //! ends page and note together), and the number of serving threads. A program has the file open
 //! once, so a call never meets the close of its own descriptor:
-//! [`closings`](meantime_shmq::closings) are for that.
+//! [`closings`](meantime_shm_rpc::closings) are for that.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

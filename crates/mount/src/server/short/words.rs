@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use meantime_process::lock::{Mutex, Rank};
-use meantime_shmq::closings::{Closings, WORDS};
+use meantime_shm_rpc::closings::{Closings, WORDS};
 
 use crate::server::lock::locked;
 

@@ -1,7 +1,7 @@
 //! Random fault plans.
 
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultRule, OpcodeSet, When};
 
 use meantime_testkit::Rng;

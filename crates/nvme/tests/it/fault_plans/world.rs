@@ -8,7 +8,7 @@ use meantime_block::{AsyncChannel, BlockChannel, Done, Driver, NvmeChannel, Reje
 use meantime_hw::Clock;
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, ControllerOptions};
-use meantime_spec::soft_port::SoftPort;
+use meantime_nvme_spec::soft_port::SoftPort;
 use meantime_ssd::{FaultControl, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
 use meantime_testkit::Rng;

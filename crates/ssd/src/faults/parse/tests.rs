@@ -1,5 +1,5 @@
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
+use meantime_nvme_spec::status::StatusCode;
 use proptest::prelude::*;
 
 use super::super::rule::OpcodeSet;

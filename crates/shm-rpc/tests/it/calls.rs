@@ -3,10 +3,10 @@
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use meantime_shmq::client::Caller;
-use meantime_shmq::message::{Op, Reply, Request, Status};
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::{DATA_BYTES, Ended, socket};
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::message::{Op, Reply, Request, Status};
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::{DATA_BYTES, Ended, socket};
 
 fn request(op: Op, len: usize) -> Request {
     Request { op, flags: 0, handle: 5, closings: 3, offset: 77, len: len as u32 }
@@ -80,7 +80,7 @@ fn an_owner_that_is_gone_ends_a_call() {
 fn client_and_owner_meet() {
     let name = format!("meantime-test-{}", std::process::id());
     let listener = socket::listen(&name).unwrap();
-    let closings = meantime_shmq::closings::Closings::new().unwrap();
+    let closings = meantime_shm_rpc::closings::Closings::new().unwrap();
     let owner = std::thread::spawn(move || {
         let client = socket::accept(&listener).unwrap().unwrap();
         socket::say_hello(&client, &[9; 16], closings.for_clients()).unwrap();
@@ -96,7 +96,7 @@ fn client_and_owner_meet() {
     let there = socket::connect(&name).unwrap();
     let (nonce, memory) = socket::receive_hello(&there).unwrap();
     assert_eq!(nonce, [9; 16]);
-    meantime_shmq::closings::ClosingsView::new(&memory).unwrap();
+    meantime_shm_rpc::closings::ClosingsView::new(&memory).unwrap();
     let line = socket::ask_line(there.as_fd()).unwrap();
     let mut caller = Caller::new(&line).unwrap();
     assert_eq!(caller.call(&request(Op::Read, 3), || true).unwrap().result, 3);

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use meantime_shmq::client::Caller;
-use meantime_shmq::closings::{Closings, ClosingsView};
-use meantime_shmq::message::{Op, Reply, Request};
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::{DATA_BYTES, Ended, socket};
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::closings::{Closings, ClosingsView};
+use meantime_shm_rpc::message::{Op, Reply, Request};
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::{DATA_BYTES, Ended, socket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpid, kill_process};

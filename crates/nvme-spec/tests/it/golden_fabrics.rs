@@ -2,19 +2,19 @@
 
 use std::mem::offset_of;
 
-use meantime_spec::cqe::Cqe;
-use meantime_spec::fabrics::{
+use meantime_nvme_spec::cqe::Cqe;
+use meantime_nvme_spec::fabrics::{
     CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, FabricsAttributes,
     FabricsStatus, FabricsType, NQN_MAX_BYTES, SQHD_NONE, SubsystemType, adrfam, cattr, is_nqn,
     nqn, set_zero_ended, trtype,
 };
-use meantime_spec::identify::IdentifyController;
-use meantime_spec::opcode::admin;
-use meantime_spec::regs;
-use meantime_spec::sgl::{SglDescriptor, SglKind, psdt};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::Status;
-use meantime_spec::tcp::{
+use meantime_nvme_spec::identify::IdentifyController;
+use meantime_nvme_spec::opcode::admin;
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sgl::{SglDescriptor, SglKind, psdt};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
+use meantime_nvme_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataHeader, FatalError, InitializeConnection,
     MAXH2CDATA_MIN, PFV_1_0, PORT, PduType, R2t, TermReq, dgst, flags, header_bytes,
 };

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use meantime_shmq::DATA_BYTES;
+use meantime_shm_rpc::DATA_BYTES;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Places of words, in bytes. Words of 64 bits have their upper half 4 bytes later.

@@ -1,17 +1,17 @@
 //! Bytes typed by hand from the specification's tables, against what the constructors produce and
 //! the readers read.
 
-use meantime_spec::cqe::{Cqe, phase_of_high_word};
-use meantime_spec::dsm::DsmRange;
-use meantime_spec::features::{
+use meantime_nvme_spec::cqe::{Cqe, phase_of_high_word};
+use meantime_nvme_spec::dsm::DsmRange;
+use meantime_nvme_spec::features::{
     ApstEntry, Arbitration, AsyncEventConfig, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, TemperatureThreshold, Timestamp, fid,
 };
-use meantime_spec::identify::cns;
-use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
-use meantime_spec::regs::{self, Aqa, Cap, Cc, Csts, Vs};
-use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_nvme_spec::identify::cns;
+use meantime_nvme_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
+use meantime_nvme_spec::regs::{self, Aqa, Cap, Cc, Csts, Vs};
+use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::{Status, StatusCode};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// 64 bytes from a hexadecimal dump, and that the entry survives both of its other forms.

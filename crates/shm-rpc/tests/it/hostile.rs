@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use meantime_shmq::client::Caller;
-use meantime_shmq::message::{Op, Reply, Request};
-use meantime_shmq::owner::Answerer;
-use meantime_shmq::{DATA_BYTES, Ended, closings, socket};
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::message::{Op, Reply, Request};
+use meantime_shm_rpc::owner::Answerer;
+use meantime_shm_rpc::{DATA_BYTES, Ended, closings, socket};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,

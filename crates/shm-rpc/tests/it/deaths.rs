@@ -11,10 +11,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use meantime_shmq::Ended;
-use meantime_shmq::client::Caller;
-use meantime_shmq::message::{Op, Reply, Request};
-use meantime_shmq::owner::Answerer;
+use meantime_shm_rpc::Ended;
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::message::{Op, Reply, Request};
+use meantime_shm_rpc::owner::Answerer;
 
 use crate::raw::{self, RawLine};
 

@@ -1,13 +1,13 @@
 //! Identify data structures and log pages, read from bytes placed by hand at the specification's
 //! offsets.
 
-use meantime_spec::identify::{
+use meantime_nvme_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceIdDescriptor,
     NamespaceIdDescriptors, nidt, oncs, vwc,
 };
-use meantime_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog};
-use meantime_spec::regs::Vs;
-use meantime_spec::status::StatusCode;
+use meantime_nvme_spec::log::{CommandsSupportedLog, ErrorLogEntry, FirmwareSlotLog, SmartLog};
+use meantime_nvme_spec::regs::Vs;
+use meantime_nvme_spec::status::StatusCode;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A structure of `size` bytes, zero but for the parts given with their offsets.

@@ -1,13 +1,13 @@
 //! More bytes typed by hand from the specification's tables: SGLs, shadow doorbells, the controller
 //! memory buffer, arbitration, power states, Host Behavior Support, the error log.
 
-use meantime_spec::dbbuf;
-use meantime_spec::features::{ApstEntry, ApstTable, Arbitration, HostBehaviorSupport};
-use meantime_spec::identify::{IdentifyController, PowerStateDescriptor};
-use meantime_spec::log::ErrorLogEntry;
-use meantime_spec::regs;
-use meantime_spec::sgl::{SglDescriptor, SglKind, psdt};
-use meantime_spec::sqe::{Sqe, qprio};
+use meantime_nvme_spec::dbbuf;
+use meantime_nvme_spec::features::{ApstEntry, ApstTable, Arbitration, HostBehaviorSupport};
+use meantime_nvme_spec::identify::{IdentifyController, PowerStateDescriptor};
+use meantime_nvme_spec::log::ErrorLogEntry;
+use meantime_nvme_spec::regs;
+use meantime_nvme_spec::sgl::{SglDescriptor, SglKind, psdt};
+use meantime_nvme_spec::sqe::{Sqe, qprio};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 #[test]

@@ -2,15 +2,15 @@
 //! that says "do", the copy of 4 KiB by the other side, a word that says "done", and a copy out of
 //! memory that the other CPU has just written. In turns, in one process.
 //!
-//! `cargo bench -p meantime-shmq --bench call -- [--json] [ROUNDS [CLIENT_CPU OWNER_CPU]]`
+//! `cargo bench -p meantime-shm-rpc --bench call -- [--json] [ROUNDS [CLIENT_CPU OWNER_CPU]]`
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
-use meantime_shmq::client::Caller;
-use meantime_shmq::message::{Op, Reply, Request};
-use meantime_shmq::owner::Answerer;
+use meantime_shm_rpc::client::Caller;
+use meantime_shm_rpc::message::{Op, Reply, Request};
+use meantime_shm_rpc::owner::Answerer;
 
 const BYTES: usize = 4096;
 const CALLS: u64 = 20_000;

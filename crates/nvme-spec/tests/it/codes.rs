@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use meantime_spec::log::{AsyncEvent, AsyncEventCode};
-use meantime_spec::opcode::{self, AdminOpcode, DataTransfer, IoOpcode};
-use meantime_spec::status::{Status, StatusCode, sct};
+use meantime_nvme_spec::log::{AsyncEvent, AsyncEventCode};
+use meantime_nvme_spec::opcode::{self, AdminOpcode, DataTransfer, IoOpcode};
+use meantime_nvme_spec::status::{Status, StatusCode, sct};
 
 #[test]
 fn every_status_code_round_trips() {
