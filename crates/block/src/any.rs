@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockChannel, BlockDevice, BlockInfo, ChannelOptions};
 use super::error::{ChannelError, SubmitError};
+use super::group::GroupChannel;
 use super::kernel::{KernelChannel, KernelDevice};
 use super::nvme_device::NvmeDevice;
 use super::probe::Probe;
@@ -108,6 +109,15 @@ impl Channel {
         }
     }
 
+    /// As [`NvmeChannel::wait_probed`]; a kernel channel never calls the probe.
+    #[inline]
+    pub fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
+        match self {
+            Self::Nvme(channel) => channel.wait_probed(ticket, probe),
+            Self::Kernel(channel) => channel.wait(ticket),
+        }
+    }
+
     /// The current estimate of the channel's policy; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
         match self {
@@ -117,17 +127,25 @@ impl Channel {
     }
 }
 
-/// The functions of a [`BlockChannel`] that forwards them: `$shared!` and `$unique!` make an
-/// expression of `self`, which is borrowed in that way, and the call.
+/// The functions of a [`BlockChannel`], or of its [`GroupChannel`], that forwards them: `$shared!`
+/// and `$unique!` make an expression of `self`, which is borrowed in that way, and the call.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_channel {
+    (group $shared:ident, $unique:ident) => {
+        $crate::forward_channel! { $shared &self:
+            fn descriptor() -> Option<BorrowedFd<'_>>;
+        }
+        $crate::forward_channel! { $unique &mut self:
+            fn poll_in_group(off_queue: Option<OffQueue>) -> usize;
+            fn rest() -> Rest;
+        }
+    };
     ($shared:ident, $unique:ident) => {
         $crate::forward_channel! { $shared &self:
             fn info() -> &BlockInfo;
             fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
             fn event() -> Option<EventFd>;
-            fn descriptor() -> Option<BorrowedFd<'_>>;
             fn in_flight() -> usize;
             fn depth() -> u16;
             fn policy() -> Policy;
@@ -138,8 +156,6 @@ macro_rules! forward_channel {
             fn plug();
             fn unplug();
             fn poll() -> usize;
-            fn poll_in_group(off_queue: Option<OffQueue>) -> usize;
-            fn rest() -> Rest;
             fn wait(ticket: Ticket) -> Done;
             fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
             fn detach(ticket: Ticket);
@@ -171,9 +187,8 @@ macro_rules! of_either {
 
 impl BlockChannel for Channel {
     forward_channel!(of_either, of_either);
+}
 
-    #[inline]
-    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
-        either!(self, channel => channel.wait_probed(ticket, probe))
-    }
+impl GroupChannel for Channel {
+    forward_channel!(group of_either, of_either);
 }

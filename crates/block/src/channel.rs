@@ -11,6 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use super::device::{BlockChannel, BlockInfo};
 use super::error::SubmitError;
+use super::group::GroupChannel;
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{Done, Rejected, Request, Ticket};
@@ -145,6 +146,22 @@ impl NvmeChannel {
     /// The mean device time in ns that the policy `hybrid` currently uses; 0 while there is none.
     pub fn mean_device_time_ns(&self) -> u64 {
         self.waiter.mean_ns()
+    }
+
+    /// Waits as [`wait`](BlockChannel::wait) does, and calls `probe` on events of the wait.
+    #[inline]
+    pub fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
+        let slot = self.table.redeem(ticket);
+        if self.waiter.is_slow() {
+            return self.wait_slow(slot, probe);
+        }
+        let lbio = self.table.get(slot);
+        let polled = lbio.policy.is_poll();
+        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        if !done {
+            self.wait_long(slot, probe);
+        }
+        self.table.take_done(slot)
     }
 
     /// The current estimate of the channel's policy; `None` if it does not estimate.
@@ -330,6 +347,7 @@ impl NvmeChannel {
             let now_ns = queue.pair.clock().now_ns();
             queue.pair.check(now_ns, &mut Requests { table, ns });
             queue.after_reap(table, ns);
+            table.free_dropped();
         }
         queue.pair.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
         Ok(look)
@@ -339,7 +357,7 @@ impl NvmeChannel {
     #[cold]
     #[inline(never)]
     fn slot_of_dropped(&mut self) -> Option<u16> {
-        let ticket = self.table.take_dropped()?;
+        let ticket = self.table.dropped_in_flight()?;
         drop(self.wait(ticket));
         self.table.take_free()
     }
@@ -494,44 +512,14 @@ impl BlockChannel for NvmeChannel {
         }
         if self.table.active() != before {
             self.waiter.forget_looks();
+            self.table.free_dropped();
         }
         before - self.table.active()
     }
 
     #[inline]
-    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
-        self.poll_queues(off_queue)
-    }
-
-    fn rest(&mut self) -> Rest {
-        self.rest_after_looks()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        if self.clock().steps_device() {
-            return None;
-        }
-        Some(self.interrupt.as_ref()?.pair.event()?.with_descriptor().ok()?.as_fd())
-    }
-
-    #[inline]
     fn wait(&mut self, ticket: Ticket) -> Done {
         self.wait_probed(ticket, &())
-    }
-
-    #[inline]
-    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
-        let slot = self.table.redeem(ticket);
-        if self.waiter.is_slow() {
-            return self.wait_slow(slot, probe);
-        }
-        let lbio = self.table.get(slot);
-        let polled = lbio.policy.is_poll();
-        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
-        if !done {
-            self.wait_long(slot, probe);
-        }
-        self.table.take_done(slot)
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
@@ -612,6 +600,24 @@ impl BlockChannel for NvmeChannel {
 
     fn gap_left_ns(&mut self) -> Option<u64> {
         self.with_waiter(&(), |waiter, parts| waiter.gap_left_ns(parts))
+    }
+}
+
+impl GroupChannel for NvmeChannel {
+    #[inline]
+    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
+        self.poll_queues(off_queue)
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.rest_after_looks()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        if self.clock().steps_device() {
+            return None;
+        }
+        Some(self.interrupt.as_ref()?.pair.event()?.with_descriptor().ok()?.as_fd())
     }
 }
 

@@ -1,14 +1,12 @@
 //! Block devices and their channels: what those of every kind do.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::bytes;
 use super::error::{ChannelError, IoError, IoErrorKind, RequestError, SubmitError};
-use super::probe::Probe;
 use super::request::{Done, Rejected, Request, Ticket};
 use super::stamps::StampSource;
-use meantime_completion::waiter::Rest;
-use meantime_completion::{OffQueue, Policy};
+use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, EventFd, HwError};
 use meantime_nvme::QueueClass;
 
@@ -131,16 +129,6 @@ pub trait BlockChannel {
     /// Waits for the ticket's request.
     fn wait(&mut self, ticket: Ticket) -> Done;
 
-    /// As [`wait`](Self::wait), and calls `probe` on events of the wait. A channel without support
-    /// never calls it.
-    fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
-    where
-        Self: Sized,
-    {
-        let _ = probe;
-        self.wait(ticket)
-    }
-
     /// The result of the ticket's request if it has ended; else the ticket. Does not look at the
     /// device.
     ///
@@ -175,35 +163,10 @@ pub trait BlockChannel {
 
     /// The event that the device signals when a request with an interrupt has ended; `None` if
     /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
-    /// `auto`, `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
+    /// `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
     /// can be changed from outside: an event loop has to look at the queue periodically in any
     /// case.
     fn event(&self) -> Option<EventFd> {
-        None
-    }
-
-    /// As [`poll`](Self::poll), for a thread that waits on several channels, as a
-    /// [`PollGroup`](super::PollGroup) does. Need not check deadlines. `off_queue`: what the
-    /// thread did just before, if not looking.
-    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
-        let _ = off_queue;
-        self.poll()
-    }
-
-    /// The former name of [`poll_in_group`](Self::poll_in_group).
-    #[deprecated(note = "use `poll_in_group`")]
-    fn look(&mut self, off_queue: Option<OffQueue>) -> usize {
-        self.poll_in_group(off_queue)
-    }
-
-    /// After empty polls, for the same thread: checks deadlines, and returns until when no look
-    /// is needed.
-    fn rest(&mut self) -> Rest {
-        if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }
-    }
-
-    /// What becomes readable when a request may have ended while the thread rests.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -227,6 +190,33 @@ pub trait BlockChannel {
     /// for a while, so that it becomes known.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
+    }
+
+    /// Reads the device's bytes from `offset` on into all of `data`, at any alignment, and waits.
+    ///
+    /// The bytes are copied from a buffer that the call allocates. [`read`](Self::read) copies
+    /// nothing.
+    ///
+    /// # Errors
+    /// If the range reaches beyond the device's end, or a request was refused or failed. `data` may
+    /// have been filled in part.
+    fn read_at(&mut self, data: &mut [u8], offset: u64) -> Result<(), RequestError> {
+        bytes::read_at(self, data, offset)
+    }
+
+    /// Writes all of `data` from the byte `offset` on, and waits. A [`flush`](Self::flush) makes it
+    /// durable.
+    ///
+    /// The bytes are copied to a buffer that the call allocates. [`write`](Self::write) copies
+    /// nothing.
+    ///
+    /// # Errors
+    /// If `offset` or the length is no multiple of the device's block size
+    /// ([`SubmitError::Unaligned`]): bytes beside them would have to be read and written back, and
+    /// what another thread writes there meanwhile would be lost. If the range reaches beyond the
+    /// device's end, or a request was refused or failed; `data` may have been written in part.
+    fn write_at(&mut self, data: &[u8], offset: u64) -> Result<(), RequestError> {
+        bytes::write_at(self, data, offset)
     }
 
     /// Reads into `buf` and waits. Returns the buffer.

@@ -138,6 +138,7 @@ impl From<&RequestError> for Errno {
         match error {
             RequestError::Rejected(error) => Self::from(error),
             RequestError::Failed(error) => Self::from(error),
+            RequestError::Memory(_) => Self(libc::ENOMEM),
             RequestError::Quarantined => Self(libc::ENODEV),
         }
     }

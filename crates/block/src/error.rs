@@ -228,6 +228,30 @@ pub enum SubmitError {
         /// Size of the namespace in blocks.
         size: u64,
     },
+    /// The bytes of a [`read_at`](crate::BlockChannel::read_at) or
+    /// [`write_at`](crate::BlockChannel::write_at) reach beyond the end of the device.
+    #[error("{bytes} bytes at offset {offset} reach beyond the device's {size} bytes")]
+    BeyondEnd {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: usize,
+        /// Size of the device in bytes.
+        size: u64,
+    },
+    /// The bytes of a [`write_at`](crate::BlockChannel::write_at) are not whole blocks.
+    #[error(
+        "a write of {bytes} bytes at offset {offset} covers blocks in part: both must be multiples \
+         of {block_bytes}"
+    )]
+    Unaligned {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: usize,
+        /// Logical block size.
+        block_bytes: u32,
+    },
     /// The buffer's length is not a positive multiple of the block size.
     #[error("a buffer of {bytes} bytes is no whole number of blocks of {block_bytes} bytes")]
     PartialBlock {
@@ -296,6 +320,9 @@ pub enum RequestError {
     /// It failed.
     #[error(transparent)]
     Failed(#[from] IoError),
+    /// There is no memory for its data that the device can reach.
+    #[error("no memory for the data: {0}")]
+    Memory(String),
     /// The device is gone and may still write to the buffer, which is lost.
     #[error("the device is gone, and the buffer had to be given up")]
     Quarantined,

@@ -2,7 +2,6 @@
 //! index with each command as its owner, so a completion finds its request without a search.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use meantime_completion::waiter::{InFlight, Timed};
 use meantime_completion::{Class, Flight, Kind, Policy};
@@ -13,7 +12,7 @@ use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcom
 use meantime_nvme_spec::status::{Status, StatusCode};
 
 use super::error::{IoError, IoErrorKind};
-use super::request::{Done, Request, Ticket, take_dropped};
+use super::request::{Done, Request, Ticket};
 
 /// The state of a slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -276,10 +275,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(depth: u16) -> Self {
         let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
-        // Each table starts at a different generation, so that no ticket is valid for another
-        // table.
-        static TABLES: AtomicU32 = AtomicU32::new(1);
-        let first = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
+        let first = Ticket::first_generation();
         let lbios: Vec<Lbio> =
             (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
         Self {
@@ -430,21 +426,22 @@ impl Table {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Claim::Detached => {
-                if lbio.failed {
-                    tracing::error!(
-                        lba = lbio.lba,
-                        "a request failed that no caller waits for any more"
-                    );
-                }
-                drop(self.take_failed(slot));
-            }
+            Claim::Detached => self.drop_result(slot),
             Claim::TimedTicket => self.note_time(slot),
             Claim::TimedQueue => {
                 self.queued -= 1;
                 self.done.push_back(slot);
                 self.note_time(slot);
             }
+        }
+    }
+
+    /// Frees the slot of an ended request whose result no caller takes.
+    #[inline(never)]
+    fn drop_result(&mut self, slot: u16) {
+        let done = self.take_failed(slot);
+        if let Err(error) = done.result {
+            tracing::error!(%error, "a request failed that no caller waits for any more");
         }
     }
 
@@ -470,16 +467,33 @@ impl Table {
         slot
     }
 
-    /// A ticket of this table that was dropped.
+    /// A ticket of this table that was dropped; of a request that has ended, if `ended`.
     #[cold]
-    pub(crate) fn take_dropped(&self) -> Option<Ticket> {
-        take_dropped(|slot, generation| {
+    fn take_dropped(&self, ended: bool) -> Option<Ticket> {
+        Ticket::take_dropped(|slot, generation| {
             let lbio = self.get(slot);
             slot < self.depth
                 && lbio.generation == generation
-                && lbio.state != SlotState::Free
+                && match lbio.state {
+                    SlotState::Free => false,
+                    SlotState::Active => !ended,
+                    SlotState::Done => true,
+                }
                 && matches!(lbio.claim, Claim::Ticket | Claim::TimedTicket)
         })
+    }
+
+    /// Frees the slots of requests that have ended and whose tickets were dropped.
+    pub(crate) fn free_dropped(&mut self) {
+        while let Some(ticket) = self.take_dropped(true) {
+            self.detach(ticket);
+        }
+    }
+
+    /// The ticket of a request in flight that was dropped, for a channel without a free slot.
+    #[cold]
+    pub(crate) fn dropped_in_flight(&self) -> Option<Ticket> {
+        self.take_dropped(false)
     }
 
     /// The result of `ticket`'s request if it has ended; else the ticket.
@@ -569,10 +583,10 @@ impl Table {
     /// Detaches the ticket's request: its result is dropped.
     pub(crate) fn detach(&mut self, ticket: Ticket) {
         let slot = self.redeem(ticket);
-        // (The time of a request without a waiter is no measure of waiting.)
         if self.is_done(slot) {
-            drop(self.take_failed(slot));
+            self.drop_result(slot);
         } else {
+            // The time of a request without a waiter is no measure of waiting.
             self.get_mut(slot).claim = Claim::Detached;
         }
     }
@@ -691,7 +705,7 @@ fn was_aborted(status: Status) -> bool {
 /// Removes this table's tickets from the list of dropped ones.
 impl Drop for Table {
     fn drop(&mut self) {
-        while let Some(ticket) = self.take_dropped() {
+        while let Some(ticket) = self.take_dropped(false) {
             ticket.redeem();
         }
     }

@@ -26,6 +26,7 @@
 //!   error, errno     errors, and what they are as errnos
 //!   request          Request, Ticket, Done
 //!   device           traits BlockDevice and BlockChannel
+//!   bytes            its read_at and write_at
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
 //!   channel/view       queues as the Gap (crate completion) sees them
@@ -115,6 +116,7 @@
 #![deny(unsafe_code)]
 
 mod any;
+mod bytes;
 mod channel;
 #[cfg(feature = "control")]
 pub mod control;
@@ -142,7 +144,7 @@ pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
 };
 pub use group::{
-    ChannelKey, DescriptorKey, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
+    ChannelKey, DescriptorKey, GroupChannel, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
 pub use meantime_fabrics::{Host, Subsystem};

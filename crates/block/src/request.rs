@@ -1,5 +1,6 @@
 //! Requests, tickets and results.
 
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::error::{IoError, SubmitError};
@@ -113,12 +114,13 @@ impl Request {
 
 /// A request in flight. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
 ///
-/// A ticket that is merely dropped is logged: its slot and buffer stay in use until the channel has
-/// no other slot for a request. It then waits for the dropped ticket's, and drops the result.
+/// A ticket may be dropped, for example by a `?` before the wait. The request goes on, and its
+/// result is dropped when it has ended. The channel then gives the slot to another request and the
+/// buffer back to its heap: at the next check of that queue's deadlines, or when it needs the slot.
 ///
 /// [`BlockChannel::wait`]: super::BlockChannel::wait
 /// [`BlockChannel::detach`]: super::BlockChannel::detach
-#[must_use = "the request's buffer comes back only through `wait`"]
+#[must_use = "the request's result and buffer come back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
     slot: u16,
@@ -133,6 +135,13 @@ impl Ticket {
         Self { slot, generation }
     }
 
+    /// The generation at which the slots of a new channel begin. It is far from those of other
+    /// channels, so that no ticket is valid for two of them.
+    pub fn first_generation() -> u32 {
+        static CHANNELS: AtomicU32 = AtomicU32::new(1);
+        CHANNELS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9)
+    }
+
     /// The slot of its request.
     pub fn slot(&self) -> u16 {
         self.slot
@@ -144,31 +153,41 @@ impl Ticket {
         std::mem::forget(self);
         parts
     }
+
+    /// A ticket that was dropped, and for whose slot and generation `is_own` holds. A channel asks
+    /// for its own when it has no free slot, at its checks of deadlines, and when it ends.
+    pub fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Self> {
+        // None was dropped: the usual case costs a load.
+        if DROPPED_COUNT.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = dropped.iter().position(|&(slot, generation)| is_own(slot, generation))?;
+        let (slot, generation) = dropped.swap_remove(at);
+        DROPPED_COUNT.store(dropped.len(), Ordering::Relaxed);
+        Some(Self::new(slot, generation))
+    }
 }
 
-/// Slot and generation of dropped tickets, until their channels need the slots, or end.
+/// Slot and generation of dropped tickets, until their channels take them, or end.
 static DROPPED: Mutex<Vec<(u16, u32)>> = Mutex::new(Vec::new());
+
+/// The length of [`DROPPED`]. A thread that reads an old one looks again at its next check.
+static DROPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The most dropped tickets that are remembered.
 const DROPPED_MAX: usize = 1 << 16;
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        tracing::warn!(slot = self.slot, "a ticket was dropped: neither waited for nor detached");
+        tracing::debug!(slot = self.slot, "a ticket was dropped: neither waited for nor detached");
         let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
         // Tickets that outlive their channel stay in the list.
         if dropped.len() < DROPPED_MAX {
             dropped.push((self.slot, self.generation));
+            DROPPED_COUNT.store(dropped.len(), Ordering::Relaxed);
         }
     }
-}
-
-/// A dropped ticket for which `is_own` holds.
-pub(crate) fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Ticket> {
-    let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = dropped.iter().position(|&(slot, generation)| is_own(slot, generation))?;
-    let (slot, generation) = dropped.swap_remove(at);
-    Some(Ticket::new(slot, generation))
 }
 
 /// A refused request, returned whole.

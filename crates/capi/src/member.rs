@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use meantime_block::{
-    BlockChannel, BlockInfo, ChannelKey, Done, Rejected, Request, SubmitError, Ticket,
+    BlockChannel, BlockInfo, ChannelKey, Done, GroupChannel, Rejected, Request, SubmitError, Ticket,
 };
 use meantime_completion::waiter::Rest;
 use meantime_completion::{OffQueue, Policy};
@@ -90,4 +90,8 @@ macro_rules! unique {
 
 impl BlockChannel for Member {
     meantime_block::forward_channel!(shared, unique);
+}
+
+impl GroupChannel for Member {
+    meantime_block::forward_channel!(group shared, unique);
 }

@@ -133,6 +133,7 @@ impl BlockDevice for FileDevice {
         }
         let policy = options.policy.unwrap_or_default();
         self.can_wait(policy)?;
+        let generation = Ticket::first_generation();
         Ok(FileChannel {
             file: Arc::clone(&self.file),
             direct: self.direct,
@@ -140,7 +141,7 @@ impl BlockDevice for FileDevice {
             info: self.info.clone(),
             heap: self.heap().clone(),
             policy,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            slots: (0..depth).map(|_| Slot { generation, ..Slot::default() }).collect(),
             free: (0..depth).rev().collect(),
             waiting: VecDeque::with_capacity(depth.into()),
             ended: VecDeque::with_capacity(depth.into()),
@@ -176,13 +177,27 @@ impl FileChannel {
         if let Err(error) = self.check(&request) {
             return Err(Rejected { error, request });
         }
-        let Some(index) = self.free.pop() else {
+        let Some(index) = self.free.pop().or_else(|| self.slot_of_dropped()) else {
             return Err(Rejected { error: SubmitError::Full { depth: self.depth() }, request });
         };
         let slot = &mut self.slots[usize::from(index)];
         (slot.request, slot.queued, slot.detached) = (Some(request), queued, false);
         self.waiting.push_back(index);
         Ok(index)
+    }
+
+    /// The slot of a request whose ticket was dropped, which is executed.
+    #[cold]
+    fn slot_of_dropped(&mut self) -> Option<u16> {
+        let ticket = self.take_dropped()?;
+        drop(self.wait(ticket));
+        self.free.pop()
+    }
+
+    fn take_dropped(&self) -> Option<Ticket> {
+        Ticket::take_dropped(|slot, generation| {
+            self.slots.get(usize::from(slot)).is_some_and(|slot| slot.generation == generation)
+        })
     }
 
     /// Executes the request in slot `index`, unless that was done before.
@@ -330,5 +345,15 @@ impl BlockChannel for FileChannel {
             .map_err(|why| SubmitError::CannotWait { policy, why: why.to_string() })?;
         self.policy = policy;
         Ok(())
+    }
+}
+
+/// A write that was detached, or whose ticket was dropped, is executed.
+impl Drop for FileChannel {
+    fn drop(&mut self) {
+        while self.poll() > 0 {}
+        while let Some(ticket) = self.take_dropped() {
+            ticket.redeem();
+        }
     }
 }

@@ -19,17 +19,22 @@
 //! ```
 //! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
-//! let mut channel = device.channel(&ChannelOptions::default())?; // one for each thread
-//! let buf = channel.alloc(4096)?; // memory that the device reaches
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//!     let mut channel = device.channel(&ChannelOptions::default())?; // one for each thread
 //!
-//! let ticket = channel.submit(Request::read(8, buf))?; // the device has the buffer now
-//! // ... something else ...
-//! let done = channel.wait(ticket); // the buffer comes back with the result
-//! done.result?;
-//! # Ok(())
-//! # }
+//!     channel.write_at(&[7; 4096], 8192)?; // by bytes, which are copied
+//!     channel.flush()?; // survives a power cut from here on
+//!     let mut some = [0; 100];
+//!     channel.read_at(&mut some, 9000)?;
+//!
+//!     let buf = channel.alloc(4096)?; // without a copy, in memory that the device reaches
+//!     let ticket = channel.submit(Request::read(16, buf))?; // the device has the buffer now
+//!     // ... something else ...
+//!     let done = channel.wait(ticket); // the buffer comes back with the result
+//!     done.result?;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! [`BlockChannel::gap_left_ns`](block::BlockChannel::gap_left_ns) says how long the device will
@@ -112,9 +117,9 @@ pub mod block {
     pub use meantime_block::{
         Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
         ChannelError, ChannelKey, ChannelOptions, DescriptorKey, Device, Done, Driver, DriverTaken,
-        GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, Plain, PollGroup, Ready,
-        Rejected, Request, RequestError, Shared, SharedChannel, Sharing, SubmitError, Ticket,
-        Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
+        GroupChannel, GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, Plain,
+        PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel, Sharing,
+        SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
     };
     #[doc(inline)]
     pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};

@@ -44,6 +44,7 @@ impl<P: Probe> Source for View<'_, P> {
     fn tick(&mut self, now_ns: u64) -> usize {
         let Self { pair, table, ns, probe } = self;
         let ended = pair.tick(now_ns, &mut Requests { table, ns });
+        table.free_dropped();
         ended_or_stop(ended, *probe)
     }
 
@@ -107,6 +108,7 @@ impl<P: Probe> Source for Both<'_, P> {
         let Self { polled, interrupt, table, ns, probe } = self;
         let mut requests = Requests { table, ns };
         let ended = polled.tick(now_ns, &mut requests) + interrupt.tick(now_ns, &mut requests);
+        requests.table.free_dropped();
         ended_or_stop(ended, *probe)
     }
 

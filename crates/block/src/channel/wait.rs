@@ -206,7 +206,7 @@ impl NvmeChannel {
         }
     }
 
-    /// See BlockChannel::poll_in_group.
+    /// See GroupChannel::poll_in_group.
     #[inline]
     pub(super) fn poll_queues(&mut self, off_queue: Option<OffQueue>) -> usize {
         self.ring_all();
@@ -221,6 +221,7 @@ impl NvmeChannel {
         self.polled.reap(&mut self.table, &self.ns);
         let ended = before - self.table.active();
         if ended > 0 {
+            self.table.free_dropped();
             self.with_waiter(&(), |waiter, parts| waiter.found(parts, off_queue));
         } else if let Some(off_queue) = off_queue {
             self.waiter.polled_empty(off_queue);
@@ -228,7 +229,7 @@ impl NvmeChannel {
         ended
     }
 
-    /// See [`BlockChannel::rest`](crate::BlockChannel::rest).
+    /// See [`GroupChannel::rest`](crate::GroupChannel::rest).
     pub(super) fn rest_after_looks(&mut self) -> Rest {
         let Self { table, ns, polled, interrupt, .. } = &mut *self;
         polled.tick(table, ns);

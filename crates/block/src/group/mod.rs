@@ -5,12 +5,13 @@ mod sleep;
 mod watch;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::device::BlockChannel;
 use super::request::Done;
-use meantime_completion::SPINS_PER_CLOCK;
+use meantime_completion::waiter::Rest;
+use meantime_completion::{OffQueue, SPINS_PER_CLOCK};
 use meantime_hw::{Clock, HwError};
 use places::{Key, Places};
 pub(super) use sleep::GroupSleep;
@@ -20,6 +21,28 @@ pub use watch::{GroupWaker, NoWatch, Watch};
 const RESULTS_IN_A_ROW: u32 = 32;
 /// Between two checks of the descriptors while the thread is awake, in ns: each is a system call.
 const DESCRIPTORS_NS: u64 = 20_000;
+
+/// What a [`PollGroup`] asks its channels. A channel of your own that wraps another forwards these
+/// functions; without an implementation of them it is looked at without a rest.
+pub trait GroupChannel: BlockChannel {
+    /// Reaps completions as [`poll`](BlockChannel::poll) does. It need not check deadlines.
+    /// `off_queue` is what the thread did just before, if not looking.
+    fn poll_in_group(&mut self, off_queue: Option<OffQueue>) -> usize {
+        let _ = off_queue;
+        self.poll()
+    }
+
+    /// Called after empty polls, by the same thread: checks deadlines, and returns until when no
+    /// look is needed.
+    fn rest(&mut self) -> Rest {
+        if self.in_flight() > 0 { Rest::NONE } else { Rest::FOREVER }
+    }
+
+    /// What becomes readable when a request may have ended while the thread rests.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
 
 /// Waits on any number of channels, of several devices, each with its own policy; and on memory
 /// that others change, on descriptors, and on other threads.
@@ -56,7 +79,7 @@ const DESCRIPTORS_NS: u64 = 20_000;
 /// # Ok(())
 /// # }
 /// ```
-pub struct PollGroup<C: BlockChannel, W: Watch = NoWatch> {
+pub struct PollGroup<C: GroupChannel, W: Watch = NoWatch> {
     channels: Places<Member<C>>,
     watches: Places<W>,
     descriptors: Places<OwnedFd>,
@@ -103,7 +126,7 @@ pub enum Ready {
     Woken,
 }
 
-impl<C: BlockChannel, W: Watch> Default for PollGroup<C, W> {
+impl<C: GroupChannel, W: Watch> Default for PollGroup<C, W> {
     fn default() -> Self {
         Self {
             channels: Places::default(),
@@ -119,14 +142,14 @@ impl<C: BlockChannel, W: Watch> Default for PollGroup<C, W> {
     }
 }
 
-impl<C: BlockChannel> PollGroup<C> {
+impl<C: GroupChannel> PollGroup<C> {
     /// A group without members.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-impl<C: BlockChannel, W: Watch> PollGroup<C, W> {
+impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// Adds a channel.
     pub fn add(&mut self, channel: C) -> ChannelKey {
         let key = self.channels.add(Member { channel, is_busy: false });

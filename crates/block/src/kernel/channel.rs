@@ -7,6 +7,7 @@ use rustix::fs::FallocateFlags;
 
 use super::super::device::{BlockChannel, BlockInfo};
 use super::super::error::{ChannelError, SubmitError};
+use super::super::group::GroupChannel;
 use super::super::lbio::Claim;
 use super::super::request::{Done, Rejected, Request, Ticket};
 use super::io::{Engine, KernelIo};
@@ -160,6 +161,7 @@ impl KernelChannel {
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         if self.started.is_multiple_of(STARTS_PER_CLOCK) {
             self.show();
+            self.io.state.table.free_dropped();
         }
         let policy = request.policy.unwrap_or(self.policy);
         if self.io.is_choked() {
@@ -202,7 +204,7 @@ impl KernelChannel {
     #[cold]
     #[inline(never)]
     fn slot_of_dropped(&mut self) -> Option<u16> {
-        let ticket = self.io.state.table.take_dropped()?;
+        let ticket = self.io.state.table.dropped_in_flight()?;
         drop(self.wait(ticket));
         self.io.state.table.take_free()
     }
@@ -263,39 +265,8 @@ impl BlockChannel for KernelChannel {
             self.io.sweep(found);
         }
         self.waiter.learn(&mut self.io, Found::Looking);
+        self.io.state.table.free_dropped();
         before - self.in_flight()
-    }
-
-    fn poll_in_group(&mut self, _: Option<OffQueue>) -> usize {
-        let before = self.in_flight();
-        if matches!(self.io.engine, Engine::Calls(_)) {
-            // The wait itself does the I/O.
-            return if before > 0 { self.poll() } else { 0 };
-        }
-        self.io.poll_rings();
-        self.waiter.learn(&mut self.io, Found::Looking);
-        before - self.in_flight()
-    }
-
-    fn rest(&mut self) -> Rest {
-        // What was incomplete may have been staged again.
-        self.io.submit();
-        self.io.sweep(false);
-        let table = &self.io.state.table;
-        // What is polled in the kernel has to be looked for.
-        if table.has_done() || table.queued() > 0 && self.descriptor().is_none() {
-            return Rest::NONE;
-        }
-        if table.active() == 0 {
-            return Rest::FOREVER;
-        }
-        let until_ns = self.io.clock.now_ns().saturating_add(self.io.tick_interval_ns());
-        let waits = table.queued() > 0;
-        Rest { until_ns, interrupt: waits, waits }
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.io.descriptor()
     }
 
     fn wait(&mut self, ticket: Ticket) -> Done {
@@ -367,6 +338,40 @@ impl BlockChannel for KernelChannel {
 
     fn gap_left_ns(&mut self) -> Option<u64> {
         self.waiter.gap_left_ns(&self.io)
+    }
+}
+
+impl GroupChannel for KernelChannel {
+    fn poll_in_group(&mut self, _: Option<OffQueue>) -> usize {
+        let before = self.in_flight();
+        if matches!(self.io.engine, Engine::Calls(_)) {
+            // The wait itself does the I/O.
+            return if before > 0 { self.poll() } else { 0 };
+        }
+        self.io.poll_rings();
+        self.waiter.learn(&mut self.io, Found::Looking);
+        before - self.in_flight()
+    }
+
+    fn rest(&mut self) -> Rest {
+        // What was incomplete may have been staged again.
+        self.io.submit();
+        self.io.sweep(false);
+        let table = &self.io.state.table;
+        // What is polled in the kernel has to be looked for.
+        if table.has_done() || table.queued() > 0 && self.descriptor().is_none() {
+            return Rest::NONE;
+        }
+        if table.active() == 0 {
+            return Rest::FOREVER;
+        }
+        let until_ns = self.io.clock.now_ns().saturating_add(self.io.tick_interval_ns());
+        let waits = table.queued() > 0;
+        Rest { until_ns, interrupt: waits, waits }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.io.descriptor()
     }
 }
 

@@ -511,3 +511,31 @@ fn slots_of_dropped_tickets_come_back() {
     drop(channels);
     assert!(rig.device.heap().allocated_bytes() <= before);
 }
+
+/// Without a need for its slot, too: a dropped ticket's buffer goes back to the heap while other
+/// I/O goes on.
+#[test]
+fn buffers_of_dropped_tickets_come_back_when_their_requests_have_ended() {
+    let rig = Rig::new(ssd("optane"));
+    let mut channel = rig.channel(8);
+    let heap = rig.device.heap();
+    let mut buf = channel.alloc(4096).expect("memory");
+    let before = heap.allocated_bytes();
+    for policy in [Policy::Poll, Policy::Interrupt] {
+        channel.set_policy(policy).expect("a queue with an interrupt");
+        for _ in 0..3 {
+            drop(channel.submit(read_of(&channel, 0..1)).expect("room"));
+        }
+        assert!(heap.allocated_bytes() > before);
+        for _ in 0..20_000 {
+            buf = channel.read(8, buf).expect("read");
+        }
+        assert_eq!(heap.allocated_bytes(), before, "{policy}");
+        assert_eq!(channel.in_flight(), 0, "{policy}");
+    }
+    drop(channel.submit(read_of(&channel, 0..1)).expect("room"));
+    for _ in 0..20_000 {
+        channel.poll();
+    }
+    assert_eq!(heap.allocated_bytes(), before, "by an event loop that only polls");
+}

@@ -5,6 +5,7 @@ mod async_channel;
 mod async_runtimes;
 mod async_torture;
 mod block;
+mod bytes;
 mod gap_left;
 mod group;
 mod idle;

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use meantime_block as block;
-use meantime_ext4::{Error, FileSystem, MountOptions, NewNode, Node};
+use meantime_block::{self as block, BlockChannel, BlockDevice, ChannelOptions, Request};
+use meantime_ext4::{
+    Error, FileDevice, FileDeviceOptions, FileSystem, MountOptions, NewNode, Node,
+};
 use meantime_testkit::Rng;
 use meantime_testkit::image::{self, READ_WRITE, mkfs, run_for, scratch, tools};
 
@@ -342,4 +344,37 @@ fn threads_that_outnumber_the_channels() {
         .collect();
     compare_cut(&image, &contents, "threads");
     fs.unmount().unwrap();
+}
+
+/// A file as a device executes a request when it is waited for, when the slot of a dropped ticket
+/// is needed, or when its channel ends.
+#[test]
+fn writes_of_a_file_as_a_device_are_done_without_their_tickets() {
+    if !tools() {
+        return;
+    }
+    let dir = scratch();
+    let fs = mount(&mkfs(dir.path(), "image", "16M", &[]));
+    let node = make(&fs, &fs.root().unwrap(), "file");
+    let file = fs.open_node_with(&node, &READ_WRITE).unwrap();
+    let options =
+        FileDeviceOptions { least_bytes: 64 << 10, block_bytes: 4096, ..Default::default() };
+    let device = FileDevice::new(file, options).unwrap();
+    let options = ChannelOptions { depth: 2, ..ChannelOptions::default() };
+    let (mut channel, mut other) =
+        (device.channel(&options).unwrap(), device.channel(&options).unwrap());
+    for lba in 0..8 {
+        for (channel, at) in [(&mut channel, lba), (&mut other, lba + 8)] {
+            let mut buf = channel.alloc(4096).unwrap();
+            buf.fill(at as u8 + 1);
+            let ticket = channel.submit(Request::write(at, buf)).expect("a dropped ticket's slot");
+            if lba == 6 { channel.detach(ticket) } else { drop(ticket) }
+        }
+    }
+    drop((channel, other));
+    let mut found = vec![0; 16 * 4096];
+    device.channel(&options).unwrap().read_at(&mut found, 0).unwrap();
+    for (at, block) in found.chunks(4096).enumerate() {
+        assert!(block.iter().all(|byte| *byte == at as u8 + 1), "block {at}");
+    }
 }
