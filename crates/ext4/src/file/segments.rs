@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::file::File;
-use crate::file::write::back::Units;
 use crate::inode::extents::{Blocks, Extents};
+use crate::inode::units::Units;
 use crate::inode::writable::Pages;
 
 /// Limit of the newer blocks that are collected in one step.

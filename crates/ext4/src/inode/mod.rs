@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   extents         maps a file's blocks to the device
+//!   units           Units: blocks and pages in terms of each other
 //!   writable        state of an inode on a mount for writing: dirty pages, times, locks
 //!   shared          Inode: one for each number at a time (registry), and its Snapshot, read last
 //!   writable_mount  WritableMount: journal, allocator, inodes that are newer than the disk
@@ -21,6 +22,7 @@ pub(crate) mod registry;
 pub(crate) mod setattr;
 pub(crate) mod shared;
 pub(crate) mod times;
+pub(crate) mod units;
 pub(crate) mod writable;
 mod writable_mount;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, PoisonError};
 
 use super::shared::Inode;
+use super::units::Units;
 use super::writable_mount::WritableMount;
 use crate::alloc::Allocator;
 use crate::bounded::Bounded;
@@ -128,6 +129,11 @@ impl Mount {
         let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
         writer.usable()?;
         Ok(writer)
+    }
+
+    /// Returns the sizes of blocks and pages.
+    pub(crate) fn units(&self) -> Units {
+        Units::new(self.block_shift)
     }
 
     /// Returns what `read` returns when it sees each change as a whole or not at all. It may be

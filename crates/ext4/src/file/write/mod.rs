@@ -11,7 +11,7 @@
 //!   deleting   deletes the others, by the change that takes the last name
 //! ```
 
-pub(crate) mod back;
+mod back;
 mod buffered;
 mod deleting;
 mod direct;
