@@ -91,7 +91,7 @@ impl Iterator for ReadDir {
                 return None;
             }
             self.version = inode.version();
-            let entries = inode.consistent(mount, |inode| mount.volume.list(inode, cookie));
+            let entries = inode.consistent(&mount.volume, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
                     // (Cookies grow, so the listing ends.)
@@ -471,7 +471,7 @@ impl FileSystem {
         loop {
             let before = self.mount.names_changed();
             let lookup = |inode: &_| self.mount.volume.lookup(inode, name);
-            let found = parent.inode.consistent(&self.mount, lookup)?;
+            let found = parent.inode.consistent(&self.mount.volume, lookup)?;
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
@@ -505,7 +505,7 @@ impl FileSystem {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let snapshot = node.inode.snapshot(&self.mount)?;
+        let snapshot = node.inode.snapshot(&self.mount.volume)?;
         let target = self.mount.consistent(|| self.mount.volume.read_link(&snapshot.on_disk))?;
         node.accessed();
         Ok(PathBuf::from(OsString::from_vec(target)))
@@ -547,7 +547,7 @@ impl FileSystem {
     /// # Errors
     /// Damage, or a device error.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
-        let snapshot = node.inode.snapshot(&self.mount)?;
+        let snapshot = node.inode.snapshot(&self.mount.volume)?;
         Ok(self.mount.consistent(|| self.mount.volume.attributes(&snapshot.on_disk))?)
     }
 

@@ -47,7 +47,7 @@ impl Names for Way<'_> {
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
         let link = self.node(ino)?;
         let mount = &self.fs.mount;
-        let snapshot = link.inode.snapshot(mount)?;
+        let snapshot = link.inode.snapshot(&mount.volume)?;
         Ok(mount.consistent(|| mount.volume.read_link(&snapshot.on_disk))?)
     }
 }

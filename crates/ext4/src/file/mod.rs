@@ -69,7 +69,7 @@ impl File {
             }
         };
         let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
-        let extents = if preload { Some(node.inode.extents(&node.mount)?) } else { None };
+        let extents = if preload { Some(node.inode.extents(&node.mount.volume)?) } else { None };
         // On a mount for writing they change: the inode has the current ones.
         let extents = extents.filter(|_| node.inode.writable.is_none());
         let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
@@ -219,7 +219,7 @@ impl File {
         len: usize,
     ) -> Result<usize, Error> {
         let Node { mount, inode } = &self.node;
-        let snapshot = inode.snapshot(mount)?;
+        let snapshot = inode.snapshot(&mount.volume)?;
         let data =
             mount.consistent(|| mount.volume.inline_data(&snapshot.on_disk))?.unwrap_or_default();
         // Bytes up to the size that the inode does not hold are zeroes.

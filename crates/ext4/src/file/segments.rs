@@ -126,13 +126,13 @@ impl File {
         let (mount, inode) = (&self.node().mount, &self.node().inode);
         let extents = match &self.extents {
             Some(extents) => Arc::clone(extents),
-            None => inode.extents(mount)?,
+            None => inode.extents(&mount.volume)?,
         };
         let blocks = 1 << 32;
         if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
             return Ok(extents);
         }
-        let snapshot = inode.snapshot(mount)?;
+        let snapshot = inode.snapshot(&mount.volume)?;
         Ok(Arc::new(
             mount.consistent(|| Extents::of_range(&mount.volume, &snapshot.on_disk, 0..blocks))?,
         ))

@@ -57,7 +57,7 @@ impl Mount {
             inode.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
         }
         // (On a file system that cannot be changed any more, no time is noted.)
-        let metadata = inode.metadata(self);
+        let metadata = inode.metadata(&self.volume);
         // (The inode of a large attribute value keeps its checksum and reference count in the
         // times.)
         if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {

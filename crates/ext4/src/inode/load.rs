@@ -9,9 +9,10 @@ use super::registry::Entered;
 use super::shared::{Inode, Snapshot, no_extents};
 use super::writable::Writable;
 use crate::error::Error;
+use crate::io::DeviceSource;
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
-use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata, Source, SourceError};
+use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata, Source, SourceError, Volume};
 
 /// Largest extents, in bytes, that an inode keeps while no file is open, on a mount for reading.
 const KEPT_EXTENTS_BYTES: usize = 1024;
@@ -29,16 +30,20 @@ impl Source for Nothing {
 }
 
 impl Snapshot {
-    fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
-        let on_disk = mount.consistent(|| {
-            if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) }
-        })?;
-        let metadata = mount.volume.metadata(&on_disk);
+    fn read(volume: &Volume<DeviceSource>, ino: u32, linked: bool) -> Result<Self, Error> {
+        let read = || if linked { volume.linked_inode(ino) } else { volume.inode(ino) };
+        let on_disk = volume.source().newest().consistent(read)?;
+        let metadata = volume.metadata(&on_disk);
         Ok(Self { metadata, on_disk, extents: OnceLock::new(), many: no_extents() })
     }
 
-    /// Returns the extents of the file.
-    pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
+    /// Returns the extents of the file. With `keep`, the snapshot keeps them however many there
+    /// are, as on a mount for writing.
+    pub(crate) fn extents(
+        &self,
+        volume: &Volume<DeviceSource>,
+        keep: bool,
+    ) -> Result<Arc<Extents>, Error> {
         if let Some(extents) = self.extents.get() {
             return Ok(Arc::clone(extents));
         }
@@ -46,8 +51,9 @@ impl Snapshot {
         if let Some(extents) = many.upgrade() {
             return Ok(extents);
         }
-        let extents = Arc::new(mount.consistent(|| Extents::load(&mount.volume, &self.on_disk))?);
-        if mount.options.write || extents.bytes() <= KEPT_EXTENTS_BYTES {
+        let load = || Extents::load(volume, &self.on_disk);
+        let extents = Arc::new(volume.source().newest().consistent(load)?);
+        if keep || extents.bytes() <= KEPT_EXTENTS_BYTES {
             let _ = self.extents.set(Arc::clone(&extents));
         } else {
             *many = Arc::downgrade(&extents);
@@ -67,14 +73,14 @@ impl Inode {
             return Ok(inode);
         }
         let Some(writer) = &mount.writer else {
-            let inode = Arc::new(Self::of(Snapshot::read(mount, ino, linked)?, None));
+            let inode = Arc::new(Self::of(Snapshot::read(&mount.volume, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, inode, 1));
         };
         let mut made = false;
         let inode = loop {
             // Taken before the read: any later change has a later sequence.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
-            let snapshot = Snapshot::read(mount, ino, linked)?;
+            let snapshot = Snapshot::read(&mount.volume, ino, linked)?;
             let writable =
                 Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
             // Another user may hold it though the cache dropped it.
@@ -125,17 +131,17 @@ impl Inode {
     /// Sets the snapshot to `changed`, the result of a change of a file's inode, which had version
     /// `before` until then, so that no reader has to read it. This is optional work for a gap: it
     /// neither waits nor reads.
-    pub(crate) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
-        let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
+    pub(crate) fn renew(&self, volume: &Volume<DeviceSource>, before: u64, changed: &InodeEdit) {
+        let Ok(inode) = changed.parsed(volume.superblock()) else { return };
         let Ok(mut snapshot) = self.snapshot.try_write() else { return };
         // (There is one change at a time, and this one has made it one version more.)
         let version = before + 1;
         if self.version() != version || self.is_current() {
             return;
         }
-        let metadata = mount.volume.metadata(&inode);
+        let metadata = volume.metadata(&inode);
         let extents = OnceLock::new();
-        if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
+        if let Ok(all) = Extents::load(&volume.with_source(Nothing), &inode) {
             let _ = extents.set(Arc::new(all));
         }
         *snapshot = Arc::new(Snapshot { metadata, on_disk: inode, extents, many: no_extents() });
@@ -146,7 +152,7 @@ impl Inode {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub(crate) fn snapshot(&self, mount: &Mount) -> Result<Arc<Snapshot>, Error> {
+    pub(crate) fn snapshot(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Snapshot>, Error> {
         if self.is_current() {
             return Ok(self.last_snapshot());
         }
@@ -154,7 +160,7 @@ impl Inode {
         if !self.is_current() {
             // Taken before the read: a change from now on makes the snapshot old again.
             let version = self.version();
-            let read = Snapshot::read(mount, self.ino, false)?;
+            let read = Snapshot::read(volume, self.ino, false)?;
             // Only writers know the size of a file that is written to.
             if self.file_type != FileType::Regular || self.writable.is_none() {
                 self.set_size(read.metadata.size);
@@ -172,34 +178,35 @@ impl Inode {
     /// Those of `read`. The inode cannot be read.
     pub(crate) fn consistent<T, E: Into<Error>>(
         &self,
-        mount: &Mount,
+        volume: &Volume<DeviceSource>,
         mut read: impl FnMut(&DiskInode) -> Result<T, E>,
     ) -> Result<T, Error> {
         for _ in 0..CONSISTENT_TRIES {
             let version = self.version();
-            let snapshot = self.snapshot(mount)?;
-            let result = mount.consistent(|| read(&snapshot.on_disk));
+            let snapshot = self.snapshot(volume)?;
+            let result = volume.source().newest().consistent(|| read(&snapshot.on_disk));
             // A change that `read` saw, and that changed the inode, has changed the version by now.
             if self.version() == version {
                 return result.map_err(Into::into);
             }
         }
         // The inode changes all the time: read it once more together with what it leads to.
-        mount.consistent(|| read(&mount.volume.inode(self.ino)?).map_err(Into::into))
+        let newest = volume.source().newest();
+        newest.consistent(|| read(&volume.inode(self.ino)?).map_err(Into::into))
     }
 
     /// Returns what `stat` returns.
-    pub(crate) fn metadata(&self, mount: &Mount) -> Metadata {
+    pub(crate) fn metadata(&self, volume: &Volume<DeviceSource>) -> Metadata {
         let Some(writable) = &self.writable else { return self.last_snapshot().metadata };
         // If it cannot be read, the last snapshot is returned.
-        let snapshot = self.snapshot(mount).unwrap_or_else(|_| self.last_snapshot());
+        let snapshot = self.snapshot(volume).unwrap_or_else(|_| self.last_snapshot());
         let mut metadata = snapshot.metadata;
         if self.file_type == FileType::Regular {
             metadata.size = self.size();
         }
         let pages = writable.pages();
         pages.times.shown(&mut metadata);
-        if !mount.volume.superblock().has_nanoseconds() {
+        if !volume.superblock().has_nanoseconds() {
             // As on the disk: a time must not change when it is stored.
             for time in [&mut metadata.accessed, &mut metadata.modified, &mut metadata.changed] {
                 time.nanoseconds = 0;
@@ -210,7 +217,7 @@ impl Inode {
     }
 
     /// Returns the extents of the file.
-    pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
-        self.snapshot(mount)?.extents(mount)
+    pub(crate) fn extents(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Extents>, Error> {
+        self.snapshot(volume)?.extents(volume, self.writable.is_some())
     }
 }

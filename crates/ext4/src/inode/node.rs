@@ -59,6 +59,6 @@ impl Node {
 
     /// Returns what `stat` returns.
     pub fn metadata(&self) -> Metadata {
-        self.inode.metadata(&self.mount)
+        self.inode.metadata(&self.mount.volume)
     }
 }

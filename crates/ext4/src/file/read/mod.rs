@@ -33,15 +33,15 @@ impl File {
         if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
             return Ok(Arc::clone(extents));
         }
-        let snapshot = node.inode.snapshot(&node.mount)?;
+        let volume = &node.mount.volume;
+        let snapshot = node.inode.snapshot(volume)?;
         if node.inode.writable.is_some() {
-            let extents = snapshot.extents(&node.mount)?;
+            let extents = snapshot.extents(volume, true)?;
             if extents.reaches(end, shift) {
                 return Ok(extents);
             }
         }
         let blocks = offset >> shift..((end - 1) >> shift) + 1;
-        let volume = &node.mount.volume;
         Ok(Arc::new(
             node.mount
                 .consistent(|| Extents::of_range(volume, &snapshot.on_disk, blocks.clone()))?,

@@ -156,7 +156,7 @@ impl Mount {
             // Of a file that keeps changing, blocks are kept from being taken away.
             let kept = (may_wait && tries >= TRIES).then(|| writable.keep_blocks());
             let version = inode.version();
-            let snapshot = inode.snapshot(self)?;
+            let snapshot = inode.snapshot(&self.volume)?;
             let mut pages = writable.pages();
             while self.waits_for_end(inode, snapshot.metadata.size, &pages, &wanted) {
                 // Other threads may meanwhile take all that is wanted.
@@ -433,7 +433,7 @@ impl CollectedPages {
         if self.end(mount) > self.snapshot.metadata.size {
             return;
         }
-        let Ok(extents) = self.snapshot.extents(mount) else { return };
+        let Ok(extents) = self.snapshot.extents(&mount.volume, true) else { return };
         let runs = &mut self.part.runs;
         self.part.in_place = self.blocks.iter().all(|range| {
             let mut at = range.start;

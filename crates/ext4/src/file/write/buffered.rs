@@ -114,7 +114,7 @@ impl File {
         let mask = units.mask(index, &blocks);
         let (mut tries, mut has_made_room) = (0, false);
         loop {
-            let extents = inode.extents(mount)?;
+            let extents = inode.extents(&mount.volume)?;
             let mut pages = writable.pages();
             let promised = match self.promise(&pages, &extents, &blocks) {
                 Ok(promised) => promised,

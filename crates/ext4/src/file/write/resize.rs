@@ -200,7 +200,7 @@ impl File {
             }
             // The dirty pages at the end bring the disk's size up to the file's: without them it
             // would stay smaller. Write them first.
-            if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
+            if range.end >= size && inode.snapshot(&mount.volume)?.metadata.size < size {
                 mount.write_back_and_wait(inode, pages.start / PAGE..pages.end / PAGE)?;
             }
             let blocks = writable.take_blocks();

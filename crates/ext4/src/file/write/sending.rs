@@ -146,7 +146,7 @@ impl<'a> Sending<'a> {
         let mount = self.mount;
         for sent in self.parts_mut() {
             if let Some((before, inode)) = sent.part.changed.take() {
-                sent.part.inode.renew(mount, before, &inode);
+                sent.part.inode.renew(&mount.volume, before, &inode);
             }
         }
         io.warm_buffer();

@@ -564,7 +564,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     // At the end of the file: its size on the disk grows when the data are on the device.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
     let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
-    let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
+    let on_disk = || inode.snapshot(&mount.volume).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
     mount.send_batch(batch, not_written, |_, _| ());
     assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
