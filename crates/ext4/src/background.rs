@@ -60,7 +60,7 @@ impl Mount {
         due.retain(|inode| many || is_old(inode));
         let mut failed = self.write_back_many(&due);
         if writer.commit_is_due(now_ns, interval_ns) {
-            failed = failed.and(self.commit_whole(writer.last_sequence()));
+            failed = failed.and(writer.commit_whole(writer.last_sequence()));
         }
         failed = failed.and(writer.journal.balance());
         failed.map(|()| !writer.kept().is_empty())

@@ -115,7 +115,7 @@ impl FileSystem {
         if !mount.options.commit_overlap.direct {
             let mount = Arc::downgrade(mount);
             writer.set_journal_thread(JournalThread::start(move |upto| {
-                Some(mount.upgrade()?.commit_whole(upto).is_ok())
+                Some(mount.upgrade()?.writer.as_ref()?.commit_whole(upto).is_ok())
             }));
         }
         Ok(())

@@ -251,8 +251,10 @@ impl FileSystem {
                 .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
-            writer =
-                Some(WritableMount::new(journal, &volume, options, protection).map_err(failed)?);
+            writer = Some(
+                WritableMount::new(journal, contexts, &volume, options, protection)
+                    .map_err(failed)?,
+            );
             recovered
         } else {
             recover(&mut volume).map_err(|failure| MountError::new(failure, uri, device_bytes))?

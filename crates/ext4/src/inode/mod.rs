@@ -5,7 +5,8 @@
 //!   units           Units: blocks and pages in terms of each other
 //!   writable        state of an inode on a mount for writing: dirty pages, times, locks
 //!   shared          Inode: one for each number at a time (registry), and its Snapshot, read last
-//!   writable_mount  WritableMount: journal, allocator, inodes that are newer than the disk
+//!   writable_mount  WritableMount: journal, allocator, inodes that are newer than the disk; all
+//!                   changes of metadata go through it
 //!   mount           Mount: the volume, the I/O contexts, cached inodes and names
 //!   load            reads an inode of a mount
 //!   node            Node: an inode that a program works with

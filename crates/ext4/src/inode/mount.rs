@@ -11,7 +11,7 @@ use crate::bounded::Bounded;
 use crate::counters::Counts;
 use crate::error::Error;
 use crate::io::{DeviceSource, IoContexts};
-use crate::journal::{Handle, OrderedToken, Sequence};
+use crate::journal::Handle;
 use crate::options::MountOptions;
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
 use meantime_ext4_format::{Recovered, Volume};
@@ -145,67 +145,11 @@ impl Mount {
     /// Changes metadata by `work`: as a whole, or not at all if it fails.
     ///
     /// # Errors
-    /// Those of `work`, and of the journal.
+    /// Those of `work`, and of the journal. [`Error::ReadOnly`]: mounted for reading.
     pub(crate) fn change<T>(
         &self,
-        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+        work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.with_room(|writer| {
-            let (result, _) = writer.journal.change(|handle| work(handle, &writer.allocator))?;
-            Ok(result)
-        })
-    }
-
-    /// As [`change`](Self::change), for a change that makes blocks reachable whose data are not
-    /// written yet.
-    ///
-    /// # Errors
-    /// As [`change`](Self::change).
-    pub(crate) fn change_with_data<T>(
-        &self,
-        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
-    ) -> Result<(T, OrderedToken), Error> {
-        self.with_room(|writer| {
-            let changed = writer.journal.change_with_data(|handle| work(handle, &writer.allocator));
-            let (result, _, token) = changed?;
-            Ok((result, token))
-        })
-    }
-
-    /// Calls `change`. If there is no space, but recently freed blocks become free with a commit,
-    /// commits and calls it again.
-    fn with_room<T>(
-        &self,
-        mut change: impl FnMut(&WritableMount) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let writer = self.for_writing()?;
-        match change(writer) {
-            Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
-                self.commit_whole(writer.last_sequence())?;
-                change(writer)
-            }
-            done => done,
-        }
-    }
-
-    /// Commits the whole transactions up to `sequence`, so that the blocks that they freed, and the
-    /// journal's blocks for fast commits, can be used.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub(crate) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        let mut io = self.contexts.take()?;
-        writer.journal.commit_whole(sequence, &mut io)
-    }
-
-    /// Makes everything up to `sequence` durable.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub(crate) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        let mut io = self.contexts.take()?;
-        writer.journal.commit(sequence, &mut io)
+        self.writer.as_ref().ok_or(Error::ReadOnly)?.change(work)
     }
 }

@@ -13,8 +13,8 @@ use super::writable::Stamp;
 use crate::alloc::Allocator;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
-use crate::io::DeviceSource;
-use crate::journal::{Changes, Journal, JournalThread, Observe, Sequence};
+use crate::io::{DeviceSource, IoContexts};
+use crate::journal::{Changes, Handle, Journal, JournalThread, Observe, OrderedToken, Sequence};
 use crate::mmp::Protection;
 use crate::options::{MountOptions, ReservedBlocks};
 use crate::worker::Worker;
@@ -24,6 +24,8 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// State through which all changes of a file system go.
 pub(crate) struct WritableMount {
     pub(crate) journal: Journal,
+    /// Contexts that commit.
+    contexts: Arc<IoContexts>,
     pub(crate) allocator: Arc<Allocator>,
     seen: Arc<Seen>,
     /// Inodes that are kept because they have dirty pages or times newer than the disk, by number
@@ -119,6 +121,7 @@ impl WritableMount {
     /// As [`Allocator::new`].
     pub(crate) fn new(
         journal: Journal,
+        contexts: &Arc<IoContexts>,
         volume: &Volume<DeviceSource>,
         options: &MountOptions,
         protection: Option<Arc<Protection>>,
@@ -139,6 +142,7 @@ impl WritableMount {
         journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
         Ok(Self {
             journal,
+            contexts: Arc::clone(contexts),
             allocator,
             seen,
             dirty: Mutex::new(Rank::DirtyNodes, BTreeMap::new()),
@@ -182,6 +186,66 @@ impl WritableMount {
             return Err(Error::ReadOnly);
         }
         self.journal.usable()
+    }
+
+    /// Changes metadata by `work`: as a whole, or not at all if it fails.
+    ///
+    /// # Errors
+    /// Those of `work`, and of the journal.
+    pub(crate) fn change<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_room(|| {
+            let (result, _) = self.journal.change(|handle| work(handle, &self.allocator))?;
+            Ok(result)
+        })
+    }
+
+    /// As [`change`](Self::change), for a change that makes blocks reachable whose data are not
+    /// written yet.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub(crate) fn change_with_data<T>(
+        &self,
+        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<(T, OrderedToken), Error> {
+        self.with_room(|| {
+            let changed = self.journal.change_with_data(|handle| work(handle, &self.allocator));
+            let (result, _, token) = changed?;
+            Ok((result, token))
+        })
+    }
+
+    /// Calls `change`. If there is no space, but recently freed blocks become free with a commit,
+    /// commits and calls it again.
+    fn with_room<T>(&self, mut change: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        self.usable()?;
+        match change() {
+            Err(Error::NoSpace) if self.allocator.would_commit_help() => {
+                self.commit_whole(self.last_sequence())?;
+                change()
+            }
+            done => done,
+        }
+    }
+
+    /// Commits the whole transactions up to `sequence`, so that the blocks that they freed, and the
+    /// journal's blocks for fast commits, can be used.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(crate) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
+        self.journal.commit_whole(sequence, &mut *self.contexts.take()?)
+    }
+
+    /// Makes everything up to `sequence` durable.
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(crate) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
+        self.journal.commit(sequence, &mut *self.contexts.take()?)
     }
 
     /// Returns whether `interval_ns` have passed since the last call that returned true.

@@ -282,7 +282,7 @@ impl Mount {
             all.iter_mut().try_for_each(|taken| taken.place(self, handle, allocator))
         };
         let token = match with_data {
-            true => Some(self.change_with_data(work)?.1),
+            true => Some(self.for_writing()?.change_with_data(work)?.1),
             false => {
                 self.change(work)?;
                 None

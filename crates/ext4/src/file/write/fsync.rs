@@ -48,7 +48,7 @@ impl Mount {
         if upto > committed {
             match writer.journal_thread() {
                 Some(thread) => thread.commit(&writer.journal, upto)?,
-                None => self.commit(upto)?,
+                None => writer.commit(upto)?,
             }
         }
         self.flush_data(writable)
@@ -178,14 +178,15 @@ impl Mount {
     /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        self.commit_whole(self.for_writing()?.last_sequence())
+        let writer = self.for_writing()?;
+        writer.commit_whole(writer.last_sequence())
     }
 
     /// Makes everything durable.
     pub(crate) fn sync_everything(&self) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
-        self.commit_whole(writer.last_sequence())?;
+        writer.commit_whole(writer.last_sequence())?;
         if self.contexts.info().volatile_write_cache {
             self.contexts.take()?.flush()?;
         }
