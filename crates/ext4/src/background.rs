@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::error::Error;
+use super::file::write::Writeback;
 use super::inode::Mount;
 use super::inode::shared::Inode;
 use super::worker::{Stopping, Worker};
@@ -58,7 +59,7 @@ impl Mount {
         };
         let mut due = writer.kept();
         due.retain(|inode| many || is_old(inode));
-        let mut failed = self.write_back_many(&due);
+        let mut failed = Writeback::of(self)?.write_back_many(&due);
         if writer.commit_is_due(now_ns, interval_ns) {
             failed = failed.and(writer.commit_whole(writer.last_sequence()));
         }

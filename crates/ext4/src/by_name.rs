@@ -12,6 +12,7 @@ use super::background;
 use super::by_path::Last;
 use super::error::{Error, Unsupported};
 use super::file::File;
+use super::file::write::Writeback;
 use super::fs::FileSystem;
 use super::inode::shared::Inode;
 use super::inode::{Mount, Node};
@@ -50,7 +51,7 @@ impl FileSystem {
         let mount = &*self.mount;
         let Some(writer) = &mount.writer else { return Ok(()) };
         writer.stop_background();
-        let written = mount.write_back_all();
+        let written = Writeback::of(mount).and_then(|back| back.write_back_all());
         // Inodes without names that are still referenced.
         let deleted = mount.delete_orphans();
         writer.end();
@@ -76,7 +77,8 @@ impl FileSystem {
     /// # Errors
     /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
-        self.mount.sync_everything()
+        // A mount for reading has nothing to write.
+        Writeback::of(&self.mount).map_or(Ok(()), |back| back.sync_everything())
     }
 
     /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
@@ -425,7 +427,7 @@ impl FileSystem {
     /// # Errors
     /// The first failure.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
-        self.mount.fsync(&node.inode, false)
+        Writeback::of(&self.mount)?.fsync(&node.inode, false)
     }
 
     /// Opens the file at `path` with `options`. A file that is created belongs to user and group 0.

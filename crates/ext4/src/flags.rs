@@ -2,6 +2,7 @@
 //! `fs/ext4/ioctl.c`).
 
 use super::error::{Error, Unsupported};
+use super::file::write::Writeback;
 use super::fs::FileSystem;
 use super::inode::Node;
 use meantime_ext4_format::features::ro_compat;
@@ -85,7 +86,7 @@ impl FileSystem {
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let _writer = writable.lock_content();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
-            mount.write_back_and_wait(&node.inode, 0..u64::MAX)?;
+            Writeback::of(mount)?.write_back_and_wait(&node.inode, 0..u64::MAX)?;
         }
         mount.change(|handle, _| {
             let mut inode = handle.load_inode(node.ino())?;

@@ -10,23 +10,26 @@
 //! order, no reader sees a block of the file that does not have its data yet: the pages stay in the
 //! cache until then.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, Reservation, Want};
 use crate::cache::PAGE;
 use crate::error::Error;
-use crate::inode::Mount;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};
 use crate::inode::times::Times;
 use crate::inode::units::Units;
 use crate::inode::writable::{Dirty, Pages, Stamp, Wanted, Writable};
+use crate::inode::{Mount, WritableMount};
+use crate::io::{DeviceSource, IoContexts};
 use crate::journal::{Handle, OrderedToken};
 use crate::ops::{extents, orphans};
 use crate::space::Who;
 use meantime_ext4_format::edit::InodeEdit;
-use meantime_ext4_format::{MappedExtent, RunState};
+use meantime_ext4_format::{MappedExtent, RunState, Volume};
+use meantime_hw::Clock;
 use meantime_process::lock::{MutexGuard, Rank, wait_for};
 
 /// Maximum number of pages of a batch.
@@ -86,7 +89,37 @@ pub(super) struct CollectedPages {
     times: Times,
 }
 
-impl Mount {
+/// What writes dirty pages back: the parts of a mount for writing that this needs. It knows neither
+/// names nor the cached inodes: its callers say which inodes.
+pub(crate) struct Writeback<'a> {
+    /// The pages, and the way to the device.
+    pub(super) contexts: &'a IoContexts,
+    /// The journal, the allocator, and the files that are newer than the disk.
+    pub(super) writer: &'a WritableMount,
+    /// What inodes are read from.
+    pub(super) volume: &'a Volume<DeviceSource>,
+    pub(super) clock: &'a Clock,
+    pub(super) units: Units,
+    /// Whether a commit begins while the data that it waits for are in flight.
+    pub(super) commits_beside: bool,
+}
+
+impl<'a> Writeback<'a> {
+    /// Returns the writeback of `mount`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]: mounted for reading.
+    pub(crate) fn of(mount: &'a Mount) -> Result<Self, Error> {
+        Ok(Self {
+            contexts: &mount.contexts,
+            writer: mount.writer.as_ref().ok_or(Error::ReadOnly)?,
+            volume: &mount.volume,
+            clock: &mount.clock,
+            units: mount.units(),
+            commits_beside: mount.options.commit_overlap.direct,
+        })
+    }
+
     /// Takes dirty pages of `inode` that are `wanted`, and places them; the change of metadata
     /// stores the inode's times, too. With `with_times`, the times are stored even if nothing else
     /// changes. `None`: there are no such pages, or only ones whose block another thread has in
@@ -126,7 +159,7 @@ impl Mount {
     /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were written
     /// before any page behind them, and so are in no flight that is newer than what is `wanted`.
     fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
-        let in_end = Wanted { range: end_pages(size, &self.units()), ..*wanted };
+        let in_end = Wanted { range: end_pages(size, &self.units), ..*wanted };
         inode.size() > size && pages.are_in_flight(&in_end)
     }
 
@@ -142,7 +175,7 @@ impl Mount {
         may_wait: bool,
     ) -> Result<Option<CollectedPages>, Error> {
         let Some(writable) = &inode.writable else { return Ok(None) };
-        let units = self.units();
+        let units = self.units;
         // One thread at a time has all dirty pages of a block, because a thread that finds the
         // block without data writes all of it.
         let wanted = Wanted { range: units.whole_blocks(wanted.range.clone()), ..*wanted };
@@ -156,7 +189,7 @@ impl Mount {
             // Of a file that keeps changing, blocks are kept from being taken away.
             let kept = (may_wait && tries >= TRIES).then(|| writable.keep_blocks());
             let version = inode.version();
-            let snapshot = inode.snapshot(&self.volume)?;
+            let snapshot = inode.snapshot(self.volume)?;
             let mut pages = writable.pages();
             while self.waits_for_end(inode, snapshot.metadata.size, &pages, &wanted) {
                 // Other threads may meanwhile take all that is wanted.
@@ -187,7 +220,7 @@ impl Mount {
         mut pages: MutexGuard<'_, Pages>,
         wanted: &Wanted,
     ) -> Option<CollectedPages> {
-        let units = self.units();
+        let units = self.units;
         // The page of the disk's end goes first if the file grows, even if it was not dirty when
         // the caller began.
         let end = end_pages(snapshot.metadata.size, &units);
@@ -279,12 +312,12 @@ impl Mount {
             return Ok(None);
         }
         let work = |handle: &mut Handle<'_>, allocator: &Allocator| {
-            all.iter_mut().try_for_each(|taken| taken.place(self, handle, allocator))
+            all.iter_mut().try_for_each(|taken| taken.place(&self.units, handle, allocator))
         };
         let token = match with_data {
-            true => Some(self.for_writing()?.change_with_data(work)?.1),
+            true => Some(self.writer.change_with_data(work)?.1),
             false => {
-                self.change(work)?;
+                self.writer.change(work)?;
                 None
             }
         };
@@ -315,7 +348,7 @@ impl Mount {
     /// Leaves in `rest` the pages that come after those of `batch`. (Only the page of the disk's
     /// end may come before them.)
     pub(crate) fn go_on_after(&self, rest: &mut Wanted, batch: &Batch) {
-        rest.range.start = rest.range.start.max(self.units().block_pages(batch.last()).end);
+        rest.range.start = rest.range.start.max(self.units.block_pages(batch.last()).end);
     }
 
     /// Waits until no page that is `wanted` is in flight. Returns whether some have to be written
@@ -334,9 +367,9 @@ impl Mount {
     /// none.
     pub(super) fn begin_writeback(&self, writable: &Writable, range: Range<u64>) -> Option<Wanted> {
         // A page waits for the other pages of its block that are in flight.
-        let range = self.units().whole_blocks(range);
+        let range = self.units.whole_blocks(range);
         let wanted = writable.pages().wanted(range, Stamp(0))?;
-        Some(Wanted { upto: self.writer.as_ref()?.begin_writeback(), ..wanted })
+        Some(Wanted { upto: self.writer.begin_writeback(), ..wanted })
     }
 
     /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
@@ -371,6 +404,47 @@ impl Mount {
                 return Ok(());
             }
         }
+    }
+
+    /// Drops the dirty pages in `range` of `inode`. Afterwards none of `range` is in the cache or
+    /// in flight. The caller is the file's writer.
+    pub(crate) fn drop_pages(&self, inode: &Inode, range: Range<u64>) {
+        let Some(writable) = &inode.writable else { return };
+        let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units);
+        let mut gone = BTreeSet::new();
+        wait_for(Rank::PagesInFlight);
+        let mut pages = writable.pages();
+        loop {
+            let dropped: Vec<u64> =
+                pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
+            for index in &dropped {
+                pages.dirty.remove(index);
+                // (A page in flight is subtracted by its writeback.)
+                if !pages.in_flight.contains_key(index) {
+                    self.writer.fewer_dirty(1);
+                }
+            }
+            gone.extend(dropped);
+            // Pages whose write fails are dirty again, and dropped in the next turn.
+            if pages.in_flight.range(range.clone()).next().is_none() {
+                break;
+            }
+            pages = writable.wait(pages);
+        }
+        for index in gone {
+            cache.discard(file, index);
+        }
+        let first = (range.start * units.per_page).div_ceil(units.per_block);
+        let end = range.end.saturating_mul(units.per_page) / units.per_block;
+        let delayed: Vec<u64> = pages.delayed.range(first..end.max(first)).copied().collect();
+        for block in &delayed {
+            pages.delayed.remove(block);
+        }
+        if let Some(promise) = &mut pages.reservation {
+            promise.release(delayed.len() as u64);
+        }
+        drop(pages);
+        cache.invalidate(file, range);
     }
 }
 
@@ -422,18 +496,18 @@ fn push(runs: &mut Vec<WriteRun>, next: WriteRun) {
 
 impl CollectedPages {
     /// Returns the end, in bytes, of what is to be written.
-    fn end(&self, mount: &Mount) -> u64 {
-        let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
+    fn end(&self, units: &Units) -> u64 {
+        let end = self.blocks.last().map_or(0, |last| last.end) << units.shift;
         self.part.inode.size().min(end)
     }
 
     /// Checks whether everything overwrites data that the disk has, so that no metadata change is
     /// needed, and finds its blocks.
-    pub(super) fn find_in_place(&mut self, mount: &Mount) {
-        if self.end(mount) > self.snapshot.metadata.size {
+    pub(super) fn find_in_place(&mut self, back: &Writeback<'_>) {
+        if self.end(&back.units) > self.snapshot.metadata.size {
             return;
         }
-        let Ok(extents) = self.snapshot.extents(&mount.volume, true) else { return };
+        let Ok(extents) = self.snapshot.extents(back.volume, true) else { return };
         let runs = &mut self.part.runs;
         self.part.in_place = self.blocks.iter().all(|range| {
             let mut at = range.start;
@@ -458,7 +532,7 @@ impl CollectedPages {
     /// Finds the blocks as part of a change, and allocates those that are missing.
     fn place(
         &mut self,
-        mount: &Mount,
+        units: &Units,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
     ) -> Result<(), Error> {
@@ -471,7 +545,7 @@ impl CollectedPages {
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let mut edit = handle.load_inode(inode.ino)?;
         if !self.part.in_place {
-            self.place_blocks(mount, handle, allocator, &mut edit)?;
+            self.place_blocks(units, handle, allocator, &mut edit)?;
         }
         self.times = writable.pages().times;
         self.times.put(&mut edit);
@@ -483,14 +557,14 @@ impl CollectedPages {
 
     fn place_blocks(
         &mut self,
-        mount: &Mount,
+        units: &Units,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
         inode: &mut InodeEdit,
     ) -> Result<(), Error> {
         // A page of a larger block may not be in the cache. Map the block unwritten: a reader of
         // that page must not see stale data before the block is written.
-        let aside = mount.units().per_block > 1;
+        let aside = units.per_block > 1;
         let runs = &mut self.part.runs;
         runs.clear();
         let mut goal = None;
@@ -530,7 +604,7 @@ impl CollectedPages {
                 at += blocks;
             }
         }
-        let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
+        let end = self.blocks.last().map_or(0, |last| last.end) << units.shift;
         let size = self.part.inode.size().min(end);
         self.part.reaches = None;
         if size > inode.size() && aside && runs.iter().any(|run| run.unwritten) {

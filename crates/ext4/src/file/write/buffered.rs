@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::back::Writeback;
 use crate::alloc::Reservation;
 use crate::cache::{Claiming, Filling, PAGE, PAGE_BYTES, Written};
 use crate::error::{Error, Unsupported};
@@ -60,7 +61,7 @@ impl File {
             }
             // (A failure is reported by a later sync.)
             if writer.dirty_pages() > writer.dirty_most
-                && node.mount.make_clean(&node.inode).is_err()
+                && Writeback::of(&node.mount)?.make_clean(&node.inode).is_err()
             {
                 break;
             }
@@ -122,7 +123,7 @@ impl File {
                     // Release unneeded promises, and blocks that wait for a commit.
                     drop(pages);
                     has_made_room = true;
-                    mount.make_room()?;
+                    Writeback::of(mount)?.make_room()?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -146,7 +147,7 @@ impl File {
                         Claiming::Full if tries < TRIES => {
                             tries += 1;
                             cache.maintain(1, 64);
-                            mount.make_clean(inode)?;
+                            Writeback::of(mount)?.make_clean(inode)?;
                             continue;
                         }
                         Claiming::Full => return Err(no_memory()),
@@ -157,7 +158,7 @@ impl File {
                         Ok(None) if tries < TRIES => {
                             cache.abandon(claim);
                             tries += 1;
-                            mount.make_clean(inode)?;
+                            Writeback::of(mount)?.make_clean(inode)?;
                             continue;
                         }
                         failed => {

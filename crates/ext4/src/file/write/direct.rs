@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::back::Writeback;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
@@ -28,7 +29,7 @@ impl File {
         policy: Option<Policy>,
     ) -> Result<usize, Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let writer = mount.for_writing()?;
+        let (writer, back) = (mount.for_writing()?, Writeback::of(mount)?);
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);
@@ -37,7 +38,7 @@ impl File {
             && end <= self.size()
         {
             // No page of the range is dirty afterwards, and only the writer could dirty one.
-            mount.write_back_and_wait(inode, pages.clone())?;
+            back.write_back_and_wait(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             let place = |piece: Piece| match piece.place {
                 Place::Device(place) => Some((place, piece.len)),
@@ -61,7 +62,7 @@ impl File {
             }
         }
         let written = self.write_cached(data, offset)?;
-        mount.write_back_and_wait(inode, pages)?;
+        back.write_back_and_wait(inode, pages)?;
         Ok(written)
     }
 
@@ -74,11 +75,11 @@ impl File {
     ) -> Result<(RwLockReadGuard<'a, ()>, Arc<Extents>), Error> {
         let node = self.node();
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        let mut tries = 0;
+        let (back, mut tries) = (Writeback::of(&node.mount)?, 0);
         loop {
             // On the last attempt no thread can make a page dirty.
             let _writer = (tries >= TRIES).then(|| writable.lock_content());
-            node.mount.write_back_and_wait(&node.inode, pages.clone())?;
+            back.write_back_and_wait(&node.inode, pages.clone())?;
             let guard = writable.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;
             let there = writable.pages();

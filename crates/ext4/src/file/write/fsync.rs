@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::back::Writeback;
 use super::sending::Sending;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::inode::writable::{Wanted, Writable};
 use crate::io::{Durability, IoContext, cache_lost};
@@ -19,14 +19,14 @@ use meantime_ext4_format::edit::InodeEdit;
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
-impl Mount {
+impl Writeback<'_> {
     /// Makes `inode` durable: its content, the metadata that are needed to find it, and, unless
     /// `data_only`, the rest of the inode.
     ///
     /// # Errors
     /// A write, a commit or a FLUSH that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
-        let writer = self.for_writing()?;
+        self.writer.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
@@ -46,9 +46,9 @@ impl Mount {
         // Times, and what other threads wrote back, are not part of the commits above.
         let upto = writable.sequence(data_only);
         if upto > committed {
-            match writer.journal_thread() {
-                Some(thread) => thread.commit(&writer.journal, upto)?,
-                None => writer.commit(upto)?,
+            match self.writer.journal_thread() {
+                Some(thread) => thread.commit(&self.writer.journal, upto)?,
+                None => self.writer.commit(upto)?,
             }
         }
         self.flush_data(writable)
@@ -73,7 +73,7 @@ impl Mount {
             let failed = |_: &Inode, error| written = Err(error);
             self.send_batch(batch, failed, |io, sending| {
                 let upto = writable.sequence(data_only);
-                let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
+                let overlaps = !more && self.commits_beside && upto > Sequence(0);
                 if overlaps && !sending.converts() && !io.is_spare() {
                     committed = upto;
                     result = self.commit_with(upto, io, sending);
@@ -93,7 +93,8 @@ impl Mount {
         io: &mut IoContext,
         sending: &mut Sending<'_>,
     ) -> Result<(), Error> {
-        let journal = &self.for_writing()?.journal;
+        self.writer.usable()?;
+        let journal = &self.writer.journal;
         journal.reach(journal.goal(upto), io, sending)
     }
 
@@ -145,7 +146,7 @@ impl Mount {
         if times.is_empty() {
             return Ok(None);
         }
-        let changed = self.change(|handle, _| {
+        let changed = self.writer.change(|handle, _| {
             // Its number may belong to another inode. (An inode is gone before it is deleted: if it
             // is not gone yet, the deletion is a later change than this one.)
             if writable.is_gone() {
@@ -166,9 +167,9 @@ impl Mount {
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
-        let (writer, Some(writable)) = (self.for_writing()?, &inode.writable) else {
-            return Ok(());
-        };
+        let writer = self.writer;
+        writer.usable()?;
+        let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = self.begin_writeback(writable, ALL);
         wanted.map_or(Ok(()), |wanted| self.write_back(inode, &wanted))?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
@@ -178,15 +179,14 @@ impl Mount {
     /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        let writer = self.for_writing()?;
-        writer.commit_whole(writer.last_sequence())
+        self.writer.usable()?;
+        self.writer.commit_whole(self.writer.last_sequence())
     }
 
     /// Makes everything durable.
     pub(crate) fn sync_everything(&self) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
-        writer.commit_whole(writer.last_sequence())?;
+        self.writer.commit_whole(self.writer.last_sequence())?;
         if self.contexts.info().volatile_write_cache {
             self.contexts.take()?.flush()?;
         }
@@ -198,7 +198,7 @@ impl File {
     fn sync(&self, data_only: bool) -> Result<(), Error> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
-        let synced = node.mount.fsync(&node.inode, data_only);
+        let synced = Writeback::of(&node.mount)?.fsync(&node.inode, data_only);
         // Reports earlier failures as well, and each once.
         let failed = writable.failed_since(&self.failures_seen);
         synced.and(failed)
@@ -230,7 +230,7 @@ impl File {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        let written = node.mount.write_back_and_wait(&node.inode, pages);
+        let written = Writeback::of(&node.mount)?.write_back_and_wait(&node.inode, pages);
         written.and(writable.failed_since(&self.failures_seen))
     }
 }

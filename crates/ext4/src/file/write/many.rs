@@ -4,14 +4,13 @@
 //! them all, so they have one token; if it fails, each file is placed alone. All requests are in
 //! flight together. While pages of several files are in flight, the thread waits only for the
 //! device and for changes of metadata. Pages that other threads have in flight are left to
-//! [`write_back_one`](Mount::write_back_one), which has none in flight itself when it waits.
+//! [`write_back_one`](Writeback::write_back_one), which has none in flight itself when it waits.
 
 use std::sync::Arc;
 
-use super::back::{BATCH_PAGES, Batch, CollectedPages};
+use super::back::{BATCH_PAGES, Batch, CollectedPages, Writeback};
 use super::fsync::ALL;
 use crate::error::Error;
-use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Stamp;
 
@@ -25,13 +24,13 @@ const RUNS_MANY: usize = 128;
 /// A file, by its address, and the error of its write.
 type Failed = (*const Inode, Error);
 
-impl Mount {
+impl Writeback<'_> {
     /// Writes back everything that is dirty now, and waits for it.
     ///
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_all(&self) -> Result<(), Error> {
-        self.writer.as_ref().map_or(Ok(()), |writer| self.write_back_many(&writer.kept()))
+        self.write_back_many(&self.writer.kept())
     }
 
     /// Writes back all pages and times of `files` that are newer than the disk now. Files to which
@@ -40,8 +39,7 @@ impl Mount {
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        let upto = writer.begin_writeback();
+        let upto = self.writer.begin_writeback();
         let mut result = Ok(());
         let mut rest = files;
         while !rest.is_empty() {
@@ -106,7 +104,7 @@ impl Mount {
     /// Writes back the times of `inode`, and its pages that have been dirty since `upto` or
     /// earlier. If it has no others, it need not be kept then.
     pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<(), Error> {
-        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
+        let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = writable.pages().wanted(ALL, upto);
         let written =
             wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted));
@@ -120,7 +118,7 @@ impl Mount {
         let mut pages = writable.pages();
         let is_clean =
             pages.dirty.is_empty() && pages.in_flight.is_empty() && pages.times.is_empty();
-        let kept = (is_clean || writable.is_gone()).then(|| writer.let_go(inode));
+        let kept = (is_clean || writable.is_gone()).then(|| self.writer.let_go(inode));
         // What is left was written since.
         pages.since_ns = self.clock.now_ns();
         drop(pages);

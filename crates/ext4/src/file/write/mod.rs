@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   buffered   write_cached, write_page: into the cache, where a page without a block promises one
-//!   fsync      fsync, write_and_commit, commit_with: writeback with a commit in its gap
-//!   back       begin_batch: takes dirty pages (take_dirty), and places them (place_all)
-//!   sending    send_batch: sends them, waits, and finishes (clean pages, written extents)
-//!   many       writeback of many files in one batch
+//!   back       Writeback. begin_batch: takes dirty pages (take_dirty), and places them (place_all)
+//!   sending    its send_batch: sends them, waits, and finishes (clean pages, written extents)
+//!   many       its writeback of many files in one batch
+//!   fsync      its fsync, write_and_commit, commit_with: writeback with a commit in its gap
 //!   direct     writes past the cache
 //!   resize     sizes, preallocation, holes; deletes files that were in use
 //!   deleting   deletes the others, by the change that takes the last name
@@ -21,6 +21,8 @@ mod resize;
 mod sending;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+pub(crate) use back::Writeback;
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Changes sizes, preallocates blocks, and punches holes; deletes files.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::back::Writeback;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
@@ -15,7 +15,6 @@ use crate::inode::writable::Writable;
 use crate::journal::Handle;
 use crate::ops::{Progress, fallocate, orphans, truncate};
 use crate::options::Allocate;
-use meantime_process::lock::{Rank, wait_for};
 
 /// Approximate limit of the blocks that one step of a large change of metadata edits.
 const STEP_BLOCKS: usize = 64;
@@ -78,7 +77,8 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.write_back_and_wait(&node.inode, end / PAGE..(end + unit) / PAGE)?;
+            let pages = end / PAGE..(end + unit) / PAGE;
+            Writeback::of(&node.mount)?.write_back_and_wait(&node.inode, pages)?;
         }
         Ok(())
     }
@@ -94,13 +94,14 @@ impl File {
 
     fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         let (mount, inode, writable) = self.to_change()?;
+        let back = Writeback::of(mount)?;
         let (old, unit) = (self.size(), mount.units().unit());
         let rest = bytes..old.min(bytes.next_multiple_of(unit));
         self.zero_cached(rest)?;
         // From here on no reader uses its blocks.
         let blocks = writable.take_blocks();
         inode.set_size(bytes);
-        mount.drop_pages(inode, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
+        back.drop_pages(inode, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
         let changed = self.change_size(bytes, set);
         match &changed {
             Ok(_) => forget_times(writable),
@@ -190,21 +191,22 @@ impl File {
         } else {
             self.zero_cached(range.start..pages.start.min(range.end).min(size.max(range.start)))?;
             self.zero_cached(pages.end..range.end.min(size).max(pages.end))?;
+            let back = Writeback::of(mount)?;
             // A page that keeps other blocks stays in the cache. Its zeroes are written, so that it
             // is clean when it has no block for them any more.
             if freed.start < pages.start {
-                mount.write_back_and_wait(inode, freed.start / PAGE..freed.start / PAGE + 1)?;
+                back.write_back_and_wait(inode, freed.start / PAGE..freed.start / PAGE + 1)?;
             }
             if pages.end < freed.end {
-                mount.write_back_and_wait(inode, pages.end / PAGE..freed.end.div_ceil(PAGE))?;
+                back.write_back_and_wait(inode, pages.end / PAGE..freed.end.div_ceil(PAGE))?;
             }
             // The dirty pages at the end bring the disk's size up to the file's: without them it
             // would stay smaller. Write them first.
             if range.end >= size && inode.snapshot(&mount.volume)?.metadata.size < size {
-                mount.write_back_and_wait(inode, pages.start / PAGE..pages.end / PAGE)?;
+                back.write_back_and_wait(inode, pages.start / PAGE..pages.end / PAGE)?;
             }
             let blocks = writable.take_blocks();
-            mount.drop_pages(inode, pages.start / PAGE..pages.end / PAGE);
+            back.drop_pages(inode, pages.start / PAGE..pages.end / PAGE);
             let all = mount.units().blocks(freed);
             let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
             let changed = loop {
@@ -255,51 +257,10 @@ impl Mount {
         Ok(())
     }
 
-    /// Drops the dirty pages in `range` of `inode`. Afterwards none of `range` is in the cache or
-    /// in flight. The caller is the file's writer.
-    pub(crate) fn drop_pages(&self, inode: &Inode, range: Range<u64>) {
-        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
-        let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units());
-        let mut gone = BTreeSet::new();
-        wait_for(Rank::PagesInFlight);
-        let mut pages = writable.pages();
-        loop {
-            let dropped: Vec<u64> =
-                pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
-            for index in &dropped {
-                pages.dirty.remove(index);
-                // (A page in flight is subtracted by its writeback.)
-                if !pages.in_flight.contains_key(index) {
-                    writer.fewer_dirty(1);
-                }
-            }
-            gone.extend(dropped);
-            // Pages whose write fails are dirty again, and dropped in the next turn.
-            if pages.in_flight.range(range.clone()).next().is_none() {
-                break;
-            }
-            pages = writable.wait(pages);
-        }
-        for index in gone {
-            cache.discard(file, index);
-        }
-        let first = (range.start * units.per_page).div_ceil(units.per_block);
-        let end = range.end.saturating_mul(units.per_page) / units.per_block;
-        let delayed: Vec<u64> = pages.delayed.range(first..end.max(first)).copied().collect();
-        for block in &delayed {
-            pages.delayed.remove(block);
-        }
-        if let Some(promise) = &mut pages.reservation {
-            promise.release(delayed.len() as u64);
-        }
-        drop(pages);
-        cache.invalidate(file, range);
-    }
-
     /// Deletes `inode`, to which no name leads and which has no node.
     pub(crate) fn delete(&self, inode: &Inode) {
         let Some(writable) = &inode.writable else { return };
-        let Ok(writer) = self.for_writing() else { return };
+        let (Ok(writer), Ok(back)) = (self.for_writing(), Writeback::of(self)) else { return };
         let _writer = writable.lock_content();
         // By one thread, once: afterwards the number, and cached pages under it, are another
         // file's.
@@ -309,7 +270,7 @@ impl Mount {
         // From here on a look-up by number finds it only when another inode has the number.
         self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
         writer.registry().begin_deletion(inode);
-        self.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
+        back.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
         let kept = writer.let_go(inode);
         match self.finish_orphan(inode.ino) {
             Ok(()) => writer.registry().end_deletion(inode),

@@ -8,10 +8,9 @@ use std::iter::once;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::back::{Batch, Part};
+use super::back::{Batch, Part, Writeback};
 use crate::cache::{Hit, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::error::Error;
-use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::io::{IoContext, OwnedContext, write_set};
 use crate::journal::{OrderedToken, OwnData};
@@ -22,7 +21,7 @@ use meantime_hw::DmaBuf;
 /// A batch in flight by one I/O context, as requests in its set of writes.
 #[must_use = "its pages are in flight"]
 pub(crate) struct Sending<'a> {
-    mount: &'a Mount,
+    back: &'a Writeback<'a>,
     first: PartSent,
     others: Vec<PartSent>,
     token: Option<OrderedToken>,
@@ -58,7 +57,7 @@ struct Gathered {
     stream: Range<u64>,
 }
 
-impl Mount {
+impl Writeback<'_> {
     /// Sends `batch`, runs `beside` while it is in flight, waits for it, and finishes it. Calls
     /// `failed` for each file of which a write failed; its pages are dirty again. (If there is no
     /// I/O context, that is each file, and `beside` does not run.)
@@ -87,10 +86,10 @@ impl Mount {
 }
 
 impl<'a> Sending<'a> {
-    fn new(mount: &'a Mount, batch: Batch) -> Self {
+    fn new(back: &'a Writeback<'a>, batch: Batch) -> Self {
         let Batch { first, others, token } = batch;
         Self {
-            mount,
+            back,
             first: PartSent::new(first),
             others: others.into_iter().map(PartSent::new).collect(),
             token,
@@ -127,10 +126,10 @@ impl<'a> Sending<'a> {
 
     /// Sends the requests.
     fn send(&mut self, io: &mut IoContext) {
-        let Self { mount, first, others, failed, .. } = self;
-        let cache = mount.contexts.cache();
+        let Self { back, first, others, failed, .. } = self;
+        let cache = back.contexts.cache();
         let mut gathered = None;
-        for piece in pieces(first, others, mount.block_shift) {
+        for piece in pieces(first, others, back.units.shift) {
             piece.send(io, cache, &mut gathered, failed);
         }
         if let Some(last) = gathered {
@@ -143,15 +142,15 @@ impl<'a> Sending<'a> {
         if io.in_flight().writes.is_empty() || std::mem::replace(&mut self.gap_used, true) {
             return;
         }
-        let mount = self.mount;
+        let back = self.back;
         for sent in self.parts_mut() {
             if let Some((before, inode)) = sent.part.changed.take() {
-                sent.part.inode.renew(&mount.volume, before, &inode);
+                sent.part.inode.renew(back.volume, before, &inode);
             }
         }
         io.warm_buffer();
         if !self.first.part.in_place {
-            mount.contexts.cache().warm_page();
+            back.contexts.cache().warm_page();
         }
     }
 
@@ -159,10 +158,10 @@ impl<'a> Sending<'a> {
     /// them: so only the files concerned fail.
     #[cold]
     fn send_apart(&mut self, io: &mut IoContext) {
-        let Self { mount, first, others, failed, .. } = self;
-        let cache = mount.contexts.cache();
+        let Self { back, first, others, failed, .. } = self;
+        let cache = back.contexts.cache();
         for (stream, error) in std::mem::take(failed) {
-            let all = pieces(first, others, mount.block_shift);
+            let all = pieces(first, others, back.units.shift);
             let touched: Vec<Piece<'_>> = all.filter_map(|piece| piece.within(&stream)).collect();
             let is_one_file = touched.iter().all(|piece| std::ptr::eq(piece.sent, touched[0].sent));
             if is_one_file {
@@ -189,7 +188,7 @@ impl<'a> Sending<'a> {
         for (stream, error) in std::mem::take(&mut self.failed) {
             self.tell_parts(&stream, &error);
         }
-        let flushes = self.mount.contexts.flushes();
+        let flushes = self.back.contexts.flushes();
         for sent in self.parts() {
             // No transaction covers data written in place: `flush_data` flushes them (rule 18).
             if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
@@ -208,7 +207,7 @@ impl<'a> Sending<'a> {
 
     /// Tells the files concerned which of their bytes, those of `stream`, were not written.
     fn tell_parts(&mut self, stream: &Range<u64>, error: &Error) {
-        let shift = self.mount.block_shift;
+        let shift = self.back.units.shift;
         let mut at = 0;
         for PartSent { part, failed, error: first, .. } in self.parts_mut() {
             for (bytes, _) in part.pieces(shift) {
@@ -226,9 +225,9 @@ impl<'a> Sending<'a> {
     /// Converts the unwritten runs and makes the pages clean, now that the data are on the device.
     /// Calls `failed` for each file of which a write failed; its pages stay dirty.
     fn finish(mut self, mut failed: impl FnMut(&Inode, Error)) {
-        let mount = self.mount;
+        let back = self.back;
         for sent in self.parts_mut() {
-            if let Err(error) = sent.finish(mount) {
+            if let Err(error) = sent.finish(back) {
                 failed(&sent.part.inode, error);
             }
         }
@@ -258,13 +257,13 @@ impl OwnData for Sending<'_> {
     }
 
     fn finish_pages(&mut self) {
-        let mount = self.mount;
+        let back = self.back;
         if !self.is_written {
             return;
         }
         for sent in self.parts_mut() {
             if sent.error.is_none() && !sent.part.converts() {
-                sent.end_writeback(mount);
+                sent.end_writeback(back);
             }
         }
     }
@@ -487,9 +486,9 @@ impl PartSent {
     }
 
     /// As [`Sending::finish`], for one file.
-    fn finish(&mut self, mount: &Mount) -> Result<(), Error> {
+    fn finish(&mut self, back: &Writeback<'_>) -> Result<(), Error> {
         if self.error.is_none() {
-            self.set_written(mount);
+            self.set_written(back);
         } else if self.part.converts() {
             // Not distinguished from those that failed: all are written again.
             self.failed.push(0..u64::MAX);
@@ -499,11 +498,11 @@ impl PartSent {
         if let (Some(error), Some(writable)) = (&failed, &self.part.inode.writable) {
             writable.fail(error.clone());
         }
-        self.end_writeback(mount);
+        self.end_writeback(back);
         failed.map_or(Ok(()), Err)
     }
 
-    fn set_written(&mut self, mount: &Mount) {
+    fn set_written(&mut self, back: &Writeback<'_>) {
         let Part { inode, runs, reaches, .. } = &self.part;
         let unwritten: Vec<Range<u32>> = runs
             .iter()
@@ -513,7 +512,7 @@ impl PartSent {
         let count = unwritten.len();
         for (number, range) in unwritten.into_iter().enumerate() {
             let is_last = number + 1 == count;
-            let converted = mount.change(|handle, allocator| {
+            let converted = back.writer.change(|handle, allocator| {
                 let mut edit = handle.load_inode(inode.ino)?;
                 extents::set_written(handle, allocator, &mut edit, range.clone(), true)?;
                 let size = reaches.filter(|_| is_last).map_or(0, |end| inode.size().min(end));
@@ -526,7 +525,7 @@ impl PartSent {
                 Ok(())
             });
             if let Err(error) = converted {
-                let shift = mount.block_shift;
+                let shift = back.units.shift;
                 self.failed.push(u64::from(range.start) << shift..u64::from(range.end) << shift);
                 self.error = Some(error);
                 break;
@@ -535,10 +534,10 @@ impl PartSent {
     }
 
     /// Ends the writeback of its pages, once: they are clean, but for those whose write failed.
-    fn end_writeback(&mut self, mount: &Mount) {
+    fn end_writeback(&mut self, back: &Writeback<'_>) {
         let Part { inode, pages, .. } = &self.part;
         let Some(writable) = inode.writable.as_ref().filter(|_| !self.has_ended) else { return };
-        let (cache, mut clean) = (mount.contexts.cache(), 0);
+        let (cache, mut clean) = (back.contexts.cache(), 0);
         let mut all = writable.pages();
         for ((index, mask), hit) in pages.iter().zip(&self.hits) {
             let bytes = index * PAGE..(index + 1) * PAGE;
@@ -557,9 +556,7 @@ impl PartSent {
         }
         drop(all);
         writable.wake();
-        if let Some(writer) = &mount.writer {
-            writer.fewer_dirty(clean);
-        }
+        back.writer.fewer_dirty(clean);
         self.has_ended = true;
     }
 }

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use super::back::Writeback;
 use crate::error::Error;
 use crate::file::File;
 use crate::fs::FileSystem;
@@ -82,7 +83,7 @@ fn what_is_gone_does_not_take_its_successor_along() {
     write(&fs, &new, &content);
     gone.writable.as_ref().unwrap().pages().times.modified =
         Some(Timestamp { seconds: 1, nanoseconds: 0 });
-    fs.mount.write_back_one(&gone, Stamp(u64::MAX)).unwrap();
+    Writeback::of(&fs.mount).unwrap().write_back_one(&gone, Stamp(u64::MAX)).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
     assert!(Arc::ptr_eq(&found.inode, &new.inode), "there is one inode of its number");
@@ -388,7 +389,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
-    let (mount, inode) = (&*fs.mount, &node.inode);
+    let (back, inode) = (Writeback::of(&fs.mount).unwrap(), &node.inode);
     let writable = inode.writable.as_ref().unwrap();
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
@@ -405,10 +406,10 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     ];
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
-        let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
+        let batch = back.begin_batch(inode, &everything(), false).unwrap().unwrap();
         std::thread::scope(|scope| {
             let file = &file;
-            mount.send_batch(batch, not_written, |_, _| {
+            back.send_batch(batch, not_written, |_, _| {
                 scope.spawn(move || {
                     file.write_at(&[2; 4096], 0).unwrap();
                     sync(file).unwrap();
@@ -437,7 +438,7 @@ fn what_another_thread_puts_back_is_synced() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
-    let (mount, inode) = (&*fs.mount, &node.inode);
+    let (back, inode) = (Writeback::of(&fs.mount).unwrap(), &node.inode);
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
     type Sync = fn(&FileSystem, &File) -> Result<(), Error>;
@@ -452,7 +453,7 @@ fn what_another_thread_puts_back_is_synced() {
     ];
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
-        let taken = mount.take_dirty(inode, &everything(), true).unwrap().unwrap();
+        let taken = back.take_dirty(inode, &everything(), true).unwrap().unwrap();
         std::thread::scope(|scope| {
             let (fs, file) = (&fs, &file);
             let synced = scope.spawn(move || sync(fs, file));
@@ -482,13 +483,13 @@ fn one_file_in_flight_holds_up_no_other() {
             node
         })
         .collect();
-    let mount = &*fs.mount;
-    let batch = mount.begin_batch(&nodes[0].inode, &everything(), false).unwrap().unwrap();
+    let back = Writeback::of(&fs.mount).unwrap();
+    let batch = back.begin_batch(&nodes[0].inode, &everything(), false).unwrap().unwrap();
     // This has to be written once more.
     write(&fs, &nodes[0], &[0xAA; 4096]);
     let is_clean = |node: &Node| node.inode.writable.as_ref().unwrap().pages().are_clean();
     std::thread::scope(|scope| {
-        let synced = scope.spawn(|| mount.write_back_all());
+        let synced = scope.spawn(|| back.write_back_all());
         let began = std::time::Instant::now();
         let mut rest = nodes[1..].iter();
         while !rest.clone().all(is_clean) && began.elapsed().as_secs() < 20 {
@@ -497,7 +498,7 @@ fn one_file_in_flight_holds_up_no_other() {
         let waiting: Vec<u32> =
             rest.by_ref().filter(|node| !is_clean(node)).map(Node::ino).collect();
         assert!(!is_clean(&nodes[0]));
-        mount.send_batch(batch, not_written, |_, _| ());
+        back.send_batch(batch, not_written, |_, _| ());
         synced.join().unwrap().unwrap();
         assert!(waiting.is_empty(), "{waiting:?} waited");
     });
@@ -519,7 +520,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
-    let (mount, inode) = (&*fs.mount, &node.inode);
+    let (back, inode) = (Writeback::of(&fs.mount).unwrap(), &node.inode);
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
     file.set_len(4 * BLOCK as u64).unwrap();
@@ -536,21 +537,21 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     for at in [0, BLOCK] {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
-        let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
+        let batch = back.begin_batch(inode, &everything(), false).unwrap().unwrap();
         // (A direct read would wait for the block.)
         check(&model, false);
         // Another page of the block is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
         assert!(
-            mount.begin_batch(inode, &everything(), false).unwrap().is_none(),
+            back.begin_batch(inode, &everything(), false).unwrap().is_none(),
             "one at a time has the block"
         );
         std::thread::scope(|scope| {
             // This waits for the block, not only for its page.
             let page = at as u64 + 8192;
             let file = &file;
-            mount.send_batch(batch, not_written, |_, _| {
+            back.send_batch(batch, not_written, |_, _| {
                 scope.spawn(move || file.sync_range(page..page + 100).unwrap());
                 std::thread::sleep(std::time::Duration::from_millis(50));
             });
@@ -563,10 +564,10 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     }
     // At the end of the file: its size on the disk grows when the data are on the device.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
-    let batch = mount.begin_batch(inode, &everything(), false).unwrap().unwrap();
-    let on_disk = || inode.snapshot(&mount.volume).unwrap().metadata.size;
+    let batch = back.begin_batch(inode, &everything(), false).unwrap().unwrap();
+    let on_disk = || inode.snapshot(&fs.mount.volume).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
-    mount.send_batch(batch, not_written, |_, _| ());
+    back.send_batch(batch, not_written, |_, _| ());
     assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
     drop((file, node, root));
     fs.unmount().unwrap();
