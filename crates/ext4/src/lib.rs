@@ -35,7 +35,8 @@
 //!   alloc/      free blocks and inodes
 //!   ops/        operations on metadata: names, directories, extents, attributes
 //!   inode/      shared (an inode in memory), writable (its writable state), extents (block
-//!                 mapping), mount (shared state), load, node (for programs), access (times)
+//!                 mapping), mount (shared state), load, node (for programs), access (times),
+//!                 attributes
 //!   file/       read/: cached and blocking (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back, sending and many (writeback), fsync,
 //!                 direct, resize, deleting

@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::fs::FileSystem;
 use super::inode::Node;
+use super::inode::attributes::Attributes;
 use super::inode::setattr::SetMetadata;
 use super::options::OpenOptions;
 use meantime_ext4_format::Metadata;
-use meantime_ext4_format::inode::flags;
 
 impl FileSystem {
     /// Applies the changes in `set` to `node`, in one step and without an open file. Returns the
@@ -17,22 +17,13 @@ impl FileSystem {
     /// changed, unless freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
         let Node { mount, inode } = node;
-        mount.for_writing()?;
+        let writer = mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };
             self.open_node_with(node, &options)?.set_len_with(bytes, Some(set))?;
         } else if *set != SetMetadata::default() {
-            let times = mount.change(|handle, allocator| {
-                let flags = handle.load_inode(inode.ino)?.flags();
-                if flags & flags::IMMUTABLE != 0
-                    || flags & flags::APPEND != 0 && !set.only_touches()
-                {
-                    return Err(Error::NotPermitted);
-                }
-                mount.set_in(handle, allocator, inode, writable, set)
-            })?;
-            writable.pages().times.stored(times);
+            Attributes { writer, inode, writable }.set(set)?;
         }
         Ok(node.metadata())
     }

@@ -11,10 +11,12 @@
 //!   load            reads an inode of a mount
 //!   node            Node: an inode that a program works with
 //!   access          notes times of reads and writes
-//!   setattr         size, owner, permissions and times, changed together
+//!   setattr         SetMetadata: size, owner, permissions and times to be changed together
+//!   attributes      Attributes: changes them, and stores times that are only in memory
 //! ```
 
 mod access;
+pub(crate) mod attributes;
 pub(crate) mod extents;
 mod load;
 mod mount;

@@ -4,10 +4,6 @@
 //! a size that frees many blocks: they are freed in later steps, and the inode is an orphan until
 //! then.
 
-use super::mount::Mount;
-use super::shared::Inode;
-use super::times::Times;
-use super::writable::Writable;
 use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::journal::Handle;
@@ -58,7 +54,7 @@ impl SetMetadata {
     }
 
     /// Changes all attributes but the size. The caller stores `inode`.
-    fn apply(
+    pub(super) fn apply(
         &self,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
@@ -89,30 +85,5 @@ impl SetMetadata {
             metadata::set_times(handle, inode, accessed, modified);
         }
         Ok(())
-    }
-}
-
-impl Mount {
-    /// Changes the attributes in `set`, but for the size, in `handle`. It also stores the times
-    /// that were only in memory, which come first, because they are of earlier writes. The caller
-    /// reports the returned times as [stored](Times::stored) when the change is complete.
-    pub(crate) fn set_in(
-        &self,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
-        inode: &Inode,
-        writable: &Writable,
-        set: &SetMetadata,
-    ) -> Result<Times, Error> {
-        let mut edit = handle.load_inode(inode.ino)?;
-        let times = writable.pages().times;
-        times.put(&mut edit);
-        set.apply(handle, allocator, &mut edit)?;
-        handle.store_inode(&edit, false)?;
-        if inode.file_type == FileType::Regular {
-            // (If extended attributes changed, `store_inode` has ruled fast commits out.)
-            handle.fast_eligible();
-        }
-        Ok(times)
     }
 }

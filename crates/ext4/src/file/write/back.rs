@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::alloc::{Allocator, Reservation, Want};
 use crate::cache::PAGE;
 use crate::error::Error;
+use crate::inode::attributes::Attributes;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};
 use crate::inode::times::Times;
@@ -139,7 +140,7 @@ impl<'a> Writeback<'a> {
             (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
             // No other metadata change.
             (Some(writable), true) if with_times => {
-                self.store_times(inode, writable).map(|times| {
+                Attributes { writer: self.writer, inode, writable }.store_times().map(|times| {
                     taken.part.changed = times;
                     None
                 })

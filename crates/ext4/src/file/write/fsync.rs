@@ -9,12 +9,11 @@ use super::sending::Sending;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
+use crate::inode::attributes::Attributes;
 use crate::inode::shared::Inode;
 use crate::inode::writable::{Wanted, Writable};
 use crate::io::{Durability, IoContext, cache_lost};
 use crate::journal::{self, Before, Sequence};
-use meantime_ext4_format::FileType;
-use meantime_ext4_format::edit::InodeEdit;
 
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
@@ -41,7 +40,7 @@ impl Writeback<'_> {
             }
         }
         if !data_only {
-            self.store_times(inode, writable)?;
+            Attributes { writer: self.writer, inode, writable }.store_times()?;
         }
         // Times, and what other threads wrote back, are not part of the commits above.
         let upto = writable.sequence(data_only);
@@ -120,49 +119,6 @@ impl Writeback<'_> {
         // write again.
         writable.flushed.fetch_max(landed, Ordering::AcqRel);
         flushed
-    }
-
-    /// Stores the times of `inode`, if its content was changed. Returns the inode's version before
-    /// the change, and the inode after it.
-    pub(crate) fn store_times(
-        &self,
-        inode: &Inode,
-        writable: &Writable,
-    ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        if writable.pages().times.modified.is_none() {
-            Ok(None)
-        } else {
-            self.store_all_times(inode, writable)
-        }
-    }
-
-    /// As [`store_times`](Self::store_times), also if the content was only read.
-    pub(crate) fn store_all_times(
-        &self,
-        inode: &Inode,
-        writable: &Writable,
-    ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        let mut times = writable.pages().times;
-        if times.is_empty() {
-            return Ok(None);
-        }
-        let changed = self.writer.change(|handle, _| {
-            // Its number may belong to another inode. (An inode is gone before it is deleted: if it
-            // is not gone yet, the deletion is a later change than this one.)
-            if writable.is_gone() {
-                return Ok(None);
-            }
-            let mut edit = handle.load_inode(inode.ino)?;
-            times = writable.pages().times;
-            times.put(&mut edit);
-            handle.store_inode(&edit, false)?;
-            if inode.file_type == FileType::Regular {
-                handle.fast_eligible();
-            }
-            Ok(Some((inode.version(), edit)))
-        })?;
-        writable.pages().times.stored(times);
-        Ok(changed)
     }
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::back::{BATCH_PAGES, Batch, CollectedPages, Writeback};
 use super::fsync::ALL;
 use crate::error::Error;
+use crate::inode::attributes::Attributes;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Stamp;
 
@@ -108,7 +109,8 @@ impl Writeback<'_> {
         let wanted = writable.pages().wanted(ALL, upto);
         let written =
             wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted));
-        match written.and_then(|()| self.store_all_times(inode, writable)) {
+        let attributes = Attributes { writer: self.writer, inode, writable };
+        match written.and_then(|()| attributes.store_all_times()) {
             // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
             result => drop(result?),

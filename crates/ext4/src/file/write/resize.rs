@@ -8,6 +8,7 @@ use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::Mount;
+use crate::inode::attributes::Attributes;
 use crate::inode::setattr::SetMetadata;
 use crate::inode::shared::Inode;
 use crate::inode::times::Times;
@@ -52,12 +53,14 @@ impl File {
     /// Changes, in one change, the size and the attributes of `set`.
     fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let (progress, times) = mount.change(|handle, allocator| {
+        let writer = mount.for_writing()?;
+        let attributes = Attributes { writer, inode, writable };
+        let (progress, times) = writer.change(|handle, allocator| {
             let progress = truncate::set_size(handle, allocator, inode.ino, bytes, STEP_BLOCKS)?;
             renew_times(writable, handle);
             let times = match set {
                 None => Times::default(),
-                Some(set) => mount.set_in(handle, allocator, inode, writable, set)?,
+                Some(set) => attributes.set_in(handle, allocator, set)?,
             };
             Ok((progress, times))
         })?;
