@@ -51,7 +51,7 @@ impl Mount {
         writer.usable()?;
         let now_ns = self.clock.now_ns();
         let interval_ns = self.options.commit_interval_ms.saturating_mul(1_000_000);
-        self.renew_access_epoch(now_ns);
+        self.accesses.renew_epoch(now_ns);
         let many = writer.dirty_pages() > writer.dirty_most / 2;
         let is_old = |inode: &Arc<Inode>| {
             let since_ns = inode.writable.as_ref().map(|writable| writable.pages().since_ns);

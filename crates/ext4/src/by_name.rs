@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::alloc::Allocator;
 use super::background;
@@ -84,7 +83,7 @@ impl FileSystem {
     /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
     /// without them, nothing is written unless somebody changes something.
     pub fn note_access_times(&self, is_on: bool) {
-        self.mount.access_unnoted.store(!is_on, Ordering::Relaxed);
+        self.mount.accesses.set_noted(is_on);
     }
 
     /// Does one round of the background thread's work. Returns whether there is more to do.

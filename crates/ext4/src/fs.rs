@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
@@ -14,7 +14,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
 use super::inode::shared::{Inode, nodes_kept};
-use super::inode::{Mount, NameKey, Node, WritableMount};
+use super::inode::{Accesses, Mount, NameKey, Node, WritableMount};
 use super::io::{Call, DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
 use super::mmp::{self, Protection};
@@ -277,11 +277,7 @@ impl FileSystem {
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),
-            access_epoch: AtomicU32::new(Mount::first_access_epoch(
-                options.write,
-                options.access_times,
-            )),
-            access_unnoted: AtomicBool::new(false),
+            accesses: Accesses::new(options.write, options.access_times),
             timed: AtomicBool::new(false),
         };
         let fs = Self { mount: Arc::new(mount) };

@@ -6,15 +6,17 @@
 //! journal, and no `fsync` commits only for an access time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::mount::Mount;
-use super::node::Node;
 use super::shared::Inode;
 use super::writable::Pages;
+use super::writable_mount::WritableMount;
+use crate::io::DeviceSource;
 use crate::journal::time_now;
 use crate::options::AccessTimes;
+use meantime_ext4_format::Volume;
 use meantime_ext4_format::inode::flags;
+use meantime_hw::Clock;
 
 /// Age in seconds at which an access time is updated though nothing has changed.
 const DAY: i64 = 24 * 60 * 60;
@@ -30,34 +32,60 @@ impl Inode {
     }
 }
 
-impl Mount {
-    /// Returns the first access epoch of a mount with `times`; 0: access times are never updated.
-    pub(crate) fn first_access_epoch(write: bool, times: AccessTimes) -> u32 {
-        u32::from(write && times != AccessTimes::Never)
+/// Which reads have to note their time.
+pub(crate) struct Accesses {
+    times: AccessTimes,
+    /// Value of [`Inode::access_noted`] for inodes whose access time needs no check; 0: access
+    /// times are never updated.
+    epoch: AtomicU32,
+    /// Whether access times are left alone for now.
+    unnoted: AtomicBool,
+}
+
+impl Accesses {
+    /// Returns those of a mount with `times`.
+    pub(crate) fn new(write: bool, times: AccessTimes) -> Self {
+        let epoch = u32::from(write && times != AccessTimes::Never);
+        Self { times, epoch: AtomicU32::new(epoch), unnoted: AtomicBool::new(false) }
     }
 
-    /// Renews the access epoch every hour, so that the age of access times is checked again.
-    pub(crate) fn renew_access_epoch(&self, now_ns: u64) {
-        if self.options.access_times == AccessTimes::Relative {
-            self.access_epoch.store(1 + (now_ns / HOUR_NS) as u32, Ordering::Relaxed);
+    /// Sets whether access times are noted from now on, or left alone.
+    pub(crate) fn set_noted(&self, is_on: bool) {
+        self.unnoted.store(!is_on, Ordering::Relaxed);
+    }
+
+    /// Renews the epoch every hour, so that the age of access times is checked again.
+    pub(crate) fn renew_epoch(&self, now_ns: u64) {
+        if self.times == AccessTimes::Relative {
+            self.epoch.store(1 + (now_ns / HOUR_NS) as u32, Ordering::Relaxed);
         }
     }
 
-    /// Notes a read of `inode`, if its access time has to be updated.
-    #[cold]
-    #[inline(never)]
-    fn note_access(&self, inode: &Arc<Inode>) {
-        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
-        if self.access_unnoted.load(Ordering::Relaxed) {
+    /// Returns whether a read of `inode` need not be noted.
+    #[inline(always)]
+    pub(super) fn are_noted(&self, inode: &Inode) -> bool {
+        inode.access_noted.load(Ordering::Relaxed) == self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Notes a read of `inode` of `volume`, if its access time has to be updated.
+    pub(super) fn note(
+        &self,
+        inode: &Arc<Inode>,
+        writer: &WritableMount,
+        volume: &Volume<DeviceSource>,
+        clock: &Clock,
+    ) {
+        let Some(writable) = &inode.writable else { return };
+        if self.unnoted.load(Ordering::Relaxed) {
             return;
         }
-        let relative = self.options.access_times == AccessTimes::Relative;
+        let relative = self.times == AccessTimes::Relative;
         if relative {
             // Set before the times are read: a thread that changes them later resets it.
-            inode.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
+            inode.access_noted.swap(self.epoch.load(Ordering::Relaxed), Ordering::SeqCst);
         }
         // (On a file system that cannot be changed any more, no time is noted.)
-        let metadata = inode.metadata(&self.volume);
+        let metadata = inode.metadata(volume);
         // (The inode of a large attribute value keeps its checksum and reference count in the
         // times.)
         if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
@@ -65,7 +93,7 @@ impl Mount {
         }
         // Access times must not fill the memory or make readers wait: beyond the limit they are
         // dropped.
-        if self.volume.superblock().is_reserved(inode.ino) || writer.keeps_most() {
+        if volume.superblock().is_reserved(inode.ino) || writer.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);
@@ -77,21 +105,10 @@ impl Mount {
         }
         let mut pages = writable.pages();
         if pages.dirty.is_empty() && pages.times.is_empty() {
-            pages.since_ns = self.clock.now_ns();
+            pages.since_ns = clock.now_ns();
         }
         pages.times.accessed = Some(now);
         drop(pages);
         writer.keep(inode);
-    }
-}
-
-impl Node {
-    /// Notes a read of the content. If it was noted already, this is one comparison.
-    #[inline(always)]
-    pub(crate) fn accessed(&self) {
-        let noted = self.inode.access_noted.load(Ordering::Relaxed);
-        if noted != self.mount.access_epoch.load(Ordering::Relaxed) {
-            self.mount.note_access(&self.inode);
-        }
     }
 }

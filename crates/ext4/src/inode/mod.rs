@@ -10,7 +10,7 @@
 //!   mount           Mount: the volume, the I/O contexts, cached inodes and names
 //!   load            reads an inode of a mount
 //!   node            Node: an inode that a program works with
-//!   access          notes times of reads and writes
+//!   access          Accesses: which reads note their time; notes times of reads and writes
 //!   setattr         SetMetadata: size, owner, permissions and times to be changed together
 //!   attributes      Attributes: changes them, and stores times that are only in memory
 //! ```
@@ -29,6 +29,7 @@ pub(crate) mod units;
 pub(crate) mod writable;
 mod writable_mount;
 
+pub(crate) use access::Accesses;
 pub(crate) use mount::{Mount, NameKey};
 pub use node::Node;
 pub(crate) use writable_mount::WritableMount;

@@ -1,8 +1,9 @@
 //! A mount, and how its metadata are read and changed.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
+use super::access::Accesses;
 use super::shared::Inode;
 use super::units::Units;
 use super::writable_mount::WritableMount;
@@ -38,10 +39,7 @@ pub(crate) struct Mount {
     pub(crate) recovered: Option<Recovered>,
     pub(crate) counts: Counts,
     pub(crate) clock: Clock,
-    /// Value of `Inode::access_noted` for inodes whose access time needs no check.
-    pub(crate) access_epoch: AtomicU32,
-    /// Whether access times are left alone for now.
-    pub(crate) access_unnoted: AtomicBool,
+    pub(crate) accesses: Accesses,
     /// Whether the work in the gaps is timed.
     pub(crate) timed: AtomicBool,
 }

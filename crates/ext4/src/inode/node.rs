@@ -57,6 +57,23 @@ impl Node {
         self.inode.file_type
     }
 
+    /// Notes a read of the content. If it was noted already, this is one comparison.
+    #[inline(always)]
+    pub(crate) fn accessed(&self) {
+        if !self.mount.accesses.are_noted(&self.inode) {
+            self.note_access();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_access(&self) {
+        let Self { mount, inode } = self;
+        if let Some(writer) = &mount.writer {
+            mount.accesses.note(inode, writer, &mount.volume, &mount.clock);
+        }
+    }
+
     /// Returns what `stat` returns.
     pub fn metadata(&self) -> Metadata {
         self.inode.metadata(&self.mount.volume)
