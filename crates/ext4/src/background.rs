@@ -32,7 +32,7 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
     };
     while !stopping.sleep(Duration::from_millis(interval_ms.div_ceil(LOOKS))) {
         let Some(mount) = mount.upgrade() else { return };
-        match mount.background_step() {
+        match step(&mount) {
             Ok(_) => {}
             // The next sync returns the error.
             Err(error) => tracing::warn!(%error, "writing back"),
@@ -40,30 +40,29 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
     }
 }
 
-impl Mount {
-    /// Writes back old dirty pages, or all if many are dirty; commits an old transaction; empties a
-    /// journal that is getting full. Returns whether there is more to do.
-    ///
-    /// # Errors
-    /// The first error; the remaining steps were done.
-    pub(super) fn background_step(&self) -> Result<bool, Error> {
-        let Some(writer) = &self.writer else { return Ok(false) };
-        writer.usable()?;
-        let now_ns = self.clock.now_ns();
-        let interval_ns = self.options.commit_interval_ms.saturating_mul(1_000_000);
-        self.accesses.renew_epoch(now_ns);
-        let many = writer.dirty_pages() > writer.dirty_most / 2;
-        let is_old = |inode: &Arc<Inode>| {
-            let since_ns = inode.writable.as_ref().map(|writable| writable.pages().since_ns);
-            since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= interval_ns)
-        };
-        let mut due = writer.kept();
-        due.retain(|inode| many || is_old(inode));
-        let mut failed = Writeback::of(self)?.write_back_many(&due);
-        if writer.commit_is_due(now_ns, interval_ns) {
-            failed = failed.and(writer.commit_whole(writer.last_sequence()));
-        }
-        failed = failed.and(writer.journal.balance());
-        failed.map(|()| !writer.kept().is_empty())
+/// Does one round of the thread's work: writes back old dirty pages, or all if many are dirty;
+/// commits an old transaction; empties a journal that is getting full. Returns whether there is
+/// more to do.
+///
+/// # Errors
+/// The first error; the remaining steps were done.
+pub(super) fn step(mount: &Mount) -> Result<bool, Error> {
+    let Some(writer) = &mount.writer else { return Ok(false) };
+    writer.usable()?;
+    let now_ns = mount.clock.now_ns();
+    let interval_ns = mount.options.commit_interval_ms.saturating_mul(1_000_000);
+    mount.accesses.renew_epoch(now_ns);
+    let many = writer.dirty_pages() > writer.dirty_most / 2;
+    let is_old = |inode: &Arc<Inode>| {
+        let since_ns = inode.writable.as_ref().map(|writable| writable.pages().since_ns);
+        since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= interval_ns)
+    };
+    let mut due = writer.kept();
+    due.retain(|inode| many || is_old(inode));
+    let mut failed = Writeback::of(mount)?.write_back_many(&due);
+    if writer.commit_is_due(now_ns, interval_ns) {
+        failed = failed.and(writer.commit_whole(writer.last_sequence()));
     }
+    failed = failed.and(writer.journal.balance());
+    failed.map(|()| !writer.kept().is_empty())
 }

@@ -91,7 +91,7 @@ impl FileSystem {
     /// # Errors
     /// A device error.
     pub fn background_step(&self) -> Result<bool, Error> {
-        self.mount.background_step()
+        background::step(&self.mount)
     }
 
     /// Begins a mount for writing, and deletes the orphans that the last mount left.

@@ -148,7 +148,7 @@ const CALLS: [(&str, Call); 15] = [
     ("fdatasync", |_, file| file.sync_data().unwrap()),
     ("sync_file_range", |_, file| file.sync_range(0..u64::MAX).unwrap()),
     ("sync", |world, _| world.fs.sync().unwrap()),
-    ("background", |world, _| assert!(world.fs.mount.background_step().is_ok())),
+    ("background", |world, _| assert!(world.fs.background_step().is_ok())),
     ("truncate", |_, file| file.set_len(5000).unwrap()),
     ("punch", |_, file| file.allocate(5000, 200 * PAGE, Allocate::Punch).unwrap()),
     ("zero", |_, file| file.allocate(5000, 200 * PAGE, Allocate::Zero).unwrap()),
