@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::error::{Error, Unsupported};
 use super::fs::FileSystem;
-use super::inode::Mount;
 use super::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError, SubmitError};
 
@@ -46,7 +45,7 @@ impl FileSystem {
             let number = superblock.group_of(at);
             let start = superblock.group_start(number);
             let group_end = (start + superblock.blocks_per_group()).min(end);
-            let (next, blocks) = mount.trim_some(number, start, at..group_end, least)?;
+            let (next, blocks) = self.trim_some(number, start, at..group_end, least)?;
             (at, trimmed) = (next, trimmed + blocks);
             // Let threads that wait to change metadata go first: without the pause, this thread
             // could take the lock again at once.
@@ -56,9 +55,7 @@ impl FileSystem {
         }
         Ok(trimmed << shift)
     }
-}
 
-impl Mount {
     /// Trims some of `blocks` of group `number`, which begins at `start`. Returns the block up to
     /// which it looked, and the number of blocks trimmed.
     fn trim_some(
@@ -68,8 +65,9 @@ impl Mount {
         blocks: Range<u64>,
         least: u32,
     ) -> Result<(u64, u64), Error> {
-        let most = STEP_BYTES >> self.block_shift;
-        self.change(|handle, allocator| {
+        let mount = &*self.mount;
+        let most = STEP_BYTES >> mount.block_shift;
+        mount.change(|handle, allocator| {
             let (mut runs, mut at, mut count) = (Vec::new(), blocks.start, 0);
             while at < blocks.end && runs.len() < STEP_RUNS && count < most {
                 let bits = (at - start) as u32..(blocks.end - start) as u32;
@@ -89,8 +87,8 @@ impl Mount {
             // Rule 22: none of these blocks is allocated while the handle exists, nor before the
             // device has answered.
             if !runs.is_empty() {
-                let mut io = self.contexts.take_leaf()?;
-                let done = self.discard(&mut io, &runs);
+                let mut io = mount.contexts.take_leaf()?;
+                let done = discard(&mut io, &runs, mount.block_shift);
                 // Wait for all requests, even if one failed.
                 let mut failed = done.err();
                 while let Some((done, _)) = io.next(write_set) {
@@ -101,22 +99,23 @@ impl Mount {
             Ok((at, count))
         })
     }
+}
 
-    fn discard(&self, io: &mut IoContext, runs: &[Range<u64>]) -> Result<(), Error> {
-        io.may_write()?;
-        let per_block = (1 << self.block_shift) / u64::from(io.block_bytes);
-        for run in runs {
-            let (lba, count) = (run.start * per_block, (run.end - run.start) * per_block);
-            let request = Request::deallocate(lba, count);
-            io.submit(write_set, request, 0..0).map_err(|(rejected, _)| match rejected.error {
-                SubmitError::Unsupported(what) => Unsupported {
-                    what: format!("the device does not have {what}"),
-                    advice: "it needs no trim, or has no way to be told",
-                }
-                .into(),
-                error => Error::from(RequestError::from(error)),
-            })?;
-        }
-        Ok(())
+/// Asks the device to discard the blocks `runs`, of `1 << shift` bytes.
+fn discard(io: &mut IoContext, runs: &[Range<u64>], shift: u32) -> Result<(), Error> {
+    io.may_write()?;
+    let per_block = (1 << shift) / u64::from(io.block_bytes);
+    for run in runs {
+        let (lba, count) = (run.start * per_block, (run.end - run.start) * per_block);
+        let request = Request::deallocate(lba, count);
+        io.submit(write_set, request, 0..0).map_err(|(rejected, _)| match rejected.error {
+            SubmitError::Unsupported(what) => Unsupported {
+                what: format!("the device does not have {what}"),
+                advice: "it needs no trim, or has no way to be told",
+            }
+            .into(),
+            error => Error::from(RequestError::from(error)),
+        })?;
     }
+    Ok(())
 }
