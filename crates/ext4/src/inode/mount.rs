@@ -150,4 +150,20 @@ impl Mount {
     ) -> Result<T, Error> {
         self.writer.as_ref().ok_or(Error::ReadOnly)?.change(work)
     }
+
+    /// Drops `inode`, which is gone, from memory: the next look-up of its number reads the disk.
+    pub(crate) fn forget_inode(&self, inode: &Inode) {
+        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
+        if let Some(writer) = &self.writer {
+            writer.registry().remove_this(inode);
+        }
+    }
+
+    /// Drops the inode of number `ino` from memory, because the number is given to another.
+    pub(crate) fn forget_node(&self, ino: u32) {
+        self.nodes.remove(&ino);
+        if let Some(writer) = &self.writer {
+            writer.registry().remove(ino);
+        }
+    }
 }

@@ -1,8 +1,9 @@
-//! Deletes inodes that lose their last name while they have no node. The change that takes the name
-//! deletes them, so they are never orphans.
+//! Deletes inodes. One that loses its last name while it has no node is deleted by the change that
+//! takes the name, so it is never an orphan; any other, when its last node is dropped.
 
 use std::sync::Arc;
 
+use super::back::Writeback;
 use crate::alloc::Allocator;
 use crate::cache::PAGE;
 use crate::error::Error;
@@ -15,7 +16,7 @@ use meantime_ext4_format::FileType;
 /// Maximum pages of a file that is deleted in that change, which keeps other changes waiting.
 const FEW_PAGES: u64 = 256;
 
-/// Approximate limit of the blocks that the change edits to delete an inode.
+/// Approximate limit of the blocks that one change edits to delete an inode.
 const STEP_BLOCKS: usize = 64;
 
 impl Mount {
@@ -59,7 +60,7 @@ impl Mount {
     pub(crate) fn delete_rest(&self, inode: &Inode) {
         match self.finish_orphan(inode.ino) {
             Ok(()) => self.end_deletion(inode),
-            // As in `delete`: it stays an orphan until the next mount.
+            // It stays an orphan, and is deleted at the next mount.
             Err(error) => {
                 tracing::warn!(ino = inode.ino, %error, "a file without names could not be deleted");
             }
@@ -76,5 +77,48 @@ impl Mount {
         ino: u32,
     ) -> Result<Progress, Error> {
         orphans::delete(handle, allocator, ino, STEP_BLOCKS)
+    }
+
+    /// Deletes `inode`, to which no name leads and which has no node.
+    pub(crate) fn delete(&self, inode: &Inode) {
+        let Some(writable) = &inode.writable else { return };
+        let (Ok(writer), Ok(back)) = (self.for_writing(), Writeback::of(self)) else { return };
+        let _writer = writable.lock_content();
+        // By one thread, once: afterwards the number, and cached pages under it, are another
+        // file's.
+        if !writable.end() {
+            return;
+        }
+        // From here on a look-up by number finds it only when another inode has the number.
+        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
+        writer.registry().begin_deletion(inode);
+        back.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
+        let kept = writer.let_go(inode);
+        self.delete_rest(inode);
+        drop(kept);
+    }
+
+    /// Finishes the deletions and truncations that a crash interrupted.
+    ///
+    /// # Errors
+    /// Damage, or a failed read of the device.
+    pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
+        let all = self.change(|handle, _| {
+            orphans::drop_stale(handle)?;
+            orphans::list(handle)
+        })?;
+        all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
+    }
+
+    /// Finishes orphan `ino`.
+    ///
+    /// # Errors
+    /// Damage, or a failed read of the device.
+    fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
+        let step = || {
+            self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
+        };
+        while step()? == Progress::More {}
+        Ok(())
     }
 }

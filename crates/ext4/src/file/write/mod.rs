@@ -7,8 +7,8 @@
 //!   many       its writeback of many files in one batch
 //!   fsync      its fsync, write_and_commit, commit_with: writeback with a commit in its gap
 //!   direct     writes past the cache
-//!   resize     sizes, preallocation, holes; deletes files that were in use
-//!   deleting   deletes the others, by the change that takes the last name
+//!   resize     sizes, preallocation, holes
+//!   deleting   deletes inodes: unused ones by the change that takes the last name
 //! ```
 
 mod back;

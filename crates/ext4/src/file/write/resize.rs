@@ -1,20 +1,18 @@
-//! Changes sizes, preallocates blocks, and punches holes; deletes files.
+//! Changes sizes, preallocates blocks, and punches holes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::back::Writeback;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::file::File;
-use crate::inode::Mount;
+use crate::inode::Node;
 use crate::inode::attributes::Attributes;
 use crate::inode::setattr::SetMetadata;
-use crate::inode::shared::Inode;
 use crate::inode::times::Times;
 use crate::inode::writable::Writable;
 use crate::journal::Handle;
-use crate::ops::{Progress, fallocate, orphans, truncate};
+use crate::ops::{Progress, fallocate, truncate};
 use crate::options::Allocate;
 
 /// Approximate limit of the blocks that one step of a large change of metadata edits.
@@ -68,6 +66,17 @@ impl File {
         Ok(progress)
     }
 
+    /// Continues a truncation that was begun, to its end.
+    fn finish(&self, mut progress: Progress) -> Result<(), Error> {
+        let Node { mount, inode } = self.node();
+        while progress == Progress::More {
+            progress = mount.change(|handle, allocator| {
+                truncate::go_on(handle, allocator, inode.ino, STEP_BLOCKS)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Returns the largest size of the file, in bytes.
     pub(crate) fn most_bytes(&self) -> u64 {
         BLOCKS_MOST << self.node().mount.block_shift
@@ -87,12 +96,12 @@ impl File {
     }
 
     fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
-        let (mount, inode, writable) = self.to_change()?;
+        let (_, inode, writable) = self.to_change()?;
         self.prepare_end(bytes)?;
         let progress = self.change_size(bytes, set)?;
         inode.set_size(bytes);
         forget_times(writable);
-        mount.finish(inode, progress)
+        self.finish(progress)
     }
 
     fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
@@ -110,7 +119,7 @@ impl File {
             Ok(_) => forget_times(writable),
             Err(_) => inode.set_size(old),
         }
-        let finished = changed.and_then(|progress| mount.finish(inode, progress));
+        let finished = changed.and_then(|progress| self.finish(progress));
         drop(blocks);
         finished
     }
@@ -247,81 +256,4 @@ fn renew_times(writable: &Writable, handle: &Handle<'_>) {
 /// Drops the modification time to be stored: the inode has a newer one.
 fn forget_times(writable: &Writable) {
     writable.pages().times.modified = None;
-}
-
-impl Mount {
-    /// Continues a truncation that was begun, to its end.
-    fn finish(&self, inode: &Inode, mut progress: Progress) -> Result<(), Error> {
-        while progress == Progress::More {
-            progress = self.change(|handle, allocator| {
-                truncate::go_on(handle, allocator, inode.ino, STEP_BLOCKS)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Deletes `inode`, to which no name leads and which has no node.
-    pub(crate) fn delete(&self, inode: &Inode) {
-        let Some(writable) = &inode.writable else { return };
-        let (Ok(writer), Ok(back)) = (self.for_writing(), Writeback::of(self)) else { return };
-        let _writer = writable.lock_content();
-        // By one thread, once: afterwards the number, and cached pages under it, are another
-        // file's.
-        if !writable.end() {
-            return;
-        }
-        // From here on a look-up by number finds it only when another inode has the number.
-        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
-        writer.registry().begin_deletion(inode);
-        back.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
-        let kept = writer.let_go(inode);
-        match self.finish_orphan(inode.ino) {
-            Ok(()) => writer.registry().end_deletion(inode),
-            // It stays an orphan, and is deleted at the next mount.
-            Err(error) => {
-                tracing::warn!(ino = inode.ino, %error, "a file without names could not be deleted");
-            }
-        }
-        drop(kept);
-    }
-
-    /// Finishes the deletions and truncations that a crash interrupted.
-    ///
-    /// # Errors
-    /// Damage, or a failed read of the device.
-    pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
-        let all = self.change(|handle, _| {
-            orphans::drop_stale(handle)?;
-            orphans::list(handle)
-        })?;
-        all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
-    }
-
-    /// Finishes orphan `ino`.
-    ///
-    /// # Errors
-    /// Damage, or a failed read of the device.
-    pub(crate) fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
-        let step = || {
-            self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
-        };
-        while step()? == Progress::More {}
-        Ok(())
-    }
-
-    /// Drops `inode`, which is gone, from memory: the next look-up of its number reads the disk.
-    pub(crate) fn forget_inode(&self, inode: &Inode) {
-        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
-        if let Some(writer) = &self.writer {
-            writer.registry().remove_this(inode);
-        }
-    }
-
-    /// Drops the inode of number `ino` from memory, because the number is given to another.
-    pub(crate) fn forget_node(&self, ino: u32) {
-        self.nodes.remove(&ino);
-        if let Some(writer) = &self.writer {
-            writer.registry().remove(ino);
-        }
-    }
 }
