@@ -76,49 +76,7 @@ impl Mount {
         *changed += 1;
         NameKey::new(parent, name).forget(self);
     }
-}
 
-/// The key of a cached name: the directory's number and the name.
-pub(crate) struct NameKey {
-    room: [u8; 4 + NAME_BYTES_MAX],
-    bytes: usize,
-}
-
-impl NameKey {
-    /// Returns the key of `name`, of at most 255 bytes, in directory `parent`.
-    pub(crate) fn new(parent: u32, name: &[u8]) -> Self {
-        let mut room = [0; 4 + NAME_BYTES_MAX];
-        let bytes = 4 + name.len();
-        room[..4].copy_from_slice(&parent.to_le_bytes());
-        room[4..bytes].copy_from_slice(name);
-        Self { room, bytes }
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.room[..self.bytes]
-    }
-
-    /// Returns where the name leads, if that is cached.
-    pub(crate) fn get(&self, mount: &Mount) -> Option<u32> {
-        mount.names.get(self.as_bytes()).filter(|ino| *ino != 0)
-    }
-
-    /// Caches that the name leads to `ino`, as a look-up has found, unless it is known already.
-    /// Names are locked.
-    pub(crate) fn learn(&self, mount: &Mount, ino: u32) {
-        mount.names.put(self.as_bytes(), (ino, self.weight()), |there| *there == 0);
-    }
-
-    fn forget(&self, mount: &Mount) {
-        mount.names.retire(self.as_bytes(), 0);
-    }
-
-    fn weight(&self) -> usize {
-        self.bytes + 64
-    }
-}
-
-impl Mount {
     /// Returns what is needed to change anything.
     ///
     /// # Errors
@@ -165,5 +123,45 @@ impl Mount {
         if let Some(writer) = &self.writer {
             writer.registry().remove(ino);
         }
+    }
+}
+
+/// The key of a cached name: the directory's number and the name.
+pub(crate) struct NameKey {
+    room: [u8; 4 + NAME_BYTES_MAX],
+    bytes: usize,
+}
+
+impl NameKey {
+    /// Returns the key of `name`, of at most 255 bytes, in directory `parent`.
+    pub(crate) fn new(parent: u32, name: &[u8]) -> Self {
+        let mut room = [0; 4 + NAME_BYTES_MAX];
+        let bytes = 4 + name.len();
+        room[..4].copy_from_slice(&parent.to_le_bytes());
+        room[4..bytes].copy_from_slice(name);
+        Self { room, bytes }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.room[..self.bytes]
+    }
+
+    /// Returns where the name leads, if that is cached.
+    pub(crate) fn get(&self, mount: &Mount) -> Option<u32> {
+        mount.names.get(self.as_bytes()).filter(|ino| *ino != 0)
+    }
+
+    /// Caches that the name leads to `ino`, as a look-up has found, unless it is known already.
+    /// Names are locked.
+    pub(crate) fn learn(&self, mount: &Mount, ino: u32) {
+        mount.names.put(self.as_bytes(), (ino, self.weight()), |there| *there == 0);
+    }
+
+    fn forget(&self, mount: &Mount) {
+        mount.names.retire(self.as_bytes(), 0);
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes + 64
     }
 }
