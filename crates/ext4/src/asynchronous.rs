@@ -237,7 +237,7 @@ impl<S: Sharing> AsyncFile<S> {
         self.file.size()
     }
 
-    /// Same as [`File::advise`].
+    /// Announces how the range will be read (see [`File::advise`]).
     ///
     /// # Errors
     /// The errors of [`File::advise`].
@@ -254,7 +254,7 @@ impl<S: Sharing> AsyncFile<S> {
         self.read_at_with(buf, offset, &ReadOptions::default()).await
     }
 
-    /// Same as [`read_at`](Self::read_at), with `options`.
+    /// Reads into `buf` from byte `offset`, with `options`. Returns the number of bytes.
     ///
     /// # Errors
     /// The errors of [`File::read_at_with`].
@@ -291,7 +291,8 @@ impl<S: Sharing> AsyncFile<S> {
             self.file.note_access();
             return Ok((at - offset) as usize);
         }
-        // The file keeps changing: a thread's read of the rest keeps its blocks meanwhile.
+        // The file keeps changing, so the rest is read by the thread, which keeps the file's blocks
+        // meanwhile.
         let rest = self.file.read_at_with(&mut buf[(at - offset) as usize..len], at, options);
         match rest {
             Ok(read) => Ok((at - offset) as usize + read),
@@ -301,7 +302,7 @@ impl<S: Sharing> AsyncFile<S> {
     }
 }
 
-/// How far a read got.
+/// The progress of a read.
 enum Read {
     /// Everything before this byte of the file was read. An error or the end of the file may
     /// follow.
@@ -528,7 +529,7 @@ impl<S: Sharing> AsyncFile<S> {
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
         let mut is_there = false;
-        // (Without a free page, dropping the claim gives it up.)
+        // (If there is no free page, dropping the claim gives it up.)
         let page = self.memory().page(read.cache);
         if let Some(mut page) = page
             && let Some(claim) = claimed.claim.take()

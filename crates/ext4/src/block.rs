@@ -64,7 +64,7 @@ pub struct FileChannel {
     policy: Policy,
     slots: Box<[Slot]>,
     free: Vec<u16>,
-    /// Requests still to be executed, oldest first.
+    /// Requests that are not yet executed, oldest first.
     waiting: VecDeque<u16>,
     /// Completed requests without a ticket.
     ended: VecDeque<u16>,

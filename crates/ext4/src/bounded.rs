@@ -125,8 +125,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         value
     }
 
-    /// Replaces the value of `key` if `replaces` accepts it; both must weigh the same. Without one,
-    /// adds it as [`Self::keep`] does.
+    /// Replaces the value of `key` if `replaces` accepts it; both must weigh the same. If there is
+    /// no value, adds this one, unless it exceeds the limit by itself.
     pub(super) fn put<'a, Q: Hash + Eq + ?Sized>(
         &self,
         key: &'a Q,
@@ -143,8 +143,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
     }
 
-    /// Replaces the value of `key`, if there is one, by `last`, which must weigh the same and is not
-    /// spared. Once half of the limit is taken, removes the entry.
+    /// Replaces the value of `key`, if there is one, by `last`, which must weigh the same and is
+    /// not spared. Once half of the limit is taken, removes the entry.
     pub(super) fn retire<Q: Hash + Eq + ?Sized>(&self, key: &Q, last: V)
     where
         K: Borrow<Q>,

@@ -117,9 +117,10 @@ impl Lookups {
         self.forget_with(ino, count, || ());
     }
 
-    /// The same. At a count of 0 `then` is called, before the inode can be counted again.
+    /// Forgets inode `ino` `count` times, like [`forget`](Self::forget). At a count of 0 it calls
+    /// `then`, before the inode can be counted again.
     pub fn forget_with(&self, ino: u32, count: u64, then: impl FnOnce()) {
-        // Dropped after the lock is released, because a deletion changes metadata.
+        // The node is dropped after the lock is released, because a deletion changes metadata.
         let _forgotten = match self.shard(ino).entry(ino) {
             Place::Occupied(mut there) if there.get().1 > count => {
                 there.get_mut().1 -= count;
@@ -159,7 +160,7 @@ impl ReadDir {
             }
             match self.node_of(&entry) {
                 Ok(node) => {
-                    // The name may lead to another inode since.
+                    // By now the name may lead to another inode.
                     (entry.ino, entry.file_type) = (node.ino(), Some(node.file_type()));
                     return Some(Ok((entry, Some(node))));
                 }

@@ -59,7 +59,7 @@ impl FileSystem {
             writer.allocator.write_superblock_counts(handle)
         });
         let closed = mount.contexts.take().and_then(|mut io| writer.journal.close(&mut io));
-        // Last, because another host may then mount the file system.
+        // The protection is released last, because another host may then mount the file system.
         let released = match writer.protection() {
             Some(protection) if closed.is_ok() => protection.release(),
             Some(protection) => {
@@ -80,8 +80,8 @@ impl FileSystem {
         Writeback::of(&self.mount).map_or(Ok(()), |back| back.sync_everything())
     }
 
-    /// Whether times of reading are noted from now on, as the mount's options say, or not at all:
-    /// without them, nothing is written unless somebody changes something.
+    /// Sets whether access times are noted from now on, as the mount's options say. Without them,
+    /// the mount writes nothing unless something changes.
     pub fn note_access_times(&self, is_on: bool) {
         self.mount.accesses.set_noted(is_on);
     }
@@ -137,8 +137,8 @@ impl FileSystem {
             // The new inode is not visible yet: a cached node of this number is that of its
             // previous owner.
             self.mount.forget_node(ino);
-            // Done before another thread can remove the name: the inode is not deleted while it has
-            // a node.
+            // The node is made before another thread can remove the name: an inode is not deleted
+            // while it has a node.
             self.made(handle, ino)
         })?;
         self.mount.nodes.keep(node.ino(), Arc::clone(&node.inode), 1);
@@ -147,13 +147,13 @@ impl FileSystem {
     }
 
     /// Removes a name from an inode by `work`. An inode that loses its last name is deleted when it
-    /// is no longer in use; if it is unused already, by the same change.
+    /// is no longer in use. If it is unused already, the same change deletes it.
     fn take_name(
         &self,
         work: impl Fn(&mut Handle<'_>, &Allocator, Unused<'_>) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
         let mount = &self.mount;
-        // Set while a change is under way, because the change may fail.
+        // This is set while a change is under way, because the change may fail.
         let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
         let restore = || ended.take().iter().for_each(|inode| mount.end_deletion(inode));
         let take = |handle: &mut Handle<'_>, allocator: &Allocator| {
@@ -233,7 +233,7 @@ impl FileSystem {
     /// Creates file `name` in `parent`.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoSpace`], … as `open(2)`.
+    /// [`Error::Exists`], [`Error::NoSpace`] and the other errors of `open(2)`.
     pub fn create(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
         self.make(parent, name, |handle, allocator, name| {
             names::create(handle, allocator, parent.ino(), name, new)
@@ -362,7 +362,7 @@ impl FileSystem {
             moved.set([Some(renamed.ino), renamed.exchanged]);
             Ok(renamed.replaced)
         })?;
-        // (If both names are of one inode, both stay, and the new one still leads to it.)
+        // (If both names are of one inode, both stay, and the new one still leads to that inode.)
         match moved.get()[0] {
             Some(ino) => self.mount.learn_name(new.parent, new.name, ino, names_before.get()),
             None => self.mount.forget_name(new.parent, new.name),
@@ -414,7 +414,7 @@ impl FileSystem {
     /// Removes attribute `name` of `node`.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], … as `removexattr(2)`.
+    /// [`Error::NoAttribute`] and the other errors of `removexattr(2)`.
     pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<(), Error> {
         self.change_inode(node, |handle, allocator, inode| {
             attributes::remove(handle, allocator, inode, name)

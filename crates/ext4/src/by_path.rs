@@ -67,8 +67,8 @@ impl FileSystem {
         self.mkdir(&parent, name, &new_node(DIRECTORY_MODE)).map(drop)
     }
 
-    /// Creates directory `path` and its missing parents, as [`create_dir`](Self::create_dir). It
-    /// may exist already.
+    /// Creates directory `path` and its missing parents, with mode 755 and owned by user and group
+    /// 0. The directory may exist already.
     ///
     /// # Errors
     /// The errors of `mkdir(2)`.
@@ -234,7 +234,7 @@ impl FileSystem {
                 Ok(entry) => (entry.ino == node.ino()).then_some(Ok(entry.name)),
                 Err(error) => Some(Err(error)),
             });
-            // It was just moved or removed.
+            // The directory was just moved or removed.
             names.push(name.ok_or(Error::NotFound)??);
             node = above;
         }
@@ -284,7 +284,8 @@ impl FileSystem {
         self.place_from(&self.root()?, path)
     }
 
-    /// Same as [`place`](Self::place); a relative path starts at directory `from`.
+    /// Finds the parent directory of `path` and its last component. A relative path starts at
+    /// directory `from`.
     pub(super) fn place_from<'p>(
         &self,
         from: &Node,
@@ -304,7 +305,8 @@ impl FileSystem {
         Ok((parent, last))
     }
 
-    /// Same as [`place`](Self::place), for a new name of something that is not a directory.
+    /// Finds the parent directory and the new name that `path` gives to something that is not a
+    /// directory.
     fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
         match self.place(path)? {
             (parent, Last::Name(name, false)) => Ok((parent, name)),

@@ -54,7 +54,7 @@ impl File {
         Ok(done)
     }
 
-    /// Copies some of `bytes` bytes by way of `room`. Returns how many.
+    /// Copies some of `bytes` bytes through the buffer `room`. Returns how many.
     fn copy_piece(
         &self,
         offset: u64,

@@ -49,7 +49,7 @@ pub struct Counters {
     /// Deferrable work done while the device worked, in ns. Counted only while timing is on: see
     /// [`FileSystem::time_deferrable`](super::FileSystem::time_deferrable).
     pub hidden_ns: u64,
-    /// All deferrable work, in ns; as [`hidden_ns`](Self::hidden_ns).
+    /// All deferrable work, in ns. Counted only while timing is on.
     pub deferrable_ns: u64,
 }
 

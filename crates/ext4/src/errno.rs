@@ -1,11 +1,12 @@
-//! What an error of the file system is as an errno.
+//! Converts errors of the file system to errno values.
 
 use meantime_block::Errno;
 
 use crate::{Error, MountError};
 
 impl Error {
-    /// The errno where it is file data: damaged data cannot be read (EIO); otherwise as for names.
+    /// Returns the errno of this error where it concerns file data. Damaged data cannot be read
+    /// (EIO); other errors have the same errno as for names.
     pub fn errno_of_data(&self) -> Errno {
         match self {
             Self::Corrupt(_) => Errno(libc::EIO),

@@ -91,7 +91,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code that Linux stores in the superblock for this error (`EXT4_ERR_*`).
+    /// Returns the code that Linux stores in the superblock for this error (`EXT4_ERR_*`).
     pub(super) fn noted_code(&self) -> u8 {
         match self {
             Self::Io(_) => 2,
@@ -230,7 +230,7 @@ pub enum MountError {
     InUse {
         /// The device.
         uri: String,
-        /// What uses the device and what would help, for people.
+        /// What uses the device and what would help, for a person to read.
         who: String,
     },
     /// A mount for writing was requested, and the device cannot be written.
@@ -238,7 +238,7 @@ pub enum MountError {
     ReadOnly {
         /// The device.
         uri: String,
-        /// The reason, for people.
+        /// The reason, for a person to read.
         why: String,
     },
     /// A mount for writing was requested, and multiple mount protection marks the file system as in
@@ -247,7 +247,7 @@ pub enum MountError {
     Protected {
         /// The device.
         uri: String,
-        /// The host and the time of its last update, for people.
+        /// The host and the time of its last update, for a person to read.
         who: String,
         /// What would help.
         advice: &'static str,
@@ -308,7 +308,7 @@ impl MountError {
         }
     }
 
-    /// Same as [`of_device`](Self::of_device), for a mount.
+    /// Describes `failure` of a mount of the device `uri`, which has `device_bytes` bytes.
     pub(crate) fn new(failure: impl Into<MountFailure>, uri: &str, device_bytes: u64) -> Self {
         match failure.into() {
             MountFailure::Open(failure) => Self::of_device(failure, uri, device_bytes),

@@ -53,7 +53,8 @@ fn unsupported(what: &str) -> Error {
 }
 
 impl FileSystem {
-    /// The flags of `node` that a user can see (`FS_IOC_GETFLAGS`). ([`Metadata::flags`] has all.)
+    /// Returns the flags of `node` that a user can see (`FS_IOC_GETFLAGS`). [`Metadata::flags`] has
+    /// all flags.
     pub fn flags(&self, node: &Node) -> u32 {
         node.metadata().flags & VISIBLE
     }

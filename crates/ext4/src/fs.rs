@@ -65,13 +65,13 @@ pub struct ReadDir {
     pub(super) node: Node,
     /// The names of the current block that were not returned yet.
     entries: VecDeque<Entry>,
-    /// Where to continue after them; `None`: the listing ends.
+    /// Where to continue after them; `None` if the listing ends.
     cookie: Option<u64>,
     /// The directory's version when they were listed, or an earlier one.
     pub(super) version: u64,
-    /// The directory's size in bytes when the listing began; `u64::MAX`: it did not begin here. In a directory that is listed block by
-    /// block, names behind that were added since and are left out: the listing ends although other
-    /// threads go on adding names.
+    /// The directory's size in bytes when the listing began, or `u64::MAX` if it did not begin
+    /// here. In a directory that is listed block by block, names behind that size were added since
+    /// and are left out, so the listing ends although other threads go on adding names.
     bytes: u64,
 }
 
@@ -142,17 +142,18 @@ fn begin_journal(
 }
 
 impl FileSystem {
-    /// Returns the host that has the file system mounted for writing or checks it, as the block of
-    /// multiple mount protection on the device now says; `None`: there is no such block. A mount
-    /// for reading does not write it.
+    /// Returns the host that has the file system mounted for writing or checks it, according to the
+    /// block of multiple mount protection that is on the device now. Returns `None` if there is no
+    /// such block. A mount for reading does not write it.
     ///
     /// # Errors
-    /// The block is damaged; a device error.
+    /// Fails if the block is damaged, or with a device error.
     pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
         mmp::who_has(&self.mount.contexts, &self.mount.volume)
     }
 
-    /// Checks for damage, and reports events to `watch`, which may end the check. Repairs nothing.
+    /// Checks for damage, and reports events to `watch`, which may end the check. Does not repair
+    /// anything.
     ///
     /// # Errors
     /// A device error, or a lack of memory. Damage is not an error.
@@ -220,7 +221,7 @@ impl FileSystem {
             volume.and_then(|volume| Self::begin(&contexts, volume, options, protection.clone()));
         if let (Err(error), Some(protection)) = (&begun, protection) {
             match error {
-                // Writes may still be in flight: the next mount has to wait, as after a crash.
+                // Writes may still be in flight, so the next mount has to wait, as after a crash.
                 MountError::Failed { error: Error::Io(_) | Error::Taken(_), .. } => {
                     protection.stop()
                 }
@@ -234,8 +235,8 @@ impl FileSystem {
         begun
     }
 
-    /// Mounts `volume` through `contexts`. For writing, `protection` keeps other hosts off if the
-    /// file system has that feature.
+    /// Mounts `volume` through `contexts`. On a mount for writing, `protection` keeps other hosts
+    /// off if the file system has that feature.
     fn begin(
         contexts: &Arc<IoContexts>,
         mut volume: Volume<DeviceSource>,
@@ -292,8 +293,8 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// The size of the device's blocks, in bytes: what direct reads and writes cost the least at
-    /// multiples of, and what Linux requires of them.
+    /// Returns the size of the device's blocks, in bytes. Direct reads and writes cost the least at
+    /// multiples of it, and Linux requires such multiples.
     pub fn device_block_bytes(&self) -> u32 {
         self.mount.contexts.info().block_bytes
     }
@@ -313,12 +314,13 @@ impl FileSystem {
         self.mount.counts.read()
     }
 
-    /// The counters of the journal's writes; `None`: mounted for reading.
+    /// Returns the counters of the journal's writes, or `None` if the file system is mounted for
+    /// reading.
     pub fn journal_counters(&self) -> Option<JournalCounters> {
         self.mount.writer.as_ref().map(|writer| writer.journal.counters())
     }
 
-    /// Switches timing of the work in reads' gaps on or off: [`Counters::deferrable_ns`].
+    /// Switches the timing of work in the gaps of reads on or off; see [`Counters::deferrable_ns`].
     pub fn time_deferrable(&self, timed: bool) {
         self.mount.timed.store(timed, Ordering::Relaxed);
     }
@@ -330,8 +332,8 @@ impl FileSystem {
     }
 
     /// Notes that another process or thread waits for what the calling thread does next, until the
-    /// result is dropped. If many do, waits for the device leave the CPU to them
-    /// ([`MountOptions::pollers`]).
+    /// result is dropped. If there are many such callers, waits for the device leave the CPU to
+    /// them ([`MountOptions::pollers`]).
     #[inline]
     pub fn begin_call(&self) -> Call<'_> {
         self.mount.contexts.begin_call()
@@ -381,8 +383,8 @@ impl FileSystem {
     /// is found only while it is in use.
     ///
     /// # Errors
-    /// The number does not exist, or the inode cannot be read; [`Error::NotFound`], on a mount for
-    /// writing, if it is free or being deleted.
+    /// Fails if the number does not exist, or if the inode cannot be read. On a mount for writing,
+    /// returns [`Error::NotFound`] if the inode is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
         let Some(writable) = &node.inode.writable else { return Ok(node) };
@@ -427,8 +429,8 @@ impl FileSystem {
         }
     }
 
-    /// Resolves `path` relative to `from`, or to the root if it begins with a slash. `follow`:
-    /// whether to follow a link as the last part.
+    /// Resolves `path` relative to `from`, or to the root if it begins with a slash. `follow` says
+    /// whether to follow a link that is the last part.
     ///
     /// # Errors
     /// The errors of `stat(2)`.
@@ -444,7 +446,7 @@ impl FileSystem {
     /// Looks up `name` in directory `parent`. Does not follow a link.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], …
+    /// [`Error::NotFound`], [`Error::NotDirectory`], damage, or a device error.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> Result<Node, Error> {
         let name = name.as_bytes();
         if parent.file_type() != FileType::Directory {
@@ -458,8 +460,8 @@ impl FileSystem {
             match self.linked(ino) {
                 // The name was removed just now.
                 Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
-                // So it was, and its number may be another file's already. (Not while a node of it
-                // exists.)
+                // The name was removed and its number may already be another file's. (This cannot
+                // happen while a node of it exists.)
                 Ok(_) if self.mount.writer.is_some() && key.get(&self.mount) != Some(ino) => {}
                 found => return found,
             }
@@ -512,17 +514,17 @@ impl FileSystem {
     /// Lists directory `node`.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`], …
+    /// [`Error::NotDirectory`], damage, or a device error.
     pub fn entries(&self, node: &Node) -> Result<ReadDir, Error> {
         let entries = self.entries_unnoted(node)?;
         node.accessed();
         Ok(entries)
     }
 
-    /// As [`entries`](Self::entries), and leaves the access time as it is (O_NOATIME).
+    /// Lists directory `node`, and leaves its access time as it is (O_NOATIME).
     ///
     /// # Errors
-    /// As [`entries`](Self::entries).
+    /// [`Error::NotDirectory`], damage, or a device error.
     pub fn entries_unnoted(&self, node: &Node) -> Result<ReadDir, Error> {
         if node.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -534,7 +536,7 @@ impl FileSystem {
     /// Opens `node` for reading.
     ///
     /// # Errors
-    /// [`Error::Special`], …
+    /// [`Error::Special`], damage, or a device error.
     pub fn open_node(&self, node: &Node) -> Result<File, Error> {
         File::open(node.clone(), OpenOptions { read: true, ..OpenOptions::default() })
     }
@@ -552,7 +554,7 @@ impl FileSystem {
     /// Returns the value of attribute `name` of `node`.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], …
+    /// [`Error::NoAttribute`], damage, or a device error.
     pub fn attribute(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, Error> {
         let found = self.attributes(node)?.into_iter().find(|(full, _)| full == name);
         found.map(|(_, value)| value).ok_or(Error::NoAttribute)
@@ -561,7 +563,7 @@ impl FileSystem {
     /// Returns the usage of space and inodes, as `statfs` does.
     ///
     /// # Errors
-    /// A group descriptor could not be read.
+    /// Fails if a group descriptor cannot be read.
     pub fn usage(&self) -> Result<Usage, Error> {
         if let Some(writer) = &self.mount.writer {
             return Ok(writer.allocator.usage());

@@ -14,7 +14,7 @@ use meantime_hw::{DmaBuf, HwError};
 const CHUNK_BYTES: usize = 1 << 20;
 /// The largest Write Zeroes, in bytes.
 const ZEROES_BYTES: u64 = 256 << 20;
-/// The most writes in flight.
+/// The maximum number of writes in flight.
 const DEPTH: u16 = 16;
 /// The bytes at the device's beginning that are searched for signatures.
 const SIGNS_BYTES: u64 = 72 << 10;
@@ -39,7 +39,7 @@ pub enum MakeError {
         /// The reason.
         why: String,
     },
-    /// A write failed: the old content is lost, and the new file system is incomplete.
+    /// A write failed. The old content is lost, and the new file system is incomplete.
     #[error("{uri}: {error}")]
     Failed {
         /// The device.
@@ -64,7 +64,7 @@ pub struct Made {
     pub journal_bytes: u64,
 }
 
-/// Signatures of formats: byte offset, bytes, name.
+/// Signatures of formats, each with its byte offset, its bytes and its name.
 const SIGNS: [(usize, &[u8], &str); 19] = [
     (0, b"XFSB", "an XFS file system"),
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
@@ -87,10 +87,11 @@ const SIGNS: [(usize, &[u8], &str); 19] = [
     (65_600, b"_BHRfS_M", "a btrfs file system"),
 ];
 
-/// Returns what `device` seems to contain, for people; `None`: nothing known.
+/// Returns what `device` seems to contain, for a person to read, or `None` if nothing is
+/// recognized.
 ///
 /// # Errors
-/// The device cannot be read.
+/// Fails if the device cannot be read.
 pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     let mut writer = ImageWriter::new(device)?;
     let bytes = SIGNS_BYTES.min(device.info().bytes());
@@ -102,7 +103,7 @@ pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     if let Some((_, _, name)) = SIGNS.iter().find(is_there) {
         return Ok(Some(name));
     }
-    // The type of the first partition. Other boot sectors have code there.
+    // This byte is the type of the first partition. Other boot sectors have code there.
     let partitions =
         buf.get(510..512) == Some(&[0x55, 0xAA]) && buf.get(450).is_some_and(|kind| *kind != 0);
     Ok(partitions.then_some("a partition table"))
@@ -136,7 +137,7 @@ pub fn make(device: &Device, options: &MakeOptions) -> Result<Made, MakeError> {
     })
 }
 
-/// Writes several pieces at a time, but overlapping ones in order.
+/// Writes several pieces at a time, and overlapping ones in order.
 struct ImageWriter {
     channel: Channel,
     uri: String,

@@ -20,7 +20,8 @@ use meantime_ext4_format::{Mmp, MmpState, Source, Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// A host that found the file system unused waits this long between writing its mark and reading it
-/// back, because another host may have done the same at the same time. (Linux reads at once.)
+/// back, because another host may have done the same at the same time. (Linux reads the mark back
+/// at once.)
 const READ_BACK_DELAY: Duration = Duration::from_millis(100);
 
 /// The pause before a failed update is repeated.
@@ -38,7 +39,7 @@ struct MmpBlock {
 }
 
 impl MmpBlock {
-    /// `None`: the file system of `superblock` has no such block.
+    /// Returns the block, or `None` if the file system of `superblock` has no such block.
     fn of(
         contexts: &Arc<IoContexts>,
         source: &DeviceSource,
@@ -72,11 +73,12 @@ impl MmpBlock {
     }
 }
 
-/// Describes `mmp`'s host, device and time for people.
+/// Describes `mmp`'s host, device and time for a person to read.
 fn who(mmp: &Mmp) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
     let (node, device) = (text(&mmp.node), text(&mmp.device));
-    // In seconds, as dumpe2fs prints them too: the other host's time zone is unknown.
+    // The time is in seconds, as dumpe2fs prints it too, because the other host's time zone is
+    // unknown.
     format!("host {node:?}, device {device:?}, last seen at {} s since 1970", mmp.seconds)
 }
 
@@ -123,7 +125,7 @@ struct Shared {
 
 impl Shared {
     fn said(&self) -> MutexGuard<'_, Said> {
-        // The state is consistent after each step.
+        // The state is consistent after each step, so a poisoned lock may be used.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +136,7 @@ impl Shared {
     /// Writes a new state if the device still has this host's last block.
     ///
     /// # Errors
-    /// [`Error::Taken`] if it has another one; a device error.
+    /// [`Error::Taken`] if the device has another host's block; or a device error.
     fn say(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
         let mut said = self.said();
         let Said { mmp, block, tried, since, writer } = &mut *said;
@@ -182,7 +184,7 @@ impl Shared {
     /// Stops all writes of this host.
     fn lose(&self, error: Error) {
         tracing::error!(%error, "nothing more is written");
-        // Includes operations that other threads have begun.
+        // This includes writes of operations that other threads have begun.
         self.place.contexts.fence();
         let mut watch = self.watch();
         watch.lost.get_or_insert(error.clone());
@@ -215,8 +217,8 @@ impl Shared {
     }
 }
 
-/// A file system with the feature `mmp` that this host has mounted for writing. When this is
-/// dropped, the file system stays marked as in use, as after a crash.
+/// A file system with the feature `mmp` that this host has mounted for writing. If this is dropped,
+/// the file system stays marked as in use, as after a crash.
 pub(crate) struct Protection {
     shared: Arc<Shared>,
     worker: Mutex<Option<Worker>>,
@@ -229,7 +231,7 @@ impl Protection {
     /// device before is then stale.
     ///
     /// # Errors
-    /// [`MountError::Protected`] if another host has it; damage; a device error. In these cases
+    /// [`MountError::Protected`] if another host has it; damage, or a device error. In these cases
     /// nothing was written, or another host wrote after this one.
     pub(crate) fn take(
         contexts: &Arc<IoContexts>,
@@ -271,7 +273,7 @@ impl Protection {
         let taken =
             |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
         let (now, mut block) = read()?;
-        // (A host that took it since it was clean may not have waited.)
+        // (A host that has taken the file system since it was clean may not have waited.)
         if now.state != before.state {
             return Err(taken(&now));
         }
@@ -300,7 +302,7 @@ impl Protection {
             said: Mutex::new(Rank::ProtectionSaid, said),
             watch: Mutex::new(Rank::ProtectionWatch, Watch::default()),
         });
-        // Update at once: the mark was written before the wait.
+        // The mark is updated at once, because it was written before the wait.
         shared.update().map_err(failed)?;
         let updated = Arc::clone(&shared);
         let worker = Worker::start("meantime-mmp", move |stopping| updated.run(stopping));
@@ -316,7 +318,7 @@ impl Protection {
         self.shared.watch().lost.clone().map_or(Ok(()), Err)
     }
 
-    /// Has `tell` called once when another host has the file system.
+    /// Makes `tell` be called once when another host has the file system.
     ///
     /// # Errors
     /// [`Error::Taken`] if another host has it already.
@@ -328,7 +330,7 @@ impl Protection {
     /// Marks the file system as unused. Everything else must be durable.
     ///
     /// # Errors
-    /// [`Error::Taken`] if another host has it; a device error.
+    /// [`Error::Taken`] if another host has it; or a device error.
     pub(crate) fn release(&self) -> Result<(), Error> {
         self.stop();
         self.usable()?;
@@ -343,10 +345,10 @@ impl Protection {
 }
 
 /// Returns the state of the MMP block of `volume` on the device now, which names the host that has
-/// the file system; `None`: there is no such block.
+/// the file system. Returns `None` if there is no such block.
 ///
 /// # Errors
-/// The block is damaged; a device error.
+/// Fails if the block is damaged, or with a device error.
 pub(crate) fn who_has(
     contexts: &Arc<IoContexts>,
     volume: &Volume<DeviceSource>,

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 
-/// The steps of the read path that are taken while the device works. All by default; fewer only for
-/// measuring.
+/// The steps of the read path that are taken while the device works. By default all of them are; a
+/// smaller set is only for measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     /// Reads and keeps the file's extents when it is opened (`preload`).
     pub preload: bool,
-    /// Takes pages from a pool of mapped ones, refilled in the gap (`pool`). Otherwise each comes
-    /// from the heap when it is needed.
+    /// Takes pages from a pool of mapped ones, which is refilled in the gap (`pool`). Otherwise
+    /// each page comes from the heap when it is needed.
     pub pool: bool,
-    /// Maintains the cache's replacement queues in the gap (`lazy-insert`). Otherwise before the
-    /// request is sent.
+    /// Maintains the cache's replacement queues in the gap (`lazy-insert`). Otherwise this is done
+    /// before the request is sent.
     pub lazy_insert: bool,
     /// Unmaps a user's buffer that was lent to the device for a direct read in the gap of a later
-    /// read (`lazy-unmap`). Otherwise before the read returns, for a device that is not trusted to
-    /// write only where it was told to.
+    /// read (`lazy-unmap`). Otherwise it is unmapped before the read returns, for a device that is
+    /// not trusted to write only where it was told to.
     pub lazy_unmap: bool,
 }
 
@@ -36,18 +36,18 @@ impl Default for Overlap {
     }
 }
 
-/// The waits of a commit that are moved from their places in a classic journal. All by default;
-/// fewer only for measuring.
+/// The waits of a commit that are moved from their places in a classic journal. By default all of
+/// them are; a smaller set is only for measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitOverlap {
-    /// Writes the log while the data are in flight (`data`). Otherwise the data are waited for
-    /// first.
+    /// Writes the log while the data are in flight (`data`). Otherwise the commit waits for the
+    /// data first.
     pub data: bool,
-    /// Prepares the commit block while the log is in flight (`prepare`). Otherwise after the log
-    /// has completed, and the gap of the commit block is not used.
+    /// Prepares the commit block while the log is in flight (`prepare`). Otherwise it is prepared
+    /// after the log has completed, and the gap of the commit block is not used.
     pub prepare: bool,
-    /// The thread that wants a commit leads it, unless there is a leader (`direct`). Otherwise a
-    /// thread of the journal does.
+    /// Lets the thread that wants a commit lead it, unless there is a leader (`direct`). Otherwise
+    /// a thread of the journal leads it.
     pub direct: bool,
 }
 
@@ -72,38 +72,41 @@ pub struct MountOptions {
     /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each). On a mount for
     /// writing each of them also keeps the file's extents, once they were needed.
     pub cache_bytes: usize,
-    /// The wait policy of reads that name none; `None`: `adaptive`, by as many threads as `pollers`
-    /// says.
+    /// The wait policy of reads that name none. `None` means `adaptive`, for as many threads as
+    /// `pollers` says.
     pub policy: Option<Policy>,
-    /// The most threads that may spin at once, if `policy` is `None`; others wait by interrupt, and
-    /// so do all while more [callers](super::FileSystem::begin_call) wait. A thread that spins keeps
-    /// its CPU from those that would use the result. 0: as many as there are CPUs.
+    /// The maximum number of threads that may spin at once, if `policy` is `None`. Others wait by
+    /// interrupt, and so do all while more [callers](super::FileSystem::begin_call) wait. A thread
+    /// that spins keeps its CPU from those that would use the result. 0 stands for the number of
+    /// CPUs.
     pub pollers: usize,
     /// The steps of reads that overlap.
     pub overlap: Overlap,
     /// The waits of a commit that are moved.
     pub commit_overlap: CommitOverlap,
-    /// The most read-ahead for a sequential reader, in bytes; 0: none.
+    /// The maximum read-ahead for a sequential reader, in bytes; 0 switches it off.
     pub read_ahead_bytes: usize,
     /// Counts wrong checksums instead of refusing them, to rescue data.
     pub ignore_checksums: bool,
     /// The superblock's block, in blocks of the file system, if not the usual one.
     pub superblock: Option<u64>,
-    /// The most channels (queue pairs) to use; more threads than that share them.
+    /// The maximum number of channels (queue pairs) to use. If there are more threads, they share
+    /// the channels.
     pub channels: usize,
     /// Mounts for writing, too. The mount must be ended by [`unmount`](super::FileSystem::unmount);
     /// otherwise the next mount replays the journal.
     ///
     /// If the file system has the feature `mmp` (multiple mount protection) and was not unmounted,
     /// the mount waits to see whether another host has it: once before it writes anything, and
-    /// again after it has written its mark. That is 22 s as a rule, more with a long update
-    /// interval (`mke2fs -E mmp_update_interval`), at most 22 minutes.
+    /// again after it has written its mark. This usually takes 22 s. It takes more with a long
+    /// update interval (`mke2fs -E mmp_update_interval`), and at most 22 minutes.
     pub write: bool,
-    /// Called once before a mount has to wait for that, with the longest time it may take.
+    /// Called once before a mount has to wait for another host, with the longest time that this may
+    /// take.
     pub on_wait: Option<fn(Duration)>,
     /// Starts a thread of the mount that writes back old pages, commits and empties the journal.
-    /// Otherwise only [`background_step`](super::FileSystem::background_step) does. For writing
-    /// only.
+    /// Without it, only [`background_step`](super::FileSystem::background_step) does this work. The
+    /// option is for mounts for writing only.
     pub background: bool,
     /// The longest interval between commits of the running transaction and writebacks of dirty
     /// pages, in ms.
@@ -115,12 +118,13 @@ pub struct MountOptions {
     /// file of more than four extents needs a whole commit when blocks are added or removed, but
     /// not when it is overwritten, and the journal is emptied when its end is reached.
     pub fast_commit: bool,
-    /// The most dirty pages, in bytes: a writer beyond that writes back. 0: a quarter of the page
-    /// cache.
+    /// The maximum size of dirty pages, in bytes. A writer beyond that writes back. 0 stands for a
+    /// quarter of the page cache.
     pub dirty_bytes: usize,
     /// Whether the file system's reserved blocks can be used.
     pub reserved: ReservedBlocks,
-    /// When reads update the access time. For writing only: a mount for reading writes nothing.
+    /// When reads update the access time. This is for mounts for writing only, because a mount for
+    /// reading writes nothing.
     pub access_times: AccessTimes,
 }
 
@@ -130,29 +134,30 @@ pub struct MountOptions {
 /// loses it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// If it is not later than the last changes of content and inode, or is a day old (`relatime`).
-    /// (That a day has passed is noticed within an hour, by
-    /// [`background_step`](super::FileSystem::background_step).)
+    /// A read updates the time if it is not later than the last changes of content and inode, or is
+    /// a day old (`relatime`). That a day has passed is noticed within an hour, by
+    /// [`background_step`](super::FileSystem::background_step).
     #[default]
     Relative,
-    /// Never (`noatime`).
+    /// No read updates the time (`noatime`).
     Never,
-    /// At each read (`strictatime`): each takes a lock of the file and reads the clock.
+    /// Each read updates the time (`strictatime`), for which it takes a lock of the file and reads
+    /// the clock.
     Strict,
 }
 
 /// Whether a mount's users get the blocks that the file system reserves (`mke2fs -m`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReservedBlocks {
-    /// As the kernel decides for the mounting process: it gets them if it runs as the user or in
-    /// the group that they are reserved for (usually root), or with `CAP_SYS_RESOURCE`. A thread
-    /// that acts for a [`Caller`](super::Caller) gets them if that one has this user or group ID,
+    /// The kernel's rule for the mounting process applies: it gets them if it runs as the user or
+    /// in the group that they are reserved for (usually root), or with `CAP_SYS_RESOURCE`. A thread
+    /// that acts for a [`Caller`](super::Caller) gets them if the caller has this user or group ID,
     /// or user ID 0.
     #[default]
     ByProcess,
-    /// Everybody gets them.
+    /// Every caller gets them.
     Use,
-    /// Nobody gets them.
+    /// No caller gets them.
     Keep,
 }
 
@@ -193,24 +198,24 @@ pub struct ReadOptions {
 /// A program's announcement of its later reads (`posix_fadvise`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing special.
+    /// The program announces nothing special.
     Normal,
-    /// In order: doubles the read-ahead.
+    /// The program reads in order, so the read-ahead doubles.
     Sequential,
-    /// Anywhere: no read-ahead.
+    /// The program reads anywhere, so there is no read-ahead.
     Random,
-    /// This range soon: its pages are read ahead now, without waiting.
+    /// The program reads this range soon, so its pages are read ahead now, without waiting.
     WillNeed,
-    /// This range no longer: its pages are dropped.
+    /// The program no longer needs this range, so its pages are dropped.
     DontNeed,
 }
 
 /// Options for opening a file, as the flags of `open(2)`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// For reading.
+    /// Opens the file for reading.
     pub read: bool,
-    /// For writing.
+    /// Opens the file for writing.
     pub write: bool,
     /// Creates the file if it does not exist (O_CREAT).
     pub create: bool,
@@ -242,9 +247,9 @@ pub struct NewNode {
     pub uid: u32,
     /// Group (a directory with `S_ISGID` gives its own instead).
     pub gid: u32,
-    /// Permissions to remove (`umask(2)`), of the lowest nine bits; 0, the default, removes none.
-    /// As in the kernel, it does not apply if the directory has a default ACL: new inodes get that
-    /// list, restricted by `mode`. It never applies to a symbolic link.
+    /// Permissions to remove (`umask(2)`), of the lowest nine bits. The default of 0 removes none.
+    /// As in the kernel, the mask does not apply if the directory has a default ACL: new inodes get
+    /// that list, restricted by `mode`. It never applies to a symbolic link.
     pub umask: u16,
 }
 

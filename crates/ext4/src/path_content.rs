@@ -97,7 +97,7 @@ impl FileSystem {
             _ => return Err(Error::Special),
         }
         let mode = metadata.mode & 0o7777;
-        // Checked before the file is truncated.
+        // Whether both are one file is checked before the file is truncated.
         let to = self.open_with(to, &OpenOptions { truncate: false, mode, ..ANEW })?;
         if to.node().ino() == from.node().ino() {
             return Err(Error::Invalid("a file cannot be copied to itself"));

@@ -36,7 +36,7 @@ impl Worker {
     /// Starts a thread `name` that runs `work` until it is told to end.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// Fails if no thread can be started.
     pub(crate) fn start(
         name: &str,
         work: impl FnOnce(&Stopping) + Send + 'static,

@@ -19,9 +19,9 @@ impl Allocator {
     /// Takes a run of between one and [`Want::blocks`] blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no block is free, the caller may not have any, or all wait for a
-    /// [commit](Self::would_commit_help). Damage that
-    /// [`Volume::group`](meantime_ext4_format::Volume::group) or a bitmap shows.
+    /// [`Error::NoSpace`] if no block is free, if the caller may not use the free ones, or if all
+    /// of them wait for a [commit](Self::would_commit_help). Damage in a group's descriptor or
+    /// bitmap, or a device error.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
         if want.metadata {
             handle.fast_ineligible();
@@ -36,7 +36,7 @@ impl Allocator {
                 (Promised::Data(Arc::clone(reservation.shared())), blocks)
             }
             None => {
-                // Blocks that wait for a commit count as free: it would not help.
+                // Blocks that wait for a commit count as free, so a commit would not help here.
                 self.starved.store(false, Ordering::Relaxed);
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(want.who, asked)?)
             }
@@ -53,7 +53,7 @@ impl Allocator {
         let start = superblock.group_start(number);
         let taken = start + u64::from(bits.start)..start + u64::from(bits.end);
         self.hints()[number as usize].next = bits.end;
-        // A file that grows in small steps.
+        // This is a file that grows in small steps.
         if want.goal.is_some() && !want.metadata && want.blocks < MANY {
             let end = superblock.blocks().min(start + superblock.blocks_per_group());
             self.windows().advance(want.ino, &taken, end);
@@ -61,7 +61,8 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Finds up to `blocks` free blocks: the group, its descriptor, and bits of its bitmap.
+    /// Finds up to `blocks` free blocks. Returns the group, its descriptor, and the blocks' bits in
+    /// its bitmap.
     fn find(
         &self,
         handle: &Handle<'_>,
@@ -86,8 +87,8 @@ impl Allocator {
         Err(Error::NoSpace)
     }
 
-    /// Returns the goal for the first block of an inode: in its group, after the block that was
-    /// taken there last. For metadata, the start of the group.
+    /// Returns the goal for the first block of an inode. For data, it is the block after the one
+    /// that was taken last in the inode's group; for metadata, the start of that group.
     fn near_inode(&self, want: &Want<'_>) -> u64 {
         let superblock = self.superblock();
         let group = want.ino.saturating_sub(1) / superblock.inodes_per_group();
@@ -118,8 +119,9 @@ impl Allocator {
     /// that are held until a commit count as free here.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or
-    /// in use. [`Error::NoSpace`]: promised to others. Otherwise as [`blocks`](Self::blocks).
+    /// [`Defect::BlockPointer`] if a block is beyond the end; [`Defect::BlockShared`] if one
+    /// belongs to the file system itself, or is in use. [`Error::NoSpace`] if the free blocks are
+    /// promised to others. Damage in a group's descriptor or bitmap, or a device error.
     pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         handle.fast_ineligible();
         self.by_groups(blocks, |number, bits, blocks| {
@@ -144,8 +146,9 @@ impl Allocator {
     /// committed. A caller that frees metadata also calls [`forget`](Handle::forget).
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`]: beyond the
-    /// end, the file system's own, or free already. Otherwise as [`blocks`](Self::blocks).
+    /// [`Defect::BlockPointer`] if a block is beyond the end; [`Defect::BlockShared`] if one
+    /// belongs to the file system itself; [`Defect::BlockUnmarked`] if one is already free. Damage
+    /// in a group's descriptor or bitmap, or a device error.
     pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.group(number)?;
@@ -164,8 +167,8 @@ impl Allocator {
     /// the group's number, the bits, and the blocks.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own.
-    /// What `change` returns.
+    /// [`Defect::BlockPointer`] if a block is beyond the end; [`Defect::BlockShared`] if one
+    /// belongs to the file system itself. The errors of `change`.
     fn by_groups(
         &self,
         blocks: Range<u64>,

@@ -90,7 +90,8 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// Returns descriptor and block bitmap of group `number`; `None`: no block is free.
+    /// Returns the descriptor and the block bitmap of group `number`, or `None` if no block is
+    /// free.
     pub(super) fn free_bits(
         &self,
         handle: &Handle<'_>,
@@ -123,8 +124,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks blocks (bits of the bitmap) of group `number`, all of which are free, as in use; or
-    /// all of which are in use, as free.
+    /// Marks the blocks `marked` (bits of the bitmap) of group `number` as in use or, unless
+    /// `used`, as free. Before, all of them have the other state.
     pub(super) fn mark_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -190,7 +191,7 @@ impl Allocator {
         patched.unwrap_or_else(|| bitmap::checksum(superblock.seed(), bits, count))
     }
 
-    /// Returns the inode bitmap of group `number`; `None`: no inode of the group is in use.
+    /// Returns the inode bitmap of group `number`, or `None` if no inode of the group is in use.
     pub(super) fn inode_bits(
         &self,
         handle: &Handle<'_>,

@@ -12,8 +12,8 @@ impl Allocator {
     /// inode](meantime_ext4_format::edit::InodeEdit::new) over all of it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no inode is free. Damage that
-    /// [`Volume::group`](meantime_ext4_format::Volume::group) or a bitmap shows.
+    /// [`Error::NoSpace`] if no inode is free. Damage in a group's descriptor or bitmap, or a
+    /// device error.
     pub fn inode(
         &self,
         handle: &mut Handle<'_>,
@@ -72,7 +72,8 @@ impl Allocator {
     /// Returns whether inode `ino` is in use according to its bitmap.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`] for the file system's own. Otherwise as [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large. Damage
+    /// in a group's descriptor or bitmap, or a device error.
     pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
         let (number, index) = self.inode_index(ino)?;
         let group = handle.group(number)?;
@@ -84,8 +85,9 @@ impl Allocator {
     /// [`inode`](Self::inode), the caller chooses the number.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`] for the file system's own. [`Defect::InodeUnmarked`] if it is in
-    /// use. Otherwise as [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large.
+    /// [`Defect::InodeUnmarked`] if it is in use. Damage in a group's descriptor or bitmap, or a
+    /// device error.
     pub fn take_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -101,9 +103,9 @@ impl Allocator {
         self.mark_inode(handle, number, &group, index, true, directory)
     }
 
-    /// Clears the never used slots of the inode table up to slot `index`, which is about to be
-    /// used. They count as inodes from then on, and their contents are unknown: mke2fs writes only
-    /// the part of a table that is in use.
+    /// Clears the slots of the inode table that were never used, up to slot `index`, which is about
+    /// to be used. They count as inodes from then on, and their contents are unknown: mke2fs writes
+    /// only the part of a table that is in use.
     fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
         let superblock = self.superblock();
         let per_block = superblock.block_bytes() / superblock.inode_bytes();
@@ -126,8 +128,9 @@ impl Allocator {
     /// Frees inode `ino`, a `directory` or not.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`]: the file system's own, or free already.
-    /// Otherwise as [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large.
+    /// [`Defect::InodeUnmarked`] if it is already free. Damage in a group's descriptor or bitmap,
+    /// or a device error.
     pub fn free_inode(
         &self,
         handle: &mut Handle<'_>,

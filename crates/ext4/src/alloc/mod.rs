@@ -44,7 +44,7 @@ pub struct Want<'r> {
     pub reservation: Option<&'r mut Reservation>,
     /// Whether the blocks are metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
-    /// On whose behalf they are allocated, unless they were promised.
+    /// The caller for whom they are allocated, unless they were promised.
     pub(crate) who: Who,
 }
 
@@ -81,13 +81,14 @@ struct Hint {
     inodes_agree: bool,
 }
 
-/// Allocates blocks and inodes of a file system that is mounted for writing: one for each mount.
+/// Allocates blocks and inodes of a file system that is mounted for writing. Each mount has one.
 #[derive(Debug)]
 pub struct Allocator {
     volume: Volume<()>,
     zones: Zones,
     pool: Arc<Pool>,
-    /// One for each group. (These locks are taken one at a time, after all others.)
+    /// One hint for each group. This lock and the next two are taken one at a time, after all
+    /// others.
     hints: Mutex<Vec<Hint>>,
     windows: Mutex<Windows>,
     known: Mutex<Known>,
@@ -103,7 +104,8 @@ impl Allocator {
     /// Returns the allocator of `volume`, after reading all its descriptors.
     ///
     /// # Errors
-    /// As [`Volume::group`] and [`Volume::usage`]; [`Error::Unsupported`] for `bigalloc`.
+    /// [`Error::Unsupported`] for `bigalloc`. Damage in a group descriptor or the journal's inode,
+    /// or a device error.
     pub fn new<S: Source>(volume: &Volume<S>) -> Result<Self, Error> {
         let superblock = volume.superblock();
         if superblock.features().has_ro_compat(ro_compat::BIGALLOC) {
@@ -146,12 +148,12 @@ impl Allocator {
     }
 
     fn hints(&self) -> MutexGuard<'_, Vec<Hint>> {
-        // Only hints: they may be wrong.
+        // These are only hints, which may be wrong.
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn windows(&self) -> MutexGuard<'_, Windows> {
-        // Only hints.
+        // These are only hints.
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,7 +188,7 @@ impl Allocator {
     /// come from a reserve that the file system keeps for that.
     ///
     /// # Errors
-    /// [`Error::NoSpace`].
+    /// [`Error::NoSpace`] if the caller may not have that many blocks.
     pub fn reserve(&self, blocks: u64) -> Result<Reservation, Error> {
         self.pool.reserve(blocks)
     }
@@ -246,7 +248,7 @@ impl Allocator {
     /// Writes the totals of free blocks and inodes into the superblock, for the end of a mount.
     ///
     /// # Errors
-    /// As [`Handle::load_superblock`].
+    /// Damage in the superblock, or a device error.
     pub fn write_superblock_counts(&self, handle: &mut Handle<'_>) -> Result<(), Error> {
         let totals = self.pool.totals();
         let mut free = (totals.free as i64, totals.free_inodes as i64);

@@ -46,7 +46,7 @@ struct Looked {
 }
 
 impl Search<'_, '_> {
-    /// Finds between one and all blocks from `goal` on: the group, and bits of its bitmap.
+    /// Finds between one and all blocks from `goal` on. Returns the group, and bits of its bitmap.
     pub(super) fn run(
         &mut self,
         goal: u64,
@@ -148,7 +148,8 @@ impl Search<'_, '_> {
         Looked { found: None, longest, left_out }
     }
 
-    /// As [`search`](Self::search), from bit `begin` on, and then in the whole group.
+    /// Searches group `number` from bit `begin` on, and then from its start, for a run with room
+    /// for all blocks.
     fn search_around(&mut self, bits: &[u8], number: u32, begin: u32) -> Looked {
         let end = blocks_in(self.allocator.superblock(), number);
         if begin > 0 {
@@ -190,7 +191,7 @@ impl Search<'_, '_> {
             let Some(bits) = self.free_bits(number)? else { continue };
             looked_at += 1;
             let looked = self.search_around(&bits, number, begin);
-            // What was left out comes back without a sign: it counts as a longer run.
+            // Blocks that were left out can come back unnoticed, so they count as a longer run.
             if looked.found.is_none() && !looked.left_out {
                 self.allocator.learn_longest(number, looked.longest.len() as u32);
             }

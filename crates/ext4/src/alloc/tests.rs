@@ -60,7 +60,7 @@ fn a_run_that_was_held_is_found_after_the_commit() {
     image.commit();
     let run = second.iter().find(|run| run.start >= group_1 && run.end - run.start >= 600).unwrap();
     free(run.start..run.start + 600);
-    // (As many as metadata leave for data.)
+    // (Metadata leave this many for data.)
     let single = take(200).unwrap();
     assert!(single.end <= group_1 && single.end - single.start == 1, "{single:?}");
     image.commit();
@@ -207,10 +207,11 @@ fn some_blocks_are_roots_and_the_last_for_metadata() {
     assert!(!allocator.would_commit_help());
 }
 
-/// `ext4_has_free_clusters`: by the user's ID, by the group's unless it is root's, and for root.
+/// Reserved blocks go to the reserved user, to the reserved group unless that is root's, and to
+/// root (`ext4_has_free_clusters`).
 #[test]
 fn reserved_blocks_are_the_callers_right() {
-    // (The superblock's checksum would have to follow.)
+    // (This image has no checksums: the superblock's would have to follow the change.)
     let args = ["-b", "1024", "-m", "10", "-O", "^metadata_csum"];
     for (owner, group) in [(0, 0), (7, 0), (7, 30)] {
         let Some(image) = Image::make("16M", &args) else { return };
@@ -234,7 +235,7 @@ fn reserved_blocks_are_the_callers_right() {
             assert_eq!(may(uid, gid), expected, "{uid} {gid}, of {owner} {group}");
         }
         assert!(!may(Caller::NOBODY.uid, Caller::NOBODY.gid));
-        // The process has no right here, nor has a caller if the mount does not go by callers.
+        // The process may not use them, nor may a caller if the mount does not go by callers.
         assert!(allocator.reserve(1).is_err());
         allocator.set_by_caller(false);
         assert!(!may(0, 0));

@@ -10,7 +10,8 @@ use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
     /// Finds the first run of at least `least` blocks within `bits` of group `number` that could be
-    /// allocated now: free, and not waiting for a commit. This stays true while `handle` exists.
+    /// allocated now: its blocks are free, and do not wait for a commit. This stays true while
+    /// `handle` exists.
     ///
     /// # Errors
     /// Damage, or a failed read of the device.

@@ -41,7 +41,7 @@ pub use write::Written;
 /// The size of a page of the cache in bytes, independent of the file system's block size.
 pub const PAGE_BYTES: usize = DMA_PAGE;
 
-/// The same, for offsets in files.
+/// The size of a page in bytes, as a 64-bit number for offsets in files.
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The minimum memory of a cache, in bytes.
@@ -57,7 +57,7 @@ const ARRIVALS_MOST: usize = 256;
 pub struct PageCache {
     table: Table<PageCell>,
     heap: DmaHeap,
-    /// The most pages.
+    /// The maximum number of pages.
     capacity: usize,
     /// Pages that exist: free, in slots, and with readers.
     made: AtomicUsize,
@@ -65,7 +65,7 @@ pub struct PageCache {
     slots: Mutex<Vec<u32>>,
     /// Pages published since the last upkeep of the queues.
     arrivals: Mutex<Vec<At>>,
-    /// Locked before the others.
+    /// This lock is taken before the others.
     upkeep: Mutex<Upkeep>,
     evicted: AtomicU64,
     dropped: AtomicU64,
@@ -81,7 +81,7 @@ struct Upkeep {
     pages: Vec<DmaBuf>,
 }
 
-/// Where a page was found; it may have left since.
+/// The slot in which a page was found. The page may have left it since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit(At);
 
@@ -92,17 +92,17 @@ pub struct Filling(At);
 /// The state of a page in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookUp {
-    /// Ready: [`PageCache::copy`].
+    /// The page is ready for [`PageCache::copy`].
     Hit(Hit),
-    /// Being read: [`PageCache::wait`].
+    /// Another reader is reading the page; see [`PageCache::wait`].
     Filling(Filling),
-    /// Not in the cache: [`PageCache::claim`].
+    /// The page is not in the cache; see [`PageCache::claim`].
     Absent,
 }
 
-/// The duty to read a page, which ends with [`PageCache::publish`] or [`PageCache::abandon`]. (If
-/// it is dropped instead, which is logged, the page cannot be cached until it is invalidated, and
-/// its readers read past the cache.)
+/// The duty to read a page, which ends with [`PageCache::publish`] or [`PageCache::abandon`]. If it
+/// is dropped instead, an error is logged. The page cannot be cached then until it is invalidated,
+/// and its readers read past the cache.
 #[must_use = "others wait for the page"]
 #[derive(Debug)]
 pub struct Claim(At);
@@ -130,26 +130,26 @@ impl Drop for Claim {
 /// The result of claiming a page.
 #[derive(Debug)]
 pub enum Claiming {
-    /// The caller has to read it.
+    /// The caller has to read the page.
     Claimed(Claim),
-    /// It is ready now.
+    /// The page is ready now.
     Hit(Hit),
     /// Another reader is reading it.
     Filling(Filling),
-    /// No slot is free: read past the cache.
+    /// No slot is free, so the caller reads past the cache.
     Full,
 }
 
 /// Counters and sizes of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// The most pages.
+    /// The maximum number of pages.
     pub capacity_pages: usize,
     /// Pages that exist, those with readers included.
     pub pages: usize,
     /// Free pages.
     pub free_pages: usize,
-    /// Pages that are to be written. The cache does not know: it is the mount's count.
+    /// Pages that are to be written. The mount counts these, not the cache.
     pub dirty_pages: usize,
     /// Pages evicted so far.
     pub evicted: u64,
@@ -177,7 +177,7 @@ impl PageCache {
     /// Fails if there is no memory.
     pub fn new(heap: &DmaHeap, bytes: usize) -> Result<Self, HwError> {
         let capacity = (bytes.max(LEAST_BYTES) / PAGE_BYTES).min(1 << 29);
-        // More slots than pages: a slot is freed later than its page.
+        // There are more slots than pages, because a slot is freed later than its page.
         let slots = capacity + capacity / 8 + 64;
         let cache = Self {
             table: Table::new((0..slots).map(|_| PageCell::new(heap))),
@@ -203,7 +203,7 @@ impl PageCache {
         Ok(cache)
     }
 
-    /// Returns the most pages.
+    /// Returns the maximum number of pages.
     pub fn capacity_pages(&self) -> usize {
         self.capacity
     }
@@ -263,8 +263,8 @@ impl PageCache {
         self.claim_in(&mut slots, file, index)
     }
 
-    /// Claims up to `most` pages of `file` from `first` on, into `claims`, up to the first that is
-    /// not absent. Returns how many.
+    /// Claims pages of `file` from `first` on, at most `most` of them, and adds the claims to
+    /// `claims`. Stops at the first page that is not absent. Returns the number of claims.
     pub fn claim_run(&self, file: u64, first: u64, most: usize, claims: &mut Vec<Claim>) -> usize {
         let mut slots = lock(&self.slots);
         for count in 0..most {
@@ -296,8 +296,8 @@ impl PageCache {
     /// waiters are woken.
     ///
     /// # Errors
-    /// Returns the page if it does not enter the cache: it was invalidated meanwhile, or is no page
-    /// of this cache's heap. Its reader may use it.
+    /// Returns the page if it does not enter the cache, because it was invalidated meanwhile or
+    /// does not come from this cache's heap. Its reader may use it.
     pub fn publish(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
         self.published(at, self.table.publish(at, page))
@@ -311,7 +311,7 @@ impl PageCache {
                     arrivals.push(at);
                     arrivals.len()
                 };
-                // The thread that has the lock does it.
+                // The thread that holds the lock does this work.
                 if arrivals >= ARRIVALS_MOST
                     && let Ok(mut upkeep) = self.upkeep.try_lock()
                 {
@@ -338,9 +338,9 @@ impl PageCache {
         lock(&self.slots).push(at.slot);
     }
 
-    /// Waits until `filling` has been published or abandoned, for `timeout_ns` at most: polls for
-    /// about a microsecond, then sleeps. Returns false if it is still being read. May return early:
-    /// look up again in any case.
+    /// Waits until `filling` has been published or abandoned, for `timeout_ns` at most. It polls
+    /// for about a microsecond, then sleeps. Returns false if the page is still being read. It may
+    /// return early, so the caller looks the page up again in any case.
     pub fn wait(&self, filling: Filling, timeout_ns: u64) -> bool {
         self.table.wait(filling.0, timeout_ns)
     }
@@ -351,8 +351,8 @@ impl PageCache {
         self.table.drop_filling(filling.0);
     }
 
-    /// Registers `waker` for the end of `filling`. Returns false if it has ended already: look up
-    /// again.
+    /// Registers `waker` for the end of `filling`. Returns false if it has ended already; the
+    /// caller then looks the page up again.
     pub fn register(&self, filling: Filling, waker: &Waker) -> bool {
         self.table.register(filling.0, waker)
     }
@@ -395,8 +395,9 @@ impl PageCache {
         }
     }
 
-    /// Takes up to `count` free pages with arbitrary content into `pages`: from the pool, from the
-    /// heap, or by eviction. Returns how many; fewer if all are in use, or there is no memory.
+    /// Takes up to `count` free pages with arbitrary content into `pages`, from the pool, from the
+    /// heap, or by eviction. Returns how many it took; these are fewer if all pages are in use or
+    /// there is no memory.
     pub fn take_pages(&self, count: usize, pages: &mut Vec<DmaBuf>) -> usize {
         let mut taken = 0;
         while taken < count {
@@ -441,7 +442,8 @@ impl PageCache {
     }
 
     /// Puts published pages in their queues, and evicts until `spare` pages are free or left on the
-    /// heap; evicts at most `budget` pages. Returns how many. Runs while the device works.
+    /// heap, but at most `budget` pages. Returns how many it evicted. This runs while the device
+    /// works.
     pub fn maintain(&self, spare: usize, budget: usize) -> usize {
         let there = lock(&self.pages).len()
             + self.capacity.saturating_sub(self.made.load(Ordering::Relaxed));
@@ -456,7 +458,7 @@ impl PageCache {
 
     /// Allocates more pages, up to the capacity.
     fn grow(&self, free: &mut Vec<DmaBuf>) -> Result<(), HwError> {
-        // One thread at a time: the caller holds the lock.
+        // The caller holds the lock, so one thread at a time does this.
         let count =
             self.capacity.saturating_sub(self.made.load(Ordering::Relaxed)).min(GROWTH_PAGES);
         if count > 0 {
@@ -516,7 +518,7 @@ impl Pages for Evicting<'_> {
     }
 }
 
-/// Locks; each list is consistent after each step, so a poisoned lock may be used.
+/// Locks `mutex`. Each list is consistent after each step, so a poisoned lock may be used.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

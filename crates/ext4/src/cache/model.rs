@@ -11,7 +11,8 @@ use super::{Filling, Hit, LookUp};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
 
-/// A page: two words, equal unless it is torn. Written by its owner only, read by any thread.
+/// A page of two words, which are equal unless it is torn. Only its owner writes it, and any thread
+/// reads it.
 type Page = Arc<[AtomicU64; 2]>;
 
 /// A slot's cell. As in the library, readers may access its memory after the page was taken.
@@ -43,7 +44,7 @@ fn page() -> Page {
 }
 
 fn write(page: &Page, value: u64) {
-    // As a device or a filling thread does: after the claim's fence, in no order.
+    // A device or a filling thread writes in this way: after the claim's fence, in no order.
     page[0].store(value, Ordering::Relaxed);
     page[1].store(value, Ordering::Relaxed);
 }
@@ -145,7 +146,7 @@ fn what_stays_is_found() {
     loom::model(|| {
         let rig = rig(2);
         rig.fill(0, 0, &rig.pages[0]).expect("nobody else");
-        // Before it in the only chain.
+        // This page precedes it in the only chain.
         let second = rig.fill(1, 1, &rig.pages[1]).expect("nobody else");
         let theirs = Arc::clone(&rig);
         let writer = loom::thread::spawn(move || {

@@ -34,7 +34,7 @@ impl Bell {
     }
 }
 
-/// The same for a model. Without a time-out: loom reports a lost wake-up as a deadlock.
+/// A bell for a model. It has no time-out, so loom reports a lost wake-up as a deadlock.
 #[cfg(loom)]
 #[derive(Default)]
 struct Bell {
@@ -69,7 +69,7 @@ struct Lot {
     wakers: Mutex<Vec<(u32, Waker)>>,
 }
 
-/// Few, so many slots share a lot: a woken thread checks its slot.
+/// The lots are few, so many slots share one. A woken thread therefore checks its slot.
 const LOTS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// All lots.
@@ -86,7 +86,7 @@ impl Parking {
         &self.0[slot as usize % LOTS]
     }
 
-    /// Returns the lot's word; must be read before the slot is marked.
+    /// Returns the lot's word. The caller reads it before it marks the slot.
     pub(super) fn seen(&self, slot: u32) -> u32 {
         self.lot(slot).bell.count()
     }
@@ -96,8 +96,8 @@ impl Parking {
         self.lot(slot).bell.wait(seen, timeout_ns);
     }
 
-    /// Leaves a waker; must precede the marking of the slot. Returns false if the same task has
-    /// left one already.
+    /// Leaves a waker. The caller does this before it marks the slot. Returns false if the same
+    /// task has left one already.
     pub(super) fn leave(&self, slot: u32, waker: &Waker) -> bool {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker));
@@ -130,7 +130,7 @@ impl Parking {
                 }
             }
         }
-        // After the lock is released: a waker runs unknown code.
+        // The wakers run after the lock is released, because a waker runs unknown code.
         woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -26,7 +26,7 @@ use super::{Filling, Hit, LookUp};
 pub(super) trait Place {
     /// A page.
     type Page;
-    /// Puts a page in; returns it if it does not fit.
+    /// Puts a page in, or returns it if it does not fit.
     fn put(&self, page: Self::Page) -> Result<(), Self::Page>;
     /// Takes the page out.
     fn take(&self) -> Option<Self::Page>;
@@ -35,8 +35,8 @@ pub(super) trait Place {
 /// The end of a chain.
 const NOBODY: u32 = u32::MAX;
 
-/// Slots of a chain between two checks whether it was changed: a slot that is moved to another
-/// chain could lead the reader in circles.
+/// Steps along a chain between two checks whether it was changed. A slot that is moved to another
+/// chain could otherwise lead the reader in circles.
 const STEPS_PER_LOOK: u32 = if cfg!(loom) { 2 } else { 16 };
 
 /// Polls of a locked bucket per yield.
@@ -53,7 +53,7 @@ pub(super) struct Table<P> {
 }
 
 struct Bucket {
-    /// Odd: the chain is being changed.
+    /// This number is odd while the chain is being changed.
     sequence: AtomicU32,
     head: AtomicU32,
 }
@@ -77,14 +77,14 @@ pub(super) struct At {
     pub generation: u32,
 }
 
-/// What comes of a page that is being read when it is to be removed.
+/// The fate of a page that is being read when it is to be removed.
 #[derive(Clone, Copy)]
 enum BeingRead {
-    /// It enters the cache all the same.
+    /// The page enters the cache all the same.
     Stays,
-    /// It does not enter the cache.
+    /// The page does not enter the cache.
     Goes,
-    /// The same, if it is this one.
+    /// The page does not enter the cache if it is this one.
     GoesIf(At),
 }
 
@@ -98,7 +98,7 @@ pub(super) enum Published<T> {
     Refused(T),
 }
 
-/// The most visits counted.
+/// The maximum number of visits counted.
 pub(super) const VISITS_MAX: u32 = 3;
 
 /// Under loom, whether to weaken the order `what`, as the environment asks, to show that the models
@@ -165,15 +165,15 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Tries once; `None` if the chain was changed meanwhile.
+    /// Tries to find the page once. Returns `None` if the chain was changed meanwhile.
     #[inline(always)]
     fn walk(&self, bucket: &Bucket, file: u64, index: u64) -> Option<LookUp> {
-        // Acquire: the chain is as after its last change, or newer.
+        // Acquire: this thread sees the chain as it was after its last change, or newer.
         let sequence = bucket.sequence.load(Ordering::Acquire);
         let mut at = bucket.head.load(Ordering::Acquire);
         let mut steps = 0u32;
         while let Some(slot) = self.slots.get(at as usize) {
-            // Acquire: the key and the page are those of this generation, or newer.
+            // Acquire: this thread sees the key and the page of this generation, or newer ones.
             let state = Word(slot.state.load(Ordering::Acquire));
             if slot.index.load(Ordering::Relaxed) == index
                 && slot.file.load(Ordering::Relaxed) == file
@@ -183,7 +183,7 @@ impl<P: Place> Table<P> {
                     match state.phase() {
                         Phase::Ready => return Some(LookUp::Hit(Hit(found))),
                         Phase::Filling => return Some(LookUp::Filling(Filling(found))),
-                        // Just removed from the chain.
+                        // The slot was just removed from the chain.
                         Phase::Free | Phase::Dropped => {}
                     }
                 }
@@ -202,15 +202,15 @@ impl<P: Place> Table<P> {
     #[inline(always)]
     pub(super) fn still(&self, at: At) -> bool {
         if !weak("still") {
-            // What was read before is not read after this: see the module.
+            // The fence keeps earlier reads before this one, as the module's documentation says.
             fence(Ordering::Acquire);
         }
         Word(self.slots[at.slot as usize].state.load(Ordering::Relaxed)).generation()
             == at.generation
     }
 
-    /// Counts a visit, up to `VISITS_MAX`. No write if nothing changes; two at the same time may
-    /// count as one.
+    /// Counts a visit, up to `VISITS_MAX`. Writes nothing if the count does not change. Two visits
+    /// at the same time may count as one.
     #[inline(always)]
     pub(super) fn visit(&self, at: At) {
         let visits = &self.slots[at.slot as usize].visits;
@@ -220,7 +220,7 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Returns its visits; `None` if it is no longer in the cache.
+    /// Returns the page's visits, or `None` if the page is no longer in the cache.
     pub(super) fn visits(&self, at: At) -> Option<u32> {
         let slot = &self.slots[at.slot as usize];
         let there = Word(slot.state.load(Ordering::Acquire)).is(Phase::Ready, at.generation);
@@ -243,7 +243,7 @@ impl<P: Place> Table<P> {
         let mut looks = 0u32;
         let sequence = loop {
             let sequence = bucket.sequence.load(Ordering::Relaxed);
-            // Acquire: after the changes of the previous owner.
+            // Acquire: this thread sees the changes of the previous owner.
             let locked = sequence.is_multiple_of(2)
                 && bucket
                     .sequence
@@ -267,7 +267,7 @@ impl<P: Place> Table<P> {
         result
     }
 
-    /// In a locked chain: returns the slot of a key, and the slot before it.
+    /// Returns the slot of a key in a locked chain, and the slot before it.
     fn find(&self, bucket: &Bucket, file: u64, index: u64) -> Option<(u32, Option<u32>)> {
         let (mut at, mut before) = (bucket.head.load(Ordering::Relaxed), None);
         while let Some(slot) = self.slots.get(at as usize) {
@@ -281,7 +281,7 @@ impl<P: Place> Table<P> {
         None
     }
 
-    /// In a locked chain: removes the slot of a key.
+    /// Removes the slot of a key from a locked chain.
     fn unlink(&self, bucket: &Bucket, (slot, before): (u32, Option<u32>)) {
         let next = self.slots[slot as usize].next.load(Ordering::Relaxed);
         match before {
@@ -294,7 +294,7 @@ impl<P: Place> Table<P> {
     /// succeeds.
     ///
     /// # Errors
-    /// Fails if the page is ready, or another thread is reading it; the slot is still free.
+    /// Fails if the page is ready, or if another thread is reading it. The slot is still free then.
     pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Result<At, LookUp> {
         let bucket = self.bucket(file, index);
         // A reader that sees later writes to the key or the page also sees that the slot was freed.
@@ -316,7 +316,7 @@ impl<P: Place> Table<P> {
             ours.index.store(index, Ordering::Relaxed);
             ours.visits.store(0, Ordering::Relaxed);
             ours.next.store(bucket.head.load(Ordering::Relaxed), Ordering::Relaxed);
-            // Release: with its key.
+            // Release: whoever sees this state also sees the slot's key.
             ours.state.store(state.claimed().0, Ordering::Release);
             bucket.head.store(slot, Ordering::Release);
             Ok(At { slot, generation: state.generation() })
@@ -340,8 +340,8 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, dirty).is_some()
     }
 
-    /// Begins the writeback of `at`. Returns false if it is no longer in the cache, or already
-    /// under writeback. `again`: it stays dirty.
+    /// Begins the writeback of `at`. If `again`, the page stays dirty. Returns false if it is no
+    /// longer in the cache, or already under writeback.
     pub(super) fn begin_writeback(&self, at: At, again: bool) -> bool {
         let begun = |word: Word| {
             (word.phase() == Phase::Ready && !word.is_under_writeback())
@@ -350,14 +350,15 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, begun).is_some()
     }
 
-    /// Ends the writeback of `at`; `again`: it failed, and the page is dirty.
+    /// Ends the writeback of `at`. If `again`, the writeback failed, and the page becomes dirty.
     pub(super) fn end_writeback(&self, at: At, again: bool) {
         let ended = |word: Word| word.is_under_writeback().then(|| word.written_back(again));
         let ended = self.advance(at, Ordering::AcqRel, ended);
         debug_assert!(ended.is_some(), "what is under writeback stays");
     }
 
-    /// Returns whether `at` is dirty, and under writeback; `None` if it is not in the cache.
+    /// Returns whether `at` is dirty and whether it is under writeback, or `None` if it is not in
+    /// the cache.
     pub(super) fn writing_state(&self, at: At) -> Option<(bool, bool)> {
         let word = Word(self.slots[at.slot as usize].state.load(Ordering::Acquire));
         word.is(Phase::Ready, at.generation).then(|| (word.is_dirty(), word.is_under_writeback()))
@@ -369,7 +370,7 @@ impl<P: Place> Table<P> {
             self.abandon(at);
             return Published::Refused(page);
         }
-        // Release: with the page (which its cell orders as well).
+        // Release: whoever sees this state also sees the page (which its cell orders as well).
         match self.advance(at, Ordering::AcqRel, |word| {
             (word.phase() == Phase::Filling).then(|| to(word))
         }) {
@@ -384,14 +385,14 @@ impl<P: Place> Table<P> {
                 self.free_dropped(at);
                 match page {
                     Some(page) => Published::Dropped(page),
-                    // Not reached: only the claimant has the page while it is dropped.
+                    // This is not reached: only the claimant has the page while it is dropped.
                     None => Published::Ready,
                 }
             }
         }
     }
 
-    /// Abandons a claim: a waiter may claim the page.
+    /// Abandons a claim, so that a waiter may claim the page.
     pub(super) fn abandon(&self, at: At) {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
@@ -422,7 +423,7 @@ impl<P: Place> Table<P> {
     }
 
     /// Changes the state of `at` to the result of `to`, if the generation is the same. Returns the
-    /// previous state; `None` if `to` refuses.
+    /// previous state, or `None` if `to` refuses.
     fn advance(&self, at: At, order: Ordering, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let state = &self.slots[at.slot as usize].state;
         let mut word = Word(state.load(Ordering::Relaxed));
@@ -449,7 +450,8 @@ impl<P: Place> Table<P> {
 
     /// Takes the page out of a slot that was just freed.
     fn take_out(&self, slot: u32) -> Option<P::Page> {
-        // As in `claim`: for a writer to the page that does not claim another.
+        // This fence has the same purpose as that in `claim`, for a writer to the page that does
+        // not claim another.
         fence(Ordering::Release);
         self.slots[slot as usize].place.take()
     }
@@ -466,7 +468,8 @@ impl<P: Place> Table<P> {
         self.forget_if(file, index, BeingRead::Goes, Word::is_clean)
     }
 
-    /// As [`forget`](Self::forget), except for a page that is being read.
+    /// Removes page `index` of `file` like [`forget`](Self::forget), but lets a page that is being
+    /// read enter the cache.
     pub(super) fn forget_clean(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, BeingRead::Stays, Word::is_clean)
     }
@@ -499,7 +502,7 @@ impl<P: Place> Table<P> {
                 return None;
             }
             let drop = |word: Word| (word.phase() == Phase::Filling).then(|| word.dropped());
-            // In this order: a page that is being read may become ready between the two.
+            // The order matters: a page that is being read may become ready between the two steps.
             let dropped = match being_read {
                 BeingRead::Stays => None,
                 BeingRead::Goes | BeingRead::GoesIf(_) => self.advance(at, Ordering::AcqRel, drop),
@@ -528,8 +531,8 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, marked).is_some()
     }
 
-    /// Waits until `at` has been published, abandoned or dropped, for `timeout_ns` at most; may
-    /// return early. Returns false if it is still being read.
+    /// Waits until `at` has been published, abandoned or dropped, for `timeout_ns` at most. It may
+    /// return early. Returns false if the page is still being read.
     pub(super) fn wait(&self, at: At, timeout_ns: u64) -> bool {
         for _ in 0..LOOKS_PER_SLEEP {
             if !self.is_filling(at) {
@@ -541,7 +544,7 @@ impl<P: Place> Table<P> {
         let mut seen = self.parking.seen(at.slot);
         if self.mark(at) {
             if early {
-                // Too late: the wake-up may have come before.
+                // The mark came too late: the wake-up may have preceded it.
                 seen = self.parking.seen(at.slot);
             }
             self.parking.sleep(at.slot, seen, timeout_ns);
@@ -564,7 +567,7 @@ impl<P: Place> Table<P> {
 
 #[inline(always)]
 fn unchanged(bucket: &Bucket, sequence: u32) -> bool {
-    // What was read of the chain is not read after this.
+    // This fence keeps the reads of the chain before it.
     fence(Ordering::Acquire);
     sequence.is_multiple_of(2) && bucket.sequence.load(Ordering::Relaxed) == sequence
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use meantime_testkit::rig::{Rig, ssd};
 
-/// Longer than any test: a thread that sleeps this long was not woken.
+/// This time is longer than any test. A thread that sleeps this long was not woken.
 const LONG_NS: u64 = 3_600_000_000_000;
 
 fn cache(bytes: usize) -> PageCache {
@@ -362,7 +362,7 @@ proptest! {
             for file in 0..3 {
                 for index in 0..28 {
                     let found = value(&cache, file, index);
-                    // It may have been evicted, and stays absent then.
+                    // The page may have been evicted, and stays absent then.
                     if found.is_none() {
                         there.remove(&(file, index));
                     }
@@ -398,7 +398,7 @@ fn what_is_written_stays_until_it_is_written_back() {
     assert_eq!(cache.writing_state(1, 0), (false, true));
     assert!(!cache.discard(1, 0) && cache.discard(1, 1));
     assert_eq!(stays(&cache), (Some(4), None));
-    // Written to meanwhile: dirty again.
+    // A page that is written to during its writeback becomes dirty again.
     assert_eq!(cache.zero(1, 0, 0, PAGE_BYTES), Written::Done);
     cache.end_writeback(hit, false);
     assert_eq!((cache.writing_state(1, 0), stays(&cache)), ((true, false), (Some(0), None)));

@@ -1,33 +1,33 @@
 //! The state of a slot in one word: the phase of its page, and the generation.
 
-/// In no chain, without an owner.
+/// The slot is in no chain and has no owner.
 const FREE: u64 = 0;
-/// Claimed; the claimant is reading the page.
+/// The page is claimed, and the claimant is reading it.
 const FILLING: u64 = 1;
 /// The page is in the cache.
 const READY: u64 = 2;
-/// Still claimed, but in no chain: the page will not enter the cache.
+/// The page is still claimed, but its slot is in no chain: it will not enter the cache.
 const DROPPED: u64 = 3;
 const PHASE: u64 = 3;
 
 /// A thread or task waits for the claimant.
 const WAITERS: u64 = 1 << 2;
-/// The page is newer than the device's. Never evicted, nor dropped by
+/// The page is newer than the device's. It is never evicted, nor dropped by
 /// [`invalidate`](super::PageCache::invalidate).
 const DIRTY: u64 = 1 << 3;
-/// The content is being written to the device. Never evicted or dropped either.
+/// The content is being written to the device. Such a page is never evicted or dropped either.
 const WRITEBACK: u64 = 1 << 4;
 
 /// The phase of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Without an owner.
+    /// The slot has no owner.
     Free,
-    /// Claimed, and being read.
+    /// The page is claimed, and being read.
     Filling,
     /// The page is in the cache.
     Ready,
-    /// Claimed, but no longer wanted.
+    /// The page is claimed, but no longer wanted.
     Dropped,
 }
 
@@ -91,12 +91,12 @@ impl Word {
         self.published().dirtied()
     }
 
-    /// Begins a writeback; `again`: the page stays dirty.
+    /// Begins a writeback. If `again`, the page stays dirty.
     pub(super) fn writing_back(self, again: bool) -> Self {
         Self(if again { self.0 } else { self.0 & !DIRTY } | WRITEBACK)
     }
 
-    /// Ends a writeback; `again`: the page becomes dirty.
+    /// Ends a writeback. If `again`, the page becomes dirty.
     pub(super) fn written_back(self, again: bool) -> Self {
         Self(self.0 & !WRITEBACK | if again { DIRTY } else { 0 })
     }

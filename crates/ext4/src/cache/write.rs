@@ -7,11 +7,11 @@ use meantime_hw::DmaBuf;
 /// The result of a write to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// Written; the page is dirty.
+    /// The data were written, and the page is dirty.
     Done,
-    /// The page is being read: [`PageCache::wait`].
+    /// Another reader is reading the page; see [`PageCache::wait`].
     Filling(Filling),
-    /// Not in the cache: [`PageCache::claim`], and [`PageCache::publish_dirty`].
+    /// The page is not in the cache; see [`PageCache::claim`] and [`PageCache::publish_dirty`].
     Absent,
 }
 
@@ -42,7 +42,8 @@ impl PageCache {
             match self.table.look_up(file, index) {
                 LookUp::Filling(filling) => return Written::Filling(filling),
                 LookUp::Absent => return Written::Absent,
-                // Before the first byte is written, so that the page is not removed.
+                // The page becomes dirty before its first byte is written, so that it is not
+                // removed.
                 LookUp::Hit(Hit(at)) => {
                     if self.table.make_dirty(at) {
                         let written = write(self.table.place(at));
@@ -58,15 +59,16 @@ impl PageCache {
     /// [`publish`](Self::publish).
     ///
     /// # Errors
-    /// Returns the page if it does not enter the cache: only that has the data to be written.
+    /// Returns the page if it does not enter the cache. It is then the only copy of the data to be
+    /// written.
     pub fn publish_dirty(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
         self.published(at, self.table.publish_dirty(at, page))
     }
 
-    /// Begins the writeback of page `index` of `file`, before it is copied; `None`: it is not in
-    /// the cache, or already under writeback. `again`: it stays dirty, because it has more than
-    /// what is written now.
+    /// Begins the writeback of page `index` of `file`, before the page is copied. If `again`, the
+    /// page stays dirty, because it has more dirty data than are written now. Returns `None` if the
+    /// page is not in the cache or is already under writeback.
     pub fn begin_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
         match self.table.look_up(file, index) {
             LookUp::Hit(hit) if self.table.begin_writeback(hit.0, again) => Some(hit),
@@ -74,7 +76,7 @@ impl PageCache {
         }
     }
 
-    /// Ends the writeback of a page; `again`: it failed, and the page is dirty.
+    /// Ends the writeback of a page. If `again`, the writeback failed, and the page becomes dirty.
     pub fn end_writeback(&self, hit: Hit, again: bool) {
         self.table.end_writeback(hit.0, again);
     }
@@ -87,8 +89,8 @@ impl PageCache {
         }
     }
 
-    /// Removes page `index` of `file`, dirty or not: what was written to it is lost. Returns false
-    /// if it is under writeback, and stays.
+    /// Removes page `index` of `file`, dirty or not, so what was written to it is lost. Returns
+    /// false if the page is under writeback, and so stays.
     pub fn discard(&self, file: u64, index: u64) -> bool {
         if let Some((slot, page)) = self.table.discard(file, index) {
             super::lock(&self.pages).extend(page);

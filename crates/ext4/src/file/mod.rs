@@ -62,7 +62,7 @@ impl File {
             FileType::Regular if is_inline => Kind::Inline,
             FileType::Regular => Kind::Blocks,
             FileType::Directory => Kind::Directory,
-            // As `open` with O_NOFOLLOW.
+            // `open` with O_NOFOLLOW fails in the same way.
             FileType::Symlink => return Err(Error::Loop),
             FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {
                 return Err(Error::Special);
@@ -131,15 +131,17 @@ impl File {
     /// only at the end of the file.
     ///
     /// # Errors
-    /// As `pread(2)`. If a part was read before the failure, its length is returned instead.
+    /// The errors of `pread(2)`. If a part was read before the failure, its length is returned
+    /// instead.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_at_with(buf, offset, &ReadOptions::default())
     }
 
-    /// As [`read_at`](Self::read_at), with `options`.
+    /// Reads into `buf` from byte `offset` on, with `options`. Returns the number of bytes.
     ///
     /// # Errors
-    /// As `preadv2(2)`.
+    /// The errors of `preadv2(2)`. If a part was read before the failure, its length is returned
+    /// instead.
     #[inline]
     pub fn read_at_with(
         &self,
@@ -150,11 +152,11 @@ impl File {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
     }
 
-    /// As [`read_at_with`](Self::read_at_with). Also returns whether nothing was read from the
-    /// device for it.
+    /// Reads into `buf` from byte `offset` on, with `options`. Returns the number of bytes, and
+    /// whether all of them came without a read of the device.
     ///
     /// # Errors
-    /// As [`read_at_with`](Self::read_at_with).
+    /// The errors of [`read_at_with`](Self::read_at_with).
     #[inline]
     pub fn read_at_where(
         &self,
@@ -167,10 +169,10 @@ impl File {
         self.read_to(&mut target, offset, options).map(|read| (read, !target.is_from_device))
     }
 
-    /// As [`read_at_with`](Self::read_at_with), into several buffers, one after another.
+    /// Reads from byte `offset` on into several buffers, one after another, with `options`.
     ///
     /// # Errors
-    /// As [`read_at_with`](Self::read_at_with).
+    /// The errors of [`read_at_with`](Self::read_at_with).
     pub fn read_vectored_at(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -222,7 +224,7 @@ impl File {
         let snapshot = inode.snapshot(&mount.volume)?;
         let data =
             mount.consistent(|| mount.volume.inline_data(&snapshot.on_disk))?.unwrap_or_default();
-        // Bytes up to the size that the inode does not hold are zeroes.
+        // The bytes between the content in the inode and the file's size are zeroes.
         let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let held = &held[..held.len().min(len)];
         target.put(0, held);
@@ -230,10 +232,11 @@ impl File {
         Ok(len)
     }
 
-    /// Announces how the range will be read (`posix_fadvise`); `bytes` 0: up to the end.
+    /// Announces how the range will be read (`posix_fadvise`). If `bytes` is 0, the range extends
+    /// to the end of the file.
     ///
     /// # Errors
-    /// A failure of the device when the reads for [`Advice::WillNeed`] are started.
+    /// The device fails when the reads for [`Advice::WillNeed`] are started.
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
         if self.kind != Kind::Blocks {
             return Ok(());
@@ -244,7 +247,8 @@ impl File {
             Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
-                // Partly covered pages stay, as in Linux; but the file's last page counts as whole.
+                // Partly covered pages stay, as in Linux, but the file's last page counts as a
+                // whole one.
                 let last = if end == self.size() { end.div_ceil(PAGE) } else { end / PAGE };
                 let first = offset.div_ceil(PAGE);
                 if first < last {

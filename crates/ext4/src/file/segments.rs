@@ -28,7 +28,7 @@ pub enum SegmentKind {
     Delayed,
     /// Preallocated blocks at this byte of the device, which read as zeroes.
     Unwritten(u64),
-    /// No blocks; reads as zeroes.
+    /// The range has no blocks and reads as zeroes.
     Hole,
     /// Data in the inode itself.
     Inline,
@@ -156,7 +156,7 @@ impl File {
         let shift = self.node().mount.block_shift;
         let in_size = self.size().div_ceil(1 << shift);
         let end = extents.end().max(in_size);
-        // (Newer blocks behind the end are zeroes.)
+        // (Newer blocks behind the file's end are zeroes.)
         let mut newer = newer.into_iter().take_while(|newer| newer.start < in_size).peekable();
         let mut segments: Vec<Segment> = Vec::new();
         let mut block = 0;
@@ -205,17 +205,17 @@ impl File {
             if matches!(blocks, Blocks::Written(_)) {
                 break;
             }
-            // The last hole is endless.
+            // The last hole has no end.
             block = block.saturating_add(count).min(newer).min(size.div_ceil(1 << shift));
         }
         let at = offset.max(block << shift);
         if at < size { Ok(at) } else { Err(Error::NotFound) }
     }
 
-    /// Returns the first byte from `offset` on that is no data; the file's end is a hole.
+    /// Returns the first byte from `offset` on that is no data. The file's end counts as a hole.
     ///
     /// # Errors
-    /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
+    /// [`Error::NotFound`] (ENXIO for `lseek`) if `offset` is beyond the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
         if self.begin_seek(offset)? {
             return Ok(self.size());

@@ -7,14 +7,14 @@ use crate::io::DeviceSource;
 use crate::io::target::{Piece, Place};
 use meantime_ext4_format::{Inode as DiskInode, RunState, Source, Volume};
 
-/// What a run of a file's blocks is.
+/// The state of a run of a file's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
-    /// Data, from this block of the file system on.
+    /// The blocks have data, and begin at this block of the file system.
     Written(u64),
-    /// Preallocated from this block on, and reads as zeroes.
+    /// The blocks are preallocated from this block on, and read as zeroes.
     Unwritten(u64),
-    /// Not allocated; reads as zeroes.
+    /// No blocks are allocated, so the run reads as zeroes.
     Hole,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Blocks {
 struct Extent {
     first: u32,
     blocks: u32,
-    /// The first block on the device, of at most 48 bits, with [`UNWRITTEN`].
+    /// The first block on the device, of at most 48 bits, combined with [`UNWRITTEN`].
     physical: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Loads all extents of `inode`; of a file with more than a million, the first ones.
+    /// Loads all extents of `inode`. Of a file with more than a million it loads the first ones.
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
@@ -165,7 +165,7 @@ impl<'a> Finder<'a> {
         Piece { place: Place::Device((physical << self.block_shift) + inside), len: bytes(count) }
     }
 
-    /// As [`find`](Self::find), when some blocks are in memory.
+    /// Returns the place of a byte of block `physical`, where some blocks are in memory.
     #[cold]
     fn find_beside_memory(
         &self,

@@ -78,12 +78,12 @@ impl Inode {
         };
         let mut made = false;
         let inode = loop {
-            // Taken before the read: any later change has a later sequence.
+            // These numbers are taken before the read, so any later change has a later sequence.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
             let snapshot = Snapshot::read(&mount.volume, ino, linked)?;
             let writable =
                 Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
-            // Another user may hold it though the cache dropped it.
+            // Another user may still hold the inode although the cache dropped it.
             let make = || {
                 made = true;
                 Arc::new(Self::of(snapshot, writable))
@@ -134,7 +134,7 @@ impl Inode {
     pub(crate) fn renew(&self, volume: &Volume<DeviceSource>, before: u64, changed: &InodeEdit) {
         let Ok(inode) = changed.parsed(volume.superblock()) else { return };
         let Ok(mut snapshot) = self.snapshot.try_write() else { return };
-        // (There is one change at a time, and this one has made it one version more.)
+        // (There is one change at a time, and this one has increased the version by one.)
         let version = before + 1;
         if self.version() != version || self.is_current() {
             return;
@@ -158,7 +158,8 @@ impl Inode {
         }
         let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_current() {
-            // Taken before the read: a change from now on makes the snapshot old again.
+            // The version is taken before the read: a change from now on makes the snapshot old
+            // again.
             let version = self.version();
             let read = Snapshot::read(volume, self.ino, false)?;
             // Only writers know the size of a file that is written to.
@@ -174,8 +175,7 @@ impl Inode {
     /// Returns what `read` makes of the inode and the metadata that it leads to, both from one
     /// state of the file system. It may be called several times.
     ///
-    /// # Errors
-    /// Those of `read`. The inode cannot be read.
+    /// The errors of `read`. Fails also if the inode cannot be read.
     pub(crate) fn consistent<T, E: Into<Error>>(
         &self,
         volume: &Volume<DeviceSource>,

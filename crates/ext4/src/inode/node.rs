@@ -17,7 +17,7 @@ pub struct Node {
 impl Clone for Node {
     fn clone(&self) -> Self {
         if let Some(writable) = &self.inode.writable {
-            // Cannot fail: an inode that has a node is not gone.
+            // This cannot fail, because an inode that has a node is not gone.
             writable.enter();
         }
         Self { mount: Arc::clone(&self.mount), inode: Arc::clone(&self.inode) }
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Returns a node of `inode`; `None`: the inode is gone.
+    /// Returns a node of `inode`, or `None` if the inode is gone.
     pub(crate) fn new(mount: &Arc<Mount>, inode: &Arc<Inode>) -> Option<Self> {
         let is_there = inode.writable.as_ref().is_none_or(|writable| writable.enter());
         is_there.then(|| Self { mount: Arc::clone(mount), inode: Arc::clone(inode) })

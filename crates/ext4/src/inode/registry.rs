@@ -74,7 +74,7 @@ impl Registry {
     }
 
     /// Returns the inode of number `ino`. If there is none, `make` makes it, unless the counter is
-    /// no longer `changes`: what `make` would use may then be of another inode.
+    /// no longer `changes`: `make` might then use data of another inode.
     pub(crate) fn enter(
         &self,
         ino: u32,

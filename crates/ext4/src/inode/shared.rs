@@ -70,7 +70,7 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Sets the size. Of a file that can be written to, only its writer calls this.
+    /// Sets the size. Only a file's writer calls this, if the file can be written to.
     pub(crate) fn set_size(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Release);
     }
@@ -88,8 +88,8 @@ impl Inode {
         }
     }
 
-    /// Returns the number of changes. (What a [`Snapshot`] of this version leads to is valid if the
-    /// version is still the same afterwards.)
+    /// Returns the number of changes. What a [`Snapshot`] of this version leads to is valid if the
+    /// version is still the same afterwards.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

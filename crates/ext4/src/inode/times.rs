@@ -41,7 +41,7 @@ impl Times {
         metadata.accessed = self.accessed.unwrap_or(metadata.accessed);
     }
 
-    /// Removes the times that are `stored` in the inode now; newer ones stay.
+    /// Removes the times that are `stored` in the inode now. Newer ones stay.
     pub(crate) fn stored(&mut self, stored: Self) {
         if self.modified == stored.modified {
             self.modified = None;

@@ -17,17 +17,18 @@ use meantime_process::lock::{
 /// Interval of the checks while waiting for another thread's writeback.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Bit of [`Writable::users`]: no name leads to the inode. It is deleted with its last user.
+/// This bit of [`Writable::users`] says that no name leads to the inode, which is deleted with its
+/// last user.
 const UNLINKED: usize = 1 << (usize::BITS - 1);
 
-/// Bit of [`Writable::users`]: the inode is gone. Its number may be another inode's, which must not
-/// be changed through this one.
+/// This bit of [`Writable::users`] says that the inode is gone. Its number may be another inode's,
+/// which must not be changed through this one.
 const GONE: usize = UNLINKED >> 1;
 
 /// Additional state of an inode that can be written to.
 ///
-/// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that
-/// of the pages.
+/// [`Rank`] has the order of its locks: that of the writer, that of the mapping, the lock of a
+/// change of metadata, that of the pages.
 pub(crate) struct Writable {
     /// Held by the thread that changes the content or the size.
     writer: Mutex<()>,
@@ -58,10 +59,11 @@ pub(crate) struct Writable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(pub(crate) u64);
 
-/// What the disk does not have of a page.
+/// The parts of a page that are newer than the disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dirty {
-    /// Mask of the dirty blocks, the first one in bit 0. (If blocks are larger than pages: bit 0.)
+    /// Mask of the dirty blocks, with the first one in bit 0. If blocks are larger than pages, only
+    /// bit 0 is used.
     pub(crate) mask: u8,
     /// When the first of them was written.
     pub(crate) since: Stamp,
@@ -111,8 +113,8 @@ impl Pages {
     }
 
     /// Returns the pages of `range` that are to be written or waited for now: those that are dirty
-    /// or in flight, with stamps up to `upto`. They end where the last such page ends. `None`:
-    /// there are none.
+    /// or in flight, with stamps up to `upto`. They end where the last such page ends. Returns
+    /// `None` if there are none.
     pub(crate) fn wanted(&self, range: Range<u64>, upto: Stamp) -> Option<Wanted> {
         let dirty = self.dirty.range(range.clone()).next_back().map(|(index, _)| *index);
         let in_flight = self.in_flight.range(range.clone()).next_back().map(|(index, _)| *index);
@@ -132,7 +134,7 @@ impl Pages {
         self.in_flight.range(wanted.range.clone()).any(|(_, since)| *since <= wanted.upto)
     }
 
-    /// Returns whether the disk has everything.
+    /// Returns whether the disk has all pages and times.
     pub(crate) fn are_clean(&self) -> bool {
         self.dirty.is_empty()
             && self.in_flight.is_empty()
@@ -172,8 +174,8 @@ impl Writable {
         self.users.fetch_sub(1, Ordering::AcqRel) == UNLINKED | 1
     }
 
-    /// Sets whether names lead to the inode, which has `links` links. (Called within the change, so
-    /// the last change determines the value.)
+    /// Sets whether names lead to the inode, which has `links` links. This is called within the
+    /// change, so the last change determines the value.
     pub(crate) fn set_links(&self, links: u16) {
         if links == 0 {
             self.users.fetch_or(UNLINKED, Ordering::AcqRel);
@@ -183,7 +185,7 @@ impl Writable {
         }
     }
 
-    /// Notes that the inode is made without a name. It can get one.
+    /// Notes that the inode is made without a name. It can get one later.
     pub(crate) fn set_nameless(&self) {
         self.nameless.store(true, Ordering::Release);
     }
@@ -198,7 +200,7 @@ impl Writable {
         self.users.load(Ordering::Acquire) & UNLINKED != 0
     }
 
-    /// Marks the inode gone if it has no name and no node. Returns whether this call did.
+    /// Marks the inode gone if it has no name and no node. Returns whether this call marked it.
     pub(crate) fn end(&self) -> bool {
         self.users
             .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
@@ -210,7 +212,7 @@ impl Writable {
         self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// As [`end_unused`](Self::end_unused), if the caller has the only node.
+    /// Marks the inode gone if the caller has the only node, while a change takes its last name.
     pub(crate) fn end_alone(&self) -> bool {
         self.users.compare_exchange(1, GONE | 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -249,8 +251,8 @@ impl Writable {
         self.written.notify_all();
     }
 
-    /// Notes that transaction `sequence` changed the inode; `data`: also what is needed to find its
-    /// content.
+    /// Notes that transaction `sequence` changed the inode. `data` says whether it also changed
+    /// what is needed to find the content.
     pub(crate) fn touched(&self, sequence: Sequence, data: bool) {
         self.last.fetch_max(sequence.0, Ordering::AcqRel);
         if data {
@@ -258,8 +260,8 @@ impl Writable {
         }
     }
 
-    /// Returns the transaction that has to commit for the inode (`data`: for its content) to be
-    /// durable.
+    /// Returns the transaction that has to commit for the inode to be durable. If `data`, only its
+    /// content and what is needed to find it have to be.
     pub(crate) fn sequence(&self, data: bool) -> Sequence {
         Sequence(if data { &self.last_data } else { &self.last }.load(Ordering::Acquire))
     }

@@ -56,15 +56,15 @@ struct Seen {
     last: AtomicU64,
 }
 
-/// Updates that, and the allocator's totals, with each change.
+/// Updates the last transaction, and the allocator's totals, with each change.
 struct Follower {
     seen: Arc<Seen>,
     allocator: Arc<Allocator>,
 }
 
 impl Observe for Follower {
-    /// Called before the change is visible: a reader that sees it, and syncs, waits for its
-    /// transaction.
+    /// Is called before the change is visible: a reader that sees the change, and then syncs, waits
+    /// for its transaction.
     fn coming(&self, changes: &Changes, sequence: Sequence) {
         self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
         for (ino, changed) in &changes.inodes {
@@ -118,7 +118,7 @@ impl WritableMount {
     /// Returns the state for `volume` with its `journal`; `protection` keeps other hosts off.
     ///
     /// # Errors
-    /// As [`Allocator::new`].
+    /// The errors of [`Allocator::new`]: an unsupported feature, damage, or a device error.
     pub(crate) fn new(
         journal: Journal,
         contexts: &Arc<IoContexts>,
@@ -127,7 +127,7 @@ impl WritableMount {
         protection: Option<Arc<Protection>>,
     ) -> Result<Self, Error> {
         let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
-        // At most half of the cache: dirty pages cannot be evicted.
+        // This is at most half of the cache, because dirty pages cannot be evicted.
         let dirty_bytes =
             if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
         let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
@@ -180,7 +180,7 @@ impl WritableMount {
     /// Returns whether anything can be changed.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] after the end of the mount. The journal's failure.
+    /// [`Error::ReadOnly`] after the end of the mount, or the failure of the journal.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::ReadOnly);

@@ -2,8 +2,8 @@
 //! copied to the caller while other requests are in flight.
 //!
 //! The size decides between the two: lending memory costs two calls to the transport regardless of
-//! the length, and copying costs by the length: see [`pays`]. Partial pages of the caller's memory
-//! are always copied, and so is everything where the transport does not lend
+//! the length, and the cost of copying grows with the length (see [`pays`]). Partial pages of the
+//! caller's memory are always copied. So is everything if the transport does not lend memory
 //! ([`user_memory`](meantime_hw::user_memory)).
 
 use std::io::IoSliceMut;
@@ -19,16 +19,17 @@ use meantime_completion::Policy;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
 
 /// From this size on, in bytes, it pays to lend memory that is mapped already or will be used
-/// again: the remaining cost is a request with a list of pages. (With a software SSD a read of 8
-/// KiB takes 1.4 instead of 2.1 µs, one of 128 KiB 2.6 instead of 4.1.)
+/// again: the remaining cost is a request with a list of pages. With a software SSD, a read of 8
+/// KiB takes 1.4 instead of 2.1 µs, and one of 128 KiB takes 2.6 instead of 4.1.
 const LEND_AGAIN_BYTES: usize = 8 << 10;
 
-/// From this size on, in bytes, it pays to map and unmap memory for one read. (7.0 instead of 7.3
-/// µs; 1 MiB: 23 instead of 27; but 128 KiB: 4.8 instead of 4.0.)
+/// From this size on, in bytes, it pays to map and unmap memory for one read. A read then takes 7.0
+/// instead of 7.3 µs, and one of 1 MiB 23 instead of 27; but one of 128 KiB would take 4.8 instead
+/// of 4.0.
 const LEND_ONCE_BYTES: usize = 256 << 10;
 
-/// Returns whether to lend memory for a read of `bytes`. `reused`: the memory is mapped already,
-/// or was used by a recent read.
+/// Returns whether to lend memory for a read of `bytes`. `reused` says that the memory is mapped
+/// already, or was used by a recent read.
 fn pays(bytes: usize, reused: bool, undo: Undo) -> bool {
     bytes >= if reused && undo == Undo::Lazy { LEND_AGAIN_BYTES } else { LEND_ONCE_BYTES }
 }
@@ -79,7 +80,7 @@ impl IoContext {
         self.read_pieces_with(None, start, pieces, target, policy)
     }
 
-    /// Fills `buf` with `pieces`, as [`read_pieces`](Self::read_pieces) reads them.
+    /// Fills `buf` with the bytes of `pieces`, which are in order and without gaps.
     ///
     /// # Errors
     /// Fails if the device fails, or there is no buffer.
@@ -120,7 +121,7 @@ impl IoContext {
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
-        // Leaves nothing in flight, even after an error.
+        // This leaves nothing in flight, even after an error.
         while let Some(ended) = self.next(copy_set) {
             let _ = self.complete_copy(ended, None);
         }
@@ -153,7 +154,7 @@ impl IoContext {
                 };
             }
         }
-        // While the device works, if anything is in flight.
+        // This is done while the device works, if anything is in flight.
         if let Some(memory) = memory.filter(|_| !self.in_flight().copies.is_empty()) {
             memory.undo_idle();
         }
@@ -172,8 +173,9 @@ impl IoContext {
         Ok(())
     }
 
-    /// Reads up to `len` bytes from byte `offset` of the device on, with the memory of `target`
-    /// lent if that pays, and waits for that; otherwise does the same as [`IoContext::send_copy`].
+    /// Reads up to `len` bytes from byte `offset` of the device on. If that pays, lends the memory
+    /// of `target` and waits for the requests; otherwise sends a request into a buffer, as
+    /// [`IoContext::send_copy`] does.
     #[allow(clippy::too_many_arguments)] // Those of `send_copy`, and the lender.
     fn lend(
         &mut self,
@@ -192,7 +194,7 @@ impl IoContext {
             .filter(|part| part.len() >= LEND_AGAIN_BYTES)
             .filter(|part| pays(part.len(), memory.is_reused(buf), memory.undo()));
         let Some(part) = part else { return self.send_copy(offset, bytes, at, target, policy) };
-        // The parts before and after it are in flight at the same time.
+        // The parts before and after the lent memory are in flight at the same time.
         for around in [0..part.start, part.end..bytes] {
             let mut sent = around.start;
             while sent < around.end {
@@ -234,8 +236,9 @@ impl IoContext {
         Ok(done + sent)
     }
 
-    /// Reads `bytes` from block `lba` on into lent memory. Returns how many; fewer if there was no
-    /// room for more requests. Calls `gap` once, when all are in flight.
+    /// Reads `bytes` from block `lba` on into lent memory. Returns how many bytes it read, which
+    /// are fewer if there was no room for more requests. Calls `gap` once, when all requests are in
+    /// flight.
     fn read_lent(
         &mut self,
         loan: &Loan<'_>,
@@ -245,8 +248,8 @@ impl IoContext {
         gap: impl FnOnce(),
     ) -> Result<usize, Stopped> {
         let block_bytes = self.block_bytes as usize;
-        // The device works on several at once, and what precedes a failed one counts as read. (With
-        // the model `optane` 128 KiB take 31 µs, and 43 by two requests.)
+        // The device works on several requests at once, and what precedes a failed one counts as
+        // read. (With the model `optane`, 128 KiB take 31 µs, and 43 with two requests.)
         let step = if bytes <= 8 * CHUNK_BYTES { CHUNK_BYTES } else { 2 * CHUNK_BYTES };
         let step = step.max(block_bytes);
         let (mut sent, mut done, mut error) = (0, 0, None);
@@ -256,7 +259,7 @@ impl IoContext {
             request.policy = policy;
             match self.submit(lent_set, request, len) {
                 Ok(()) => sent += len,
-                // Nothing is in flight in this context, and there is still no room.
+                // No request of this context is in flight, and there is still no room.
                 Err((Rejected { error: SubmitError::Full { .. }, .. }, _)) => break,
                 Err((rejected, _)) => error = Some(RequestError::from(rejected.error).into()),
             }

@@ -52,8 +52,8 @@ impl IoContext {
     ) -> Option<(u64, Result<(), Error>)> {
         let (done, fill) = self.next(read_set)?;
         let first = fill.first;
-        // (The file's blocks are not freed while its reader waits: what was read is right, even if
-        // it did not go into the cache.)
+        // The file's blocks are not freed while its reader waits, so what was read is right, even
+        // if it did not go into the cache.
         Some((first, self.fills.complete(cache, done, fill, seen).map(|_| ())))
     }
 

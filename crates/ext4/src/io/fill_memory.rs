@@ -8,26 +8,27 @@ use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
 
-/// The most pages of one request: a long read is several, so that the first is copied while the
-/// others are in flight.
+/// The maximum number of pages of one request. A long read is several requests, so that the first
+/// is copied while the others are in flight.
 pub(crate) const CHUNK_PAGES: usize = 8;
 
-/// The most pages of one read-ahead request.
+/// The maximum number of pages of one read-ahead request.
 pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
 
-/// The most pages of any request.
+/// The maximum number of pages of any request.
 const REQUEST_PAGES: usize =
     if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
 
-/// The most read-ahead requests of a context in flight.
+/// The maximum number of read-ahead requests of a context in flight.
 pub(crate) const AHEAD_REQUESTS: usize = 24;
 
-/// Memory and lists of requests that fill pages of the cache: reused, so that reads do not
-/// allocate.
+/// Memory and lists for requests that fill pages of the cache. They are reused, so that reads do
+/// not allocate.
 pub(crate) struct FillMemory {
     heap: DmaHeap,
     block_bytes: u32,
-    /// Pages for the device to write to, last returned first used; and how many are kept in stock.
+    /// Pages for the device to write to, and how many are kept in stock. The page that was returned
+    /// last is used first.
     pages: Vec<DmaBuf>,
     pool_pages: usize,
     /// Claims without a request yet.
@@ -76,9 +77,9 @@ impl Fill {
 /// Why a request was not sent. Its claims were abandoned.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// The queue is full, and nothing is waited for: always so for read-ahead.
+    /// The queue is full, and nothing is waited for. This is always so for read-ahead.
     Full,
-    /// No page is available: read past the cache.
+    /// No page is available, so the caller reads past the cache.
     NoPage,
     Failed(Error),
 }
@@ -89,7 +90,7 @@ pub(crate) struct FillRange {
     pub(crate) file: u64,
     /// Its first page.
     pub(crate) first: u64,
-    /// The byte of the device where that begins.
+    /// The byte of the device where the page begins.
     pub(crate) place: u64,
     pub(crate) bytes: usize,
 }
@@ -124,7 +125,7 @@ impl FillMemory {
     #[inline]
     pub(crate) fn refill(&mut self, cache: &PageCache) {
         let missing = self.pool_pages.saturating_sub(self.pages.len());
-        // In batches: each call takes locks.
+        // Pages are taken in batches, because each call takes locks.
         if missing > self.pool_pages / 4 {
             cache.take_pages(missing, &mut self.pages);
         }
@@ -259,7 +260,7 @@ impl FillMemory {
                 .map_err(|error| NotSent::Failed(Error::Resources(error.to_string())))?,
         };
         for page in self.pages.drain(self.pages.len() - count..) {
-            // All are whole pages of this heap, and fewer than a list takes.
+            // All pages are whole pages of this heap, and fewer than a list takes.
             if list.push(page).is_err() {
                 return Err(NotSent::Failed(Error::Resources(
                     "a page that is none of the device's".to_owned(),
@@ -275,7 +276,7 @@ impl FillMemory {
     /// invalidated after it was claimed is not.)
     ///
     /// # Errors
-    /// Fails if the device fails; the pages were abandoned, and `seen` was not called.
+    /// Fails if the device fails. The pages were abandoned then, and `seen` was not called.
     #[inline]
     pub(crate) fn complete(
         &mut self,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     begun: AtomicU64,
-    /// The device's losses of its cache before the mount.
+    /// The number of times that the device had lost its cache before the mount.
     losses_before: OnceLock<u32>,
     /// The highest number of a successful FLUSH, and of a failed one.
     done: AtomicU64,
@@ -22,7 +22,7 @@ pub(crate) struct Flushes {
 /// The state of a completed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It is durable.
+    /// The write is durable.
     Durable,
     /// No FLUSH that began afterwards has made it durable yet.
     Open,
@@ -40,22 +40,22 @@ impl Flushes {
     }
 
     /// Returns the first FLUSH that makes all writes of the mount durable that have completed so
-    /// far; 0: there was none.
+    /// far, or 0 if there was no write.
     pub(crate) fn all_landed(&self) -> u64 {
         self.landed.load(Ordering::SeqCst)
     }
 
     /// Returns whether a FLUSH that the device completed has made earlier writes durable, on a
-    /// device that has lost its cache `losses` times (the first number given is that before the
-    /// mount). A channel's FLUSH fails once for each loss, and a channel made after it knows
-    /// nothing of it, so a later success says nothing of writes before the loss.
+    /// device that has lost its cache `losses` times (the first call gives the number before the
+    /// mount). A channel's FLUSH fails once for each loss, and a channel made after the loss knows
+    /// nothing of it, so a later success says nothing about writes before the loss.
     pub(crate) fn may_succeed(&self, losses: u32) -> bool {
         *self.losses_before.get_or_init(|| losses) == losses
             && self.failed.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `note_write`: if a
-    /// thread does not see the number, its write completed before the FLUSH is sent.)
+    /// Returns the number of a FLUSH that is about to be sent. It is SeqCst, as in `note_write`: if
+    /// a thread does not see the number, its write completed before the FLUSH is sent.
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -67,8 +67,8 @@ impl Flushes {
     }
 
     /// Returns the state of a write for which FLUSH `number` is the first. After a failure a later
-    /// success means nothing: the device may have lost its cache in between. (Neither does an
-    /// earlier one: their order is not recorded.)
+    /// success means nothing, because the device may have lost its cache in between. An earlier
+    /// success means nothing either, because the order of the two is not recorded.
     pub(crate) fn durability(&self, number: u64) -> Durability {
         if self.failed.load(Ordering::SeqCst) >= number.max(1) {
             Durability::Unknown

@@ -1,4 +1,4 @@
-//! Group commit: whether fsync callers overlap.
+//! Group commit: tracks whether fsync callers overlap.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -13,9 +13,10 @@ const SLOWNESS: u32 = 16;
 /// A waiting thread yields once in this many polls, even if it counts as alone.
 const LOOKS_ALONE: u32 = 32;
 
-/// Tracks whether fsync callers currently overlap. If so, each yields the CPU while it waits: what
-/// the others do until they have to wait is done while the device works, and is committed together.
-/// A thread that is alone does not yield: a system call takes a fraction of a microsecond.
+/// Tracks whether fsync callers currently overlap. If they do, each yields the CPU while it waits:
+/// the other callers work, until they have to wait, while the device works, and their changes are
+/// committed together. A thread that is alone does not yield, because the system call takes a
+/// fraction of a microsecond.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {
@@ -23,8 +24,8 @@ pub(crate) struct GroupCommit {
     last: AtomicUsize,
     /// How many more calls it may make before it counts as alone.
     left: AtomicU32,
-    /// Threads that have begun to wait for another thread's commit since the last one; and a slowly
-    /// falling maximum of that over the last commits, in units of 1/[`SLOWNESS`].
+    /// Threads that have begun to wait for another thread's commit since the last one, and a slowly
+    /// falling maximum of that number over the last commits, in units of 1/[`SLOWNESS`].
     waiting: AtomicU32,
     waited: AtomicU32,
 }
@@ -68,8 +69,8 @@ impl GroupCommit {
         }
     }
 
-    /// Returns whether other threads may have work to do while one waits for the device: until as
-    /// many wait for this commit as for the last.
+    /// Returns whether other threads may have work to do while one waits for the device. They may,
+    /// until as many wait for this commit as for the last.
     pub(crate) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
         self.callers_overlap()

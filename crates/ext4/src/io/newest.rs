@@ -24,9 +24,9 @@ thread_local! {
 pub struct Newest {
     /// Whether there are any, or may be later.
     active: AtomicBool,
-    /// Odd while a change is being published; different after it.
+    /// This number is odd while a change is being published, and different after it.
     epoch: AtomicU64,
-    /// Taken to publish, and by readers that always met a change.
+    /// This lock is taken to publish, and by readers that always met a change.
     publishing: Mutex<()>,
     blocks: RwLock<Blocks>,
 }
@@ -79,7 +79,7 @@ impl Newest {
         self.active.store(true, Ordering::Release);
     }
 
-    /// Returns whether there may be newer blocks: never on a mount for reading.
+    /// Returns whether there may be newer blocks. On a mount for reading there are none.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
@@ -87,7 +87,7 @@ impl Newest {
 
     /// Returns the current blocks.
     pub fn read(&self) -> RwLockReadGuard<'_, Blocks> {
-        // Consistent between any two changes, none of which panics.
+        // The blocks are consistent between any two changes, none of which panics.
         self.blocks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,8 +100,8 @@ impl Newest {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes `newer` and removes `forgotten`, for all readers at once. (One change at a time.)
-    /// Calls `meanwhile` once in between: every reader that sees the change sees its effects.
+    /// Publishes `newer` and removes `forgotten`, for all readers at once. There is one change at a
+    /// time. Calls `meanwhile` once in between: every reader that sees the change sees its effects.
     pub fn publish<'a, T>(
         &self,
         newer: impl IntoIterator<Item = (&'a u64, &'a Arc<[u8]>)>,
@@ -109,15 +109,15 @@ impl Newest {
         meanwhile: impl FnOnce() -> T,
     ) -> T {
         let _publishing = self.keep_off();
-        // Relaxed: no other thread writes it. The fence: a thread that sees a block of this change
-        // also sees the odd number.
+        // The load is relaxed, because no other thread writes the number. The fence ensures that a
+        // thread that sees a block of this change also sees the odd number.
         let epoch = self.epoch.load(Ordering::Relaxed);
         self.epoch.store(epoch + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         let mut blocks = self.write();
         for block in forgotten {
-            // Copies kept elsewhere may be stale: no structure leads to the block, so it is not
-            // read.
+            // Copies kept elsewhere may be stale, but no structure leads to the block, so they are
+            // not read.
             blocks.newer.remove(block);
         }
         blocks
@@ -141,13 +141,13 @@ impl Newest {
         for _ in 0..TRIES {
             let before = self.epoch.load(Ordering::Acquire);
             if before % 2 == 1 {
-                // For as long as it takes to insert some blocks into a map.
+                // The change takes as long as it takes to insert some blocks into a map.
                 std::thread::yield_now();
                 continue;
             }
             let result = read();
-            // Pairs with the fence in `publish`: if a block was of a later change, its number is
-            // seen.
+            // This fence pairs with that in `publish`: if a block was of a later change, this
+            // thread sees that change's number.
             fence(Ordering::Acquire);
             if self.epoch.load(Ordering::Relaxed) == before {
                 return result;
@@ -159,7 +159,7 @@ impl Newest {
     }
 }
 
-/// Exists while the calling thread blocks changes: nested reads need not.
+/// Exists while the calling thread blocks changes. Nested reads need not block them again.
 struct Mark;
 
 impl Mark {

@@ -18,8 +18,8 @@ pub(crate) struct InFlight {
     pub(crate) copies: RequestSet<Copied>,
     /// Reads past the cache into memory of the caller; the tag is the number of bytes.
     pub(crate) lent: RequestSet<usize>,
-    /// Writes of data; the tag of a writeback is its bytes of the batch's stream
-    /// (`file/write/sending.rs`). Trims, too.
+    /// Writes of data, and trims. The tag of a writeback is the range of its bytes in the batch's
+    /// stream (`file/write/sending.rs`).
     pub(crate) writes: RequestSet<Range<u64>>,
     /// Writes of the journal, in-place writes of metadata, and reads of single blocks of metadata.
     pub(crate) log: RequestSet<()>,
@@ -32,52 +32,53 @@ pub(crate) struct RequestSet<T> {
     requests: VecDeque<(State, T)>,
 }
 
-/// The tag of a request into a buffer: which of its bytes go where.
+/// The tag of a request into a buffer, which says where its bytes go.
 pub(crate) struct Copied {
     /// The offset in the target of its first wanted byte.
     pub(super) at: usize,
-    /// Bytes before that one, which are not wanted: requests are whole blocks.
+    /// The number of bytes before that one, which are not wanted: requests are whole blocks.
     pub(super) lead: usize,
     pub(super) len: usize,
 }
 
 enum State {
     InFlight(Ticket),
-    /// It was waited for to make room for another request. (Boxed: it is rare.)
+    /// The request was waited for to make room for another one. (The result is boxed because this
+    /// is rare.)
     Ended(Box<Done>),
 }
 
-/// Selects a set, for [`IoContext`](super::IoContext).
+/// Selects the [`reads`](InFlight::reads), for [`IoContext`](super::IoContext).
 pub(crate) fn read_set(all: &mut InFlight) -> &mut RequestSet<Fill> {
     &mut all.reads
 }
 
-/// As [`read_set`].
+/// Selects the read-ahead.
 pub(crate) fn ahead_set(all: &mut InFlight) -> &mut RequestSet<Fill> {
     &mut all.ahead
 }
 
-/// As [`read_set`].
+/// Selects the reads past the cache into buffers.
 pub(crate) fn copy_set(all: &mut InFlight) -> &mut RequestSet<Copied> {
     &mut all.copies
 }
 
-/// As [`read_set`].
+/// Selects the reads past the cache into lent memory.
 pub(crate) fn lent_set(all: &mut InFlight) -> &mut RequestSet<usize> {
     &mut all.lent
 }
 
-/// As [`read_set`].
+/// Selects the writes of data.
 pub(crate) fn write_set(all: &mut InFlight) -> &mut RequestSet<Range<u64>> {
     &mut all.writes
 }
 
-/// As [`read_set`].
+/// Selects the requests of the journal and for metadata.
 pub(crate) fn log_set(all: &mut InFlight) -> &mut RequestSet<()> {
     &mut all.log
 }
 
-/// As [`read_set`].
+/// Selects the commit block.
 pub(crate) fn commit_set(all: &mut InFlight) -> &mut RequestSet<()> {
     &mut all.commit
 }
@@ -120,7 +121,7 @@ impl<T> RequestSet<T> {
         self.requests.push_back((State::InFlight(ticket), tag));
     }
 
-    /// Takes out the request at `place`; waits for it with `wait`.
+    /// Takes out the request at `place`, after waiting for it with `wait`.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -174,7 +175,7 @@ impl<T> RequestSet<T> {
         }
     }
 
-    /// Takes out all requests; detaches those still in flight.
+    /// Takes out all requests, and detaches those still in flight.
     pub(super) fn take_all(&mut self, channel: &mut Channel) -> impl Iterator<Item = T> {
         self.requests.drain(..).map(|(state, tag)| {
             if let State::InFlight(ticket) = state {

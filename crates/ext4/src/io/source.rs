@@ -10,7 +10,7 @@ use crate::error::Error;
 use meantime_completion::Policy;
 use meantime_ext4_format::{IoFailure, Source, SourceError};
 
-/// Smaller structures, above all inodes, are read and cached together with their neighbours.
+/// Smaller structures, above all inodes, are read and cached together with their neighbors.
 const WINDOW_BYTES: u64 = 4096;
 /// Bytes of a table read at once in a sequential walk: a request costs about as much as
 /// transferring this many.
@@ -25,15 +25,16 @@ struct Inner {
     contexts: Arc<IoContexts>,
     policy: Option<Policy>,
     cache_bytes: usize,
-    /// By byte offset and length. Never older than the device; may be older than `newest`.
+    /// The cached metadata by byte offset and length. They are never older than the device, but may
+    /// be older than `newest`.
     kept: Bounded<(u64, usize), Arc<[u8]>>,
     newest: Newest,
     /// Log2 of the file system's block size, once anything may be changed.
     block_bits: OnceLock<u32>,
 }
 
-/// The part of a [`DeviceSource`] that is in memory. Reading anything else fails, and what is
-/// missing is noted.
+/// The part of a [`DeviceSource`] that is in memory. Reading anything else fails, and notes what is
+/// missing.
 pub(crate) struct InMemory<'a> {
     source: &'a DeviceSource,
     missing: OnceLock<Missing>,
@@ -47,7 +48,7 @@ struct Missing {
     end: u64,
 }
 
-/// Reads a [`DeviceSource`]; notes what is not in memory if it is to read no device.
+/// Reads a [`DeviceSource`]. If it is to read no device, it notes what is not in memory.
 struct Reader<'a> {
     inner: &'a Inner,
     missing: Option<&'a OnceLock<Missing>>,
@@ -95,7 +96,8 @@ impl DeviceSource {
     ) {
         let mut blocks = self.0.newest.write();
         for (block, content) in written {
-            // Also one with a newer content: the cache must not be older than the device.
+            // This includes blocks with a newer content, because the cache must not be older than
+            // the device.
             self.update(block, content);
             blocks.written_in_place(block, content);
         }
@@ -122,7 +124,7 @@ impl DeviceSource {
         });
     }
 
-    /// Returns what reads it from memory only.
+    /// Returns a source that reads this one from memory only.
     pub(crate) fn in_memory(&self) -> InMemory<'_> {
         InMemory { source: self, missing: OnceLock::new() }
     }
@@ -176,7 +178,7 @@ impl Reader<'_> {
             Error::Io(error) => SourceError::Io(IoFailure::new(error)),
             other => SourceError::Resources(other.to_string()),
         })?;
-        // Held until they are cached.
+        // The lock is held until they are cached.
         let blocks = departures.map(|_| newest.read());
         if blocks.as_ref().map(|blocks| blocks.departures()) != departures {
             all.truncate(piece);
@@ -190,8 +192,8 @@ impl Reader<'_> {
         Ok(first)
     }
 
-    /// Returns `bytes` bytes from `offset` on, as on the device now or when `departures` was read;
-    /// possibly of a table up to `end`.
+    /// Returns `bytes` bytes from `offset` on, as they are on the device now or were when
+    /// `departures` was read. They may belong to a table that ends at `end`.
     fn read_device(
         &self,
         offset: u64,
@@ -213,8 +215,8 @@ impl Reader<'_> {
         if all.len() == bytes { Ok(all) } else { Ok(all[inside..inside + bytes].into()) }
     }
 
-    /// Returns the current content of `block`, and whether a completed change made it, which has
-    /// its checksum then.
+    /// Returns the current content of `block`, and whether a completed change made it. If so, it
+    /// has its checksum.
     fn read_block(
         &self,
         block: u64,
@@ -235,7 +237,8 @@ impl Reader<'_> {
             if let Some(newer) = blocks.get(block) {
                 return Ok((Arc::clone(newer), true));
             }
-            // It may have been changed, written in place and removed during the read: try again.
+            // The block may have been changed, written in place and removed during the read. Try
+            // again in that case.
             if blocks.departures() == departures {
                 return Ok((found, false));
             }
@@ -252,7 +255,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Does the same as [`Source::read_table`], where blocks may be newer than the device's.
+    /// Reads a part of a table, as [`Source::read_table`] does, where blocks may be newer than the
+    /// device's.
     #[cold]
     #[inline(never)]
     fn read_newest(

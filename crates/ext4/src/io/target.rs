@@ -1,4 +1,4 @@
-//! Where a read's bytes come from, and the caller's buffers that they go to.
+//! Where a read's bytes come from, and the caller's buffers to which they go.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 /// Where some bytes of a file are.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// A hole: zeroes.
+    /// The bytes are in a hole and are zeroes.
     Zero,
-    /// On the device, from this byte on.
+    /// The bytes are on the device, from this byte on.
     Device(u64),
-    /// In memory, from the journal: the block, and the offset in it.
+    /// The bytes are in memory, from the journal: in this block, from this offset on.
     Memory(Arc<[u8]>, usize),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Piece {
 /// The caller's buffers as one range, which is read from offset 0 on.
 pub(crate) struct Target<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
-    /// Whether the device was read for it.
+    /// Whether the device was read for the target.
     pub(crate) is_from_device: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a, 'b> Target<'a, 'b> {
         &mut []
     }
 
-    /// Puts `piece` at `at`, unless it is on the device: then returns its first byte there.
+    /// Puts `piece` at `at`, unless it is on the device. In that case returns its first byte there.
     #[inline]
     pub(crate) fn put_piece(&mut self, at: usize, piece: &Piece) -> Option<u64> {
         match &piece.place {

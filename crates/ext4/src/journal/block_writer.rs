@@ -7,21 +7,21 @@ use crate::io::{IoContext, log_set};
 use meantime_block::{Done, Request, RequestError};
 use meantime_hw::DmaBuf;
 
-/// Bytes of a buffer, unless four blocks are more.
+/// Bytes of a buffer, unless four blocks are larger.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The most buffers at a time; a caller that needs another waits for a request to complete.
+/// The maximum number of buffers. A caller that needs another waits for a request to complete.
 const BUFFERS_MOST: usize = 16;
 
-/// Bytes warmed for the next commit: a few blocks.
+/// Bytes warmed for the next commit: they hold a few blocks.
 const WARM_BYTES: usize = 32 << 10;
 
-/// Writes whole blocks of the file system with the caller's I/O context. Between two
-/// [finishes](Self::finish) that is one context, which no other writer uses.
+/// Writes whole blocks of the file system with the caller's I/O context. The caller uses one
+/// context between two [finishes](Self::finish), and no other writer uses it.
 pub(crate) struct BlockWriter {
     block_bits: u32,
     buffer_bytes: usize,
-    /// The last one is used next.
+    /// Free buffers; the last one is used next.
     free: VecDeque<DmaBuf>,
     /// Buffers that exist, free or in flight.
     made: usize,
@@ -46,7 +46,8 @@ impl BlockWriter {
         self.buffer_bytes >> self.block_bits
     }
 
-    /// Returns a buffer of `blocks` blocks with arbitrary content; waits for one if necessary.
+    /// Returns a buffer of `blocks` blocks with arbitrary content, after waiting for one if
+    /// necessary.
     ///
     /// # Errors
     /// Fails if there is no memory.
@@ -118,7 +119,7 @@ impl BlockWriter {
         match (result, buf) {
             (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {
-                // A buffer that did not come back stays with the device.
+                // A buffer that did not come back is still in use by the device.
                 self.made -= usize::from(buf.is_none());
                 self.free.extend(buf);
                 let error =
@@ -132,8 +133,8 @@ impl BlockWriter {
     /// Waits for every request sent.
     ///
     /// # Errors
-    /// Returns the error of the first request that failed. (None is in flight afterwards in any
-    /// case.)
+    /// Returns the error of the first request that failed. No request is in flight afterwards in
+    /// any case.
     pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<(), Error> {
         while self.complete_oldest(io) {}
         self.failed.take().map_or(Ok(()), Err)
@@ -142,7 +143,7 @@ impl BlockWriter {
     /// Writes `blocks`, in ascending order, adjacent ones in one request, and waits for them.
     ///
     /// # Errors
-    /// Returns the error of the first request that failed; others may have been written.
+    /// Returns the error of the first request that failed. Others may have been written.
     pub(crate) fn write_all<'a>(
         &mut self,
         io: &mut IoContext,

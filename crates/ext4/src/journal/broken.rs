@@ -72,24 +72,24 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
     if is_broken(rule) { Ok(()) } else { log_device::flush(io, before) }
 }
 
-/// Does not wait.
+/// Does not wait for the log writes.
 pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, io) }
 }
 
-/// Does not wait.
+/// Does not wait for the caller's data.
 pub(super) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
         log_device::finish_data(finish);
     }
 }
 
-/// Does not wait.
+/// Does not wait for the transaction's data.
 pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
     if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, group) }
 }
 
-/// Always true.
+/// Returns true even if data are in flight.
 pub(super) fn has_data(ordered: &Ordered) -> bool {
     is_broken(Rule::DataFirst) || log_device::has_data(ordered)
 }
@@ -129,7 +129,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
     log_device::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
 }
 
-/// Leaves the fast commits counting.
+/// Lets the fast commits continue to count.
 pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -161,7 +161,7 @@ pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Opt
     if is_broken(Rule::Trim) { None } else { log_device::first_not_reusable(handle, blocks) }
 }
 
-/// Always true.
+/// Returns true even if the extents are not all in the inode.
 pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
     is_broken(Rule::TreeInInode) || log_device::may_say_blocks(inode)
 }

@@ -11,7 +11,8 @@ use meantime_ext4_format::journal::fast_commit::Change;
 /// How an inode was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether `fdatasync` has to write it (size, blocks): not only times, owner or mode.
+    /// Whether `fdatasync` has to write the change, because it is not only of times, owner or mode
+    /// but of size or blocks.
     pub data: bool,
     /// Its link count now.
     pub links: u16,
@@ -22,9 +23,9 @@ pub struct Changed {
 pub struct Changes {
     /// The new contents of metadata blocks.
     pub blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Freed metadata blocks: the journal's copies of them must not be replayed any more.
+    /// Freed metadata blocks, whose copies in the journal must not be replayed any more.
     pub forgotten: BTreeSet<u64>,
-    /// Freed blocks of data or metadata: not to be reused before the change has committed.
+    /// Freed blocks of data or metadata, which must not be reused before the change has committed.
     pub freed: Vec<Range<u64>>,
     /// The inodes that were changed.
     pub inodes: BTreeMap<u32, Changed>,
@@ -40,11 +41,11 @@ pub struct Changes {
 #[derive(Debug, Default)]
 pub struct FastChanges {
     pub(super) operations: Vec<Change>,
-    /// The inodes that it changed: block of the inode table, and offset in it.
+    /// The inodes that the change changed: the block of the inode table, and the offset in it.
     pub(super) places: BTreeMap<u32, (u64, usize)>,
-    /// The operations and the inodes are all that it did.
+    /// Whether the operations and the inodes are all that the change did.
     pub(super) complete: bool,
-    /// It did something that is never described.
+    /// Whether the change did something that is never described.
     pub(super) barred: bool,
 }
 
@@ -75,7 +76,7 @@ impl FastChanges {
         self.barred = true;
     }
 
-    /// Returns what the change did besides changing inodes; `None` if that cannot be described.
+    /// Returns what the change did besides changing inodes, or `None` if that cannot be described.
     pub fn operations(&self) -> Option<&[Change]> {
         (self.complete && !self.barred).then_some(&self.operations)
     }

@@ -25,7 +25,7 @@ impl Journal {
     /// The caller has no data of a transaction in flight.
     ///
     /// # Errors
-    /// Fails if the device fails. The journal is aborted then; the log still has what was not
+    /// Fails if the device fails. The journal is aborted then, but the log still has what was not
     /// written.
     pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<(), Error> {
         let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,10 +69,11 @@ impl Journal {
         if self.volatile {
             device::flush(io, Before::Tail)?;
         }
-        // (One checkpoint at a time: nothing was written in place since the flush began.)
+        // (There is one checkpoint at a time, so nothing was written in place since the flush
+        // began.)
         self.pending().flushed();
-        // A block that is pending now and was not before the flush belongs to a later transaction,
-        // or a later transaction postponed it: it does not affect the tail up to `upto`.
+        // A block that is pending now, but was not before the flush, belongs to a later transaction
+        // or was postponed by one. It does not affect the tail up to `upto`.
         let mut lead = self.lead();
         if let Some(error) = self.failure.get() {
             return Err(error.clone());

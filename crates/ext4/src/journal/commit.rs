@@ -12,12 +12,12 @@ use super::transaction::Transaction;
 use crate::Error;
 use crate::io::IoContext;
 
-/// The data that a thread has in flight while it commits; `()`: none.
+/// The data that a thread has in flight while it commits; `()` if it has none.
 pub(crate) trait OwnData {
     /// Collects what has completed, without waiting.
     fn poll(&mut self, io: &mut IoContext);
 
-    /// Waits until all are on the device or have failed, and tells the transaction.
+    /// Waits until all data are on the device or have failed, and tells the transaction.
     fn wait(&mut self, io: &mut IoContext);
 
     /// Makes the pages clean whose data are on the device, unless a change of metadata has to
@@ -46,7 +46,7 @@ pub(super) struct Commit {
 pub(super) enum Begun {
     /// The commit was begun and has to be finished.
     Commit(Commit),
-    /// The log has no room for the next transaction, or has to be empty before it is written: a
+    /// The log has no room for the next transaction, or has to be empty before it is written. A
     /// checkpoint comes first.
     NoRoom,
 }
@@ -56,7 +56,7 @@ impl Lead<'_> {
     /// oldest closed one, and sends its log.
     ///
     /// # Errors
-    /// Fails if the device fails; the journal has failed then.
+    /// Fails if the device fails. The journal has failed then.
     pub(super) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
         let begun = self.try_begin(goal.upto, io);
         self.checked(begun, io)
@@ -96,7 +96,7 @@ impl Lead<'_> {
             transaction.ordered.wait(&io.group)?;
         }
         let sent = self.write_log(io, &transaction, journal.overlap.prepare);
-        // Yields: a thread whose data this commit waits for may share this CPU.
+        // This yields, because a thread whose data this commit waits for may share this CPU.
         if io.group.callers_overlap() && !transaction.ordered.is_done() {
             std::thread::yield_now();
         }
@@ -108,7 +108,7 @@ impl Lead<'_> {
     /// the transaction is durable.
     ///
     /// # Errors
-    /// Fails if the device fails; the journal has failed then.
+    /// Fails if the device fails. The journal has failed then.
     pub(super) fn finish(
         &mut self,
         commit: Commit,
@@ -174,17 +174,17 @@ impl Journal {
     /// The caller has no data in flight that a transaction waits for.
     ///
     /// # Errors
-    /// Fails if the device fails, or the journal has failed earlier. Changes that were not durable
-    /// before may or may not be then, and no more changes are possible.
+    /// Fails if the device fails, or if the journal has failed earlier. Changes that were not
+    /// durable before may or may not be durable then, and no more changes are possible.
     pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(self.goal(upto), io, &mut ())
     }
 
-    /// Does the same with whole transactions: those up to `upto` have ended then, and the blocks
-    /// that they freed can be reused.
+    /// Commits all changes up to transaction `upto` in whole transactions. These have ended then,
+    /// and the blocks that they freed can be reused.
     ///
     /// # Errors
-    /// Fails as `commit` does.
+    /// The errors of [`commit`](Self::commit).
     pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(Self::whole_goal(upto), io, &mut ())
     }
@@ -192,7 +192,7 @@ impl Journal {
     /// Commits everything that was changed so far.
     ///
     /// # Errors
-    /// Fails as `commit` does.
+    /// The errors of [`commit`](Self::commit).
     pub(crate) fn commit_all(&self, io: &mut IoContext) -> Result<(), Error> {
         let newest = {
             let open = self.opened();
@@ -206,10 +206,10 @@ impl Journal {
     }
 
     /// Commits until `goal` is reached, while the caller's `own` data are in flight. Whatever the
-    /// result, the caller waits for them then.
+    /// result, the caller waits for these data afterwards.
     ///
     /// # Errors
-    /// Fails as `commit` does.
+    /// The errors of [`commit`](Self::commit).
     pub(crate) fn reach(
         &self,
         mut goal: Goal,
@@ -230,7 +230,7 @@ impl Journal {
                         own.poll(io);
                     }
                     if leader.leads() {
-                        // It may be waiting for this thread's data.
+                        // The leader may be waiting for this thread's data.
                         own.wait(io);
                         leader.sleep();
                     }
@@ -240,18 +240,18 @@ impl Journal {
             };
             match lead.can_commit_fast(&goal) {
                 Fast::Can { needs_data } => {
-                    // Rules 2 and 15: data that it makes reachable come first.
+                    // Rules 2 and 15: data that the fast commit makes reachable come first.
                     if needs_data {
                         device::finish_data(|| own.wait(io));
                     }
-                    // Rule 3: it flushes what came first, and is forced; if it makes no data
-                    // reachable, `finish_fast` flushes after it instead.
+                    // Rule 3: the fast commit flushes what came before it, and is forced. If it
+                    // makes no data reachable, `finish_fast` flushes after it instead.
                     if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
                         if overlap.prepare {
                             own.finish_pages();
                             lead.prepare_next(io);
                         }
-                        // Data that remain only overwrite old data, and need no order.
+                        // The remaining data only overwrite old data, and need no order.
                         own.wait(io);
                         if overlap.prepare {
                             own.finish_pages();
@@ -273,12 +273,12 @@ impl Journal {
             if !overlap.data {
                 own.wait(io);
             }
-            // Write the log: it and the data are in flight together.
+            // Write the log, which is in flight together with the data.
             match lead.begin(&goal, io)? {
                 Begun::Commit(commit) => {
-                    // Rule 2: this thread's data before the commit block; no other thread completes
-                    // what this context has sent. (`finish` waits for the log, rule 1, and for
-                    // other threads' data; flushes, rule 3; writes the commit block.)
+                    // Rule 2: this thread's data precede the commit block, and no other thread
+                    // completes what this context has sent. (`finish` waits for the log, rule 1,
+                    // and for other threads' data; flushes, rule 3; and writes the commit block.)
                     device::finish_data(|| own.wait(io));
                     lead.finish(commit, io, || own.finish_pages())?;
                 }
@@ -291,8 +291,8 @@ impl Journal {
         }
     }
 
-    /// After each change: commits the transactions that are closed now, if no thread leads and
-    /// their data are complete.
+    /// Commits, after a change, the transactions that are closed now, if no thread leads and their
+    /// data are complete.
     pub(super) fn relieve(&self) {
         let Some(newest) = self.newest_closed() else { return };
         let ready = || {
@@ -301,8 +301,8 @@ impl Journal {
             (oldest.sequence <= newest && oldest.ordered.is_done()).then_some(oldest.sequence)
         };
         while let Some(sequence) = ready() {
-            // Takes a context only if one is free, and the lead only if no thread has it: the
-            // caller may hold a token or lock that another thread waits for.
+            // This takes a context only if one is free, and the lead only if no thread has it,
+            // because the caller may hold a token or lock that another thread waits for.
             let Some(mut io) = self.contexts.try_take() else { return };
             let Some(mut lead) = self.try_lead() else { return };
             if self.failure.get().is_some() || lead.is_poisoned() || ready() != Some(sequence) {
@@ -327,7 +327,7 @@ impl Journal {
     /// then by a thread that has no context, no token, and no lock that a token's holder may want.
     ///
     /// # Errors
-    /// Fails as `commit` does.
+    /// The errors of `commit`.
     pub fn balance(&self) -> Result<(), Error> {
         if let Some(newest) = self.newest_closed() {
             self.commit_whole(newest, &mut *self.contexts.take()?)?;

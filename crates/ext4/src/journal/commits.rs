@@ -10,11 +10,11 @@ use meantime_process::lock::{Mutex, Rank};
 
 /// The log, and the state of the threads that wait for it.
 pub(super) struct Commits {
-    /// Rule 4: the leader holds it from the beginning of a commit to its end.
+    /// The lock that the leader holds from the beginning of a commit to its end (rule 4).
     pub(super) committer: Mutex<Committer>,
-    /// All transactions up to this one are durable.
+    /// The last transaction up to which all are durable.
     durable: AtomicU64,
-    /// All changes up to this one are durable by fast commits.
+    /// The number of the last change up to which all are durable by fast commits.
     pub(super) fast: AtomicU64,
     pub(super) half_full: AtomicBool,
     pub(super) counts: Counts,
@@ -51,7 +51,7 @@ impl Commits {
         self.half_full.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a leader has panicked: the state of the log and of its transaction is
+    /// Returns whether a leader has panicked. If so, the state of the log and of its transaction is
     /// unknown.
     pub(super) fn is_poisoned(&self) -> bool {
         self.committer.is_poisoned()

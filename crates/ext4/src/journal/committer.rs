@@ -26,7 +26,8 @@ pub(crate) struct Committer {
     pub(super) log: Log,
     /// The next transaction's number in the journal (32 bits).
     pub(super) tid: u32,
-    /// When the last transaction committed, in seconds since 1970: the next time is not earlier.
+    /// The time at which the last transaction committed, in seconds since 1970. The next time is
+    /// not earlier.
     seconds: i64,
     /// The transactions in the log, oldest first.
     pub(super) logged: VecDeque<Logged>,
@@ -165,8 +166,8 @@ impl Committer {
         Ok(buf)
     }
 
-    /// Sends the commit block, with FUA if the cache is volatile (rule 3); all that it depends on
-    /// is durable. Waits for it, and prepares the next transaction meanwhile.
+    /// Sends the commit block, with FUA if the cache is volatile (rule 3). All that it depends on
+    /// is durable. Waits for the commit block, and prepares the next transaction meanwhile.
     fn write_commit(
         &mut self,
         io: &mut IoContext,
@@ -203,7 +204,7 @@ impl Committer {
     }
 
     /// Sends all of `transaction` but its commit block to the log (rule 4: no other thread does so
-    /// meanwhile), and prepares the commit block while the device works if `prepared`.
+    /// meanwhile). If `prepared`, it prepares the commit block while the device works.
     pub(super) fn write_log(
         &mut self,
         io: &mut IoContext,
@@ -227,7 +228,7 @@ impl Committer {
         volatile: bool,
         gap: impl FnOnce(),
     ) -> Result<u32, Error> {
-        // Rule 1. After this no log write is in flight, whether or not one failed.
+        // Rule 1: after this no log write is in flight, whether or not one failed.
         let logged = device::finish_log(&mut self.writer, io);
         let written = sent.blocks?;
         logged?;

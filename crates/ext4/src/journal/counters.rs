@@ -14,7 +14,7 @@ pub struct JournalCounters {
     pub fast_commits: u64,
     /// Blocks of these fast commits.
     pub fast_blocks: u64,
-    /// Checkpoints: times that committed blocks were written in place, and the log's tail moved.
+    /// Checkpoints: how often committed blocks were written in place and the log's tail moved.
     pub checkpoints: u64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The running transaction has a change as new contents of blocks. To be committed fast, a change
 //! must also be described by names, ranges and inodes, which a replay by the kernel, by e2fsck or
-//! by us turns into the same file system. What a replay gets wrong is never described; the whole
-//! transaction commits instead:
+//! by us turns into the same file system. What a replay gets wrong is never described. The whole
+//! transaction commits instead if it contains one of these:
 //!
 //! - directories made, moved and removed (the kernel's replay loses their link counts), links and
 //!   devices (it loses what is in the inode);
@@ -47,9 +47,10 @@ const OPERATIONS_MOST: usize = 512;
 #[derive(Debug, Default)]
 pub(super) struct Unsaid {
     operations: Vec<Change>,
-    /// Inodes, and their places.
+    /// Inodes and their places.
     inodes: BTreeMap<u32, (u64, usize)>,
-    /// Something cannot be described: no fast commit until the next transaction.
+    /// Whether something cannot be described, so that there is no fast commit until the next
+    /// transaction.
     barred: bool,
 }
 
@@ -101,8 +102,8 @@ impl Unsaid {
     }
 
     /// Returns the blocks of the fast commit that describes all of it, on top of the transaction
-    /// before `tid`. `blocks` are those changed in a file system with `superblock`. (Nothing is
-    /// read from the device: the caller may have a channel that a read would wait for.)
+    /// before `tid`. `blocks` are those changed in a file system with `superblock`. Nothing is read
+    /// from the device, because the caller may have a channel that a read would wait for.
     ///
     /// # Errors
     /// Fails if it cannot be encoded.
@@ -189,9 +190,9 @@ fn field_bytes(bytes: &[u8]) -> usize {
     (GOOD_OLD_BYTES + extra).min(bytes.len())
 }
 
-/// Returns whether a fast commit can describe that `new` is written over inode `old`: not if the
-/// bytes behind its fields or its attribute block change. Of a directory only the times may change,
-/// which replay sets to its own.
+/// Returns whether a fast commit can describe that `new` is written over inode `old`. It cannot if
+/// the bytes behind the fields or the attribute block change. Of a directory only the times may
+/// change, which replay sets to its own.
 pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
     let fields = field_bytes(new);
     let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);

@@ -1,4 +1,4 @@
-//! Where fast commits are written: the blocks behind the log.
+//! The area of fast commits: the blocks behind the log.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ pub(super) struct FastArea {
     /// The next block, for a fast commit on top of the transaction before `tid`.
     next: u32,
     tid: u32,
-    /// A fast commit failed: no more are written.
+    /// Whether a fast commit failed, so that no more are written.
     pub(super) off: bool,
     /// Whether the area holds anything that would be older than the log's end once its transaction
     /// has committed.
@@ -19,8 +19,8 @@ pub(super) struct FastArea {
 impl FastArea {
     /// Returns the area in `all`, the blocks behind the log.
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
-        // Leaves out the first block, as Linux does (`j_fc_first`), and the last, behind which
-        // Linux would look for more.
+        // The area leaves out the first block, as Linux does (`j_fc_first`), and the last one,
+        // behind which Linux would look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
         (!blocks.is_empty()).then_some(Self {
             next: blocks.start,
@@ -58,7 +58,7 @@ impl FastArea {
         (self.off, self.used) = (true, true);
     }
 
-    /// Starts it anew, after its transaction has committed.
+    /// Empties the area, after its transaction has committed.
     pub(super) fn restart(&mut self) {
         (self.next, self.used) = (self.blocks.start, false);
     }

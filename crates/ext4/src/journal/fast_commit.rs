@@ -3,8 +3,8 @@
 //!
 //! The transaction goes on: a later fast commit describes what was done since. In the end it
 //! commits as any other, and the area is used from its start again. The rules are those of a commit
-//! block (`docs/ordering.md`): all that a fast commit describes is on the device before it is
-//! written, or by the time that it is durable; earlier transactions are durable; blocks that it
+//! block (`docs/ordering.md`). All that a fast commit describes is on the device before it is
+//! written, or by the time that it is durable. Earlier transactions are durable. Blocks that it
 //! frees are held until its transaction commits.
 //!
 //! When the transaction commits, its fast commits must not count any more: e2fsck 1.47.0 treats
@@ -29,19 +29,19 @@ use meantime_ext4_format::journal::fast_commit::Writer;
 
 /// Whether a fast commit is possible.
 pub(super) enum Fast {
-    /// Yes. `needs_data`: the caller's own data have to be on the device before.
+    /// It is possible. If `needs_data`, the caller's own data have to be on the device before.
     Can { needs_data: bool },
-    /// No: the transaction has to commit.
+    /// It is not possible: the transaction has to commit.
     Cannot,
-    /// Only when what has committed is in place.
+    /// It is possible only when what has committed is in place.
     WhenInPlace,
 }
 
 /// How a transaction that fast commits describe in part is committed.
 pub(super) enum Supersede {
-    /// As any other: there are no fast commits.
+    /// It commits as any other, because there are no fast commits.
     No,
-    /// Only when everything before it is in place.
+    /// It commits only when everything before it is in place.
     WhenInPlace,
     /// The log will begin with the transaction. This block of the file system precedes it, and ends
     /// the log until then.
@@ -59,7 +59,7 @@ pub(super) struct FastCommit {
 struct Said {
     bytes: Vec<u8>,
     at: u32,
-    /// How many changes it and the fast commits before it cover.
+    /// The number of changes that it and the fast commits before it cover.
     changes: u64,
     /// Whether it makes blocks reachable, whose data have to be on the device before.
     reaches_blocks: bool,
@@ -99,8 +99,8 @@ impl Lead<'_> {
     ) -> Option<FastCommit> {
         let journal = self.journal;
         if needs_data {
-            // Other threads' data: if they were in flight, the whole transaction would have to
-            // commit.
+            // This waits for other threads' data: if they were in flight, the whole transaction
+            // would have to commit.
             let others = Arc::clone(&journal.opened().running.ordered);
             others.wait_a_little(&io.group);
         }
@@ -123,7 +123,7 @@ impl Lead<'_> {
     }
 
     /// Waits for a fast commit. Returns false if it failed and the transaction has to commit. The
-    /// caller's own data have completed.
+    /// caller's own data have completed before.
     pub(super) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
         let journal = self.journal;
         let changes = fast.said.changes;
@@ -132,7 +132,7 @@ impl Lead<'_> {
             if let Some(area) = &mut self.fast {
                 area.turn_off();
             }
-            // The device may have a part of it: the transaction has to commit.
+            // The device may have a part of the fast commit, so the transaction has to commit.
             journal.opened().running.unsaid.bar();
             return false;
         }
@@ -150,7 +150,7 @@ impl Lead<'_> {
         let written = self.writer.finish(io);
         sent?;
         written?;
-        // Rule 15: after it, not before.
+        // Rule 15: this FLUSH comes after the fast commit, not before.
         if journal.volatile && !said.reaches_blocks {
             io.flush()?;
         }
@@ -180,10 +180,11 @@ impl Journal {
         let superblock = self.volume.superblock();
         let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
         let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
-        // Rule 15: the first fast commit of a transaction must not tear: e2fsck and the kernel
-        // report half of one as an error, not as the log's end. The rest of its block is zeroes, as
-        // before. If it is longer than a logical sector, which cannot tear, an empty one precedes
-        // it: the longer one does not count without that, and half of it is the end.
+        // Rule 15: the first fast commit of a transaction must not tear, because e2fsck and the
+        // kernel report half of one as an error, not as the log's end. The rest of its block is
+        // zeroes, as before. If it is longer than a logical sector, which cannot tear, an empty
+        // fast commit precedes it. The longer one does not count without the empty one, and half of
+        // it is the log's end.
         if first && used(&bytes) > self.contexts.info().block_bytes as usize {
             bytes =
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
@@ -207,7 +208,7 @@ impl Journal {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();
         let last = first + u64::from(superblock.descriptor_blocks_in(0));
-        // Descriptors that are spread over the disk are not looked for.
+        // This function does not look for descriptors that are spread over the disk.
         let is_spread = superblock.features().has_incompat(incompat::META_BG);
         let pending = self.pending();
         let table = |block: u64| block == self.journal_table && pending.has(block);
@@ -222,7 +223,7 @@ impl Committer {
     /// continued it.
     ///
     /// # Errors
-    /// Fails if the log is too small for it.
+    /// Fails if the log is too small for the transaction.
     pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
         if self.fast.as_ref().is_none_or(|area| !area.used) {
             return Ok(Supersede::No);
@@ -239,7 +240,7 @@ impl Committer {
         Ok(Supersede::Apart(place))
     }
 
-    /// Zeroes block `place`; like the transaction's own blocks it precedes the commit block.
+    /// Zeroes block `place`, which like the transaction's own blocks precedes the commit block.
     ///
     /// # Errors
     /// Fails if the device fails.
@@ -252,7 +253,7 @@ impl Committer {
     /// stops its fast commits from counting.
     ///
     /// # Errors
-    /// Fails if the device fails; what is durable is unknown then.
+    /// Fails if the device fails. It is unknown then what is durable.
     pub(super) fn finish_superseding(
         &mut self,
         io: &mut IoContext,
@@ -264,7 +265,7 @@ impl Committer {
         let area = self.fast.as_mut().ok_or_else(missing)?;
         let (head, _) = self.log.place(area.first()).ok_or_else(missing)?;
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
-        // the log: nothing is written to the log before that.
+        // the log, so nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
         device::supersede(&mut self.writer, io, &mut self.format, [superblock, head], fua)?;
         area.restart();

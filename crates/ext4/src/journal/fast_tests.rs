@@ -1,5 +1,5 @@
-//! What changes record for fast commits, against what they do: replay by e2fsck, the kernel and us
-//! has to result in the same files.
+//! Compares what changes record for fast commits with what they do: replay by e2fsck, by the kernel
+//! and by us has to result in the same files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -156,7 +156,7 @@ impl Scene {
         self.base.write(block * block_bytes as u64, &data);
     }
 
-    /// Makes a fast commit; false if that was not possible.
+    /// Makes a fast commit. Returns false if that was not possible.
     fn commit_fast(&mut self) -> bool {
         let volume = self.image.volume();
         let first = self.area.is_empty();
@@ -198,7 +198,8 @@ impl Scene {
         let (blocks, count) = (word(superblock, 0x10), word(superblock, 0x54));
         let first_fast = blocks - if count == 0 { 256 } else { count } + 1;
         let checksums = volume.superblock().has_checksums();
-        // First block, transaction and start; 64BIT, FAST_COMMIT, CSUM_V3.
+        // These are the first block, the transaction and the start, and then 64BIT, FAST_COMMIT and
+        // CSUM_V3.
         let features = 0x22 | if checksums { 0x10 } else { 0 };
         for (at, value) in [(0x14, 1), (0x18, self.tid), (0x1c, 1), (0x28, features)] {
             superblock[at..at + 4].copy_from_slice(&value.to_be_bytes());
@@ -232,8 +233,8 @@ impl Scene {
         let at = path.to_str().unwrap();
         let copy = self.dir.path().join("mounted");
         std::fs::copy(&path, &copy).unwrap();
-        // Without checksums, 1.47.0 takes groups for uninitialized ones: mounts write no fast
-        // commits there.
+        // Without checksums, e2fsck 1.47.0 takes groups for uninitialized ones, so mounts write no
+        // fast commits there.
         if volume.superblock().has_checksums() {
             run("e2fsck", &["-p", at], &[0, 1]);
             run("e2fsck", &["-fn", at], &[0]);
@@ -330,13 +331,13 @@ impl Scene {
         }
     }
 
-    /// Appends blocks to the file; returns their place and number.
+    /// Appends blocks to the file. Returns their place and number.
     fn append(&mut self, ino: u32, end: u32, blocks: u32) -> Result<(u64, u32), Error> {
         let allocator = &self.allocator;
         let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
-            // Frees blocks preallocated there.
+            // This frees blocks preallocated there.
             let _ = extents::remove(handle, allocator, &mut inode, end..end + blocks, 100)?;
             let found = allocator.blocks(handle, Want::data(ino, None, blocks))?;
             let blocks = (found.end - found.start) as u32;
@@ -392,7 +393,7 @@ impl Scene {
     }
 }
 
-/// Mounts `image` for writing with the kernel and unmounts it; returns whether that was possible.
+/// Mounts `image` for writing with the kernel and unmounts it. Returns whether that was possible.
 fn mount_once(image: &Path, at: &Path) -> bool {
     std::fs::create_dir_all(at).unwrap();
     let output =

@@ -1,4 +1,4 @@
-//! One change of the metadata, all or nothing.
+//! Handles: each is one change of the metadata, which happens as a whole or not at all.
 //!
 //! A handle copies the blocks that it changes; everything read through it sees the copies. When the
 //! change is complete, they become visible as metadata all at once, as a part of the running
@@ -41,7 +41,7 @@ pub struct Handle<'a> {
 
 impl<'a> Handle<'a> {
     /// Begins a change of `volume`, whose current content is `base`, at time `now`. `held` and
-    /// `orphans` are those of the mount.
+    /// `orphans` belong to the mount.
     pub fn new(
         volume: Volume<()>,
         base: &'a (dyn Source + Sync),
@@ -60,7 +60,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Uses `copies` of blocks that the change may edit.
+    /// Makes the handle use `copies` of blocks that the change may edit.
     pub fn with_copies(self, copies: Copies) -> Self {
         Self { copies, ..self }
     }
@@ -70,8 +70,8 @@ impl<'a> Handle<'a> {
         self.volume.with_source(self)
     }
 
-    /// Returns the superblock as of the mount, also for the free counts and everything else that
-    /// changes while mounted.
+    /// Returns the superblock as of the mount. Its free counts, and everything else that changes
+    /// while mounted, are as of the mount too.
     pub fn superblock(&self) -> &Superblock {
         self.volume.superblock()
     }
@@ -84,7 +84,7 @@ impl<'a> Handle<'a> {
     /// Returns metadata block `block` with the changes so far.
     ///
     /// # Errors
-    /// Fails as [`Volume::block`] does.
+    /// [`Defect::BlockPointer`] if the file system has no such block, or an error of the device.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
@@ -95,7 +95,7 @@ impl<'a> Handle<'a> {
     /// Returns metadata block `block` for editing.
     ///
     /// # Errors
-    /// Fails as [`Volume::block`] does.
+    /// [`Defect::BlockPointer`] if the file system has no such block, or an error of the device.
     pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
         let content = match self.changes.blocks.entry(block) {
             Entry::Occupied(changed) => changed.into_mut(),
@@ -107,10 +107,10 @@ impl<'a> Handle<'a> {
         Ok(Arc::make_mut(content))
     }
 
-    /// Returns block `block`, which becomes metadata, zeroed.
+    /// Makes block `block` a metadata block, and returns it zeroed.
     ///
     /// # Errors
-    /// Fails with [`Defect::BlockPointer`] if the file system has no such block.
+    /// [`Defect::BlockPointer`] if the file system has no such block.
     pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
@@ -121,8 +121,8 @@ impl<'a> Handle<'a> {
         Ok(Arc::make_mut(content))
     }
 
-    /// Records that block `block` is no longer metadata: it is revoked (rule 9). (It still has to
-    /// be [freed](Self::hold).)
+    /// Records that block `block` is no longer metadata, so it is revoked (rule 9). The caller
+    /// still has to [free](Self::hold) it.
     pub fn forget(&mut self, block: u64) {
         self.changes.blocks.remove(&block);
         self.changes.forgotten.insert(block);
@@ -147,13 +147,13 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Returns the place of orphan `ino` with the changes so far; `None` if it is no orphan. (Only
-    /// valid if the places [are known](Orphans::is_known).)
+    /// Returns the place of orphan `ino` with the changes so far, or `None` if it is no orphan. The
+    /// result is only valid if the places [are known](Orphans::is_known).
     pub fn orphan(&self, ino: u32) -> Option<OrphanPlace> {
         self.changes.orphans.get(&ino).copied().unwrap_or_else(|| self.orphans.place(ino))
     }
 
-    /// Sets the place of orphan `ino`; `None`: it is no orphan any more.
+    /// Sets the place of orphan `ino`, or with `None`, records that it is no orphan any more.
     pub fn set_orphan(&mut self, ino: u32, place: Option<OrphanPlace>) {
         self.changes.orphans.insert(ino, place);
     }
@@ -166,7 +166,7 @@ impl<'a> Handle<'a> {
     /// Returns group `number`.
     ///
     /// # Errors
-    /// Fails as [`Volume::group`] does.
+    /// Fails if the descriptor is damaged, or with a device error.
     pub fn group(&self, number: u32) -> Result<Group, Error> {
         Ok(self.volume.group_of(self, number)?)
     }
@@ -174,26 +174,29 @@ impl<'a> Handle<'a> {
     /// Returns inode `ino` for editing; [`store_inode`](Self::store_inode) writes it.
     ///
     /// # Errors
-    /// Fails as [`Volume::inode`] does.
+    /// [`Defect::InodeNumber`] if there is no such inode; damage of the inode, or a device error.
     pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
-        // `inode_in_table` checks it.
+        // `inode_in_table` checks the inode.
         let (_, table, at) = self.volume().inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
-    /// As [`load_inode`](Self::load_inode), for an inode to which a directory refers.
+    /// Returns inode `ino`, to which a directory refers, for editing.
+    /// [`store_inode`](Self::store_inode) writes it.
     ///
     /// # Errors
-    /// Fails as [`Volume::linked_inode`] does.
+    /// [`Defect::InodeNumber`] if there is no such inode or it is reserved; [`Defect::InodeFree`]
+    /// if it is not in use; damage of the inode, or a device error.
     pub fn load_linked_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
         let (_, table, at) = self.volume().linked_inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
-    /// Writes an inode to its place. `data`: `fdatasync` has to write the change (size, blocks).
+    /// Writes an inode to its place. `data` says whether `fdatasync` has to write the change (of
+    /// size or blocks).
     ///
     /// # Errors
-    /// Fails as [`Volume::block`] does.
+    /// [`Defect::InodeNumber`] if there is no such inode; damage of its group, or a device error.
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
@@ -213,7 +216,7 @@ impl<'a> Handle<'a> {
     /// [`store_superblock`](Self::store_superblock) writes it.
     ///
     /// # Errors
-    /// Fails as [`Volume::block`] and [`SuperblockEdit::of`] do.
+    /// Fails if the superblock on the disk is damaged, or with a device error.
     pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
         let (block, _) = superblock_place(self.superblock());
         Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
@@ -222,7 +225,7 @@ impl<'a> Handle<'a> {
     /// Writes the superblock to its place.
     ///
     /// # Errors
-    /// Fails as [`Volume::block`] does.
+    /// Fails with a device error.
     pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
         let (block, at) = superblock_place(self.superblock());
         let sealed = superblock.sealed();
@@ -237,8 +240,8 @@ impl<'a> Handle<'a> {
         &mut self.changes.space
     }
 
-    /// Records `operation` as part of the change, for fast commits. ([Stored](Self::store_inode)
-    /// inodes need no record.)
+    /// Records `operation` as part of the change, for fast commits. [Stored](Self::store_inode)
+    /// inodes need no record.
     pub fn record(&mut self, operation: Change) {
         self.changes.fast.record(operation);
     }
@@ -265,7 +268,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Declares that all of the change has been recorded, and that replay of fast commits gets none
-    /// of it wrong ([`fast`]): it can be committed fast. Without this the whole transaction
+    /// of it wrong ([`fast`]), so it can be committed fast. Without this the whole transaction
     /// commits.
     pub fn fast_eligible(&mut self) {
         self.changes.fast.complete();
@@ -287,7 +290,7 @@ impl<'a> Handle<'a> {
         self.changes
     }
 
-    /// Completes the change; also returns the unused [copies](Self::with_copies).
+    /// Completes the change. Also returns the unused [copies](Self::with_copies).
     pub(super) fn into_parts(self) -> (Changes, Copies) {
         (self.changes, self.copies)
     }

@@ -1,4 +1,4 @@
-//! Blocks freed by transactions that have not committed: a crash would return them to their owners,
+//! Blocks freed by transactions that have not committed. A crash would return them to their owners,
 //! so they must not be reused yet (rule 8 of `docs/ordering.md`).
 
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use super::sequence::Sequence;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Ranges of blocks, without overlaps, each held until its transaction has committed.
+/// Ranges of blocks without overlaps. Each is held until its transaction has committed.
 #[derive(Debug)]
 pub struct Held {
-    /// By first block: the end, and the transaction that freed the range.
+    /// The end of each range and the transaction that freed it, by the range's first block.
     ranges: Mutex<BTreeMap<u64, (u64, Sequence)>>,
 }
 
@@ -41,7 +41,7 @@ impl Held {
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }
 
-    /// Releases what transaction `sequence` and older ones freed: they have committed.
+    /// Releases what transaction `sequence` and older ones freed, because they have committed.
     pub fn release(&self, sequence: Sequence) {
         self.ranges().retain(|_, (_, freed_in)| *freed_in > sequence);
     }

@@ -1,4 +1,4 @@
-//! The lead of the log: one thread at a time has it, and commits for all (group commit).
+//! The lead of the log. One thread at a time has it, and commits for all (group commit).
 //!
 //! A thread that needs something durable takes the lead, unless another thread has it. Then it
 //! waits for that leader: its commit or the next one includes the change.
@@ -35,9 +35,9 @@ pub(crate) struct Goal {
 
 /// Which thread has to commit.
 pub(super) enum Turn<'a> {
-    /// None: the goal is reached.
+    /// No thread has to commit, because the goal is reached.
     Reached,
-    /// Another thread leads; wait for it.
+    /// Another thread leads, and the caller waits for it.
     Others(OtherLead<'a>),
     /// The caller leads.
     Ours(Lead<'a>),
@@ -115,7 +115,7 @@ impl Journal {
     /// Returns which thread has to commit, and takes the lead if none has it.
     ///
     /// # Errors
-    /// Fails if the journal has failed earlier: nothing is committed any more.
+    /// Fails if the journal has failed earlier. Nothing is committed any more then.
     pub(super) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
         loop {
             if self.is_reached(goal) {
@@ -128,8 +128,8 @@ impl Journal {
             let Some(lead) = self.try_lead() else {
                 return Ok(Turn::Others(OtherLead { journal: self, goal, ended, looks: 0 }));
             };
-            // Yield: threads that the last commit released and that share this CPU make their next
-            // changes, which then belong to this commit.
+            // This yields: threads that the last commit released and that share this CPU make their
+            // next changes, which then belong to this commit.
             let group = self.contexts.group();
             let gathers =
                 |turn: &u32| if *turn == 0 { group.callers_overlap() } else { group.is_busy() };
@@ -144,7 +144,7 @@ impl Journal {
         }
     }
 
-    /// Takes the lead; waits for it.
+    /// Takes the lead, after waiting for it.
     pub(super) fn lead(&self) -> Lead<'_> {
         // A caller that goes on to write checks `is_poisoned`.
         let committer = self.commits.committer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,21 +164,21 @@ impl Journal {
 }
 
 impl Lead<'_> {
-    /// Returns whether an earlier leader has panicked: the state of the log is unknown.
+    /// Returns whether an earlier leader has panicked, so that the state of the log is unknown.
     pub(super) fn is_poisoned(&self) -> bool {
         self.journal.commits.is_poisoned()
     }
 }
 
 impl OtherLead<'_> {
-    /// Returns whether it still leads and the goal is not reached.
+    /// Returns whether that thread still leads and the goal is not reached.
     pub(super) fn leads(&self) -> bool {
         !self.journal.is_reached(self.goal)
             && self.journal.commits.ended.load(Ordering::Acquire) == self.ended
     }
 
-    /// Polls once. Returns whether it still leads and the caller should poll again before it
-    /// sleeps; false if the caller waits by interrupts.
+    /// Polls once. Returns whether that thread still leads and the caller should poll again before
+    /// it sleeps. Returns false if the caller waits by interrupts.
     pub(super) fn poll_again(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             wait_for(Rank::Committer);
@@ -190,8 +190,8 @@ impl OtherLead<'_> {
         io.may_look() && self.looks <= LOOKS && self.leads()
     }
 
-    /// Sleeps until the lead ends, or at most `NAP_NS`; may return early. The caller has nothing in
-    /// flight that the leader may wait for.
+    /// Sleeps until the lead ends, or at most `NAP_NS`. It may return early. The caller has nothing
+    /// in flight that the leader may wait for.
     pub(super) fn sleep(self) {
         let commits = &self.journal.commits;
         commits.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -12,11 +12,11 @@ use super::sequence::Sequence;
 /// Blocks of the journal that are contiguous in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogRun {
-    /// The first, as a block of the journal.
+    /// The first block, as a block of the journal.
     pub(super) first: u32,
     /// The number of blocks.
     pub(super) blocks: u32,
-    /// The place of the first, as a block of the file system.
+    /// The place of the first block, as a block of the file system.
     pub(super) place: u64,
 }
 
@@ -40,18 +40,18 @@ pub(super) struct Log {
     head: u32,
     /// Blocks in use before the head.
     used: u32,
-    /// No transaction wraps around the end.
+    /// Whether no transaction wraps around the end.
     straight: bool,
 }
 
 impl Log {
-    /// Returns an empty log that starts at the first of the blocks `all` of a journal, which lies
-    /// in `runs` (all of it, in order).
+    /// Returns an empty log that starts at the first of the blocks `all` of a journal. The whole
+    /// journal lies in `runs`, in order.
     pub(super) fn new(runs: Vec<LogRun>, all: Range<u32>) -> Self {
         Self { runs, head: all.start, all, used: 0, straight: false }
     }
 
-    /// Returns the same log; no transaction wraps around its end if `straight`.
+    /// Returns this log, in which no transaction wraps around the end if `straight`.
     pub(super) fn straight(self, straight: bool) -> Self {
         Self { straight, ..self }
     }
@@ -61,14 +61,14 @@ impl Log {
         self.all.end - self.all.start
     }
 
-    /// Returns the most blocks that a transaction may have now. (One block is never used: a full
-    /// log could not be told from an empty one.)
+    /// Returns the maximum number of blocks that a transaction may have now. One block is never
+    /// used, because a full log could not be told from an empty one.
     pub(super) fn free(&self) -> u32 {
         let unused = (self.len() - 1).saturating_sub(self.used);
         if !self.straight {
             unused
         } else if self.used > 0 && self.head == self.all.start {
-            // Full to its last block.
+            // The log is full to its last block.
             0
         } else {
             unused.min(self.all.end - self.head)
@@ -132,13 +132,15 @@ impl Log {
     }
 }
 
-/// The parts in which a transaction is written: for each part, the number of revoke blocks that it
-/// begins with, and of copies that follow, after their descriptor.
+/// The parts in which a transaction is written. A part begins with some revoke blocks; a descriptor
+/// follows, and then the copies that it names. Each entry has the numbers of revoke blocks and of
+/// copies.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) revoke_blocks: usize,
     pub(super) copies: usize,
-    /// The most blocks of a part, at least two, and the most copies that a descriptor can name.
+    /// The maximum number of blocks of a part, at least two, and the maximum number of copies that
+    /// a descriptor can name.
     pub(super) buffer_blocks: usize,
     pub(super) tags_most: usize,
 }

@@ -1,5 +1,6 @@
-//! The log device: what the journal does whose order or content a rule of `docs/ordering.md`
-//! governs, where a test can break the rule. Each function keeps one rule, which its comment names.
+//! The log device: the operations of the journal whose order or content a rule of
+//! `docs/ordering.md` governs, and in which a test can break the rule. Each function keeps one
+//! rule, which its comment names.
 //!
 //! The rest of the journal knows no broken rules. Tests replace these functions by those of
 //! `broken.rs`, which break one rule at a time (feature `broken-rules`).
@@ -19,7 +20,7 @@ use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_hw::DmaBuf;
 
-/// What a FLUSH has to precede.
+/// The event that a FLUSH has to precede.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
     /// The commit block, or a fast commit (rule 3).
@@ -109,7 +110,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 /// Then zeroes their first block (`head`), and lets later ones count.
 ///
 /// # Errors
-/// Fails if the device fails; what is durable is unknown then.
+/// Fails if the device fails. It is unknown then what is durable.
 pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -125,8 +126,8 @@ pub(super) fn supersede(
     writer.write_all(io, std::iter::once((superblock, format.block())), fua)
 }
 
-/// Returns the empty log of a journal that lies in `runs`: straight if fast commits are enabled
-/// (rule 20). (This decides the place of a block before it is sent.)
+/// Returns the empty log of a journal that lies in `runs`. It is straight if fast commits are
+/// enabled (rule 20). This decides the place of a block before it is sent.
 pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
     Log::new(runs, format.log()).straight(format.fast_commits().is_some())
 }
@@ -148,7 +149,7 @@ pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Opt
 /// Returns whether a fast commit may describe the blocks of `inode`: all extents are in the inode
 /// (rule 21).
 ///
-/// The rule only decides what a fast commit leaves out: so it is kept where a change is recorded,
+/// The rule only decides what a fast commit leaves out, so it is kept where a change is recorded,
 /// not where a fast commit is sent.
 pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
     NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0)

@@ -30,8 +30,8 @@
 //!   mount         begins and ends; recover
 //! ```
 //!
-//! The journal has no thread of its own (`thread` exists for measurements): a caller that needs
-//! something durable commits, for all callers that wait at that time.
+//! The journal has no thread of its own (`thread` exists for measurements). A caller that needs
+//! something durable commits for all callers that wait at that time.
 
 mod block_writer;
 #[cfg(feature = "broken-rules")]

@@ -72,7 +72,7 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
     if volume.ignored() > 0 || volume.ignores_checksums() {
         return Err(refused("writing where checksums are ignored", READ));
     }
-    // New files would stay empty: nothing here allocates blocks without extents.
+    // New files would stay empty, because nothing here allocates blocks without extents.
     if !features.has_incompat(incompat::EXTENTS) {
         return Err(refused("writing without the feature extent (ext2 and ext3)", READ));
     }
@@ -164,10 +164,10 @@ fn check_errno(errno: i32) -> Result<(), MountFailure> {
 }
 
 /// A file system about to be mounted for writing, as it is when its journal is in place. All of
-/// that is in memory: nothing has been written.
+/// that is in memory, and nothing has been written.
 pub(crate) struct Recovery {
     contexts: Arc<IoContexts>,
-    /// The state before recovery: what was read of it is stale after the first write.
+    /// The state before recovery. What was read of it is stale after the first write.
     before: Volume<DeviceSource>,
     replayed: Volume<Overlaid>,
     recovered: Option<Recovered>,
@@ -182,8 +182,8 @@ impl Recovery {
     /// Reads the journal of `volume`.
     ///
     /// # Errors
-    /// Refuses by name what could not be maintained correctly. Fails if there is damage, or the
-    /// device fails.
+    /// Fails if the file system has a feature or state that could not be maintained correctly, and
+    /// names it. Fails also if there is damage, or the device fails.
     pub(crate) fn read(
         contexts: &Arc<IoContexts>,
         volume: Volume<DeviceSource>,
@@ -237,19 +237,19 @@ impl Recovery {
         &self.replayed
     }
 
-    /// Takes the fast commits that follow these transactions, if there are any: they have to be
-    /// applied to [`volume`](Self::volume), and the result passed to [`begin`](Self::begin).
+    /// Takes the fast commits that follow these transactions, if there are any. The caller applies
+    /// them to [`volume`](Self::volume), and passes the result to [`begin`](Self::begin).
     pub(crate) fn take_fast_commits(&mut self) -> Option<FastCommits> {
         self.fast_commits.take()
     }
 
-    /// Makes the file system ready for writing: writes its journal in place, with the changes
+    /// Makes the file system ready for writing. It writes its journal in place, with the changes
     /// `said` by the fast commits, empties the log, and marks the file system as in use. Returns
     /// the journal and the volume after that. `overlap` says which waits of a commit are moved.
     ///
     /// # Errors
-    /// Refuses by name what could not be maintained correctly, with nothing written. Fails if the
-    /// device fails.
+    /// Fails, with nothing written, if the file system has a feature or state that could not be
+    /// maintained correctly, and names it. Fails also if the device fails.
     pub(crate) fn begin(
         self,
         said: Option<Changes>,
@@ -266,14 +266,14 @@ impl Recovery {
         let converted =
             (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
         // Without checksums, e2fsck 1.47.0 takes groups for uninitialized ones when it replays fast
-        // commits, also those of the kernel.
+        // commits, even those of the kernel.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
         let replacement = if let Some(changes) = said {
             let runs = runs.clone();
             let made =
                 Replacement::new(format.clone(), runs, &changes, last, block_bits, converted)?;
             let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
-            // The replacement uses that number.
+            // The replacement uses this number.
             last = last.wrapping_add(1);
             Some(made.ok_or_else(too_small)?)
         } else {
@@ -304,10 +304,10 @@ impl Recovery {
             replacement.write(&mut beginner)?;
         }
 
-        // What was read before is stale.
+        // What was read before the write is stale.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
 
-        // 3. The log is empty; the next transaction's number is in no old block of the log.
+        // 3. The log is empty, and the next transaction's number is in no old block of the log.
         beginner.write(place, format.block())?;
 
         // 4. The file system is in use.
@@ -323,7 +323,8 @@ impl Recovery {
 
         // 5. The log begins here.
         if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
-            // Fast commits of the previous mount: e2fsck takes one older than the log for an error.
+            // These are fast commits of the previous mount. For e2fsck one that is older than the
+            // log is an error.
             beginner.write(place, &vec![0; format.block_bytes()])?;
         }
         let tid = last.wrapping_add(1);
@@ -389,8 +390,8 @@ impl Journal {
     }
 
     /// Ends the mount: commits everything, writes it in place, empties the log, and marks the file
-    /// system as clean. Nothing is changed afterwards. After a failure nothing is written: the log
-    /// has what was committed.
+    /// system as clean. Nothing is changed afterwards. After a failure nothing is written, and the
+    /// log has what was committed.
     ///
     /// # Errors
     /// Fails if the device fails, or with the earlier failure.
@@ -402,7 +403,7 @@ impl Journal {
         let mut lead = self.lead();
         self.usable()?;
         let result = self.close_by(&mut lead, &mut writer, io);
-        // No more changes, whatever the result.
+        // No more changes are made, whatever the result.
         self.end(result.as_ref().err());
         if let Err(error) = &result {
             self.note_failure(error, &mut lead, io);

@@ -1,5 +1,5 @@
-//! Data that have to be on the device before a transaction commits: the blocks that it makes
-//! reachable must not expose their old content (rule 2 of `docs/ordering.md`).
+//! Data that have to be on the device before a transaction commits, because the blocks that it
+//! makes reachable must not expose their old content (rule 2 of `docs/ordering.md`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -19,16 +19,16 @@ const LOOKS_RUNNING: u32 = 100;
 /// The longest sleep between two polls, in ns.
 const NAP_NS: u64 = 100_000_000;
 
-/// How long a commit waits while no token ends: longer than any device is given for all its
-/// retries. A token ends when it is dropped, so only a thread that is stuck with one can cause
-/// this.
+/// How long a commit waits while no token ends. It is longer than the time that any device is given
+/// for all its retries. A token ends when it is dropped, so only a thread that is stuck with one
+/// can cause this.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
 #[derive(Debug)]
 pub(super) struct Ordered {
     under_way: AtomicU32,
-    /// Whether there were any: a volatile cache may have them.
+    /// Whether there were any data, which a volatile cache may still have.
     unflushed: AtomicBool,
     failed: Mutex<Option<Error>>,
     /// Advances when no data are in flight any more.
@@ -49,8 +49,9 @@ impl Default for Ordered {
 /// Some data of a transaction, from the change that allocated their blocks until they are on the
 /// device. The transaction does not commit before.
 ///
-/// While a thread has a token, it waits for nothing but the device: for no lock that a committing
-/// thread may have. So it takes its channel by `IoContexts::take_leaf`, unless it already has one.
+/// While a thread has a token, it waits for nothing but the device, and so for no lock that a
+/// committing thread may have. Therefore it takes its channel by `IoContexts::take_leaf`, unless it
+/// already has one.
 #[must_use = "the transaction waits for it"]
 #[derive(Debug)]
 pub struct OrderedToken {
@@ -61,7 +62,7 @@ pub struct OrderedToken {
 impl Ordered {
     /// Returns a token for further data.
     pub(super) fn token(self: &Arc<Self>) -> OrderedToken {
-        // Relaxed: the transaction is open, and its lock is held.
+        // The addition is relaxed, because the transaction is open and its lock is held.
         self.under_way.fetch_add(1, Ordering::Relaxed);
         OrderedToken { ordered: Arc::clone(self), ended: false }
     }
@@ -77,7 +78,7 @@ impl Ordered {
         self.unflushed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether all data were written successfully; `None` if some are in flight.
+    /// Returns whether all data were written successfully, or `None` if some are in flight.
     pub(super) fn has_succeeded(&self) -> Option<bool> {
         self.is_done().then(|| self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none())
     }
@@ -141,7 +142,7 @@ impl Ordered {
 }
 
 impl OrderedToken {
-    /// Ends the data: they are on the device, or their write failed and the transaction does not
+    /// Ends the data. They are on the device, or their write failed and the transaction does not
     /// commit.
     pub fn end(mut self, result: Result<(), Error>) {
         self.ended = true;

@@ -9,22 +9,22 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// Where an orphan is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanPlace {
-    /// In the list of orphans.
+    /// The orphan is in the list of orphans.
     List {
-        /// The inode that points to it; 0: the superblock does.
+        /// The inode that points to it, or 0 if the superblock does.
         before: u32,
     },
-    /// In the orphan file.
+    /// The orphan is in the orphan file.
     File {
         /// The block's number in the orphan file.
         logical: u64,
     },
 }
 
-/// All orphans as of the completed changes; one per mount.
+/// All orphans as of the completed changes. Each mount has one index.
 #[derive(Debug)]
 pub struct Orphans {
-    /// `None`: not read from the disk yet.
+    /// The places, or `None` if they have not been read from the disk yet.
     places: Mutex<Option<HashMap<u32, OrphanPlace>>>,
     /// The first block of the orphan file that may have room, as far as is known.
     room: Mutex<u64>,
@@ -56,13 +56,13 @@ impl Orphans {
         *self.places() = Some(found);
     }
 
-    /// Returns the place of orphan `ino`; `None` if it is no orphan.
+    /// Returns the place of orphan `ino`, or `None` if it is no orphan.
     pub fn place(&self, ino: u32) -> Option<OrphanPlace> {
         self.places().as_ref().and_then(|places| places.get(&ino)).copied()
     }
 
-    /// Returns the first block of the orphan file in which to look for room. (A hint: blocks before
-    /// it are not searched.)
+    /// Returns the first block of the orphan file in which to look for room. This is a hint: blocks
+    /// before it are not searched.
     pub fn room(&self) -> u64 {
         *self.room_mut()
     }
@@ -72,8 +72,8 @@ impl Orphans {
         *self.room_mut() = logical;
     }
 
-    /// Applies the [`orphans`](super::Changes::orphans) of a complete handle: each once, before the
-    /// next handle begins.
+    /// Applies the [`orphans`](super::Changes::orphans) of a complete handle. The caller does so
+    /// once for each handle, before the next handle begins.
     pub fn completed(&self, changes: &BTreeMap<u32, Option<OrphanPlace>>) {
         if changes.is_empty() {
             return;

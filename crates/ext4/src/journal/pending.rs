@@ -19,18 +19,18 @@ pub(super) struct Pending {
     under_way: BTreeSet<u64>,
     /// Blocks that were written in place, and that the device may still lose with its cache.
     unflushed: BTreeSet<u64>,
-    /// Freed blocks up to this transaction are released when the in-place writes complete: one of
-    /// them may be among these.
+    /// The transaction up to which freed blocks are released when the in-place writes complete. One
+    /// of these blocks may be among those that are written.
     release: Option<Sequence>,
     /// Block contents from before the last commits, for reuse of their memory.
     replaced: Vec<Arc<[u8]>>,
 }
 
-/// The most replaced blocks that are kept.
+/// The maximum number of replaced blocks that are kept.
 const REPLACED_MOST: usize = 64;
 
 impl Pending {
-    /// Counts a block less for transaction `sequence`.
+    /// Counts one block less for transaction `sequence`.
     fn fewer(&mut self, sequence: Sequence) {
         if let Entry::Occupied(mut count) = self.counts.entry(sequence) {
             *count.get_mut() -= 1;
@@ -52,8 +52,9 @@ impl Pending {
         }
     }
 
-    /// Records that `transaction` has committed. Returns up to which transaction freed blocks may
-    /// be released at once; `None`: when the in-place writes [complete](Self::end_writes).
+    /// Records that `transaction` has committed. Returns the transaction up to which freed blocks
+    /// may be released at once, or `None` if they are released when the in-place writes
+    /// [complete](Self::end_writes).
     pub(super) fn committed(&mut self, transaction: Transaction) -> Option<Sequence> {
         let sequence = transaction.sequence;
         for block in &transaction.revoked {
@@ -128,7 +129,7 @@ impl Pending {
         self.blocks.contains_key(&block) || self.unflushed.contains(&block)
     }
 
-    /// Returns the same for any of `blocks`.
+    /// Returns whether this is so for any of `blocks`.
     pub(super) fn has_any(&self, blocks: RangeInclusive<u64>) -> bool {
         self.blocks.range(blocks.clone()).next().is_some()
             || self.unflushed.range(blocks).next().is_some()

@@ -1,8 +1,8 @@
 //! What recovery writes to the disk: the log's whole transactions, and what the fast commits behind
 //! them describe (rules 13 and 16 of `docs/ordering.md`).
 //!
-//! All of it is made in memory first, over the future content of the disk: so anything that has to
-//! be refused is known before the first write.
+//! All of it is made in memory first, over the future content of the disk. Therefore anything that
+//! has to be refused is known before the first write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Replacement {
     /// `format` that lies in `runs`. Returns `None` if it does not fit into the log.
     ///
     /// # Errors
-    /// Fails if the journal's superblock cannot be changed so, or the journal lacks a block.
+    /// Fails if the journal's superblock cannot be changed so, or if the journal lacks a block.
     pub(super) fn new(
         mut format: JournalFormat,
         runs: Vec<LogRun>,
@@ -109,7 +109,7 @@ impl Replacement {
         let (tid, start) = (committer.tid, committer.log.head());
         let sent = committer.write_log(beginner.io, transaction, false);
         committer.finish_commit(beginner.io, transaction, sent, beginner.volatile, || ())?;
-        // This write makes the transaction count, and the fast commits not.
+        // This write makes the transaction count, and stops the fast commits from counting.
         committer.format.set_fast_commits(false)?;
         committer.format.set_tail(tid, start)?;
         beginner.write(*superblock, committer.format.block())?;

@@ -9,21 +9,21 @@ use crate::Error;
 use meantime_ext4_format::Source;
 
 /// How often the metadata that a change needs are read without the lock. A change that needs more
-/// is made with it, since each reading repeats the work before it.
+/// reads is made with the lock, since each read repeats the work before it.
 const READS_OUTSIDE: u32 = 16;
 
 impl Journal {
-    /// Changes metadata by `work`: as a whole if that succeeds, not at all if it fails. Returns the
-    /// transaction that has the change; `commit` of that makes it durable. ([`Sequence`] 0: nothing
-    /// was changed.)
+    /// Changes metadata by `work`, as a whole if that succeeds and not at all if it fails. Returns
+    /// the transaction that has the change; `commit` of that transaction makes it durable.
+    /// [`Sequence`] 0 means that nothing was changed.
     ///
     /// Changes are made one at a time. The caller has no channel of this mount and no page of a
-    /// cache locked, and `work` waits for nothing but the device. It is called again if it needs
-    /// metadata that are not in memory: they are read while others change something.
+    /// cache locked, and `work` waits for nothing but the device. `work` is called again if it
+    /// needs metadata that are not in memory, which are read while other threads make changes.
     ///
     /// # Errors
-    /// Fails as `work` does, if the change does not fit the journal, or if the journal has failed
-    /// earlier.
+    /// The errors of `work`. Fails also if the change does not fit the journal, or if the journal
+    /// has failed earlier.
     pub fn change<T>(
         &self,
         work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
@@ -32,11 +32,11 @@ impl Journal {
         Ok((result, sequence))
     }
 
-    /// Makes a change that makes blocks reachable whose data are yet to be written: its transaction
+    /// Makes a change that makes blocks reachable whose data are yet to be written. Its transaction
     /// does not commit before the token has [ended](OrderedToken::end).
     ///
     /// # Errors
-    /// Fails as [`change`](Self::change) does.
+    /// The errors of [`change`](Self::change).
     pub fn change_with_data<T>(
         &self,
         work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
@@ -68,10 +68,11 @@ impl Journal {
             if !memory.is_missing() {
                 break (open, result?, parts);
             }
-            // Whatever came of it, it has not seen all that there is.
+            // Whatever the result of `work`, it has not seen all the metadata that there are.
             open.spares.recycle(parts.1, Vec::new());
             drop(open);
-            // An error of the device is the change's if it still needs what could not be read.
+            // The change fails with an error of the device if it still needs what could not be
+            // read.
             reads_left = if memory.read_missing() { reads_left - 1 } else { 0 };
         };
         let untouched =
@@ -109,7 +110,8 @@ impl Journal {
         }
         open.spares.changed(changes.blocks);
         open.spares.recycle(left, replaced);
-        // Rule 2: before the lock is released, so no transaction closes in between.
+        // Rule 2: the token is made before the lock is released, so no transaction closes in
+        // between.
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();
         drop(open);

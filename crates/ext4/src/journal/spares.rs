@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most blocks that are copied: a change of more is not a small change with a waiting caller.
+/// The maximum number of blocks that are copied. A change of more blocks is not a small change with
+/// a waiting caller.
 const SPARES_MOST: usize = 8;
 
 /// The blocks of the last change, and copies of them.
@@ -18,15 +19,15 @@ pub(super) struct Spares {
     copies: Copies,
 }
 
-/// The most unused blocks whose memory is kept.
+/// The maximum number of unused blocks whose memory is kept.
 const ROOM_MOST: usize = 64;
 
-/// Blocks with a copy each, exclusively owned, and memory for further copies.
+/// Blocks with an exclusively owned copy of each, and memory for further copies.
 #[derive(Debug, Default)]
 pub struct Copies {
     pairs: Vec<Pair>,
-    /// Exclusively owned. Memory that was just in use is in the CPU's cache, and costs no call of
-    /// the allocator.
+    /// Memory for further copies, exclusively owned. Memory that was just in use is in the CPU's
+    /// cache, and needs no call of the allocator.
     room: Vec<Arc<[u8]>>,
 }
 
@@ -47,7 +48,7 @@ impl Spares {
         std::mem::take(&mut self.copies)
     }
 
-    /// Ends a change: keeps its unused copies `left`, and the contents `replaced` by it.
+    /// Ends a change. Keeps its unused copies `left`, and the contents `replaced` by it.
     pub(super) fn recycle(&mut self, left: Copies, replaced: Vec<Arc<[u8]>>) {
         let mut room = left.room;
         for mut block in replaced {
@@ -105,8 +106,8 @@ impl Copies {
         room.unwrap_or_else(|| std::iter::repeat_n(0, bytes).collect())
     }
 
-    /// Returns a copy of the current `block`, if there is one or memory is kept for one; otherwise
-    /// `block` itself.
+    /// Returns a copy of the current `block`, if there is one or memory is kept for one. Otherwise
+    /// returns `block` itself.
     pub(super) fn instead_of(&mut self, block: Arc<[u8]>) -> Arc<[u8]> {
         if let Some(at) = self.pairs.iter().position(|pair| Arc::ptr_eq(&pair.of, &block)) {
             return self.pairs.swap_remove(at).copy;

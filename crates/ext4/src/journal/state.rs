@@ -1,4 +1,4 @@
-//! The journal: what all threads share.
+//! The journal, which all threads of a mount share.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -39,13 +39,14 @@ pub struct Journal {
     pub(super) contexts: Arc<IoContexts>,
     pub(super) volume: Volume<DeviceSource>,
     pub(super) held: Held,
-    /// The most blocks that a transaction may have, and the most that it may revoke.
+    /// The maximum number of blocks that a transaction may have, and the maximum that it may
+    /// revoke.
     pub(super) blocks_most: usize,
     pub(super) revoked_most: usize,
     pub(super) open: Mutex<Open>,
     pub(super) commits: Commits,
     pub(super) pending: Mutex<Pending>,
-    /// Held while blocks are written in place; locked before the lead of the log.
+    /// Held while blocks are written in place. It is locked before the lead of the log.
     pub(super) checkpointing: Mutex<BlockWriter>,
     pub(super) overlap: CommitOverlap,
     /// Whether fast commits are enabled.
@@ -54,10 +55,10 @@ pub struct Journal {
     pub(super) journal_table: u64,
     /// Whether the device has a volatile cache.
     pub(super) volatile: bool,
-    /// Why no more changes are possible.
+    /// The error because of which no more changes are possible.
     pub(super) failure: OnceLock<Error>,
     pub(super) observer: OnceLock<Box<dyn Observe>>,
-    /// Where the orphans are.
+    /// The places of the orphans.
     pub(super) orphans: Orphans,
     pub(super) recovered: Option<Recovered>,
 }
@@ -80,7 +81,7 @@ impl Journal {
 
     /// Returns the transactions that have not committed, locked.
     pub(super) fn opened(&self) -> MutexGuard<'_, Open> {
-        // A change that panics has changed nothing; the code after it does not panic.
+        // A change that panics has changed nothing, and the code after it does not panic.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,8 +113,8 @@ impl Journal {
         }
     }
 
-    /// Aborts the journal (rule 14): what is in memory can never become durable, or metadata cannot
-    /// be trusted.
+    /// Aborts the journal (rule 14), because what is in memory can never become durable, or because
+    /// metadata cannot be trusted.
     pub fn fail(&self, error: &Error) {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal is aborted: the file system is read only from now on");

@@ -38,8 +38,8 @@ fn run(program: &str, args: &[&str]) -> (Option<i32>, String) {
 }
 
 impl Disk {
-    /// Makes a file system of `size`, on a device with the further options `query`; `None` without
-    /// e2fsprogs.
+    /// Makes a file system of `size`, on a device with the further options `query`. Returns `None`
+    /// without e2fsprogs.
     fn new(size: &str, args: &[&str], query: &str) -> Option<Self> {
         if !tools() {
             return None;
@@ -86,7 +86,8 @@ impl Disk {
         self.try_open().unwrap()
     }
 
-    /// Saves the device's current content, as after a power cut (without a volatile cache).
+    /// Saves the device's current content, as after a power cut of a device without a volatile
+    /// cache.
     fn save(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         let mut io = self.contexts.take().unwrap();
@@ -106,8 +107,7 @@ impl Disk {
         assert_eq!(code, Some(0), "{text}");
     }
 
-    /// Asserts that `e2fsck -fp` replays the journal and changes nothing else, and finds nothing
-    /// then.
+    /// Asserts that `e2fsck -fp` replays the journal, changes nothing else, and then finds nothing.
     fn assert_recovers(image: &Path) -> String {
         let (code, text) = run("e2fsck", &["-fp", image.to_str().unwrap()]);
         assert!(code == Some(0) || code == Some(1), "{code:?} {text}");
@@ -164,7 +164,7 @@ fn what_was_committed_is_there_and_nothing_else() {
         assert_eq!((first, second), (Sequence(1), Sequence(2)));
         assert_eq!((touched(&volume), journal.commits.durable()), (2_000_000, first));
         let cut = disk.save("cut");
-        // Our own recovery.
+        // This checks our own recovery.
         let fresh = disk.volume();
         let recovery = format_journal::recover(&fresh).unwrap();
         assert_eq!(
@@ -175,12 +175,12 @@ fn what_was_committed_is_there_and_nothing_else() {
         let mut replayed = fresh.clone();
         recovery.apply(&mut replayed).unwrap();
         assert_eq!(touched(&replayed), 1_000_000);
-        // e2fsck's recovery.
+        // This checks e2fsck's recovery.
         let text = Disk::assert_recovers(&cut);
         assert!(text.contains("recovering journal"), "{text}");
         let (_, text) = run("debugfs", &["-R", "stat <2>", cut.to_str().unwrap()]);
         assert!(text.contains("mtime: 0x000f4240"), "{text}");
-        // A clean unmount.
+        // This is a clean unmount.
         journal.close(&mut disk.contexts.take().unwrap()).unwrap();
         assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
         let ended = disk.save("ended");
@@ -215,7 +215,7 @@ fn the_log_goes_round_many_times() {
         }
         assert!(log_blocks > 2 * journal.lead().log.len());
         assert_eq!(touched(&volume), 800);
-        // Without a clean unmount, the next mount recovers; several times.
+        // Without a clean unmount, the next mount recovers, also several times.
         drop(journal);
         for round in 0..3 {
             let (journal, volume) = disk.mount();
@@ -285,7 +285,7 @@ fn copies_are_escaped_and_revoked() {
         assert_eq!(copy.starts_with(&0xc03b_3998_u32.to_be_bytes()), magic);
         assert!(copy[4..].iter().all(|byte| *byte == 5));
     }
-    // The same with e2fsck: blocks that were not revoked are in place.
+    // e2fsck leaves the same: blocks that were not revoked are in place.
     let cut = disk.save("cut");
     Disk::assert_recovers(&cut);
     let bytes = std::fs::read(&cut).unwrap();
@@ -331,8 +331,8 @@ fn several_threads_share_commits_and_all_is_there() {
     Disk::assert_recovers(&cut);
     let bytes = std::fs::read(&cut).unwrap();
     for thread in 0..4u64 {
-        // The last rounds: 299 % 7 = 5 was written, 302 % 7 = 1 forgotten; 0 was written in round
-        // 294, 4 in 298.
+        // These are the last rounds: 299 % 7 = 5 was written and 302 % 7 = 1 forgotten; 0 was
+        // written in round 294, and 4 in 298.
         for (index, byte) in [(5, 299), (4, 298), (3, 297), (2, 296), (0, 294)] {
             let at = (16_000 + thread * 100 + index) as usize * 1024;
             let forgotten = (295..300).any(|round| (round + 3) % 7 == index && round > byte);
@@ -380,8 +380,8 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     Disk::assert_recovers(&disk.save("cut"));
 }
 
-/// Returns a disk on which the commands of `rule` fail; `{lba}` stands for the place of block 6 of
-/// the journal (in LBAs of 512 bytes).
+/// Returns a disk on which the commands of `rule` fail. In it, `{lba}` stands for the place of
+/// block 6 of the journal (in LBAs of 512 bytes).
 fn failing(query: &str, rule: &str) -> Option<Disk> {
     if !tools() {
         return None;
@@ -403,10 +403,10 @@ fn failing(query: &str, rule: &str) -> Option<Disk> {
 #[test]
 fn a_commit_that_fails_is_the_last() {
     let rules = [
-        // The commit block of the second transaction (its place was written once before, with the
-        // image).
+        // The commit block of the second transaction fails. (Its place was written once before,
+        // with the image.)
         ("vwc=0", "status = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 2\ntimes = 1"),
-        // The flush before it; the first flush is the mount's.
+        // The flush before it fails. The first flush is the mount's.
         ("vwc=1", "status = \"internal-error\"\nopcode = \"flush\"\nfrom = 3\ntimes = 1"),
     ];
     for (query, rule) in rules {

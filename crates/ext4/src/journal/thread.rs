@@ -1,5 +1,5 @@
 //! A thread that commits for all others, as in a classic journal. It only exists to measure what
-//! the hand-over costs: otherwise a caller that wants a commit leads it.
+//! the hand-over costs. Without it, a caller that wants a commit leads it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,9 +13,9 @@ use meantime_hw::futex::Futex;
 /// The longest sleep before a caller asks again, in ns.
 const NAP_NS: u64 = 50_000_000;
 
-/// The thread; dropping this ends it.
+/// The thread. Dropping this ends it.
 pub(crate) struct JournalThread {
-    /// Dropped first: the thread then ends.
+    /// The sender is dropped first, so that the thread ends.
     asked: Sender<Sequence>,
     /// Advances when a commit has ended.
     done: Arc<Futex>,

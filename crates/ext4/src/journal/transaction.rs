@@ -13,14 +13,14 @@ use super::spares::Spares;
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) sequence: Sequence,
-    /// The contents of blocks at its end.
+    /// The contents of blocks at the transaction's end.
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Metadata blocks that it freed: older transactions' copies of them must not be replayed.
+    /// Metadata blocks that it freed. Older transactions' copies of them must not be replayed.
     pub(super) revoked: BTreeSet<u64>,
     /// Data that have to be on the device before it commits.
     pub(super) ordered: Arc<Ordered>,
-    /// Whether it has any change: one without blocks may have data or freed blocks that wait for
-    /// it.
+    /// Whether it has any change. A change without blocks may have data or freed blocks that wait
+    /// for the transaction.
     pub(super) used: bool,
     /// What no fast commit has described yet.
     pub(super) unsaid: Unsaid,
@@ -57,11 +57,11 @@ impl Transaction {
         self.unsaid.merge(changes);
         for block in &changes.forgotten {
             self.blocks.remove(block);
-            // Rule 9: replay must not put an older copy over what comes next.
+            // Rule 9: replay must not overwrite the block's next content with an older copy.
             self.revoked.insert(*block);
         }
         for (block, content) in &changes.blocks {
-            // Metadata again: replay needs the copy in this transaction.
+            // The block is metadata again, so replay needs the copy in this transaction.
             self.revoked.remove(block);
             replaced.extend(self.blocks.insert(*block, Arc::clone(content)));
         }
@@ -71,9 +71,9 @@ impl Transaction {
 
 /// The transactions that have not committed.
 pub(super) struct Open {
-    /// Closed ones, oldest first.
+    /// The closed transactions, oldest first.
     pub(super) closed: VecDeque<Transaction>,
-    /// The one that changes are added to.
+    /// The transaction to which changes are added.
     pub(super) running: Transaction,
     /// The number of changes so far.
     pub(super) changes: u64,

@@ -16,7 +16,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The list stored in attribute `full`.
+    /// Returns the kind of the list that is stored in attribute `full`.
     pub(super) fn of_attribute(full: &[u8]) -> Option<Self> {
         match full {
             b"system.posix_acl_access" => Some(Self::Access),
@@ -25,7 +25,7 @@ impl Kind {
         }
     }
 
-    /// The list's attribute name as stored.
+    /// Returns the list's attribute name as stored.
     pub(super) fn name(self) -> Name<'static> {
         let index = match self {
             Self::Access => 2,
@@ -98,7 +98,8 @@ impl Acl {
         (complete && masked && entries.is_sorted_by_key(rank)).then_some(Self(entries))
     }
 
-    /// Decodes the format of `setxattr` (`linux/posix_acl_xattr.h`); `None`: no entries.
+    /// Decodes the format of `setxattr` (`linux/posix_acl_xattr.h`). Returns `None` if there are no
+    /// entries.
     fn from_given(given: &[u8]) -> Result<Option<Self>, Error> {
         let wrong = Error::Invalid("the ACL cannot be");
         let Some(rest) = given.strip_prefix(&GIVEN_VERSION) else {
@@ -128,7 +129,7 @@ impl Acl {
         entries.collect::<Option<_>>().and_then(Self::new).map(Some).ok_or(wrong)
     }
 
-    /// Decodes ext4's stored format (`fs/ext4/acl.h`); `None`: malformed.
+    /// Decodes ext4's stored format (`fs/ext4/acl.h`). Returns `None` if it is malformed.
     fn from_stored(stored: &[u8]) -> Option<Self> {
         let mut rest = stored.strip_prefix(&STORED_VERSION)?;
         let mut entries = Vec::new();
@@ -163,17 +164,18 @@ impl Acl {
         stored
     }
 
-    /// Whether the list says more than a mode can.
+    /// Returns whether the list says more than a mode can.
     fn is_extended(&self) -> bool {
         self.0.iter().any(|entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_) | Tag::Mask))
     }
 
-    /// The entry that a mode's group bits describe: the mask if there is one.
+    /// Returns the tag of the entry that a mode's group bits describe, which is the mask if there
+    /// is one.
     fn group_tag(&self) -> Tag {
         if self.0.iter().any(|entry| entry.tag == Tag::Mask) { Tag::Mask } else { Tag::OwningGroup }
     }
 
-    /// The entries that a mode covers, each with the shift of its bits in the mode.
+    /// Returns the entries that a mode covers, each with the shift of its bits in the mode.
     fn of_mode(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
         let group = self.group_tag();
         self.0.iter_mut().filter_map(move |entry| {
@@ -187,7 +189,7 @@ impl Acl {
         })
     }
 
-    /// The nine mode bits that come closest to this list.
+    /// Returns the nine mode bits that come closest to this list.
     fn mode(&mut self) -> u16 {
         self.of_mode().fold(0, |mode, (entry, shift)| mode | entry.permissions << shift)
     }

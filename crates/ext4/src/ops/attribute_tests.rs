@@ -68,7 +68,7 @@ fn read(image: &Image, ino: u32) -> Model {
 struct Step {
     file: usize,
     name: Vec<u8>,
-    /// The value to set; `None`: the attribute is removed.
+    /// The value to set, or `None` to remove the attribute.
     value: Option<Vec<u8>>,
     how: SetAttribute,
 }
@@ -128,7 +128,8 @@ fn play(image: &Image, allocator: &Allocator, models: &mut [Model; FILES], steps
                 .filter(|(name, _)| **name != step.name)
                 .map(|(name, value)| name.len() + value.len() + 19)
                 .sum();
-            // It would not have fitted into the block with all others, even if the inode held none.
+            // The value would not have fitted into the block with all others, even if the inode
+            // held none.
             assert!(other + step.name.len() + value.len() + 19 + 36 > block_bytes, "{step:?}");
         } else {
             assert_eq!(result, expected, "{step:?}");
@@ -175,7 +176,7 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
     }
 }
 
-/// Runs `work` on the kernel's mount of the image; `None` if it cannot be mounted.
+/// Runs `work` on the kernel's mount of the image. Returns `None` if it cannot be mounted.
 fn mounted<T>(path: &Path, work: impl FnOnce(&Path) -> T) -> Option<T> {
     let dir = tempfile::tempdir().unwrap();
     let mount = Command::new("mount")
@@ -373,7 +374,8 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
     all.push(seen(f0));
     set(d, DEFAULT, &named).unwrap();
     all.push(seen(d));
-    // Inheritance of new inodes: existing files stand in for new ones, and are restored afterwards.
+    // This checks what new inodes inherit. Existing files stand in for new ones, and are restored
+    // afterwards.
     let make = |file: &str, mode: u16| -> Seen {
         let ino = ino(&image, file);
         let mut seen = None;

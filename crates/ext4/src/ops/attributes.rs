@@ -103,7 +103,7 @@ pub fn set(
 /// the inode.
 ///
 /// # Errors
-/// [`Error::NoAttribute`]; the errors of [`set`].
+/// [`Error::NoAttribute`] if there is no such attribute, and the errors of [`set`].
 pub fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -135,7 +135,7 @@ fn wrong(inode: &InodeEdit, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// The attributes in `inode`'s body; `None`: the body has no room for any.
+/// Returns the attributes in `inode`'s body, or `None` if the body has no room for any.
 fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>, Error> {
     if inode.extra_bytes() == 0 {
         return Ok(None);
@@ -158,7 +158,7 @@ fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBl
     Ok(Some(AttributeBlock { number, list, references }))
 }
 
-/// The stored value of attribute `name` of `inode`; `None`: there is none.
+/// Returns the stored value of attribute `name` of `inode`, or `None` if there is none.
 pub(super) fn stored(
     handle: &Handle<'_>,
     inode: &mut InodeEdit,
@@ -180,8 +180,8 @@ fn value_inode() -> Error {
     })
 }
 
-/// Sets attribute `name` to `value`, or removes it (`None`). A value goes into the inode's body if
-/// it fits, otherwise into the attribute block.
+/// Sets attribute `name` to `value`, or removes it if `value` is `None`. A value goes into the
+/// inode's body if it fits, otherwise into the attribute block.
 pub(super) fn store(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

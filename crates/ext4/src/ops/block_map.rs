@@ -1,5 +1,5 @@
-//! Removes blocks from files of ext2 and ext3, which are mapped by indirect blocks. (No blocks are
-//! added to such files here.)
+//! Removes blocks from files of ext2 and ext3, which are mapped by indirect blocks. This crate adds
+//! no blocks to such files.
 
 use std::ops::Range;
 
@@ -25,11 +25,12 @@ struct Removal<'t, 'h> {
     pointers: u64,
     limit: usize,
     freed: usize,
-    /// A physical run of blocks whose pointers are cleared, and which is not freed yet.
+    /// A run of blocks on the device whose pointers are cleared, and which is not freed yet.
     pending: Range<u64>,
 }
 
-/// Same as [`extents::remove`](super::extents::remove), for a file with a block map.
+/// Unmaps and frees a range of blocks of a file with a block map, like
+/// [`extents::remove`](super::extents::remove).
 pub(super) fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -57,7 +58,8 @@ pub(super) fn remove(
     for slot in (0..SLOTS).rev() {
         let block = pointer(removal.inode.block_area(), slot);
         let below = slot.saturating_sub(DIRECT - 1);
-        // The first logical block of this slot: the direct blocks and all lower levels precede it.
+        // This is the first logical block of this slot: the direct blocks and all lower levels
+        // precede it.
         let first =
             (1..below).fold(slot.min(DIRECT) as u64, |first, level| first + span(pointers, level));
         if removal.is_over(block, first, below) {
@@ -80,8 +82,8 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.handle) >= self.limit
     }
 
-    /// Whether the subtree of a pointer to `block` has nothing to remove. `below` is the number of
-    /// pointer levels below it, `first` its first logical block.
+    /// Returns whether the subtree of a pointer to `block` has nothing to remove. `below` is the
+    /// number of pointer levels below it, and `first` its first logical block.
     fn is_over(&self, block: u64, first: u64, below: usize) -> bool {
         block == 0
             || first >= self.range.end

@@ -17,8 +17,8 @@ use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{Inode as DiskInode, MappedExtent};
 
-/// More attempts than finding room can take: creating the index, adding a level to it, and adding a
-/// node on each level.
+/// The limit of attempts to find room. It is more than can be needed to create the index, to add a
+/// level to it, and to add a node on each level.
 const TURNS: usize = 8;
 /// The number of direct pointers in the inode of a file without extents.
 const DIRECT_BLOCKS: u32 = 12;
@@ -29,30 +29,30 @@ pub struct Place {
     pub ino: u32,
     /// The block with its entry.
     number: u64,
-    /// Whether that block is part of the hash tree: it has `.` and `..` only.
+    /// Whether that block is part of the hash tree, so that it has `.` and `..` only.
     is_index: bool,
     slot: Slot,
 }
 
-/// Where a new name fits, before the directory changes otherwise.
+/// The place where a new name fits, before the directory changes otherwise.
 pub struct Vacancy(Room);
 
-/// What a directory has for a name that may be new.
+/// The result of looking for a name that may be new.
 pub enum Sought {
-    /// The name.
+    /// The directory has the name.
     There(Place),
-    /// Not the name, but room for it.
+    /// The directory does not have the name, but has room for it.
     Absent(Vacancy),
 }
 
 enum Room {
-    /// In this block.
+    /// There is room in this block.
     In(u64, dirent::Room),
-    /// In no block: the directory needs another one at its end.
+    /// No block has room, so the directory needs another one at its end.
     Behind,
-    /// Not in the only block: the directory needs an index.
+    /// The only block has no room, so the directory needs an index.
     Unindexed(Block),
-    /// Not in the leaf that the name's hash belongs to.
+    /// The leaf that the name's hash belongs to has no room.
     FullLeaf(IndexPath, Block),
 }
 
@@ -108,7 +108,7 @@ pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<
             || matches!(error, Error::Corrupt(corruption) if corruption.defect == Defect::HashTree)
     };
     match found {
-        // What cannot be changed can be searched.
+        // A directory that cannot be changed can still be searched.
         Err(error) if malformed(&error) => {
             let inode = dir.parsed(handle.superblock())?;
             match handle.volume().lookup(&inode, name)? {
@@ -123,7 +123,7 @@ pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<
 /// Finds `name`, or room for it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for inline data; damage, in particular [`Defect::HashTree`]; a device
+/// [`Error::Unsupported`] for inline data; damage, in particular [`Defect::HashTree`], or a device
 /// error.
 pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought, Error> {
     read(handle, dir, |directory| seek_in(directory, name))
@@ -132,9 +132,9 @@ pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought,
 /// Adds `entry` to `dir`, at the place that was found for its name.
 ///
 /// # Errors
-/// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for a further
-/// block in a directory without extents; damage, in particular [`Defect::HashTree`]; a device
-/// error.
+/// [`Error::NoSpace`] if no block is free, or if the index cannot grow; [`Error::Unsupported`] for
+/// a further block in a directory without extents; damage, in particular [`Defect::HashTree`], or a
+/// device error.
 pub fn add(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -188,8 +188,8 @@ fn kind_at(depth: usize) -> NodeKind {
     if depth == 0 { NodeKind::Root } else { NodeKind::Inner }
 }
 
-/// As [`seek`], with room where the kernel finds it: in the leaf of the name's hash, or from the
-/// first block on.
+/// Finds `name`, or room for it. The room is where the kernel finds it: in the leaf of the name's
+/// hash, or in the first block that has some.
 fn seek_in(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Sought, Error> {
     let search = |block: &Block| {
         let found = dirent::search(&block.bytes, directory.shape, name);
@@ -396,7 +396,7 @@ fn widen(
         htree::write_inner(handle.edit(number)?, shape, seed, &htree::entries(&root.node))
             .map_err(bad)?;
         let only = [IndexEntry { hash: 0, block: logical }];
-        // At most 2.
+        // This is at most 2.
         let levels = levels as u8;
         return htree::deepen(handle.edit(root.number)?, shape, seed, levels, &only).map_err(bad);
     };
@@ -491,7 +491,7 @@ pub fn create(
     Ok(())
 }
 
-/// Whether `dir` contains only `.` and `..`.
+/// Returns whether `dir` contains only `.` and `..`.
 ///
 /// # Errors
 /// [`Error::NotDirectory`]; damage, or a device error.

@@ -18,13 +18,13 @@ use meantime_ext4_format::journal::fast_commit::Change;
 pub const MAX_LOGICAL: u32 = u32::MAX;
 /// The bytes of a tree's root that hold its number of entries (`eh_entries`).
 const ROOT_ENTRIES: Range<usize> = 2..4;
-/// The end of a range of logical blocks. [`MAX_LOGICAL`] means every block that can be encoded,
-/// even one beyond that bound.
+/// Returns the end of a range of logical blocks. [`MAX_LOGICAL`] means every block that can be
+/// encoded, even one beyond that bound.
 fn end_of(range: &Range<u32>) -> u64 {
     if range.end == MAX_LOGICAL { LOGICAL_BLOCKS } else { u64::from(range.end) }
 }
 
-/// The part of `extent` that maps `logical`, a range within it.
+/// Returns the part of `extent` that maps `logical`, a range within it.
 fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
     MappedExtent {
         logical: logical.start as u32,
@@ -69,10 +69,10 @@ fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
 }
 
 /// Records mapping change `range` of `inode` for fast commits if the whole tree is in the inode.
-/// For a larger tree, e2fsck 1.47.0 frees the nodes when it replays one range, and takes blocks for
-/// the new ones that it believes to be free, including those that a later range gives to a file
-/// (rule 21). (A tree that moved out of its inode, or back into it, has allocated or freed a
-/// block.)
+/// For a larger tree, e2fsck 1.47.0 frees the nodes when it replays one range. It then takes blocks
+/// for the new nodes that it believes to be free, including those that a later range gives to a
+/// file (rule 21). A tree that moved out of its inode, or back into it, has allocated or freed a
+/// block.
 fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
     if may_say_blocks(inode) {
         handle.record(range);
@@ -82,7 +82,7 @@ fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
 }
 
 impl Tree<'_, '_> {
-    /// Inserts `extent` into the tree, split where it exceeds the longest extent.
+    /// Inserts `extent` into the tree, and splits it where it exceeds the longest extent.
     fn insert(&mut self, extent: &MappedExtent) -> Result<(), Error> {
         let longest = u64::from(max_blocks(extent.unwritten));
         let mut from = u64::from(extent.logical);
@@ -122,7 +122,8 @@ impl Tree<'_, '_> {
 /// [`MAX_LOGICAL`] as the end means all blocks. Updates `i_blocks`; the caller stores the inode.
 ///
 /// Returns [`Progress::More`] once it has added `budget` blocks to what `handle` changes. The
-/// caller then calls it again for the same range in another change. The file is sound after each.
+/// caller then calls it again for the same range in another change. The file is sound after each
+/// change.
 ///
 /// # Errors
 /// [`Error::NoSpace`], only where an extent is cut in two; damage.
@@ -211,7 +212,7 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
     }
 
-    /// Whether blocks of the range are still mapped.
+    /// Returns [`Progress::More`] if blocks of the range are still mapped.
     fn rest(&self) -> Result<Progress, Error> {
         let path = self.tree.descend(self.range.end - 1)?;
         let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
@@ -251,7 +252,7 @@ impl Removal<'_, '_> {
                 (false, _) => {
                     node.set_extent(at, &part(&extent, before));
                     rest = (!behind.is_empty()).then(|| part(&extent, behind));
-                    // The rest is before the range, or left for another change.
+                    // The other extents are before the range, or are left for another change.
                     break;
                 }
             }
@@ -306,8 +307,8 @@ impl Removal<'_, '_> {
     }
 }
 
-/// Marks the mapped blocks of `range` written, or unwritten (`written` is false), so that they read
-/// as zeroes. Holes stay holes. The caller stores the inode.
+/// Marks the mapped blocks of `range` written, or, if `written` is false, unwritten, so that they
+/// read as zeroes. Holes stay holes. The caller stores the inode.
 ///
 /// # Errors
 /// The errors of [`insert`].
@@ -333,10 +334,10 @@ pub fn set_written(
     Ok(())
 }
 
-/// Whether replay of a fast commit can split one more extent, as the kernel's does before it joins
-/// them again.
+/// Returns whether replay of a fast commit can split one more extent, as the kernel's replay does
+/// before it joins them again.
 fn has_room(inode: &InodeEdit) -> bool {
-    // A deeper tree would need room in each leaf; that is not examined.
+    // A deeper tree would need room in each leaf, which is not examined.
     NodeEdit::of(&inode.block_area()[..])
         .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
@@ -368,8 +369,8 @@ impl Tree<'_, '_> {
         converted.push(piece);
         let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
         if ahead.is_empty() && behind.is_empty() {
-            // Converting a whole extent needs no room, and there may be none: written data become
-            // visible this way.
+            // Converting a whole extent needs no room, and there may be none. Written data become
+            // visible in this way.
             let now = self.edit(leaf.block, |node| {
                 node.remove(at..at + 1);
                 node.put(at, &piece);

@@ -1,4 +1,4 @@
-//! Reserves blocks for files and gives them back: `fallocate`.
+//! Allocates blocks for files in advance, and frees ranges of them: `fallocate`.
 
 use std::ops::Range;
 
@@ -10,10 +10,11 @@ use crate::journal::Handle;
 use meantime_ext4_format::edit::{InodeEdit, max_blocks};
 use meantime_ext4_format::{MappedExtent, RunState};
 
-/// The most runs examined in one change, even if few blocks change: other changes wait meanwhile.
+/// The maximum number of runs examined in one change, even if few blocks change, because other
+/// changes wait meanwhile.
 const MAX_RUNS: usize = 1024;
 
-/// What happens to blocks that are already mapped.
+/// The fate of blocks that are already mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum There {
     /// They stay as they are.
@@ -26,9 +27,9 @@ enum There {
 /// until they are written.
 ///
 /// With `size`, which must be in the last block of the range, the file grows to at least that many
-/// bytes in the end; before that, to the end of what is allocated. Stops once it has added about
-/// `budget` blocks to what `handle` changes, and returns the block at which to continue in another
-/// change. It is done when that is the end of the range.
+/// bytes in the end. Before that, it grows to the end of what is allocated. The function stops once
+/// it has added about `budget` blocks to what `handle` changes, and returns the block at which to
+/// continue in another change. The allocation is done when that block is the end of the range.
 ///
 /// # Errors
 /// [`Error::NoSpace`], after which earlier changes' blocks stay; [`Error::FileTooBig`];
@@ -45,7 +46,7 @@ pub fn allocate(
     fill(handle, allocator, ino, range, size, budget, There::Keep)
 }
 
-/// Same as [`allocate`], but written blocks in the range become zeroes, too.
+/// Allocates blocks like [`allocate`], and makes written blocks in the range read as zeroes, too.
 ///
 /// # Errors
 /// The errors of [`allocate`].
@@ -113,15 +114,16 @@ fn fill(
     Ok(from)
 }
 
-/// The goal for the block after the one that precedes `from`, if that one is mapped.
+/// Returns the goal for block `from`: the place after that of the block before it, if that one is
+/// mapped.
 fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Option<u64>, Error> {
     let Some(before) = from.checked_sub(1) else { return Ok(None) };
     let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, u64::from(before))?;
     Ok((run.state != RunState::Hole).then_some(run.physical + 1))
 }
 
-/// Makes blocks `range` of file `ino` a hole. (The caller zeroes partial blocks at either end.)
-/// Returns [`Progress::More`] once it has added about `budget` blocks to what `handle` changes; the
+/// Makes blocks `range` of file `ino` a hole. The caller zeroes partial blocks at either end.
+/// Returns [`Progress::More`] once it has added about `budget` blocks to what `handle` changes. The
 /// caller then calls it again in another change.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Applies fast commits at a mount for writing: applies their [`Outcome`] for inodes, files and
+//! Applies fast commits at a mount for writing. It applies their [`Outcome`] for inodes, files and
 //! directories as one metadata change, with the bitmaps and counts, which fast commits do not
 //! contain.
 //!
@@ -43,7 +43,7 @@ fn unsupported(what: &str, ino: u32) -> Error {
     .into()
 }
 
-/// The blocks that `outcome` gives to files, ordered and merged. They must not be allocated
+/// Returns the blocks that `outcome` gives to files, ordered and merged. They must not be allocated
 /// otherwise.
 pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
     let extents = outcome.maps.values().flat_map(|map| map.extents());
@@ -63,9 +63,9 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// Applies `outcome` to the file system that `handle` changes, from which `outcome` was computed.
 ///
 /// # Errors
-/// Outcomes that cannot be applied: blocks already in use, impossible inodes;
-/// [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and directories;
-/// damage, or a device error.
+/// Fails if the outcome cannot be applied, because blocks are already in use or inodes are
+/// impossible. [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and
+/// directories; damage, or a device error.
 pub fn apply(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -79,7 +79,7 @@ pub fn apply(
         let lives = now.links() > 0 && now.file_type().is_some();
         match (taken, lives) {
             (true, false) => lose(handle, *ino)?,
-            // Created and deleted again.
+            // The inode was created and deleted again.
             (false, false) => {}
             (true, true) if outcome.gone.contains(ino) => {
                 strip(handle, allocator, *ino, &listed)?;
@@ -119,7 +119,7 @@ pub fn apply(
 fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
     let mut inode = handle.load_inode(ino)?;
     if inode.links() == 0 {
-        // It is an orphan already.
+        // The inode is an orphan already.
         return Ok(());
     }
     inode.set_links(0);
@@ -128,7 +128,8 @@ fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
     handle.store_inode(&inode, true)
 }
 
-/// Frees everything inode `ino` has, and the inode itself: it was deleted, and its number reused.
+/// Frees everything that inode `ino` has, and the inode itself, because it was deleted and its
+/// number reused.
 fn strip(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -245,7 +246,7 @@ fn known(
     Ok(file)
 }
 
-/// Whether `map` equals the current mapping of `inode`'s file.
+/// Returns whether `map` equals the current mapping of `inode`'s file.
 fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Result<bool, Error> {
     let old = handle.volume().extent_map(&inode.parsed(handle.superblock())?)?;
     let same = |(piece, run): (MappedExtent, Run)| {
@@ -254,7 +255,7 @@ fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Resul
     Ok(split(&old, map).all(same) && split(map, &old).all(same))
 }
 
-/// Splits the extents of `of` where `by` changes, each piece with its run in `by`.
+/// Splits the extents of `of` where `by` changes. Returns each piece with its run in `by`.
 fn split(of: &ExtentMap, by: &ExtentMap) -> impl Iterator<Item = (MappedExtent, Run)> {
     of.extents().iter().flat_map(move |extent| {
         let mut at = u64::from(extent.logical);
@@ -269,7 +270,7 @@ fn split(of: &ExtentMap, by: &ExtentMap) -> impl Iterator<Item = (MappedExtent, 
                 state: RunState::Hole,
             });
             let blocks = run.blocks.clamp(1, extent.end() - at);
-            // Both are within the extent.
+            // Both numbers are within the extent.
             let piece = MappedExtent {
                 logical: at as u32,
                 blocks: blocks as u32,
@@ -286,7 +287,7 @@ fn is_same_place(piece: &MappedExtent, run: &Run) -> bool {
     run.state != RunState::Hole && run.physical == piece.physical
 }
 
-/// Appends `piece` to the ordered `pieces`, merged with the last one if possible.
+/// Appends `piece` to the ordered `pieces`. Merges it with the last one if possible.
 fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
     if let Some(last) = pieces.last_mut()
         && last.end() == u64::from(piece.logical)

@@ -98,7 +98,7 @@ pub fn set_owner(
     Ok(())
 }
 
-/// The project that new inodes in `dir` inherit, if any (EXT4_PROJINHERIT_FL).
+/// Returns the project that new inodes in `dir` inherit, if any (EXT4_PROJINHERIT_FL).
 pub(super) fn project_given(handle: &Handle<'_>, dir: &InodeEdit) -> Option<u32> {
     let has_projects = handle.superblock().features().has_ro_compat(ro_compat::PROJECT);
     (has_projects && dir.flags() & flags::PROJINHERIT != 0).then(|| dir.project()).flatten()

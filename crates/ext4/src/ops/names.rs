@@ -17,7 +17,8 @@ use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::journal::fast_commit::Change;
 
-/// The most links of an inode, and the most subdirectories counted (`EXT4_LINK_MAX`).
+/// The maximum number of links of an inode, and the maximum number of subdirectories counted
+/// (`EXT4_LINK_MAX`).
 const LINKS_MAX: u16 = 65_000;
 
 /// The result of removing a name from an inode.
@@ -54,7 +55,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Same as [`check_name`], for an existing name.
+/// Checks that `name` is valid for an existing name.
 pub(super) fn check_old_name(name: &[u8]) -> Result<(), Error> {
     check_name(name).map_err(|error| match error {
         Error::Exists => Error::Invalid("`.` and `..` stay where they are"),
@@ -155,7 +156,7 @@ pub(super) fn count_subdirectory(dir: &mut InodeEdit) {
     dir.set_links(if links == 1 || links >= LINKS_MAX { 1 } else { links + 1 });
 }
 
-/// Counts one subdirectory of `dir` less.
+/// Counts one subdirectory less in `dir`.
 pub(super) fn discount_subdirectory(dir: &mut InodeEdit) {
     let links = dir.links();
     if links > 2 {
@@ -335,7 +336,7 @@ pub fn link(
     Ok(())
 }
 
-/// Removes one link of `inode`; a directory, which has only one name, loses all.
+/// Removes one link of `inode`. A directory, which has only one name, loses all links.
 pub(super) fn lose_name(
     handle: &mut Handle<'_>,
     inode: InodeEdit,
@@ -350,9 +351,10 @@ pub(super) fn lose_name(
         if !is_last {
             return Ok(());
         }
-        // Checked first: an inode that cannot be deleted would stay an orphan forever.
+        // This is checked first, because an inode that cannot be deleted would stay an orphan
+        // forever.
         attributes::check_releasable(handle, inode)?;
-        // (A truncation under way makes it an orphan already.)
+        // (A truncation under way has already made it an orphan.)
         is_unused = !orphans::contains(handle, ino)? && unused(ino);
         if is_unused {
             handle.fast_ineligible();
@@ -400,7 +402,8 @@ pub fn unlink(
     }
     change_directory(handle, dir, |handle, dir| directory::remove(handle, dir, &place))?;
     handle.record(Change::Unlink { parent, ino: inode.ino(), name: name.to_vec() });
-    // Removing the last name is not eligible after all: it makes the inode an orphan.
+    // If this removes the last name, the change is not eligible after all, because it makes the
+    // inode an orphan.
     handle.fast_eligible();
     lose_name(handle, inode, unused)
 }

@@ -12,7 +12,7 @@ use meantime_ext4_format::extents::EMPTY_ROOT;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 
-/// The directory's group becomes that of new inodes in it (`S_ISGID`).
+/// With this bit, the directory's group becomes that of new inodes in it (`S_ISGID`).
 const SET_GROUP: u16 = 0o2000;
 /// The flags that new inodes inherit from their directory (`EXT4_FL_INHERITED`): secure deletion,
 /// undeletable, compression, synchronous, no dump, no access times, no compression, journalled
@@ -101,7 +101,7 @@ pub(super) fn make(
     }
     inode.set_flags(inherited);
     if let Some(project) = metadata::project_given(handle, parent) {
-        // (Does nothing for an inode without room for a project.)
+        // (This does nothing for an inode without room for a project.)
         inode.set_project(project);
     }
     let now = handle.now();
@@ -113,8 +113,8 @@ pub(super) fn make(
     Ok(inode)
 }
 
-/// Sets the target of the new symbolic link `inode`: in the inode if it is short, otherwise in a
-/// journalled block.
+/// Sets the target of the new symbolic link `inode`. A short target is stored in the inode, another
+/// one in a journalled block.
 ///
 /// # Errors
 /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one that does not fit into a
@@ -131,7 +131,7 @@ pub(super) fn set_target(
     if target.contains(&0) {
         return Err(Error::Invalid("the target of a link has no NUL in it"));
     }
-    // Includes a NUL, and is at most PATH_MAX.
+    // The limit includes a NUL, and is at most PATH_MAX.
     if target.len() >= (handle.superblock().block_bytes() as usize).min(4096) {
         return Err(Error::NameTooLong);
     }

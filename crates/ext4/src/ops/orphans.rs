@@ -40,9 +40,9 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
     handle.store_superblock(&superblock)
 }
 
-/// Records in the superblock whether the orphan file may contain entries: set (`present`) while the
-/// file system is mounted for writing, cleared at unmount, when the file is empty. Does nothing
-/// without an orphan file.
+/// Records in the superblock whether the orphan file may contain entries. This is set (`present`)
+/// while the file system is mounted for writing, and cleared at unmount, when the file is empty.
+/// Does nothing without an orphan file.
 ///
 /// # Errors
 /// The errors of [`Handle::edit`].
@@ -80,7 +80,7 @@ impl OrphanBlock {
 }
 
 impl OrphanFile {
-    /// The file system's orphan file, if it has one.
+    /// Returns the file system's orphan file, if it has one.
     fn of(handle: &Handle<'_>) -> Result<Option<Self>, Error> {
         if !handle.superblock().features().has_compat(compat::ORPHAN_FILE) {
             return Ok(None);
@@ -115,7 +115,8 @@ impl OrphanFile {
         }
     }
 
-    /// Replaces the first entry `instead` in block `logical` by `ino`. Returns `false` without one.
+    /// Replaces the first entry `instead` in block `logical` by `ino`. Returns `false` if there is
+    /// no such entry.
     fn replace(
         &self,
         handle: &mut Handle<'_>,
@@ -136,7 +137,7 @@ impl OrphanFile {
         Ok(true)
     }
 
-    /// Stores `ino` in a free entry. Returns its block; `None`: the file is full.
+    /// Stores `ino` in a free entry. Returns its block, or `None` if the file is full.
     fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>, Error> {
         let first = handle.orphans().room();
         for logical in first..self.blocks {
@@ -149,7 +150,7 @@ impl OrphanFile {
         Ok(None)
     }
 
-    /// The orphans in the file, each with its logical block.
+    /// Returns the orphans in the file, each with its logical block.
     fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>, Error> {
         let mut all = Vec::new();
         for logical in 0..self.blocks {
@@ -192,7 +193,7 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 /// inode that it has changed, because that may be in the list, too.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if `inode` is no orphan; a device error.
+/// [`Defect::OrphanList`] if `inode` is no orphan; or a device error.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
     learn(handle)?;
@@ -245,7 +246,7 @@ struct Walk {
 fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     let mut found = Walk::default();
     let mut listed = HashSet::new();
-    // Returns `None` if the inode is free.
+    // The closure returns `None` if the inode is free.
     let mut check = |ino: u32| -> Result<Option<DiskInode>, Error> {
         let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
         let superblock = handle.superblock();
@@ -277,8 +278,8 @@ fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     Ok(found)
 }
 
-/// Loads the places of all orphans into memory, if they are not there yet. (Every change of an
-/// orphan calls this first, so the disk has the state before `handle`.)
+/// Loads the places of all orphans into memory, if they are not there yet. Every change of an
+/// orphan calls this first, so the disk has the state before `handle`.
 fn learn(handle: &Handle<'_>) -> Result<(), Error> {
     if !handle.orphans().is_known() {
         handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
@@ -289,8 +290,8 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
 /// Lists all orphans: those of the list, then those of the file.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved; a
-/// device error.
+/// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved;
+/// or a device error.
 pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
     Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
 }
@@ -312,7 +313,7 @@ pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether inode `ino` is an orphan.
+/// Returns whether inode `ino` is an orphan.
 ///
 /// # Errors
 /// The errors of [`list`].
@@ -321,10 +322,10 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
     Ok(handle.orphan(ino).is_some())
 }
 
-/// Continues the deletion or truncation of orphan `ino`, which is not open: deletes an inode
-/// without links, or frees the blocks behind the size of another. Returns [`Progress::More`] once
-/// it has added about `budget` blocks to what `handle` changes; the caller then calls it again in
-/// another change. When it is done, the inode is no orphan any more.
+/// Continues the deletion or truncation of orphan `ino`, which is not open. Deletes an inode
+/// without links, and frees the blocks behind the size of another one. Returns [`Progress::More`]
+/// once it has added about `budget` blocks to what `handle` changes. The caller then calls it again
+/// in another change. When it is done, the inode is no orphan any more.
 ///
 /// # Errors
 /// Damage, or a device error.

@@ -1,8 +1,9 @@
-//! How far an operation gets in one change.
+//! The progress of an operation in one change.
 
 use crate::journal::Handle;
 
-/// The most extents freed in one change, even if few blocks change: other changes wait meanwhile.
+/// The maximum number of extents freed in one change, even if few blocks change, because other
+/// changes wait meanwhile.
 pub(super) const MAX_FREED: usize = 1024;
 
 /// Whether an operation needs another change to finish.

@@ -13,7 +13,7 @@ use meantime_ext4_format::{ROOT_INO, Source, Volume};
 /// root directory, correct group descriptors, a valid list of orphans.
 ///
 /// # Errors
-/// One of these is missing or damaged; a device error.
+/// Fails if one of these is missing or damaged, or with a device error.
 pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
@@ -28,7 +28,7 @@ pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<(), Error>
 /// transactions before them.
 ///
 /// # Errors
-/// Fast commits that cannot be applied; damage, or a device error.
+/// Fails if the fast commits cannot be applied; damage, or a device error.
 pub(crate) fn apply(
     volume: &Volume<impl Source + Sync>,
     commits: FastCommits,
@@ -39,7 +39,7 @@ pub(crate) fn apply(
         held.hold(blocks, Sequence(1));
     }
     let (allocator, orphans) = (Allocator::new(volume)?, Orphans::default());
-    // It was permitted when it was committed.
+    // The change was permitted when it was committed.
     allocator.set_privileged(true);
     let mut handle =
         Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());

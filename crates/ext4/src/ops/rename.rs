@@ -26,7 +26,7 @@ pub struct Name<'a> {
     pub name: &'a [u8],
 }
 
-/// What a [`rename`] did.
+/// The result of a [`rename`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renamed {
     /// The inode that has the new name now.
@@ -46,11 +46,11 @@ struct Ends<'a> {
     source: InodeEdit,
 }
 
-/// What has the new name.
+/// The target of the new name.
 enum Target {
-    /// An inode.
+    /// An inode has the new name.
     There(Place, InodeEdit),
-    /// None; where the name can be added.
+    /// No inode has the new name, which can be added here.
     Absent(Vacancy),
 }
 
@@ -73,7 +73,7 @@ impl Target {
     }
 }
 
-/// Whether directory `dir` is `above`, or below it.
+/// Returns whether directory `dir` is `above`, or below it.
 fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
     let volume = handle.volume();
     let mut seen = HashSet::new();
@@ -93,8 +93,8 @@ fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
 }
 
 impl<'a> Ends<'a> {
-    /// Checks everything before anything changes. Returns `None` if both names are of one inode;
-    /// both stay.
+    /// Checks everything before anything changes. Returns `None` if both names are of one inode, so
+    /// that both stay.
     fn find(
         handle: &Handle<'_>,
         old: Name<'a>,
@@ -227,7 +227,7 @@ impl<'a> Ends<'a> {
             Target::There(place, target) => {
                 change_directory(handle, dir, |handle, dir| {
                     // The target leaves. If the source is a directory from another parent, it takes
-                    // the target's place in the count; otherwise the count drops by one.
+                    // the target's place in the count. Otherwise the count drops by one.
                     if is_directory(&target) && !counts {
                         discount_subdirectory(dir);
                     }
@@ -270,14 +270,15 @@ fn change_name(
 }
 
 /// Moves name `old` to name `new`, as `renameat2(2)` does. The inode that had the new name loses
-/// it; if it was its last and the inode is `unused`, the caller [deletes](super::orphans::delete)
-/// it. `owner` is the owner of a whiteout.
+/// it. If it was its last name and the inode is `unused`, the caller
+/// [deletes](super::orphans::delete) the inode. `owner` is the owner of a whiteout.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
 /// [`Error::NotDirectory`]; [`Error::Invalid`] for contradictory flags, and for a directory moved
 /// into itself; [`Error::CrossDevice`] into a directory of another project; the errors of
-/// [`create`](super::names::create); for a replaced inode, as [`unlink`](super::names::unlink).
+/// [`create`](super::names::create). For a replaced inode, the errors of
+/// [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

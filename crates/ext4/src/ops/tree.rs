@@ -1,4 +1,4 @@
-//! Paths through a file's extent tree; adds and removes nodes.
+//! Walks paths through a file's extent tree, and adds and removes nodes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use meantime_ext4_format::inode::flags;
 /// A node on the path to a logical block.
 #[derive(Debug)]
 pub(super) struct Level {
-    /// The block of the node; `None`: in the inode.
+    /// The block of the node, or `None` if the node is in the inode.
     pub(super) block: Option<u64>,
     /// The logical blocks that the node covers.
     pub(super) range: Range<u64>,
@@ -71,7 +71,7 @@ pub(super) fn descend(
 }
 
 impl<'t, 'h> Tree<'t, 'h> {
-    /// The tree of `inode`.
+    /// Returns the tree of `inode`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it has none.
@@ -94,7 +94,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         wrong(self.inode, defect, block)
     }
 
-    /// Returns the path from the root to the leaf of block `logical`, each node checked.
+    /// Returns the path from the root to the leaf of block `logical`, with each node checked.
     pub(super) fn descend(&self, logical: u64) -> Result<Vec<Level>, Error> {
         descend(self.handle, self.inode, logical)
     }
@@ -131,7 +131,8 @@ impl<'t, 'h> Tree<'t, 'h> {
     /// `near`.
     fn new_node(&mut self, depth: u16, parent: Option<u64>, near: u64) -> Result<u64, Error> {
         let superblock = self.handle.superblock();
-        // Near other nodes, or else at the start of the group: not where the data will continue.
+        // The node goes near other nodes, or else to the start of the group, where the data will
+        // not continue.
         let first = superblock.group_start(0);
         let group = near.saturating_sub(first) / superblock.blocks_per_group();
         let goal =

@@ -12,7 +12,7 @@ use meantime_ext4_format::extents::LOGICAL_BLOCKS;
 use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
 
-/// The largest size that the file of `inode` can have, in bytes.
+/// Returns the largest size that the file of `inode` can have, in bytes.
 pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
@@ -54,7 +54,7 @@ pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Erro
 
 /// Sets the size of file `ino`, in bytes. Unless the file grows, frees the blocks behind the new
 /// size, including preallocated ones. Returns [`Progress::More`] once it has added about `budget`
-/// blocks to what `handle` changes; the inode is then an orphan, and the caller calls [`go_on`] in
+/// blocks to what `handle` changes. The inode is then an orphan, and the caller calls [`go_on`] in
 /// other changes until that is done. The caller zeroes the rest of the last block.
 ///
 /// # Errors
@@ -89,8 +89,8 @@ pub fn set_size(
     Ok(progress)
 }
 
-/// Whether the file has written blocks behind its size: a truncation is under way, and the inode
-/// stays an orphan until it ends. (Preallocated blocks may stay there.)
+/// Returns whether the file has written blocks behind its size. If it has, a truncation is under
+/// way, and the inode stays an orphan until it ends. Preallocated blocks may stay there.
 ///
 /// # Errors
 /// Damage, or a device error.
@@ -111,8 +111,8 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
     Ok(false)
 }
 
-/// Continues the truncation that [`set_size`] began, whether or not the file still has names: the
-/// inode itself stays. Returns [`Progress::More`] as `set_size` does.
+/// Continues the truncation that [`set_size`] began, whether or not the file still has names. The
+/// inode itself stays. Returns [`Progress::More`] in the same cases as `set_size`.
 ///
 /// # Errors
 /// Damage, or a device error.

@@ -1,4 +1,4 @@
-//! On whose behalf a thread changes a file system.
+//! The user for whom a thread changes a file system.
 //!
 //! As in the kernel, this is a property of the thread: a change needs blocks in many places, far
 //! below the call that made it.
@@ -11,8 +11,8 @@ thread_local! {
 }
 
 /// A user for whom a thread of this process changes file systems. It decides who gets the blocks
-/// that a file system reserves ([`ReservedBlocks`](crate::ReservedBlocks)), and nothing else: all
-/// other permissions are checked by whoever calls.
+/// that a file system reserves ([`ReservedBlocks`](crate::ReservedBlocks)), and nothing else. The
+/// program that uses this crate checks all other permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// User ID. 0 counts as having `CAP_SYS_RESOURCE`.
@@ -22,16 +22,16 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller of whom nothing is known: no blocks are reserved for it.
+    /// An unknown caller, for whom no blocks are reserved.
     pub const NOBODY: Self = Self { uid: u32::MAX, gid: u32::MAX };
 
-    /// Has this thread act for the caller until the result is dropped; after that, for whom it
-    /// acted before: at first, for the process.
+    /// Makes this thread act for the caller until the result is dropped. After that, the thread
+    /// acts again for whom it acted before, which at first is the process.
     pub fn act(self) -> Acting {
         Acting { before: CURRENT.replace(Some(self)), of_this_thread: PhantomData }
     }
 
-    /// For whom this thread acts; `None`: for the process.
+    /// Returns the caller for whom this thread acts, or `None` if it acts for the process.
     pub(super) fn current() -> Option<Self> {
         CURRENT.get()
     }

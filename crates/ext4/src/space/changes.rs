@@ -16,7 +16,7 @@ pub(crate) struct GroupChange {
     pub(crate) inodes: i32,
     /// The change in directories.
     pub(crate) directories: i32,
-    /// The blocks of the changed bitmaps; 0: not changed.
+    /// The blocks of the changed bitmaps; 0 if a bitmap was not changed.
     pub(crate) block_bitmap: u64,
     pub(crate) inode_bitmap: u64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct GroupChange {
 /// What one handle did to blocks and inodes.
 ///
 /// The blocks that it took stay promised to it until it is complete, so that they are promised to
-/// no other; if it fails, they go back to where they came from.
+/// no other. If it fails, they return to their origin.
 #[derive(Debug, Default)]
 pub struct SpaceChanges {
     groups: Vec<(u32, GroupChange)>,
@@ -61,14 +61,14 @@ impl SpaceChanges {
 /// The origin of promised blocks.
 #[derive(Debug)]
 pub(crate) enum Promised {
-    /// Promised to the change itself, when it wanted them.
+    /// The blocks were promised to the change itself, when it wanted them.
     Change(Arc<Pool>),
-    /// Promised to data, earlier.
+    /// The blocks were promised to data, earlier.
     Data(Arc<Reserved>),
 }
 
 impl Promised {
-    /// Returns `blocks` that were not taken: those of a change are no longer promised, those of
+    /// Returns `blocks` that were not taken. Those of a change are no longer promised, and those of
     /// data are promised to them again.
     pub(crate) fn put(&self, blocks: u64) {
         match self {

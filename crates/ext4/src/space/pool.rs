@@ -11,13 +11,13 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// `ext4_has_free_clusters`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The [`Caller`] for whom the thread acts: leaves the last reserve, and root's blocks unless
-    /// they are the caller's, too.
+    /// The [`Caller`] for whom the thread acts. It leaves the last reserve, and root's blocks
+    /// unless they are the caller's, too.
     Caller,
-    /// The file system itself, for what it has accepted already: leaves the last reserve
+    /// The file system itself, for what it has accepted already. It leaves the last reserve
     /// (`EXT4_MB_USE_ROOT_BLOCKS`).
     Root,
-    /// Metadata that are needed to keep a promise: leaves only what is promised.
+    /// Metadata that are needed to keep a promise. They leave only what is promised.
     Need,
 }
 
@@ -36,16 +36,16 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Pool {
     totals: Mutex<Totals>,
-    /// Blocks only for root (`s_r_blocks_count`).
+    /// Blocks that only root may use (`s_r_blocks_count`).
     root: u64,
-    /// Blocks only for [`Who::Need`] (`ext4_set_resv_clusters`).
+    /// Blocks that only [`Who::Need`] may use (`ext4_set_resv_clusters`).
     last: u64,
-    /// The user and the group that get these, besides root; group 0 stands for none.
+    /// The user and the group that get root's blocks, besides root. Group 0 stands for none.
     root_for: Caller,
-    /// Whether this process gets them.
+    /// Whether this process gets root's blocks.
     privileged: AtomicBool,
-    /// Whether a thread that acts for a [`Caller`] gets what that one has a right to; otherwise it
-    /// counts as the process.
+    /// Whether a thread that acts for a [`Caller`] gets what that caller has a right to. Otherwise
+    /// it counts as the process.
     by_caller: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Pool {
         self.by_caller.store(by_caller, Ordering::Relaxed);
     }
 
-    /// Returns whether root's blocks are also for whom this thread acts.
+    /// Returns whether the caller for whom this thread acts gets root's blocks.
     fn gets_roots(&self) -> bool {
         match Caller::current() {
             Some(Caller { uid, gid }) if self.by_caller.load(Ordering::Relaxed) => {
@@ -99,7 +99,7 @@ impl Pool {
         let mut totals = self.lock();
         let left = totals.free.saturating_sub(totals.promised);
         let mut blocks = most.min(left.saturating_sub(self.kept_back()));
-        // Who it is matters only when little is left.
+        // The user's kind matters only when little is left.
         if blocks < most {
             let stays = match who {
                 Who::Caller if self.gets_roots() => self.last,
@@ -124,7 +124,7 @@ impl Pool {
         }
     }
 
-    /// Adds a completed change to the totals; `kept`: the promised blocks that it took.
+    /// Adds a completed change to the totals. `kept` is the number of promised blocks that it took.
     pub(crate) fn add(&self, blocks: i64, inodes: i64, directories: i64, kept: u64) {
         let mut totals = self.lock();
         totals.free = totals.free.saturating_add_signed(blocks);
@@ -157,7 +157,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Takes out `blocks`, which it has: another promise has them now.
+    /// Takes out `blocks` of these blocks, because another promise has them now.
     pub(crate) fn take(&self, blocks: u64) {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }

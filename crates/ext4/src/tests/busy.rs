@@ -1,6 +1,6 @@
-//! Each call ends beside a thread that never pauses: what it does is bounded by what there was when
-//! it began. Counted in the requests that the calling thread sends: before each of them, another
-//! thread makes one more change.
+//! Tests that each call ends beside a thread that never pauses: what the call does is bounded by
+//! what there was when it began. This is counted in the requests that the calling thread sends.
+//! Before each of them, another thread makes one more change.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ thread_local! {
     pub(super) static BESIDE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
-/// Called before each request.
+/// Is called before each request.
 pub(crate) fn beside() {
     let action = BESIDE.with_borrow_mut(Option::take);
     if let Some(mut action) = action {
@@ -41,8 +41,8 @@ pub(crate) fn beside() {
 const PAGES: u64 = 300;
 const DIRTY: u64 = 40;
 
-/// The most requests that a call may send. (Twice what is dirty, page by page, and some for the
-/// journal.)
+/// The maximum number of requests that a call may send: twice what is dirty, page by page, and some
+/// for the journal.
 const MOST: u64 = 2 * DIRTY + 80;
 
 /// How long one change of the other thread may take before it counts as blocked by the call.
@@ -50,10 +50,10 @@ const PATIENCE: Duration = Duration::from_millis(2);
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// What the two threads share.
+/// The state that the two threads share.
 struct World {
     fs: FileSystem,
-    /// Changes that the other thread may have made, and has made.
+    /// The number of changes that the other thread may have made, and the number that it has made.
     allowed: AtomicU64,
     made: AtomicU64,
     ended: AtomicBool,
@@ -65,11 +65,11 @@ impl World {
         self.fs.open_with("/file", &options).unwrap()
     }
 
-    /// Lets the other thread make a change, and waits until it has, if it can.
+    /// Lets the other thread make a change, and waits until it has made it, if it can.
     fn let_change(&self) {
         let allowed = self.allowed.load(Ordering::Relaxed);
         if self.made.load(Ordering::Acquire) < allowed {
-            // It waits for this very call.
+            // The other thread waits for this very call.
             return;
         }
         self.allowed.store(allowed + 1, Ordering::Release);
@@ -258,7 +258,7 @@ fn run(what: &str, call: Call, change: Change) -> u64 {
     sent.get()
 }
 
-/// All pairs of a call and what another thread does meanwhile.
+/// Tests all pairs of a call and a change that another thread makes meanwhile.
 #[test]
 fn every_call_ends_beside_a_thread_that_never_pauses() {
     for (called, call) in CALLS {

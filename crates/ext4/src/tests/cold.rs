@@ -1,5 +1,6 @@
-//! A change that waits for metadata from the device holds up no other change: before each request
-//! of a change whose metadata are not in memory, another thread makes one whose metadata are.
+//! Tests that a change that waits for metadata from the device holds up no other change. Before
+//! each request of a change whose metadata are not in memory, another thread makes one whose
+//! metadata are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use super::busy::{BESIDE, mounted, new_image};
 use crate::fs::FileSystem;
 use crate::options::OpenOptions;
 
-/// Enough for a change in memory on a machine that does other things.
+/// This is long enough for a change in memory on a machine that does other things.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Files before those that are changed, so that these are in blocks of their own.
@@ -44,7 +45,8 @@ const CHANGES: [(&str, Change); 8] = [
     }),
 ];
 
-/// Makes `change`, and the other thread's before each of its requests. Returns the number of these.
+/// Makes `change`, and the other thread's change before each of its requests. Returns the number of
+/// requests.
 fn run(what: &str, change: Change) -> u64 {
     let dir = new_image();
     let fs = mounted(&dir);

@@ -252,7 +252,7 @@ impl Model {
             let group = volume.group((ino - 1) / volume.superblock().inodes_per_group()).unwrap();
             assert!(!group.block_uninit && !group.inode_uninit);
         }
-        // The nodes of its trees need room.
+        // The nodes of the model's extent trees need room.
         let told = image.volume().usage().unwrap();
         if told.free_blocks < 300 {
             return;

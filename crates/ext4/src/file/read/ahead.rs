@@ -18,7 +18,7 @@ const FIRST_PAGES: u64 = 4;
 /// Pages of one request.
 const CHUNK: u64 = AHEAD_CHUNK_PAGES as u64;
 
-/// No page.
+/// This value means that there is no page.
 const NOWHERE: u64 = u64::MAX;
 
 /// Access pattern of an open file. All accesses are relaxed: concurrent readers of one file may
@@ -92,8 +92,8 @@ impl Ahead {
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
         let next = self.next.load(Ordering::Relaxed);
         let lead = self.lead.load(Ordering::Relaxed);
-        // (A page missing within what was read ahead was evicted, or its request could not be
-        // sent.)
+        // (If a page within what was read ahead is missing, it was evicted, or its request could
+        // not be sent.)
         let in_order = missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= lead);
         if !in_order || self.most_pages() == 0 {
             self.next.store(pages.end, Ordering::Relaxed);
@@ -110,7 +110,8 @@ impl Ahead {
 
     /// Doubles the lead. Returns the window from page `next` on, up to the lead behind `pages`.
     fn window(&self, pages: &Range<u64>, next: u64) -> Option<Range<u64>> {
-        // At least one read ahead, so that all of the next long read is in flight.
+        // The window is at least as long as the read, so that all of the next long read is in
+        // flight.
         let read = (pages.end - pages.start).min(AHEAD_REQUESTS as u64 * CHUNK);
         let most = match self.most_pages() {
             0 => return None,
@@ -123,7 +124,7 @@ impl Ahead {
         self.lead.store(lead, Ordering::Relaxed);
         let start = next.max(pages.end);
         let end = pages.end.saturating_add(lead);
-        // Whole requests.
+        // The window ends with a whole request.
         let end = if lead < CHUNK { end } else { end.next_multiple_of(CHUNK) };
         let end = end.max(start);
         self.next.store(end, Ordering::Relaxed);

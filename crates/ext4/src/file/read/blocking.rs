@@ -24,8 +24,8 @@ const WINDOW: usize = 16;
 /// Turns of a read that find the file changed before what is left is read past the cache.
 const TRIES: u32 = 16;
 
-/// How long another reader's I/O is waited for before the page is read past the cache, and the
-/// interval of the checks whether its context is free, in ns.
+/// The time for which a read waits for another reader's I/O before it reads the page past the
+/// cache, and the interval of the checks whether its context is free, in ns.
 const PATIENCE_NS: u64 = 20_000_000;
 const LOOK_NS: u64 = 100_000;
 
@@ -50,7 +50,8 @@ impl File {
         let (mut failed, mut told, mut tries) = (None, false, 0);
         while at < end && failed.is_none() {
             if tries == TRIES {
-                // The file keeps changing. Dropped first: locks of lower ranks follow.
+                // The file keeps changing. The guard is dropped first, because locks of lower ranks
+                // follow.
                 drop(guard);
                 let (into, len) = ((at - offset) as usize, (end - at) as usize);
                 return match self.read_direct(target, into, at, len, options) {
@@ -91,10 +92,10 @@ impl File {
 }
 
 impl CachedRead<'_, '_, '_> {
-    /// Reads `pages`, a bounded number.
+    /// Reads `pages`, whose number is bounded.
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        // While this read waits no other reader waits for it: it has no claim, and its context is
-        // free.
+        // No other reader waits for this read while it waits, because it has no claim and its
+        // context is free.
         for index in self.through_context(pages)? {
             if self.stale.is_some_and(|stale| stale <= index) {
                 continue;
@@ -109,14 +110,14 @@ impl CachedRead<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads those of `pages` that no other reader is reading; returns the rest.
+    /// Reads those of `pages` that no other reader is reading. Returns the rest.
     fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
         let mount = self.mount;
         let io = &mut *mount.contexts.take()?;
         self.begin(pages);
         self.hits = io.fills.take_hits();
         loop {
-            // Send as much as there is room for.
+            // This sends as many requests as there is room for.
             while io.in_flight().reads.len() < WINDOW {
                 match self.step(io.fills.claims()) {
                     Step::Send(stretch) if self.send(io, stretch) => {}
@@ -202,7 +203,8 @@ impl CachedRead<'_, '_, '_> {
         }
     }
 
-    /// Sends the read-ahead of `window`; later if that needs metadata, which needs a context too.
+    /// Sends the read-ahead of `window`. If that needs metadata, it is sent later, because reading
+    /// these needs a context too.
     fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
         let end = window.end.saturating_mul(PAGE).min(self.file.size());
         if self.finder.extents.reaches(end, self.mount.block_shift) {
@@ -275,8 +277,9 @@ impl CachedRead<'_, '_, '_> {
                     mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
-                // Its reader has failed, or it was evicted: read it here. (Once another page of
-                // this read has failed or is stale, `through_context` reads nothing more.)
+                // Its reader has failed, or the page was evicted: this thread reads it. (Once
+                // another page of this read has failed or is stale, `through_context` reads nothing
+                // more.)
                 LookUp::Hit(_) | LookUp::Absent
                     if self.failed.is_none()
                         && self.stale.is_none()

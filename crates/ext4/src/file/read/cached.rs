@@ -56,7 +56,7 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
     pub(crate) version: Option<u64>,
     /// Page from which on the extents have to be looked up again.
     pub(crate) stale: Option<u64>,
-    /// First page of the current steps, the next one, and the end.
+    /// First page of the current steps, the next page, and the end.
     pub(crate) first: u64,
     pub(crate) next: u64,
     pub(crate) stop: u64,
@@ -78,7 +78,7 @@ pub(crate) enum Step {
     Gather(u64, Claim),
     /// Read this page past the cache.
     Private(u64),
-    /// Nothing: all pages are dealt with, or the read has failed or is stale.
+    /// There is nothing to do: all pages are dealt with, or the read has failed or is stale.
     End,
 }
 
@@ -108,7 +108,8 @@ impl File {
     }
 }
 
-/// Copies `len` bytes of a page to `at` of the target; false: the page is not cached.
+/// Copies `len` bytes of a page to byte `at` of the target. Returns false if the page is not
+/// cached.
 #[inline(always)]
 pub(crate) fn copy_hit(
     cache: &PageCache,
@@ -125,7 +126,7 @@ pub(crate) fn copy_hit(
         whole &= cache.copy(hit, from, part);
         from += part.len();
     });
-    // Of sequential reads of a page only the first counts: one visit a pass.
+    // Only the first of sequential reads of a page counts, so one pass is one visit.
     if whole && within < len {
         cache.visit(hit);
     }
@@ -154,8 +155,8 @@ pub(crate) fn copy_hits(
 }
 
 /// Returns where page `index` begins on the device, how many pages from it on (up to `most`) one
-/// request can read, and their bytes. `None`: the page is in pieces, or not on the device, or
-/// begins within a block of the device.
+/// request can read, and their bytes. Returns `None` if the page is in pieces, is not on the
+/// device, or begins within a block of the device.
 #[inline]
 pub(crate) fn whole_pages(
     block_bytes: u32,
@@ -265,14 +266,15 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         self.next >= self.stop || self.failed.is_some() || self.stale.is_some()
     }
 
-    /// Handles a page that is not on the device, or in several places. `None`: no step is needed.
+    /// Handles a page that is not on the device, or in several places. Returns `None` if no step is
+    /// needed.
     #[cold]
     #[inline(never)]
     fn special_step(&mut self, index: u64) -> Option<Step> {
         let most = (self.stop - index).min(ZERO_PAGES) as usize * PAGE_BYTES;
         let mut wanted = ((self.end - index * PAGE) as usize).min(most);
         if self.version.is_some() {
-            // Written data without a block yet are in the cache.
+            // Written data that have no block yet are in the cache.
             let pages = wanted.div_ceil(PAGE_BYTES) as u64;
             let absent = |n: &u64| self.cache.look_up(self.ino, index + n) != LookUp::Absent;
             match (0..pages).find(absent) {
@@ -292,7 +294,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
         let piece = self.finder.find(index * PAGE, wanted);
         if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
-            // Zeroes are written as fast as they are copied: they are not cached.
+            // Writing zeroes is as fast as copying them, so they are not cached.
             let count = if piece.len == wanted {
                 piece.len.div_ceil(PAGE_BYTES)
             } else {
@@ -321,7 +323,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     }
 
     /// Copies, in the gap, the pages that were found in the cache. Returns those that were evicted
-    /// meanwhile: they are treated as missing.
+    /// meanwhile, which are treated as missing.
     pub(crate) fn copy_later(&mut self) -> Vec<u64> {
         let mut hits = std::mem::take(&mut self.hits);
         let found = hits.len() as u64;
@@ -342,7 +344,8 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         part(self.offset..self.end, index)
     }
 
-    /// Copies what is wanted of page `index` from the cache; false: it is not there.
+    /// Copies what is wanted of page `index` from the cache. Returns false if the page is not
+    /// there.
     pub(crate) fn copy(&mut self, index: u64) -> bool {
         let Part { at, within, len } = self.part(index);
         copy_hit(self.cache, self.ino, index, within, at, len, self.target)
@@ -371,7 +374,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         self.fail_at((index * PAGE).max(self.offset), error);
     }
 
-    /// As [`fail`](Self::fail), for a byte of the file.
+    /// Notes that byte `byte` of the file could not be read, unless an earlier byte failed.
     #[cold]
     pub(crate) fn fail_at(&mut self, byte: u64, error: Error) {
         self.mount.counts.add(Count::Failed, 1);
@@ -380,8 +383,8 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// Maintains the cache's queues: in the gap (`claimed` is 0), or, if the mount does not overlap
-    /// that, before the device is asked for the pages just claimed.
+    /// Maintains the cache's queues in the gap (`claimed` is 0). If the mount does not overlap this
+    /// work, it is done before the device is asked for the pages just claimed.
     #[inline]
     pub(crate) fn keep_up(&self, claimed: usize) {
         if self.mount.options.overlap.lazy_insert == (claimed == 0) {

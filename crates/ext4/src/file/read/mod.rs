@@ -6,7 +6,8 @@
 //!   ahead      when a sequential reader is read ahead of, and how far
 //!   window     sends that
 //! ```
-//! Past the cache: `read_direct`, below. A task takes the steps in [`AsyncFile`](crate::AsyncFile).
+//! Reads past the cache are in `read_direct`, below. A task takes the steps in
+//! [`AsyncFile`](crate::AsyncFile).
 
 pub(crate) mod ahead;
 mod blocking;

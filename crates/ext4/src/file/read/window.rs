@@ -35,7 +35,7 @@ impl File {
     /// This function does not lock them itself: a second read lock deadlocks when a writer waits in
     /// between.
     pub(crate) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
-        // (A failure is seen by the reader itself.)
+        // (The reader sees a failure itself.)
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
         {
@@ -43,7 +43,7 @@ impl File {
         }
     }
 
-    /// As [`send_window`](Self::send_window), with the caller's context and the file's extents.
+    /// Sends the read-ahead of `window` with the caller's context and the file's extents.
     pub(super) fn send_more(
         &self,
         io: &mut IoContext,
@@ -80,7 +80,7 @@ impl File {
             let Some((place, count, bytes)) =
                 whole_pages(io.block_bytes, finder, self.size(), next, most)
             else {
-                // No single request can read this page: it is left to its reader.
+                // No single request can read this page, so it is left to its reader.
                 next += 1;
                 continue;
             };
@@ -122,7 +122,7 @@ impl File {
         while next < pages.end {
             let before = next;
             next = self.send_ahead(&mut io, &finder, next..pages.end, None);
-            // Every request is in flight: there is room when the oldest has completed.
+            // Every request is in flight. There is room when the oldest one has completed.
             if next == before && !io.wait_ahead(mount.contexts.cache(), &mount.counts, None) {
                 break;
             }

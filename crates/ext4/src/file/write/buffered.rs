@@ -43,7 +43,7 @@ impl File {
     /// smaller than asked for if no more could be written. The caller is the file's writer.
     ///
     /// # Errors
-    /// Nothing was written.
+    /// Fails only if nothing was written.
     pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
         let node = self.node();
         let writer = node.mount.for_writing()?;
@@ -59,7 +59,7 @@ impl File {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            // (A failure is reported by a later sync.)
+            // (A later sync reports a failure.)
             if writer.dirty_pages() > writer.dirty_most
                 && Writeback::of(&node.mount)?.make_clean(&node.inode).is_err()
             {
@@ -120,7 +120,7 @@ impl File {
             let promised = match self.promise(&pages, &extents, &blocks) {
                 Ok(promised) => promised,
                 Err(Error::NoSpace) if !has_made_room => {
-                    // Release unneeded promises, and blocks that wait for a commit.
+                    // This releases unneeded promises, and blocks that wait for a commit.
                     drop(pages);
                     has_made_room = true;
                     Writeback::of(mount)?.make_room()?;
@@ -194,8 +194,8 @@ impl File {
             }
             if matches!(content, Content::Data(_)) {
                 inode.note_modified(&mut pages);
-                // Set before the page can be taken for writeback, which leaves out what is behind
-                // the end.
+                // The size is set before the page can be taken for writeback, which leaves out what
+                // is behind the end.
                 let end = begin + content.len() as u64;
                 if end > inode.size() {
                     inode.set_size(end);
@@ -209,8 +209,8 @@ impl File {
         }
     }
 
-    /// Promises space for those of `blocks` that are neither allocated nor promised; `None`: there
-    /// are none.
+    /// Promises space for those of `blocks` that are neither allocated nor promised. Returns `None`
+    /// if there are none.
     fn promise(
         &self,
         pages: &Pages,
@@ -232,8 +232,8 @@ impl File {
         Ok(Some(self.node().mount.for_writing()?.allocator.reserve(missing)?))
     }
 
-    /// Waits for another reader of a page. If it takes long, it may be a task that this very thread
-    /// would have to run: the page is taken away from it.
+    /// Waits for another reader of a page. If this takes long, the reader may be a task that this
+    /// very thread would have to run, so the page is taken away from it.
     fn wait_for(&self, filling: Filling) {
         wait_for(Rank::PagesFilling);
         let mount = &*self.node().mount;
@@ -248,8 +248,8 @@ impl File {
         cache.drop_filling(filling);
     }
 
-    /// Returns the content of page `index`, which is claimed, with `content` written to it; `None`:
-    /// there is no memory for it now.
+    /// Returns the content of page `index`, which is claimed, with `content` written to it. Returns
+    /// `None` if there is no memory for it now.
     fn make_page(
         &self,
         index: u64,
@@ -265,8 +265,8 @@ impl File {
         let end = within + content.len();
         let there = self.size().saturating_sub(index * PAGE).min(PAGE) as usize;
         if within > 0 || end < there {
-            // Extents are read after the claim: an earlier writeback of the page has placed it by
-            // then.
+            // The extents are read after the claim. By then an earlier writeback of the page has
+            // allocated its blocks.
             let read = self.read_page(index, &mut page[..there]);
             if let Err(error) = read {
                 cache.give_pages([page]);

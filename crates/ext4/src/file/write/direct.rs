@@ -54,7 +54,7 @@ impl File {
                 };
                 // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
-                // Rule 18: the next `fsync` flushes them.
+                // Rule 18: the next `fsync` flushes these writes.
                 writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
                 writer.keep(inode);
@@ -146,7 +146,7 @@ fn write_some(
     Ok(len)
 }
 
-/// Waits for the oldest request; `None`: there is none.
+/// Waits for the oldest request. Returns `None` if there is none.
 fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
     let (done, _) = io.next(write_set)?;
     io.give_buffer(done.buf);

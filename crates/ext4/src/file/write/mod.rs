@@ -38,7 +38,7 @@ impl File {
     /// Checks that this open file may change the content.
     ///
     /// # Errors
-    /// The reason if it may not.
+    /// Returns the reason if it may not.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         self.node().mount.for_writing()?;
         if !self.options.write {
@@ -56,19 +56,21 @@ impl File {
         Ok((mount, inode, inode.writable.as_ref().ok_or(Error::ReadOnly)?))
     }
 
-    /// Writes `data` from byte `offset` on (to the end, if it was opened for appending). Returns
-    /// the number of bytes: fewer than asked for only if no more could be written.
+    /// Writes `data` from byte `offset` on, or at the end if the file was opened for appending.
+    /// Returns the number of bytes, which is smaller than asked for only if no more could be
+    /// written.
     ///
     /// # Errors
-    /// As `pwrite(2)`.
+    /// The errors of `pwrite(2)`.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
         self.write_at_with(data, offset, &WriteOptions::default())
     }
 
-    /// As [`write_at`](Self::write_at), with `options`.
+    /// Writes `data` from byte `offset` on, or at the end if it is to be appended, with `options`.
+    /// Returns the number of bytes.
     ///
     /// # Errors
-    /// As `pwritev2(2)`.
+    /// The errors of `pwritev2(2)`.
     pub fn write_at_with(
         &self,
         data: &[u8],
@@ -78,11 +80,11 @@ impl File {
         self.write_at_where(data, offset, options).map(|(written, _)| written)
     }
 
-    /// As [`write_at_with`](Self::write_at_with). Also returns the offset at which the bytes begin,
-    /// which is another one if they are appended.
+    /// Writes `data` from byte `offset` on, or at the end if it is to be appended, with `options`.
+    /// Returns the number of bytes, and the offset at which they begin.
     ///
     /// # Errors
-    /// As `pwritev2(2)`.
+    /// The errors of `pwritev2(2)`.
     pub fn write_at_where(
         &self,
         data: &[u8],
@@ -95,7 +97,7 @@ impl File {
     /// Appends `data` to the file. Returns the offset at which they begin.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). Part of `data` may have been written.
+    /// The errors of [`write_at`](Self::write_at). Part of `data` may have been written.
     pub fn append(&self, data: &[u8]) -> Result<u64, Error> {
         let options = WriteOptions { append: true, ..WriteOptions::default() };
         match self.write_somewhere(data, 0, &options)? {
@@ -146,8 +148,8 @@ impl Write for File {
         Ok(written)
     }
 
-    /// Does nothing: no data are buffered in [`File`]. ([`sync_all`](Self::sync_all) makes them
-    /// durable.)
+    /// Does nothing, because [`File`] buffers no data. [`sync_all`](Self::sync_all) makes the data
+    /// durable.
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }

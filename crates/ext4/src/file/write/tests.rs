@@ -140,7 +140,7 @@ fn what_is_seen_can_be_made_durable() {
     fs.sync().unwrap();
     let writer = fs.mount.for_writing().unwrap();
     let allocator = &writer.allocator;
-    // Stop here: the thread has not yet done what follows the change.
+    // The thread stops here: it has not yet done what follows the change.
     let made = writer.journal.change(|handle| {
         names::create(handle, allocator, root.ino(), b"new", &NEW)?;
         names::link(handle, allocator, old.ino(), root.ino(), b"link")
@@ -308,7 +308,7 @@ fn ten_thousand_files_without_names() {
         })
         .collect();
     assert_eq!(fs.usage().unwrap().free_inodes, free - 10_000);
-    // In no particular order.
+    // The inodes are dropped in no particular order.
     let mut at = 0;
     while open.len() > 10 {
         at = (at + 7919) % open.len();
@@ -398,7 +398,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
         File::sync_all,
         File::sync_data,
         |file| file.sync_range(0..4096),
-        // Past the cache: otherwise the older data would follow the newer.
+        // This write goes past the cache: otherwise the older data would follow the newer.
         |file| {
             let direct = WriteOptions { direct: true, ..WriteOptions::default() };
             file.write_at_with(&[9; 4096], 0, &direct).map(drop)
@@ -562,7 +562,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         check(&model, true);
         check(&model, false);
     }
-    // At the end of the file: its size on the disk grows when the data are on the device.
+    // The next writes are at the end of the file. Its size on the disk grows when the data are on
+    // the device.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
     let batch = back.begin_batch(inode, &everything(), false).unwrap().unwrap();
     let on_disk = || inode.snapshot(&fs.mount.volume).unwrap().metadata.size;

@@ -6,7 +6,7 @@ fn only_what_began_afterwards_counts() {
     assert_eq!((flushes.all_landed(), flushes.durability(0)), (0, Durability::Durable));
     let early = flushes.note_write();
     let first = flushes.begin();
-    // Completed while a FLUSH was in flight.
+    // This write completed while a FLUSH was in flight.
     let late = flushes.note_write();
     assert_eq!(flushes.durability(early), Durability::Open);
     flushes.end(first, true);

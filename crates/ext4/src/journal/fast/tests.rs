@@ -48,7 +48,7 @@ fn what_has_no_words_is_seen_in_the_inode() {
         new[at] ^= 1;
         new
     };
-    // Size, mode, extents, creation time; not attributes.
+    // Size, mode, extents and creation time can be described, attributes cannot.
     for at in [0, 4, 0x28, 0x90] {
         assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
     }
@@ -62,7 +62,7 @@ fn what_has_no_words_is_seen_in_the_inode() {
     for at in [0, 2, 4, 0x08, 0x14, 0x1A, 0x1C, 0x28, 0x64, 0x8C, 0x9C, 160] {
         assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
     }
-    // An inode of 128 bytes.
+    // This inode has 128 bytes.
     assert!(is_sayable(&old[..128], &with(&old[..128], 0x10)));
     assert!(!is_sayable(&old[..128], &with(&old[..128], 4)));
 }
@@ -79,7 +79,8 @@ fn leftovers_of_an_old_inode_are_seen() {
         old[at] = byte;
         old
     };
-    // Attributes behind the fields; an extent; with another magic number it is no root.
+    // There are attributes behind the fields, or an extent. With another magic number it is no
+    // root.
     assert!(!comes_out_of(&new, &with(160, 1)));
     assert!(!comes_out_of(&new, &with(BLOCK_AREA_AT + 2, 1)));
     assert!(comes_out_of(&new, &with(BLOCK_AREA_AT, 1)));

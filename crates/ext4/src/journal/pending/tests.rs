@@ -14,7 +14,7 @@ fn only_the_newest_committed_content_ends_as_written() {
     assert_eq!(pending.committed(transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
     let batch = pending.send(0, Sequence(1), 2);
     assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [10, 11]);
-    // Changed while it is being written in place.
+    // The block is changed while it is being written in place.
     assert_eq!(pending.committed(transaction(2, &[11], &[])), Some(Sequence(2)));
     assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 3));
     pending.end_writes(&batch, true);

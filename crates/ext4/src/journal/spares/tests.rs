@@ -9,7 +9,7 @@ fn a_copy_is_of_what_the_block_is_now() {
     spares.put(Copies::of(spares.wanted(), Vec::new()));
     assert!(spares.wanted().is_empty());
     let mut copies = spares.take();
-    // The same bytes, but of another change.
+    // This block has the same bytes, but belongs to another change.
     assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&new)), &new));
     let mut copy = copies.instead_of(Arc::clone(&old));
     assert!(!Arc::ptr_eq(&copy, &old));

@@ -33,10 +33,10 @@ impl Journal {
     }
 }
 
-/// An image; a change is in it as soon as it is complete.
+/// An image. A change is in it as soon as it is complete.
 pub(crate) struct Image {
     bytes: RwLock<Vec<u8>>,
-    /// Released only by `commit`: until then freed blocks stay unused.
+    /// The held blocks, which only `commit` releases: freed blocks stay unused until then.
     held: Held,
     orphans: Orphans,
     /// The number of reads.
@@ -54,7 +54,8 @@ impl Source for Image {
 }
 
 impl Image {
-    /// Makes a file system of `size` (in mke2fs's notation) with `args`; `None` without e2fsprogs.
+    /// Makes a file system of `size` (in mke2fs's notation) with `args`. Returns `None` without
+    /// e2fsprogs.
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -85,7 +86,7 @@ impl Image {
         Volume::open(self, bytes, VolumeOptions::default()).unwrap()
     }
 
-    /// Changes it by `work`, at a time after 2001; not at all if `work` fails.
+    /// Changes the image by `work`, at a time after 2001. If `work` fails, nothing changes.
     pub(crate) fn change<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -93,7 +94,7 @@ impl Image {
         self.change_told(work, |_| {})
     }
 
-    /// Changes it, and tells `allocator` when that is complete.
+    /// Changes the image, and tells `allocator` when the change is complete.
     pub(crate) fn change_with<T>(
         &self,
         allocator: &Allocator,
@@ -102,7 +103,7 @@ impl Image {
         self.change_told(work, |changes| allocator.completed(changes))
     }
 
-    /// Changes it, and calls `completed` with the changes.
+    /// Changes the image, and calls `completed` with the changes.
     pub(crate) fn change_told<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,

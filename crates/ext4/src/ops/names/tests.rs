@@ -21,7 +21,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// Makes a file system by mke2fs and changes it by debugfs; `None` without e2fsprogs.
+    /// Makes a file system by mke2fs and changes it by debugfs. Returns `None` without e2fsprogs.
     fn new(size: &str, args: &[&str], debugfs: &[&str]) -> Option<Self> {
         let mut image = Image::make(size, args)?;
         if !debugfs.is_empty() {
@@ -67,7 +67,7 @@ fn change_stored(
     change_inode(handle, inode, work)
 }
 
-/// The names in directory `ino` without `.` and `..`. Each is also looked up.
+/// Returns the names in directory `ino` without `.` and `..`. Each is also looked up.
 pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     let dir = volume.linked_inode(ino).unwrap();
     let mut found = BTreeMap::new();
@@ -147,7 +147,7 @@ fn what_is_made_is_as_the_kernel_makes_it() {
             &NewNode { mode: 0o2755, uid: 1, gid: 70_000, umask: 0 },
         )?;
         change_stored(handle, dir, |_, inode| {
-            // No dump, synchronous directory, no access times.
+            // The flags are: no dump, synchronous directory, no access times.
             inode.set_flags(inode.flags() | 0x40 | 0x1_0000 | 0x80);
             Ok(())
         })?;
@@ -204,7 +204,8 @@ fn what_is_made_is_as_the_kernel_makes_it() {
 #[test]
 fn default_access_lists_are_inherited() {
     let Some(rig) = Rig::new("16M", &[], &[]) else { return };
-    // Owner, user 1000, group, mask and others: tag, permissions, number.
+    // The entries are for the owner, user 1000, group, mask and others, each with tag, permissions
+    // and number.
     let entries = [(1_u16, 7_u16, !0_u32), (2, 7, 1000), (4, 5, !0), (0x10, 7, !0), (0x20, 5, !0)];
     let mut list = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, number) in entries {
@@ -267,7 +268,7 @@ fn subdirectories_are_counted_to_65000() {
     rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third", MAYBE_USED)).unwrap().ino);
     assert_eq!(links(), 1);
     rig.image.fsck();
-    // A file is limited to as many names.
+    // A file is limited to the same number of names.
     let file =
         rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
     rig.change(|handle, _| {
@@ -281,7 +282,7 @@ fn subdirectories_are_counted_to_65000() {
     assert_eq!(more, Err(Error::TooManyLinks));
 }
 
-/// The change that removes the last name deletes an unused inode: it never becomes an orphan.
+/// The change that removes the last name deletes an unused inode, which never becomes an orphan.
 #[test]
 fn what_nobody_has_is_deleted_with_its_last_name() {
     let features = ["-b", "1024", "-O", "metadata_csum,64bit,dir_index"];
@@ -294,7 +295,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"link")).unwrap();
     rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)).unwrap();
     let orphans = || rig.change(|handle, _| orphans::list(handle)).unwrap();
-    // It has another name, so `unused` is not called.
+    // The inode has another name, so `unused` is not called.
     let lost = rig.change(|handle, _| {
         unlink(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
     });
@@ -322,7 +323,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
         });
         assert_eq!((done, orphans()), (Ok(Progress::Done), Vec::new()));
     }
-    // The target of a rename.
+    // This inode is the target of a rename.
     let (old, new) = (make(b"old"), make(b"new"));
     let name = |name| Name { parent: ROOT_INO, name };
     let how = (RenameFlags::default(), &NEW);

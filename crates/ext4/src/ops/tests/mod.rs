@@ -22,10 +22,10 @@ struct Bench {
     dir: tempfile::TempDir,
 }
 
-/// Blocks of 1 KiB: nodes of 84 entries.
+/// The file system has blocks of 1 KiB, and so nodes of 84 entries.
 const PLAIN: &[&str] = &["-b", "1024", "-O", "metadata_csum,64bit"];
 
-/// The blocks of a file: physical block, and whether it is unwritten.
+/// The blocks of a file by logical block: the block on the device, and whether it is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
 
 impl Bench {
@@ -55,7 +55,7 @@ impl Bench {
         self.image.change_with(&self.allocator, work)
     }
 
-    /// A second bench with the same content, as after a crash.
+    /// Returns a second bench with the same content, as after a crash.
     fn crashed(&self) -> Self {
         let path = self.dir.path().join("crashed");
         self.image.save(&path);
@@ -105,7 +105,7 @@ impl Bench {
         NodeEdit::of(&volume.inode(self.ino).unwrap().block_area()[..]).unwrap().depth()
     }
 
-    /// The number of free blocks, and that of the file's blocks with its tree's nodes.
+    /// Returns the number of free blocks, and that of the file's blocks with its tree's nodes.
     fn free_and_own(&self) -> (u64, u64) {
         let volume = self.image.volume();
         let own = volume.inode(self.ino).unwrap().metadata().blocks_512 * 512

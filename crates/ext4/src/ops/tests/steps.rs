@@ -24,7 +24,7 @@ const SYMLINK: u16 = 0xA1FF;
 const DEVICE: u16 = 0x21A4;
 
 impl Bench {
-    /// A file system with `features`, if mke2fs knows them.
+    /// Makes a file system with `features`, if mke2fs knows them.
     fn with_features(size: &str, features: &str) -> Option<Self> {
         Self::new(size, &["-b", "1024", "-O", features])
     }
@@ -210,7 +210,7 @@ fn orphans_leave_in_any_order() {
         let args = ["-b", "1024", "-N", "2048", "-O", features, "-E", file];
         let args = if file.is_empty() { &args[..6] } else { &args };
         let Some(bench) = Bench::new("8M", args) else { return };
-        // More than fit into the orphan file.
+        // These are more than fit into the orphan file.
         let mut all: Vec<u32> = (0..600).map(|_| bench.orphan(DEVICE)).collect();
         let listed = |bench: &Bench| {
             let mut listed = bench.change(|handle| orphans::list(handle)).unwrap();
@@ -277,7 +277,7 @@ fn a_truncation_ends_whatever_happens() {
         let size = 301 * 1024 + 5;
         assert_eq!(bench.set_size(size, 3), Progress::More);
         assert!(bench.is_orphan());
-        // Again, as after a failure.
+        // The size is set again, as after a failure.
         assert_eq!(bench.set_size(size, 3), Progress::More);
         model.retain(|block, _| *block < 302);
         let cut = |bench: &Bench| {
@@ -339,7 +339,7 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
             bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap()
         };
         while go_on() == Progress::More {}
-        // While it is open, it keeps its blocks.
+        // While the file is open, it keeps its blocks.
         assert_eq!((bench.model().len(), bench.is_orphan()), (1, true));
         set_links(1).unwrap();
         assert_eq!((bench.finish(first, 9), listed()), (Progress::Done, vec![]));
@@ -347,7 +347,7 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
     }
 }
 
-/// A file with blocks on every level of its block map.
+/// Makes a file with blocks on every level of its block map.
 fn mapped(features: &str) -> Option<Bench> {
     Bench::with("16M", &["-b", "1024", "-O", features], |file| {
         for (at, bytes) in
@@ -412,7 +412,7 @@ fn a_file_with_a_map_is_deleted() {
     let Some(mut bench) = mapped("^extent,^64bit") else { return };
     let (free, own) = bench.free_and_own();
     let ino = bench.orphan(DEVICE);
-    // Its blocks move to an inode without a name.
+    // The blocks move to an inode without a name.
     bench
         .edit(|handle, inode| {
             let mut other = handle.load_inode(ino)?;

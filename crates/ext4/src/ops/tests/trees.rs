@@ -55,7 +55,7 @@ fn trees_of_three_levels_come_and_go() {
         let depth = bench.depth();
         assert!(depth >= if kind == 0 { 2 } else { 3 }, "{how}: {depth}");
         bench.image.fsck();
-        // Again, in few steps.
+        // The blocks are removed again, in few steps.
         bench.remove(&mut model, 10_001..count, 50);
         assert_eq!(bench.model(), model);
         bench.image.fsck();

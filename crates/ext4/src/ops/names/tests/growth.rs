@@ -98,7 +98,7 @@ fn directories_grow_and_shrink_with_every_hash() {
     for (version, sign) in [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)] {
         let version = format!("ssv def_hash_version {version}");
         let sign = format!("ssv flags {sign}");
-        // Root, one more level, and leaves.
+        // The tree has a root, one more level, and leaves.
         fill("24M", &["-b", "1024", "-N", "4000"], &[&version, &sign], 5000, 40, 2);
     }
 }

@@ -70,7 +70,7 @@ impl Model {
         self.0[&ino].dir.is_some()
     }
 
-    /// Whether directory `dir` is `above`, or below it.
+    /// Returns whether directory `dir` is `above`, or below it.
     fn is_within(&self, dir: u32, above: u32) -> bool {
         let mut at = dir;
         while at != above && at != ROOT_INO {
@@ -170,14 +170,14 @@ fn compare(rig: &Rig, model: &Model) {
         assert_eq!(volume.lookup(&found, b"..").unwrap().unwrap().0, *parent);
     }
     let usage = rig.allocator.usage();
-    // Inodes outside the model: lost+found, the orphan file if there is one, and the reserved
-    // inodes except the root.
+    // These inodes are outside the model: lost+found, the orphan file if there is one, and the
+    // reserved inodes except the root.
     let orphan_file = volume.superblock().features().has_compat(compat::ORPHAN_FILE);
     let own = u64::from(volume.superblock().first_ino()) - 1 + u64::from(orphan_file);
     assert_eq!(usage.inodes - usage.free_inodes, used + own);
 }
 
-/// Names of many lengths, so that small blocks get full.
+/// Returns names of many lengths, so that small blocks get full.
 fn name_of(number: u32) -> Vec<u8> {
     name(number, [4, 30, 100, 250][number as usize % 4])
 }
