@@ -14,20 +14,20 @@ use crate::error::{Corruption, Defect, Error, Result};
 
 /// The longest target of a symbolic link, in bytes (`PATH_MAX` without its NUL).
 const LINK_BYTES_MAX: u64 = 4095;
-/// The most bytes of one inode's values held at once: values in separate inodes can be shared, and
-/// a forged list could name the same one thousands of times.
+/// The maximum number of bytes of one inode's values held at once. Values in separate inodes can be
+/// shared, and a forged list could name the same one thousands of times.
 const ALL_VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// An extended attribute: its full name (`user.x`), and its value.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
 impl<S: Source> Volume<S> {
-    /// The extended attributes of `inode`: full names (`user.x`) and values as returned by
-    /// `getxattr`, in the order of `listxattr`: those in the inode, then those in its attribute
-    /// block. Inline data and encryption contexts are not included.
+    /// Returns the extended attributes of `inode`: full names (`user.x`) and values as returned by
+    /// `getxattr`, in the order of `listxattr`, which is those in the inode, then those in its
+    /// attribute block. Inline data and encryption contexts are not included.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or an error of the source.
     pub fn attributes(&self, inode: &Inode) -> Result<Vec<Attribute>> {
         let mut left_bytes = ALL_VALUES_BYTES_MAX;
         let mut found = Vec::new();
@@ -62,10 +62,10 @@ impl<S: Source> Volume<S> {
         Ok(found)
     }
 
-    /// Attribute block `number` of inode `ino`, with its checksum verified.
+    /// Reads attribute block `number` of inode `ino`, and verifies its checksum.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or the device.
+    /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or an error of the source.
     pub fn attribute_block(&self, ino: u32, number: u64) -> Result<Arc<[u8]>> {
         let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(number);
         if !self.superblock().holds(number, 1) {
@@ -79,7 +79,7 @@ impl<S: Source> Volume<S> {
         Ok(block)
     }
 
-    /// The value of `bytes` bytes in inode `ino`, for an attribute of `owner` (kernel:
+    /// Reads the value of `bytes` bytes in inode `ino`, for an attribute of `owner` (kernel:
     /// `ext4_xattr_inode_get`).
     fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
@@ -88,8 +88,8 @@ impl<S: Source> Volume<S> {
             return Err(located(Defect::Attribute, &inode, None));
         }
         let value = self.content(&inode, bytes)?;
-        // The hash is stored in a time field; Lustre's inodes have no hash, and store their owner's
-        // number in another.
+        // The hash is stored in a time field. Lustre's inodes have no hash, and store their owner's
+        // number in another time field.
         let hash = metadata.accessed.seconds as u32;
         let is_lustre = metadata.modified.seconds as u32 == owner.ino()
             && metadata.generation == owner.metadata().generation;
@@ -100,7 +100,7 @@ impl<S: Source> Volume<S> {
         Ok(value)
     }
 
-    /// The first `bytes` bytes of `inode`'s blocks; missing ones are zeroes.
+    /// Reads the first `bytes` bytes of `inode`'s blocks. Missing ones are zeroes.
     fn content(&self, inode: &Inode, bytes: usize) -> Result<Vec<u8>> {
         let mut content = Vec::with_capacity(bytes);
         let mut logical = 0;
@@ -123,7 +123,7 @@ impl<S: Source> Volume<S> {
     /// The target of symbolic link `inode`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not a symbolic link; damage, or the device.
+    /// [`Error::Invalid`] if it is not a symbolic link; damage, or an error of the source.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
@@ -147,11 +147,12 @@ impl<S: Source> Volume<S> {
         if text.len() != bytes || text.contains(&0) { Err(bad()) } else { Ok(text) }
     }
 
-    /// As [`read_link`](Self::read_link), and checks that the target contains no NUL, at which the
-    /// kernel would stop.
+    /// Checks that symbolic link `inode` has a target that [`read_link`](Self::read_link) returns,
+    /// and that a NUL follows it, at which the kernel stops.
     ///
     /// # Errors
-    /// As [`read_link`](Self::read_link).
+    /// [`Error::Invalid`] if it is not a symbolic link; [`Defect::SymbolicLink`] if no NUL follows
+    /// the target; other damage, or an error of the source.
     pub fn whole_link(&self, inode: &Inode) -> Result<()> {
         let bytes = self.read_link(inode)?.len();
         let ends = match inode {

@@ -11,14 +11,14 @@ pub(crate) const TWICE_INDIRECT: usize = 13;
 /// The path to a logical block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// The pointers to follow: the first in `i_block`, the others in the indirect blocks.
+    /// The pointers to follow: the first one in `i_block`, the others in the indirect blocks.
     pub slots: [usize; 4],
     /// Number of pointers.
     pub depth: usize,
 }
 
-/// The path to `logical` in a file system whose blocks hold `pointers` pointers; `None` if it is
-/// beyond the reach of a map.
+/// Returns the path to `logical` in a file system whose blocks hold `pointers` pointers, or `None`
+/// if the block is beyond the reach of a map.
 pub fn path(logical: u64, pointers: u64) -> Option<Path> {
     let sizes = [DIRECT as u64, pointers, pointers.pow(2), pointers.pow(3)];
     let mut rest = logical;
@@ -35,14 +35,15 @@ pub fn path(logical: u64, pointers: u64) -> Option<Path> {
     Some(Path { slots, depth: level + 1 })
 }
 
-/// The pointer in slot `slot` of `table`; 0, or a slot beyond the end, means no block.
+/// Returns the pointer in slot `slot` of `table`. 0 means no block, and so does a slot beyond the
+/// end.
 pub fn pointer(table: &[u8], slot: usize) -> u64 {
     words(table).get(slot).map_or(0, |pointer| u64::from(pointer.get()))
 }
 
-/// The target of the pointer in slot `from` of `table`, and the number of pointers from there on
-/// that continue it, up to the table's end: 0 as well, or, on the `last` level, each pointing to
-/// the next block.
+/// Returns the target of the pointer in slot `from` of `table`, and the number of pointers from
+/// there on that continue it, up to the table's end. A pointer continues it if both are 0, or, on
+/// the `last` level, if it points to the next block.
 pub fn consecutive(table: &[u8], from: usize, last: bool) -> (u64, u64) {
     let first = pointer(table, from);
     if first != 0 && !last {
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn paths_match_the_kernel() {
-        // 1 KiB: 256 pointers.
+        // Blocks of 1 KiB have 256 pointers.
         let way = |logical| path(logical, 256).map(|path| path.slots[..path.depth].to_vec());
         assert_eq!(way(0).unwrap(), [0]);
         assert_eq!(way(11).unwrap(), [11]);
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(way(end - 1).unwrap(), [14, 255, 255, 255]);
         assert_eq!(way(end), None);
         assert_eq!(way(u64::MAX), None);
-        // 64 KiB: the map reaches beyond the largest logical block number.
+        // With blocks of 64 KiB, the map reaches beyond the largest logical block number.
         assert_eq!(path(u64::from(u32::MAX), 16_384).unwrap().depth, 4);
     }
 

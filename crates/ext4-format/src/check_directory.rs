@@ -1,5 +1,5 @@
-//! Checks a whole directory: every block, and that every name is where its hash says (e2fsprogs:
-//! `e2fsck/pass2.c`).
+//! Checks a whole directory: that every block is sound, and that every name is where its hash says
+//! (e2fsprogs: `e2fsck/pass2.c`).
 
 use std::collections::HashSet;
 
@@ -15,27 +15,31 @@ use crate::error::{Defect, Result};
 struct Subtree {
     /// Block of the directory.
     logical: u32,
-    /// Levels of nodes below the root's entry that led here, including this one; 0: a leaf.
+    /// The number of levels of nodes below the root's entry that led here, including this one; 0
+    /// for a leaf.
     levels: usize,
     /// The lowest hash.
     low: u32,
-    /// The upper bound; its lowest bit is set if that hash itself may occur here, too. `None`: no
-    /// bound.
+    /// The upper bound, or `None` if there is none. Its lowest bit is set if that hash itself may
+    /// occur here, too.
     high: Option<u32>,
 }
 
 impl<S: Source> Volume<S> {
-    /// Checks directory `dir` completely: that each block is readable and sound, that it begins
-    /// with `.` and `..`, and, if it has a hash tree, that the tree's entries are in order, that it
-    /// points to each block once, and that each name is where its hash is looked up.
+    /// Checks directory `dir` completely: that each block is readable and sound, and that it begins
+    /// with `.` and `..`. If the directory has a hash tree, also checks that the tree's entries are
+    /// in order, that it points to each block once, and that each name is where its hash is looked
+    /// up.
     ///
     /// # Errors
-    /// The first defect; [`Error::NotDirectory`](crate::Error::NotDirectory), or the device.
+    /// The first defect; [`Error::NotDirectory`](crate::Error::NotDirectory), or an error of the
+    /// source.
     pub fn check_index(&self, dir: &Inode) -> Result<()> {
         let ino = dir.ino();
         let dir = Directory::open(self, dir)?;
         if dir.blocks == 0 || self.replayed().names(ino).is_some() {
-            // In its inode, or with replayed names that are in no block: it is read as a whole.
+            // The directory is in its inode, or has replayed names that are in no block, so it is
+            // read as a whole.
             self.entries(dir.inode, 0)?;
             return Ok(());
         }
@@ -51,7 +55,7 @@ impl<S: Source> Volume<S> {
     }
 }
 
-/// Checks the names of a block; `is_right` says whether a name belongs there.
+/// Checks the names of a block. `is_right` says whether a name belongs there.
 fn check_names<S: Source>(
     dir: &Directory<'_, S>,
     block: &Block,

@@ -3,15 +3,15 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32C over `bytes`, continuing from `state`, **without** the inversions at both ends that
-/// crates and hardware descriptions use: ext4 chooses the initial state and stores the final one
-/// unchanged.
+/// Returns the CRC-32C over `bytes`, continuing from `state`, **without** the inversions at both
+/// ends that crates and hardware descriptions use. ext4 chooses the initial state and stores the
+/// final one unchanged.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     crc32(CrcAlgorithm::Crc32Iscsi, state, bytes)
 }
 
-/// The same over `bytes` in which the fields of `field_bytes` bytes, four at most, at offsets
-/// `fields` count as zeroes: for checksums inside the data that they cover.
+/// Returns the CRC-32C over `bytes`, in which the fields of `field_bytes` bytes, four at most, at
+/// offsets `fields` count as zeroes. This is for checksums inside the data that they cover.
 pub(crate) fn crc32c_without(
     state: u32,
     bytes: &[u8],
@@ -26,8 +26,8 @@ pub(crate) fn crc32c_without(
     crc32c(state, &bytes[from..])
 }
 
-/// CRC-32, most significant bit first, without inversions (`crc32_be`), continuing from `state`:
-/// the checksum of a journal's whole transaction.
+/// Returns the CRC-32, most significant bit first, without inversions (`crc32_be`), continuing from
+/// `state`. It is the checksum of a journal's whole transaction.
 pub(crate) fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
     crc32(CrcAlgorithm::Crc32Mpeg2, state, bytes)
 }
@@ -39,8 +39,9 @@ fn crc32(algorithm: CrcAlgorithm, state: u32, bytes: &[u8]) -> u32 {
     digest.get_state() as u32
 }
 
-/// CRC-16 (polynomial 0x8005, reflected, no inversion) continuing from `state`: the descriptors'
-/// checksum with `uninit_bg` but without `metadata_csum` (e2fsprogs: `ext2fs_crc16`).
+/// Returns the CRC-16 (polynomial 0x8005, reflected, no inversion) continuing from `state`. It is
+/// the descriptors' checksum with `uninit_bg` but without `metadata_csum` (e2fsprogs:
+/// `ext2fs_crc16`).
 pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(state, |state, byte| {
         (0..8).fold(state ^ u16::from(*byte), |crc, _| {
@@ -49,8 +50,8 @@ pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// The initial state of the checksums of an inode's structures: its number and generation after the
-/// file system's `seed`.
+/// Returns the initial state of the checksums of an inode's structures: the file system's `seed`
+/// continued with the inode's number and generation.
 pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
     crc32c(seed, &(u64::from(generation) << 32 | u64::from(ino)).to_le_bytes())
 }
@@ -58,8 +59,8 @@ pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
 /// The polynomial of CRC-32C, reflected.
 const CRC32C_POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// The product of `a` and `b` as polynomials, modulo that of CRC-32C; the highest bit is the power
-/// 0.
+/// Returns the product of `a` and `b` as polynomials, modulo that of CRC-32C. The highest bit is
+/// the power 0.
 fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     for power in (0..u32::BITS).rev() {
@@ -69,16 +70,16 @@ fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Updates a CRC-32C after a change of few of its bytes. A CRC is linear: the change of the CRC is
-/// the CRC, from zero on, of the differences followed by zeroes for all later bytes.
+/// Updates a CRC-32C after a change of few of its bytes. A CRC is linear: its change is the CRC,
+/// from zero on, of the differences followed by zeroes for all later bytes.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// By index: the factor of a state that is followed by that many zero bytes.
+    /// The factor of a state that is followed by as many zero bytes as the index says.
     zeroes: Box<[u32]>,
 }
 
 impl Patch {
-    /// A table for up to `bytes` bytes.
+    /// Creates a table for up to `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         let first = 1u32 << 31;
         let zeroes =
@@ -86,8 +87,8 @@ impl Patch {
         Self { zeroes: zeroes.collect() }
     }
 
-    /// The value to xor to the checksum if bytes differ by `difference` (old xor new bytes), with
-    /// `behind` bytes after them; `None` if there are too many after them.
+    /// Returns the value to xor to the checksum if bytes differ by `difference` (old xor new
+    /// bytes), with `behind` bytes after them, or `None` if there are too many bytes after them.
     pub fn of(&self, difference: &[u8], behind: usize) -> Option<u32> {
         Some(multiply(*self.zeroes.get(behind)?, crc32c(0, difference)))
     }

@@ -1,4 +1,4 @@
-//! Directories: looking names up by the index or linearly, and listing them.
+//! Directories: looks names up by the index or linearly, and lists them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::error::{Corruption, Defect, Error, Result};
 const UNSIGNED_HASH: u32 = 0x2;
 
 /// Offset of the first entry of an inline directory: `.` and `..` are not stored, but count as this
-/// many bytes.
+/// number of bytes.
 const INLINE_DOTS_BYTES: u64 = 24;
 /// Size of the parent's inode number at the start (`EXT4_INLINE_DOTDOT_SIZE`).
 const INLINE_PARENT_BYTES: usize = 4;
@@ -48,7 +48,7 @@ pub struct Block {
     pub bytes: Arc<[u8]>,
     /// Its number in the file system.
     pub number: u64,
-    /// Whether it is part of the hash tree: it holds no names, or only `.` and `..`.
+    /// Whether it is part of the hash tree, so that it holds no names, or only `.` and `..`.
     pub is_index: bool,
 }
 
@@ -101,18 +101,18 @@ pub struct IndexPath {
     pub hash: u32,
     /// The tree's hash function.
     pub kind: HashKind,
-    /// From the root downwards.
+    /// The nodes from the root downwards.
     pub steps: Vec<Step>,
 }
 
 impl IndexPath {
-    /// The directory block that it leads to.
+    /// Returns the directory block that the path leads to.
     pub fn leaf(&self) -> Option<u32> {
         self.steps.last().map(|step| step.node.child(step.index))
     }
 
-    /// The lowest hash in that block, and the upper bound (`None`: no bound), according to the
-    /// entries on the path; `None` if they contradict each other.
+    /// Returns the lowest hash in that block, and the upper bound (`None` if there is none),
+    /// according to the entries on the path. Returns `None` if these contradict each other.
     pub fn range(&self) -> Option<(u32, Option<u32>)> {
         self.steps.iter().try_fold((0, None), |(low, high), Step { node, index, .. }| {
             let from = if *index == 0 { low } else { node.hash(*index) };
@@ -122,23 +122,24 @@ impl IndexPath {
         })
     }
 
-    /// The lowest hash in the next leaf, and the depth at which its path branches off; `None` if
-    /// this is the last.
+    /// Returns the lowest hash in the next leaf, and the depth at which its path branches off, or
+    /// `None` if this is the last leaf.
     pub fn next(&self) -> Option<(u32, usize)> {
         let depth = self.steps.iter().rposition(|step| step.index + 1 < step.node.count())?;
         let step = &self.steps[depth];
         Some((step.node.hash(step.index + 1), depth))
     }
 
-    /// If the next leaf may have names of this hash, too: the depth at which its path branches off.
+    /// Returns the depth at which the next leaf's path branches off, if that leaf may have names of
+    /// this hash, too.
     pub fn goes_on(&self) -> Option<usize> {
         self.next().filter(|(hash, _)| *hash == self.hash | 1).map(|(_, depth)| depth)
     }
 }
 
-/// Why a search by the index failed.
+/// The reason why a search by the index failed.
 pub(super) enum Miss {
-    /// The tree is malformed: the names themselves are still there.
+    /// The tree is malformed. The names themselves are still there.
     Malformed,
     Failed(Error),
 }
@@ -153,7 +154,7 @@ impl<'a, S: Source> Directory<'a, S> {
     /// Opens the directory with `inode`.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; damage.
+    /// [`Error::NotDirectory`], or damage.
     pub fn open(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -161,7 +162,7 @@ impl<'a, S: Source> Directory<'a, S> {
         inode.check_supported()?;
         let superblock = volume.superblock();
         let block_bytes = superblock.block_bytes();
-        // A directory has no holes, so it cannot be longer than its file system; this bounds every
+        // A directory has no holes, so it cannot be longer than its file system. This bounds every
         // loop over its blocks.
         let blocks = inode.size().div_ceil(u64::from(block_bytes));
         let blocks =
@@ -178,19 +179,21 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(Self { volume, inode, shape, blocks, is_indexed: has_index && !is_inline })
     }
 
-    /// `defect`, in `block` of this directory.
+    /// Returns the error for `defect`, in `block` of this directory.
     pub fn corrupt(&self, defect: Defect, block: Option<u64>) -> Error {
         Error::Corrupt(Corruption::at(defect, self.inode.ino(), block))
     }
 
-    /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums,
-    /// a leaf that lost all its names also has one unused entry of the whole block, but no counts.
+    /// Returns whether `bytes`, which are not the first block, are a node of the index. Without
+    /// checksums, a leaf that lost all its names also has one unused entry of the whole block, but
+    /// no counts.
     fn is_node(&self, bytes: &Arc<[u8]>) -> bool {
         looks_like_node(bytes, self.shape)
             && (self.shape.checksums || IndexNode::parse(Arc::clone(bytes), self.shape).is_ok())
     }
 
-    /// Block `logical` of it, or the length of the hole there in blocks.
+    /// Reads block `logical` of it. Returns the length of the hole there, in blocks, if there is
+    /// one.
     pub fn block(&self, logical: u32) -> Result<Result<Block, u32>> {
         let run = self.volume.run_at(self.inode, u64::from(logical))?;
         if run.state != RunState::Written {
@@ -248,7 +251,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(found.map(|((ino, file_type), slot)| EntryPlace { ino, file_type, block, slot }))
     }
 
-    /// Searches all blocks.
+    /// Searches all blocks for `name`.
     fn find_linearly(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         let mut logical = 0_u32;
         while logical < self.blocks {
@@ -265,10 +268,10 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(None)
     }
 
-    /// The root of its hash tree, and the block of the root.
+    /// Reads the root of its hash tree. Returns it with the block of the root.
     ///
     /// # Errors
-    /// Damage, or the source.
+    /// Damage, or an error of the source.
     pub fn root(&self) -> Result<(IndexRoot, u64)> {
         let bad = |number| self.corrupt(Defect::HashTree, number);
         let block = self.block(0)?.map_err(|_| bad(None))?;
@@ -277,12 +280,12 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok((root, block.number))
     }
 
-    /// The hash function for `version`, from a tree's root or the superblock.
+    /// Returns the hash function for `version`, from a tree's root or the superblock.
     pub fn hash_kind(&self, version: u8) -> Option<HashKind> {
         HashKind::from_version(version, self.volume.superblock().flags() & UNSIGNED_HASH == 0)
     }
 
-    /// The hash function of a new tree; `None` if no tree may be made.
+    /// Returns the hash function of a new tree, or `None` if no tree may be made.
     pub fn default_hash_kind(&self) -> Option<HashKind> {
         let superblock = self.volume.superblock();
         let version = superblock.default_hash_version();
@@ -293,17 +296,17 @@ impl<'a, S: Source> Directory<'a, S> {
         }
     }
 
-    /// The hash of `name`, without the minor hash.
+    /// Returns the hash of `name`, without the minor hash.
     pub fn hash(&self, kind: HashKind, name: &[u8]) -> u32 {
         self.full_hash(kind, name).0
     }
 
-    /// The hash with the minor hash.
+    /// Returns the hash of `name` with the minor hash.
     pub fn full_hash(&self, kind: HashKind, name: &[u8]) -> (u32, u32) {
         kind.full_hash(name, &self.volume.superblock().hash_seed())
     }
 
-    /// The node in block `logical`, and its entry for `hash`, for a search.
+    /// Reads the node in block `logical` for a search. Returns it with its entry for `hash`.
     fn step(&self, logical: u32, hash: u32) -> Result<Step, Miss> {
         if logical >= self.blocks {
             return Err(Miss::Malformed);
@@ -313,7 +316,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(Step { index: node.find(hash), node, number: block.number })
     }
 
-    /// The path through the hash tree for the hash that `hash` computes for its function.
+    /// Returns the path through the hash tree for the hash that `hash` computes for its function.
     pub(super) fn descend(&self, hash: impl FnOnce(HashKind) -> u32) -> Result<IndexPath, Miss> {
         let malformed = |error| match error {
             Error::Corrupt(Corruption { defect: Defect::HashTree, .. }) => Miss::Malformed,
@@ -331,7 +334,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(IndexPath { hash, kind, steps })
     }
 
-    /// The leaf in block `logical`, for a search.
+    /// Reads the leaf in block `logical`, for a search.
     pub(super) fn leaf(&self, logical: u32) -> Result<Block, Miss> {
         if logical >= self.blocks {
             return Err(Miss::Malformed);
@@ -369,10 +372,10 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(())
     }
 
-    /// The path to the leaf for `name`, and the leaf, for a change of an indexed directory.
+    /// Returns the path to the leaf for `name`, and the leaf, for a change of an indexed directory.
     ///
     /// # Errors
-    /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
+    /// [`Defect::HashTree`] if the tree is malformed; other damage, or an error of the source.
     pub fn index_path(&self, name: &[u8]) -> Result<(IndexPath, Block)> {
         let path = self.descend(|kind| self.hash(kind, name));
         let path = path.map_err(|miss| self.no_way_around(miss))?;
@@ -380,10 +383,10 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok((path, leaf.map_err(|miss| self.no_way_around(miss))?))
     }
 
-    /// The place of `name`, for a change of its entry.
+    /// Returns the place of `name`, for a change of its entry.
     ///
     /// # Errors
-    /// As [`index_path`](Self::index_path).
+    /// [`Defect::HashTree`] if the tree is malformed; other damage, or an error of the source.
     pub fn place(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         if self.is_indexed && name != b"." && name != b".." {
             return self.find_by_index(name).map_err(|miss| self.no_way_around(miss));
@@ -391,7 +394,7 @@ impl<'a, S: Source> Directory<'a, S> {
         self.find_linearly(name)
     }
 
-    /// The error of a change: only a reader can continue without the tree.
+    /// Returns the error of a change: only a reader can continue without the tree.
     pub(super) fn no_way_around(&self, miss: Miss) -> Error {
         match miss {
             Miss::Failed(error) => error,
@@ -416,11 +419,11 @@ impl<'a, S: Source> Directory<'a, S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// The inode of `name` in directory `dir`, and its type if the directory stores it.
+    /// Returns the inode of `name` in directory `dir`, and its type if the directory stores it.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A malformed hash
-    /// tree is ignored: all names are searched.
+    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or an error of the source. A
+    /// malformed hash tree is ignored, and all names are searched.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>> {
         let dir = Directory::open(self, dir)?;
         if name.len() > NAME_BYTES_MAX {
@@ -434,12 +437,12 @@ impl<S: Source> Volume<S> {
         if name.is_empty() { Ok(None) } else { dir.find(name) }
     }
 
-    /// Names in directory `dir`, block by block, from `cookie` on (0, or an entry's): all of one
-    /// block; none at the end. Concurrent changes move names between blocks where there is an
-    /// index: to read a directory in parts, [list](Self::list) it.
+    /// Returns names in directory `dir`, block by block, from `cookie` on (0, or an entry's). The
+    /// result has all names of one block, or none at the end. If there is an index, concurrent
+    /// changes move names between blocks; to read a directory in parts, [list](Self::list) it.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; damage, or the device.
+    /// [`Error::NotDirectory`]; damage, or an error of the source.
     pub fn entries(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let dir = Directory::open(self, dir)?;
         let Some(changed) = self.replayed().names(dir.inode.ino()) else {
@@ -455,7 +458,7 @@ impl<S: Source> Volume<S> {
                 return Ok(stored);
             }
         }
-        // Entries added by fast commits are in no block: they come last.
+        // Entries added by fast commits are in no block, so they come last.
         let known = usize::try_from(cookie.saturating_sub(REPLAYED_COOKIE)).unwrap_or(usize::MAX);
         let added = changed.iter().filter_map(|(name, now)| now.map(|now| (name, now))).skip(known);
         let entries =
@@ -468,7 +471,8 @@ impl<S: Source> Volume<S> {
         Ok(entries.collect())
     }
 
-    /// As [`entries`](Self::entries), without the changes of fast commits.
+    /// Returns names in directory `dir`, like [`entries`](Self::entries), without the changes of
+    /// fast commits.
     fn stored_entries(&self, dir: &Directory<'_, S>, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         if dir.inode.is_inline() {
             return dir.inline_entries(cookie);

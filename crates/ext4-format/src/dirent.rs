@@ -75,20 +75,21 @@ impl DirectoryShape {
         }
     }
 
-    /// The most levels of nodes between root and leaves (`ext4_dir_htree_level`).
+    /// Returns the maximum number of levels of nodes between root and leaves
+    /// (`ext4_dir_htree_level`).
     pub fn levels_max(self) -> usize {
         if self.large { 2 } else { 1 }
     }
 }
 
-/// An entry, checked: it lies within its block, and its name within it.
+/// An entry that was checked: it lies within its block, and its name lies within the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dirent<'a> {
     /// Its offset in the block, in bytes.
     pub offset: usize,
     /// Its length including the unused part, in bytes.
     pub bytes: usize,
-    /// Its inode; 0: the entry is unused.
+    /// Its inode, or 0 if the entry is unused.
     pub ino: u32,
     /// The inode's type, if the entry stores it.
     pub file_type: Option<FileType>,
@@ -112,20 +113,20 @@ pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
     } else if raw == 0 || raw == 0xffff {
         block_bytes
     } else {
-        // Lengths are multiples of four: the two lowest bits are free to be the highest.
+        // Lengths are multiples of four, so the two lowest bits are free to be the highest ones.
         raw & 0xfffc | (raw & 3) << 16
     }
 }
 
-/// Whether one of the bytes of `word` is zero.
+/// Returns whether one of the bytes of `word` is zero.
 #[inline]
 fn has_zero(word: u64) -> bool {
     const ONES: u64 = u64::MAX / 0xFF;
     word.wrapping_sub(ONES) & !word & ONES << 7 != 0
 }
 
-/// Whether `name` is valid: it contains neither a slash nor a NUL. Eight bytes at a time, since
-/// listings check all names.
+/// Returns whether `name` is valid, so that it contains neither a slash nor a NUL. It checks eight
+/// bytes at a time, since listings check all names.
 #[inline]
 fn is_name(name: &[u8]) -> bool {
     const SLASHES: u64 = u64::MAX / 0xFF * b'/' as u64;
@@ -140,14 +141,14 @@ fn is_name(name: &[u8]) -> bool {
             || !name.as_chunks::<8>().0.iter().any(|chunk| has_bad(u64::from_ne_bytes(*chunk))))
 }
 
-/// Whether `name` equals `wanted`. (Names of a directory often differ in their last byte, not in
-/// their length.)
+/// Returns whether `name` equals `wanted`. Names of a directory often differ in their last byte,
+/// not in their length.
 #[inline]
 fn is_same(name: &[u8], wanted: &[u8]) -> bool {
     name.len() == wanted.len() && name.last() == wanted.last() && name == wanted
 }
 
-/// The entries in `area`, used or not, in order. Ends after a defect.
+/// The entries in `area`, used or not, in order. The iteration ends after a defect.
 #[derive(Debug, Clone)]
 pub struct Dirents<'a> {
     area: &'a [u8],
@@ -156,7 +157,7 @@ pub struct Dirents<'a> {
 }
 
 impl<'a> Dirents<'a> {
-    /// The entries in a whole block, or in an inline area of an inode.
+    /// Returns the entries in a whole block, or in an inline area of an inode.
     pub fn new(area: &'a [u8], shape: DirectoryShape) -> Self {
         Self { area, offset: 0, shape }
     }
@@ -212,14 +213,14 @@ pub struct Slot {
     pub offset: usize,
     /// Its length including the unused part, in bytes.
     pub bytes: usize,
-    /// The offset of the entry before it; `None`: it is the first.
+    /// The offset of the entry before it, or `None` if it is the first.
     pub before: Option<usize>,
 }
 
 /// Finds `name` among the entries of `area`.
 ///
 /// # Errors
-/// A defect before the name was found.
+/// Fails with a defect that comes before the name was found.
 pub fn find(
     area: &[u8],
     shape: DirectoryShape,
@@ -228,8 +229,9 @@ pub fn find(
     find_past(area, shape, name, |_| ())
 }
 
-/// As [`find`]; calls `passed` with each entry before that of `name`, or with all. The names of
-/// these are not checked: a search is the largest part of adding and removing a name.
+/// Finds `name` among the entries of `area`, and calls `passed` with each entry before it, or with
+/// all if it is absent. The names of these are not checked, because a search is the largest part of
+/// adding and removing a name.
 #[inline]
 pub(super) fn find_past<'a>(
     area: &'a [u8],
@@ -253,8 +255,8 @@ pub(super) fn find_past<'a>(
     Ok(None)
 }
 
-/// Whether the checksum in the tail of `block` is right; `seed` is the directory's
-/// (`ext4_dirblock_csum_verify`). False for a block without a tail.
+/// Returns whether the checksum in the tail of `block` is right (`ext4_dirblock_csum_verify`).
+/// `seed` is the directory's. Returns false for a block without a tail.
 pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
     let Some(content_bytes) = block.len().checked_sub(TAIL_BYTES) else { return false };
     let (content, tail) = block.split_at(content_bytes);

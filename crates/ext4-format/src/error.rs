@@ -156,7 +156,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// Its kind in one word for programs: `extent-checksum`.
+    /// Returns its kind in one word for programs: `extent-checksum`.
     pub fn kind(&self) -> String {
         let mut kind = String::new();
         for letter in format!("{self:?}").chars().take_while(char::is_ascii_alphanumeric) {
@@ -181,12 +181,12 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// `defect`, without a place.
+    /// Returns `defect`, without a place.
     pub const fn new(defect: Defect) -> Self {
         Self { defect, ino: None, block: None }
     }
 
-    /// `defect` in inode `ino`, and in `block` if it is known.
+    /// Returns `defect` in inode `ino`, and in `block` if it is known.
     pub(crate) const fn at(defect: Defect, ino: u32, block: Option<u64>) -> Self {
         Self { defect, ino: Some(ino), block }
     }
@@ -263,7 +263,7 @@ pub enum Error {
 /// Why a volume could not be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenFailure {
-    /// The device holds no ext4, but this.
+    /// The device holds no ext4. The string says what it seems to hold.
     NotExt4(String),
     /// The primary superblock is damaged; block `block` of the file system has an intact backup.
     Backup {

@@ -2,20 +2,20 @@
 
 use std::ops::ControlFlow;
 
-/// The most extents of a file held at once: 24 MiB.
+/// The maximum number of extents of a file held at once: 24 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
-/// The most nodes read for one [`ExtentMap`]: more than a tree of [`MAX_EXTENTS`] extents needs
-/// with nodes that are a quarter full.
+/// The maximum number of nodes read for one [`ExtentMap`]. It is more than a tree of
+/// [`MAX_EXTENTS`] extents needs with nodes that are a quarter full.
 pub(super) const MAX_NODES: usize = 16 << 10;
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunState {
-    /// Data.
+    /// The blocks have data.
     Written,
-    /// Preallocated: reads as zeroes.
+    /// The blocks are preallocated, and read as zeroes.
     Unwritten,
-    /// Hole: reads as zeroes.
+    /// The run is a hole, and reads as zeroes.
     Hole,
 }
 
@@ -24,14 +24,14 @@ pub enum RunState {
 pub struct Run {
     /// The first block in the file system; 0 for a hole.
     pub physical: u64,
-    /// Number of blocks, at least 1; may extend beyond the file's size.
+    /// The number of blocks, at least 1. The run may extend beyond the file's size.
     pub blocks: u64,
-    /// Their state.
+    /// The blocks' state.
     pub state: RunState,
 }
 
 impl Run {
-    /// A hole of `blocks` blocks.
+    /// Returns a hole of `blocks` blocks.
     pub(super) const fn hole(blocks: u64) -> Self {
         Self { physical: 0, blocks, state: RunState::Hole }
     }
@@ -46,17 +46,17 @@ pub struct MappedExtent {
     pub blocks: u32,
     /// First block in the file system.
     pub physical: u64,
-    /// Whether it is preallocated: reads as zeroes.
+    /// Whether it is preallocated, so that it reads as zeroes.
     pub unwritten: bool,
 }
 
 impl MappedExtent {
-    /// The logical block behind it.
+    /// Returns the logical block behind it.
     pub fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.blocks)
     }
 
-    /// The part from `logical` on, if that is inside.
+    /// Returns the part from `logical` on, if that is inside.
     pub fn run_at(&self, logical: u64) -> Option<Run> {
         let into = logical.checked_sub(u64::from(self.logical))?;
         let blocks = u64::from(self.blocks).checked_sub(into).filter(|left| *left > 0)?;
@@ -64,7 +64,7 @@ impl MappedExtent {
         Some(Run { physical: self.physical + into, blocks, state })
     }
 
-    /// Both merged, if `next` continues this one in the file and on the disk.
+    /// Returns both merged, if `next` continues this one in the file and on the disk.
     pub(super) fn joined(&self, next: &Self) -> Option<Self> {
         let follows = self.end() == u64::from(next.logical)
             && self.physical + u64::from(self.blocks) == next.physical
@@ -74,7 +74,8 @@ impl MappedExtent {
     }
 }
 
-/// All extents of a file, adjacent ones merged; only the first ones if there are too many.
+/// All extents of a file, with adjacent ones merged. It has only the first ones if there are too
+/// many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentMap {
     extents: Vec<MappedExtent>,
@@ -82,13 +83,13 @@ pub struct ExtentMap {
 }
 
 impl ExtentMap {
-    /// The complete map of a file with these extents, in order.
+    /// Returns the complete map of a file with these extents, in order.
     pub(super) fn whole(extents: impl Iterator<Item = MappedExtent>) -> Self {
         Self { extents: extents.collect(), known: u64::MAX }
     }
 
-    /// The run at logical block `logical`; `None` if it is beyond the map's content:
-    /// [`Volume::run_at`](crate::Volume::run_at) finds it.
+    /// Returns the run at logical block `logical`, or `None` if it is beyond the map's content.
+    /// Then [`Volume::run_at`](crate::Volume::run_at) finds it.
     pub fn run_at(&self, logical: u64) -> Option<Run> {
         let after = self.extents.partition_point(|extent| u64::from(extent.logical) <= logical);
         let before = after.checked_sub(1).and_then(|before| self.extents.get(before));
@@ -99,17 +100,18 @@ impl ExtentMap {
         end.checked_sub(logical).filter(|blocks| *blocks > 0).map(Run::hole)
     }
 
-    /// The extents, in order, with holes between them.
+    /// Returns the extents, in order, with holes between them.
     pub fn extents(&self) -> &[MappedExtent] {
         &self.extents
     }
 
-    /// The logical block up to which the map is complete; `u64::MAX`: to the end.
+    /// Returns the logical block up to which the map is complete, or `u64::MAX` if it reaches to
+    /// the end.
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// Whether it covers the whole file.
+    /// Returns whether it covers the whole file.
     pub fn is_complete(&self) -> bool {
         self.known == u64::MAX
     }
@@ -128,7 +130,7 @@ impl Builder {
         Self { extents: Vec::new(), seen: 0, nodes_left: MAX_NODES }
     }
 
-    /// Appends an extent. Breaks if there is no room for one more.
+    /// Appends an extent. Returns `Break` if there is no room for one more.
     pub(super) fn push(&mut self, next: &MappedExtent) -> ControlFlow<()> {
         if let Some(last) = self.extents.last_mut()
             && let Some(joined) = last.joined(next)

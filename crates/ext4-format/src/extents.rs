@@ -17,10 +17,10 @@ pub(super) const MAGIC: u16 = 0xF30A;
 pub const MAX_DEPTH: u16 = 5;
 /// The header of an inode's extent root without extents: magic number, 0 of 4 entries, depth 0.
 pub const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
-/// The most logical blocks of a file.
+/// The maximum number of logical blocks of a file.
 pub const LOGICAL_BLOCKS: u64 = 1 << 32;
-/// The longest written extent, in blocks (EXT_INIT_MAX_LEN); a greater length marks an unwritten
-/// extent that is this much shorter.
+/// The longest written extent, in blocks (EXT_INIT_MAX_LEN). A greater length marks an unwritten
+/// extent, which is this much shorter.
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
 on_disk! {
@@ -51,7 +51,7 @@ pub(super) const ENTRY_BYTES: usize = size_of::<RawExtent>();
 pub(super) const TAIL_BYTES: usize = 4;
 
 impl RawIndex {
-    /// An entry for the node in `child`, whose first logical block is `first`.
+    /// Returns an entry for the node in `child`, whose first logical block is `first`.
     pub(super) fn new(first: u32, child: u64) -> Self {
         Self {
             block: U32::new(first),
@@ -84,7 +84,7 @@ impl RawExtent {
         self.first() + u64::from(self.blocks())
     }
 
-    /// The entry for `extent`, whose length must be valid.
+    /// Returns the entry for `extent`, whose length must be valid.
     pub(super) fn new(extent: &MappedExtent) -> Self {
         let unwritten = if extent.unwritten { MAX_WRITTEN_BLOCKS } else { 0 };
         Self {
@@ -108,14 +108,14 @@ impl RawExtent {
 /// A node's place in its tree, according to its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePlace {
-    /// Its depth, 0 for a leaf; `None` for the root, which stores it.
+    /// Its depth, which is 0 for a leaf. It is `None` for the root, which stores its depth.
     pub depth: Option<u16>,
     /// The logical blocks that it covers.
     pub range: Range<u64>,
 }
 
 impl NodePlace {
-    /// The place of the root.
+    /// Returns the place of the root.
     pub fn root() -> Self {
         Self { depth: None, range: 0..LOGICAL_BLOCKS }
     }
@@ -124,13 +124,13 @@ impl NodePlace {
 /// The result of a search in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// The run.
+    /// The block is in this run.
     Run(Run),
     /// The search continues in the node in this block.
     Child(u64, NodePlace),
 }
 
-/// A sound node: entries in order, within its range, pointing into the file system.
+/// A sound node: its entries are in order, within its range, and point into the file system.
 #[derive(Debug)]
 pub struct Node<'a> {
     range: Range<u64>,
@@ -143,8 +143,8 @@ enum Entries<'a> {
     Leaf(&'a [RawExtent]),
 }
 
-/// Whether the checksum at the end of the node `bytes` is right; `None` if its header is too
-/// damaged to locate it.
+/// Returns whether the checksum at the end of the node `bytes` is right, or `None` if its header is
+/// too damaged to locate it.
 pub fn checksum_is_right(seed: u32, bytes: &[u8]) -> Option<bool> {
     let (header, _) = RawHeader::read_from_prefix(bytes).ok()?;
     let at = ENTRY_BYTES * (1 + usize::from(header.max.get()));
@@ -246,7 +246,7 @@ impl<'a> Node<'a> {
                 let after = indexes.partition_point(|index| index.first() <= logical);
                 match after.checked_sub(1).and_then(|before| self.children().nth(before)) {
                     Some((block, place)) => Found::Child(block, place),
-                    // Before the first entry: a hole.
+                    // The block is before the first entry, so it is in a hole.
                     None => {
                         let first = indexes.first().map_or(self.range.end, RawIndex::first);
                         Found::Run(Run::hole(first.saturating_sub(logical)))
@@ -256,15 +256,15 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The index entry nearest to logical block `logical`, which may precede all of them: its slot,
-    /// and the block and place of its node. `None` in a leaf.
+    /// Returns the index entry nearest to logical block `logical`, which may precede all of them:
+    /// its slot, and the block and place of its node. Returns `None` in a leaf.
     pub fn child_near(&self, logical: u64) -> Option<(usize, u64, NodePlace)> {
         let Entries::Index(_, indexes) = self.entries else { return None };
         let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
         self.children().nth(slot).map(|(block, place)| (slot, block, place))
     }
 
-    /// The extents of a leaf, in order.
+    /// Returns the extents of a leaf, in order.
     pub fn extents(&self) -> impl Iterator<Item = MappedExtent> + '_ {
         let extents = match self.entries {
             Entries::Leaf(extents) => extents,
@@ -273,7 +273,7 @@ impl<'a> Node<'a> {
         extents.iter().map(RawExtent::mapped)
     }
 
-    /// The blocks of the child nodes, in order, and their places.
+    /// Returns the blocks of the child nodes, in order, and their places.
     pub fn children(&self) -> impl Iterator<Item = (u64, NodePlace)> + '_ {
         let (depth, indexes): (u16, &[RawIndex]) = match self.entries {
             Entries::Leaf(_) => (1, &[]),
@@ -296,7 +296,7 @@ mod tests {
         fields.iter().flat_map(|field| field.to_le_bytes()).collect()
     }
 
-    /// A leaf in a block of 1 KiB.
+    /// Returns a leaf in a block of 1 KiB.
     fn leaf(extents: &[(u32, u16, u32)]) -> Vec<u8> {
         let mut bytes = header(extents.len() as u16, 84, 0);
         for (logical, len, physical) in extents {
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(at(21), (201, 2, Unwritten));
         assert_eq!(at(23), (300, 1, Written));
         assert_eq!(at(24), (0, LOGICAL_BLOCKS - 24, Hole));
-        // The longest written extent, and the shortest unwritten one.
+        // These are the longest written extent, and the shortest unwritten one.
         let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
         let node = Node::parse(&superblock, &lengths, NodePlace::root()).unwrap();
         let found: Vec<_> =
@@ -361,7 +361,7 @@ mod tests {
             node.find(50),
             Found::Child(101, NodePlace { depth: Some(1), range: 50..LOGICAL_BLOCKS })
         );
-        // The range of a child.
+        // This checks the range of a child.
         assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
         assert_eq!(defect(&index(1, &[(6, 7)]), first.clone()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&index(1, &[(5, 7), (50, 8)]), first.clone()), Some(Defect::ExtentOrder));

@@ -105,8 +105,8 @@ pub struct Features {
     pub ro_compat: u32,
 }
 
-/// The names of the bits of `word`; an unknown bit has its number, after `FEATURE_` and `kind`, as
-/// in `dumpe2fs`.
+/// Returns the names of the bits of `word`. An unknown bit has its number, after `FEATURE_` and
+/// `kind`, as in `dumpe2fs`.
 fn names(word: u32, names: Names, kind: char) -> impl Iterator<Item = String> {
     (0..u32::BITS).map(|bit| (bit, 1 << bit)).filter(move |(_, mask)| word & mask != 0).map(
         move |(bit, mask)| match names.iter().find(|(known, _)| *known == mask) {
@@ -117,17 +117,17 @@ fn names(word: u32, names: Names, kind: char) -> impl Iterator<Item = String> {
 }
 
 impl Features {
-    /// Whether `bits` of [`compat`] are all set.
+    /// Returns whether `bits` of [`compat`] are all set.
     pub const fn has_compat(&self, bits: u32) -> bool {
         self.compat & bits == bits
     }
 
-    /// Whether `bits` of [`incompat`] are all set.
+    /// Returns whether `bits` of [`incompat`] are all set.
     pub const fn has_incompat(&self, bits: u32) -> bool {
         self.incompat & bits == bits
     }
 
-    /// Whether `bits` of [`ro_compat`] are all set.
+    /// Returns whether `bits` of [`ro_compat`] are all set.
     pub const fn has_ro_compat(&self, bits: u32) -> bool {
         self.ro_compat & bits == bits
     }
@@ -141,13 +141,13 @@ impl Features {
         words.into_iter()
     }
 
-    /// Whether there is an unknown feature.
+    /// Returns whether there is an unknown feature.
     pub fn has_unknown(&self) -> bool {
         self.words()
             .any(|(word, names, _)| names.iter().fold(word, |left, (known, _)| left & !known) != 0)
     }
 
-    /// The names of all features, in the order of `dumpe2fs`.
+    /// Returns the names of all features, in the order of `dumpe2fs`.
     pub fn names(&self) -> Vec<String> {
         self.words().flat_map(|(word, known, kind)| names(word, known, kind)).collect()
     }
@@ -155,7 +155,7 @@ impl Features {
     /// Checks that such a file system can be read. An unknown bit of [`ro_compat`] is no obstacle.
     ///
     /// # Errors
-    /// The unknown features, by name.
+    /// [`Unsupported`], which has the unknown features by name.
     pub fn check(&self) -> Result<(), Unsupported> {
         let unknown = self.incompat & !INCOMPAT_SUPPORTED;
         if unknown == 0 {

@@ -10,7 +10,7 @@ use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
 on_disk! {
-    /// The first 32 bytes of a descriptor: the whole of it without `64bit`.
+    /// The first 32 bytes of a descriptor, which are all of it without `64bit`.
     pub(super) struct RawGroup, 32, Copy {
         0x00 block_bitmap_lo: U32,
         0x04 inode_bitmap_lo: U32,
@@ -67,9 +67,9 @@ pub struct Group {
     pub directories: u32,
     /// Inodes at the end of the table that were never used.
     pub unused_inodes: u32,
-    /// Its inodes were never used, and its inode bitmap was never written.
+    /// Whether its inodes were never used, and its inode bitmap was never written.
     pub inode_uninit: bool,
-    /// Its block bitmap was never written.
+    /// Whether its block bitmap was never written.
     pub block_uninit: bool,
     /// Checksum of the block bitmap, limited by [`checksum_mask`](Self::checksum_mask).
     pub block_bitmap_checksum: u32,
@@ -79,12 +79,12 @@ pub struct Group {
     pub checksum_mask: u32,
 }
 
-/// The correct checksum of `bytes`, a descriptor; `None` if descriptors have none.
+/// Returns the correct checksum of `bytes`, a descriptor, or `None` if descriptors have none.
 pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
         let state = crc32c(superblock.seed(), &number);
-        // The usual size, in one piece, which takes half of the time.
+        // Descriptors of the usual size are read in one piece, which takes half of the time.
         if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
             whole[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
             return Some(crc32c(state, &whole) as u16);
@@ -97,7 +97,8 @@ pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Op
 }
 
 impl Group {
-    /// Whether the checksum of descriptor `number`, `bytes`, is right; true if there is none.
+    /// Returns whether the checksum of descriptor `number`, `bytes`, is right. Returns true if
+    /// there is none.
     pub fn checksum_is_right(superblock: &Superblock, number: u32, bytes: &[u8]) -> bool {
         let Ok((raw, _)) = RawGroup::read_from_prefix(bytes) else { return false };
         checksum(superblock, number, bytes).is_none_or(|checksum| checksum == raw.checksum.get())

@@ -25,9 +25,9 @@ pub enum HashKind {
 const END_OF_DIRECTORY: u32 = 0x7fff_ffff << 1;
 
 impl HashKind {
-    /// The hash function for an index root's `hash_version`, in a file system whose superblock
-    /// marks `char` as `signed`. `None` for other versions (version 6, SipHash, is for encrypted
-    /// directories with case folding).
+    /// Returns the hash function for an index root's `hash_version`, in a file system whose
+    /// superblock marks `char` as `signed`. Returns `None` for other versions (version 6, SipHash,
+    /// is for encrypted directories with case folding).
     pub fn from_version(version: u8, signed: bool) -> Option<Self> {
         match version {
             0 => Some(Self::Legacy { signed }),
@@ -37,12 +37,13 @@ impl HashKind {
         }
     }
 
-    /// The hash of `name`, with the lowest bit clear; `seed` is the superblock's `s_hash_seed`.
+    /// Returns the hash of `name`, with the lowest bit clear. `seed` is the superblock's
+    /// `s_hash_seed`.
     pub fn hash(self, name: &[u8], seed: &[u32; 4]) -> u32 {
         self.full_hash(name, seed).0
     }
 
-    /// The same with the minor hash, which distinguishes names of the same hash.
+    /// Returns the hash of `name` with the minor hash, which distinguishes names of the same hash.
     pub fn full_hash(self, name: &[u8], seed: &[u32; 4]) -> (u32, u32) {
         let (hash, minor) = match self {
             Self::Legacy { signed } => (legacy(name, signed), 0),
@@ -66,23 +67,23 @@ impl HashKind {
     }
 }
 
-/// A seed of zeroes selects MD4's own constants.
+/// Returns the initial state. A seed of zeroes selects MD4's own constants.
 fn initial(seed: &[u32; 4]) -> [u32; 4] {
     if *seed == [0; 4] { [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476] } else { *seed }
 }
 
-/// The rest of `name` at each multiple of `step`: the padding of each round depends on the whole
-/// rest.
+/// Returns the rest of `name` at each multiple of `step`, because the padding of each round depends
+/// on the whole rest.
 fn chunks(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(step).map(move |at| &name[at..])
 }
 
-/// A byte converted to a 32-bit `char`.
+/// Returns a byte converted to a 32-bit `char`.
 fn widened(byte: u8, signed: bool) -> u32 {
     if signed { i32::from(byte.cast_signed()).cast_unsigned() } else { u32::from(byte) }
 }
 
-/// The first `4 N` bytes of `rest` as words, padded with its length (`str2hashbuf`).
+/// Returns the first `4 N` bytes of `rest` as words, padded with its length (`str2hashbuf`).
 fn words<const N: usize>(rest: &[u8], signed: bool) -> [u32; N] {
     // A name is at most 255 bytes.
     let length = rest.len() as u32;
@@ -163,7 +164,7 @@ mod tests {
         u32::from_le_bytes([13, 14, 15, 16]),
     ];
 
-    /// Values of `debugfs -R "dx_hash -h KIND [-s SEED] NAME"`.
+    /// The values are those of `debugfs -R "dx_hash -h KIND [-s SEED] NAME"`.
     #[test]
     fn hashes_are_those_of_debugfs() {
         let long = [b'x'; 255];

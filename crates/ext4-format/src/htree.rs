@@ -43,7 +43,7 @@ on_disk! {
     }
 }
 
-/// A checked node of the tree: it has at least one entry, and no more than fit.
+/// A checked node of the tree. It has at least one entry, and no more than fit.
 #[derive(Debug, Clone)]
 pub struct IndexNode {
     block: Arc<[u8]>,
@@ -88,14 +88,14 @@ impl IndexRoot {
     }
 }
 
-/// The length of the directory entry at `offset`, in bytes.
+/// Returns the length of the directory entry at `offset`, in bytes.
 fn record_at(block: &[u8], offset: usize, shape: DirectoryShape) -> Option<usize> {
     let bytes = block.get(offset + 4..offset + 6)?;
     Some(record_bytes(u16::from_le_bytes(bytes.try_into().ok()?), shape.block_bytes))
 }
 
-/// Whether `block` of an indexed directory can be a node of the tree: it contains one unused entry
-/// of its whole length.
+/// Returns whether `block` of an indexed directory can be a node of the tree, because it contains
+/// one unused entry of its whole length.
 pub(crate) fn looks_like_node(block: &[u8], shape: DirectoryShape) -> bool {
     block.get(..4) == Some(&[0; 4]) && record_at(block, 0, shape) == Some(shape.block_bytes)
 }
@@ -136,13 +136,13 @@ impl IndexNode {
         <[RawEntry]>::ref_from_bytes(bytes).unwrap_or_default()
     }
 
-    /// The number of entries; at least one.
+    /// Returns the number of entries, which is at least one.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The lowest hash of entry `index`; 0 for the first. The lowest bit is set if names of that
-    /// hash are in the previous block, too.
+    /// Returns the lowest hash of entry `index`, which is 0 for the first. Its lowest bit is set if
+    /// names of that hash are in the previous block, too.
     pub fn hash(&self, index: usize) -> u32 {
         if index == 0 {
             0
@@ -151,31 +151,31 @@ impl IndexNode {
         }
     }
 
-    /// The directory block of entry `index`.
+    /// Returns the directory block of entry `index`.
     pub fn child(&self, index: usize) -> u32 {
         self.entries().get(index).map_or(BLOCK_MASK, |entry| entry.block.get() & BLOCK_MASK)
     }
 
-    /// Whether its entries are in order; otherwise searches fail.
+    /// Returns whether its entries are in order. Otherwise searches fail.
     pub fn is_sorted(&self) -> bool {
         self.entries().get(1..).unwrap_or_default().is_sorted_by_key(|entry| entry.hash.get())
     }
 
-    /// The entry for names with `hash`: the last whose own hash is not above it.
+    /// Returns the entry for names with `hash`, which is the last whose own hash is not above it.
     pub fn find(&self, hash: u32) -> usize {
         let later = self.entries().get(1..).unwrap_or_default();
         later.partition_point(|entry| entry.hash.get() <= hash)
     }
 }
 
-/// Whether names with `hash` are looked up between two hashes of index entries; `high` is `None`
-/// after the last.
+/// Returns whether names with `hash` are looked up between two hashes of index entries. `high` is
+/// `None` after the last entry.
 pub(crate) fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
     hash >= low & !1 && high.is_none_or(|high| hash < high & !1 || hash | 1 == high)
 }
 
-/// Whether the checksum of a root (`is_root`) or another node is right; `seed` is the directory's
-/// (`ext4_dx_csum_verify`).
+/// Returns whether the checksum of a root (`is_root`) or another node is right
+/// (`ext4_dx_csum_verify`). `seed` is the directory's.
 pub(crate) fn index_checksum_is_right(block: &[u8], is_root: bool, seed: u32) -> bool {
     let start = if is_root { ROOT_START } else { NODE_START };
     let Some((numbers, _)) =
@@ -243,7 +243,8 @@ mod tests {
     #[test]
     fn invalid_nodes_are_refused() {
         let good = node(&[(0, 1), (100, 2)], true);
-        // reserved, hash tree's header, levels, flags, limit, count 0, count above the limit
+        // The bytes are: reserved, the hash tree's header, levels, flags, limit, count 0, and a
+        // count above the limit.
         for (at, byte) in
             [(4, 16), (16, 0), (24, 1), (29, 9), (30, 2), (31, 1), (32, 1), (34, 0), (35, 9)]
         {

@@ -11,7 +11,7 @@ fn wrong(inode: &Inode) -> Corruption {
     Corruption::new(Defect::InlineData).in_inode(inode.ino())
 }
 
-/// The value of `system.data` among the attributes in an inode.
+/// Returns the value of `system.data` among the attributes in an inode.
 fn system_data(body: &[u8]) -> Option<&[u8]> {
     let attributes = in_inode(body).ok()?;
     let is_data = |found: &&RawAttribute<'_>| found.index == INDEX_SYSTEM && found.name == b"data";
@@ -22,8 +22,8 @@ fn system_data(body: &[u8]) -> Option<&[u8]> {
 }
 
 impl Inode {
-    /// The two parts of the room for inline data: `i_block`, and the value of `system.data`. In a
-    /// directory each holds separate entries.
+    /// Returns the two parts of the room for inline data: `i_block`, and the value of
+    /// `system.data`. In a directory each holds separate entries.
     ///
     /// # Errors
     /// [`Defect::InlineData`] if the attribute is missing.
@@ -32,7 +32,7 @@ impl Inode {
         Ok((self.block_area(), rest))
     }
 
-    /// The content of an inode with inline data, cut to its size.
+    /// Returns the content of an inode with inline data, cut to its size.
     ///
     /// # Errors
     /// [`Defect::InlineData`] if it is missing, or longer than its room.

@@ -89,7 +89,7 @@ pub struct Inode {
     metadata: Metadata,
     /// The file system's seed, from which the inode's is computed on demand.
     seed: u32,
-    /// Whether `i_mode` has no type: free inodes, and the list of bad blocks.
+    /// Whether `i_mode` has no type, as in free inodes and the list of bad blocks.
     typeless: bool,
     fast_symlink: bool,
     /// Whether encrypted names are taken as they are stored.
@@ -110,7 +110,7 @@ pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
     }
 }
 
-/// Major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
+/// Returns the major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
 fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
     let words = words(block);
     match (words[0].get(), words[1].get()) {
@@ -119,14 +119,14 @@ fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
     }
 }
 
-/// The correct checksum of `bytes`, as `lo | hi << 16`; `has_high`: there is room for its upper
-/// half.
+/// Returns the correct checksum of `bytes`, as `lo | hi << 16`. `has_high` says whether there is
+/// room for its upper half.
 fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
     let fields = [CHECKSUM_LO_AT, CHECKSUM_HI_AT];
     if !has_high {
         return crc32c_without(seed, bytes, &fields[..1], 2) & 0xFFFF;
     }
-    // The usual size, in one piece, which takes a third of the time.
+    // An inode of the usual size is read in one piece, which takes a third of the time.
     if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
         fields.into_iter().for_each(|at| whole[at..at + 2].fill(0));
         return crc32c(seed, &whole);
@@ -135,8 +135,8 @@ fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
 }
 
 impl Inode {
-    /// The correct checksum of inode `ino`, `bytes`, its stored checksum, and whether there is room
-    /// for the upper half.
+    /// Returns the correct checksum of inode `ino`, `bytes`, its stored checksum, and whether there
+    /// is room for the upper half.
     fn checksums(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Option<(u32, u32, bool)> {
         let (raw, rest) = RawInode::ref_from_prefix(bytes).ok()?;
         let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
@@ -148,8 +148,8 @@ impl Inode {
         Some((right, u32::from(raw.checksum_lo.get()) | high, extra.is_some()))
     }
 
-    /// Whether the checksum of inode `ino`, `bytes`, is right; true if there is none. An inode of
-    /// all zeroes was never used, which is right too.
+    /// Returns whether the checksum of inode `ino`, `bytes`, is right. Returns true if there is
+    /// none. An inode of all zeroes was never used, which is right, too.
     pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
         if !superblock.has_checksums() {
             return bytes.len() >= GOOD_OLD_BYTES;
@@ -186,7 +186,7 @@ impl Inode {
         let extra_isize = found.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
         checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
         // Fields behind `i_extra_isize` do not exist, unless that is 0 (an inode made by a kernel
-        // without such fields): then the kernel reads the fields as they are, zeroes.
+        // without such fields). Then the kernel reads the fields as they are, which is zeroes.
         let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
         let fits = |end: usize| rest.len() >= end && reach >= end;
 
@@ -265,94 +265,96 @@ impl Inode {
         })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn ino(&self) -> u32 {
         self.metadata.ino
     }
 
-    /// Its type; one without a type (free, or the list of bad blocks) counts as a file.
+    /// Returns its type. An inode without a type (free, or the list of bad blocks) counts as a
+    /// file.
     pub fn file_type(&self) -> FileType {
         self.metadata.file_type
     }
 
-    /// Whether it is not in use: no links, or no type.
+    /// Returns whether it is not in use, because it has no links or no type.
     pub fn is_free(&self) -> bool {
         self.metadata.links == 0 || self.typeless
     }
 
-    /// Size of the content, in bytes.
+    /// Returns the size of the content, in bytes.
     pub fn size(&self) -> u64 {
         self.metadata.size
     }
 
-    /// `i_flags`: [`flags`].
+    /// Returns `i_flags`, whose bits are in [`flags`].
     pub fn flags(&self) -> u32 {
         self.metadata.flags
     }
 
-    /// Whether `flag`, of [`flags`], is set.
+    /// Returns whether `flag`, of [`flags`], is set.
     pub fn has(&self, flag: u32) -> bool {
         self.metadata.flags & flag != 0
     }
 
-    /// The result of `stat`, without the size of inline data, which
+    /// Returns the result of `stat`, without the size of inline data, which
     /// [`Volume::metadata`](super::Volume::metadata) adds.
     pub fn metadata(&self) -> Metadata {
         self.metadata
     }
 
-    /// The initial state of the checksums of its blocks: of extent nodes, directory blocks and
-    /// htree nodes.
+    /// Returns the initial state of the checksums of its blocks: of extent nodes, directory blocks
+    /// and htree nodes.
     pub fn checksum_seed(&self) -> u32 {
         inode_seed(self.seed, self.metadata.ino, self.metadata.generation)
     }
 
-    /// `i_dtime`: the deletion time, in seconds since 1970, or the next inode in the orphan list.
+    /// Returns `i_dtime`: the deletion time, in seconds since 1970, or the next inode in the orphan
+    /// list.
     pub fn deletion_time(&self) -> u32 {
         self.dtime
     }
 
-    /// Whether it is a symbolic link whose target is in the inode.
+    /// Returns whether it is a symbolic link whose target is in the inode.
     pub fn is_fast_symlink(&self) -> bool {
         self.fast_symlink
     }
 
-    /// Whether its content is in the inode: the first 60 bytes in `i_block`, the rest in the
-    /// attribute `system.data`.
+    /// Returns whether its content is in the inode: the first 60 bytes in `i_block`, the rest in
+    /// the attribute `system.data`.
     pub fn is_inline(&self) -> bool {
         self.has(flags::INLINE_DATA)
     }
 
-    /// The block of its extended attributes; 0: none.
+    /// Returns the block of its extended attributes, or 0 if there is none.
     pub fn attribute_block(&self) -> u64 {
         self.attribute_block
     }
 
-    /// `i_block`: the root of the extent tree or block map, the target of a fast link, or inline
-    /// data.
+    /// Returns `i_block`: the root of the extent tree or block map, the target of a fast link, or
+    /// inline data.
     pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
         &self.block
     }
 
-    /// The extended attributes in the inode: the part behind its fields, if it begins with the
-    /// magic number of attributes (which is included); otherwise empty.
+    /// Returns the extended attributes in the inode: the part behind its fields, if it begins with
+    /// the magic number of attributes (which is included). Otherwise the result is empty.
     pub fn body_attributes(&self) -> &[u8] {
         &self.body
     }
 
-    /// The same, whose names are taken as they are stored if it is an encrypted directory: they can
-    /// be walked without a key.
+    /// Returns the inode with names taken as they are stored if it is an encrypted directory. They
+    /// can be walked without a key.
     pub(crate) fn with_stored_names(self) -> Self {
         Self { stored_names: true, ..self }
     }
 
-    /// Whether it is an encrypted directory, whose names are taken as they are stored.
+    /// Returns whether it is an encrypted directory, whose names are taken as they are stored.
     pub(crate) fn has_encrypted_names(&self) -> bool {
         self.stored_names && self.has(flags::ENCRYPT) && self.file_type() == FileType::Directory
     }
 
-    /// Whether its content is in blocks: files, directories, links with blocks; not devices, pipes,
-    /// sockets.
+    /// Returns whether its content is in blocks. Files, directories, and links with blocks have
+    /// such content; devices, pipes and sockets do not.
     pub fn has_blocks(&self) -> bool {
         !self.is_inline()
             && match self.metadata.file_type {
@@ -365,7 +367,8 @@ impl Inode {
     /// Checks that its content can be read.
     ///
     /// # Errors
-    /// If it is encrypted, protected by verity, or a directory that ignores the case of names.
+    /// Fails if it is encrypted, protected by verity, or a directory that ignores the case of
+    /// names.
     pub fn check_supported(&self) -> Result<(), Unsupported> {
         let refuse = |what: &str, advice| {
             Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice })
@@ -393,7 +396,8 @@ mod tests {
     #[test]
     fn times_reach_from_1901_to_2446() {
         let at = |seconds: u32, extra: u32| timestamp(U32::new(seconds), U32::new(extra)).seconds;
-        // The table of the kernel's documentation (inodes.rst, "Inode Timestamps").
+        // These are the values of the table in the kernel's documentation (inodes.rst, "Inode
+        // Timestamps").
         assert_eq!(at(0x8000_0000, 0), -0x8000_0000);
         assert_eq!(at(0x7FFF_FFFF, 0), 0x7FFF_FFFF);
         assert_eq!(at(0x8000_0000, 1), 0x8000_0000);
@@ -412,7 +416,7 @@ mod tests {
             device(&block)
         };
         assert_eq!(with(0x0801, 0), (8, 1));
-        // Linux's new_encode_dev of 259:4660.
+        // This is Linux's new_encode_dev of 259:4660.
         assert_eq!(with(0, 0x34 | 259 << 8 | 0x12 << 20), (259, 0x1234));
     }
 }

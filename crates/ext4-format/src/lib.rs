@@ -6,7 +6,7 @@
 //! does no I/O: bytes come from a [`Source`], and edits are made in the caller's bytes.
 //!
 //! # What it owns
-//! Only what it has parsed. It has no cache, no lock, no thread.
+//! It owns only what it has parsed. It has no cache, no lock and no thread.
 //!
 //! # What it promises
 //! - No data from the disk is trusted. Unchecked structures have separate types ([`RawSuperblock`],

@@ -3,8 +3,8 @@
 //!
 //! A byte position is invalid once a leaf was split, which moves its names. A full hash stays valid
 //! for as long as the directory exists, in whatever block its names are. So cookies are full hashes
-//! even before there is an index: also in a directory of one block, which may get one any time, and
-//! in an inline directory.
+//! even before there is an index: also in an inline directory, and in a directory of one block,
+//! which may get an index at any time.
 
 use std::collections::HashSet;
 
@@ -21,23 +21,23 @@ const END: u64 = i64::MAX as u64;
 /// Cookies from here on are hashes; lower ones are bytes of a directory.
 const HASHES: u64 = 1 << 32;
 
-/// Returns whether `cookie` is a byte of a directory of `bytes` bytes that is listed block by block,
-/// and lies behind them. (Hashes come in an order of their own.)
+/// Returns whether `cookie` is a byte of a directory of `bytes` bytes that is listed block by
+/// block, and lies behind them. Hashes come in an order of their own.
 pub fn is_behind(cookie: u64, bytes: u64) -> bool {
     (bytes..HASHES).contains(&cookie)
 }
 
-/// The cookie of a hash and a minor hash (`hash2pos`).
+/// Returns the cookie of a hash and a minor hash (`hash2pos`).
 fn place((hash, minor): (u32, u32)) -> u64 {
     u64::from(hash >> 1) << 32 | u64::from(minor)
 }
 
-/// The hash in the cookie `place`.
+/// Returns the hash in the cookie `place`.
 fn hash_of(place: u64) -> u32 {
     ((place >> 32) as u32) << 1
 }
 
-/// Names between two cookies, unordered. Here each one's `cookie` is its own position.
+/// Names between two cookies, in no order. Here the `cookie` of each is its own position.
 struct Stretch {
     kind: HashKind,
     names: Vec<DirectoryEntry>,
@@ -45,18 +45,18 @@ struct Stretch {
 }
 
 impl<S: Source> Volume<S> {
-    /// Names in directory `dir` from `cookie` on (0, or an entry's), about as many as in one block;
-    /// none at the end.
+    /// Returns names in directory `dir` from `cookie` on (0, or an entry's), about as many as in
+    /// one block, or none at the end.
     ///
-    /// Where the kernel lists by hashes this does too, with the same cookies: with the feature
-    /// `dir_index`, in directories that have an index, or one block, or are inline. Then a name
-    /// that exists throughout is returned exactly once, whatever is added, removed and renamed
-    /// meanwhile. Names with the same full hash share a position: their cookies, except for the
+    /// Where the kernel lists by hashes this function does too, with the same cookies: with the
+    /// feature `dir_index`, in directories that have an index, or one block, or are inline. Then a
+    /// name that exists throughout is returned exactly once, whatever is added, removed and renamed
+    /// meanwhile. Names with the same full hash share a position, and their cookies, except for the
     /// last one's, lead back to the first of them. `.` and `..` come first. Any other directory is
-    /// read block by block, as by [`entries`](Self::entries); so is one with a malformed index.
+    /// read block by block, as by [`entries`](Self::entries), and so is one with a malformed index.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or the device.
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or an error of the source.
     /// [`Defect::HashTree`](crate::Defect::HashTree) if the index is valid at the start but leads
     /// nowhere later, or to names that belong elsewhere.
     pub fn list(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
@@ -91,7 +91,7 @@ impl<S: Source> Volume<S> {
 }
 
 impl<S: Source> Directory<'_, S> {
-    /// The position of `name` in hash order.
+    /// Returns the position of `name` in hash order.
     fn place_of(&self, kind: HashKind, name: &[u8]) -> u64 {
         match name {
             b"." => place((0, 0)),
@@ -107,14 +107,14 @@ impl<S: Source> Directory<'_, S> {
         }
     }
 
-    /// The names from `from` on; `None` if the directory is not listed by hashes, and a cookie is a
-    /// byte.
+    /// Returns the names from `from` on, or `None` if the directory is not listed by hashes, so
+    /// that a cookie is a byte.
     fn stretch(&self, from: u64) -> Result<Option<Stretch>> {
         if self.is_indexed {
             return match self.stretch_of_tree(from) {
                 Ok(stretch) => Ok(Some(stretch)),
                 // All byte cookies lead to the first leaf, so the result is the same for each. No
-                // caller has a hash cookie then.
+                // caller then has a hash cookie.
                 Err(Miss::Malformed) if from < HASHES => Ok(None),
                 Err(miss) => Err(self.no_way_around(miss)),
             };
@@ -136,8 +136,8 @@ impl<S: Source> Directory<'_, S> {
         Ok(Some(Stretch { kind, names, end: END }))
     }
 
-    /// The names of the leaf that contains `from`, and of the following leaves that continue its
-    /// last hash.
+    /// Returns the names of the leaf that contains `from`, and of the following leaves that
+    /// continue its last hash.
     fn stretch_of_tree(&self, from: u64) -> Result<Stretch, Miss> {
         let mut path = self.descend(|_| hash_of(from))?;
         let kind = path.kind;
@@ -151,8 +151,8 @@ impl<S: Source> Directory<'_, S> {
             }
             self.put_in_places(kind, &mut names);
         }
-        // Each block is at most one leaf: a tree that refers to the same leaf repeatedly would
-        // never end.
+        // Each block is at most one leaf. Without this check, a walk over a tree that refers to the
+        // same leaf repeatedly would never end.
         let mut leaves = HashSet::new();
         loop {
             let leaf = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;

@@ -14,7 +14,7 @@ use crate::{Corruption, Defect, Error, Result};
 /// A callback for blocks.
 type Visit<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
-/// The pointer tables on the path to the last block looked up, by level: the next path is mostly
+/// The pointer tables on the path to the last block looked up, by level. The next path is mostly
 /// the same.
 #[derive(Default)]
 struct Tables {
@@ -23,12 +23,12 @@ struct Tables {
 }
 
 impl<S: Source> Volume<S> {
-    /// The run at the file's logical block `logical`, within one node: the following run may
-    /// continue it.
+    /// Returns the run at the file's logical block `logical`, within one node. The following run
+    /// may continue it.
     ///
     /// # Errors
-    /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
-    /// [`Error::Invalid`] if the inode has no blocks (see [`Inode::has_blocks`]).
+    /// [`Error::Unsupported`] for encrypted files and the like; [`Error::Invalid`] if the inode has
+    /// no blocks (see [`Inode::has_blocks`]); damage, or an error of the source.
     pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run> {
         let mapped = Mapped::of(self, inode)?;
         if logical >= LOGICAL_BLOCKS {
@@ -44,11 +44,12 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The extents of the whole file; if there are more than a million (or too many nodes) only the
-    /// first ones: [`ExtentMap::known`].
+    /// Returns the extents of the whole file. If there are more than a million (or too many nodes),
+    /// it returns only the first ones; see [`ExtentMap::known`].
     ///
     /// # Errors
-    /// As [`run_at`](Self::run_at).
+    /// [`Error::Unsupported`] for encrypted files and the like; [`Error::Invalid`] if the inode has
+    /// no blocks; damage, or an error of the source.
     pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
         Mapped::of(self, inode)?;
         match self.replayed().map(inode.ino()) {
@@ -57,10 +58,11 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The same, without the changes of fast commits.
+    /// Returns the extents of the whole file without the changes of fast commits.
     ///
     /// # Errors
-    /// As [`run_at`](Self::run_at).
+    /// [`Error::Unsupported`] for encrypted files and the like; [`Error::Invalid`] if the inode has
+    /// no blocks; damage, or an error of the source.
     pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
         let mapped = Mapped::of(self, inode)?;
         let mut builder = Builder::new();
@@ -76,11 +78,12 @@ impl<S: Source> Volume<S> {
     /// order.
     ///
     /// # Errors
-    /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if the map is circular, and errors of
-    /// `visit`.
+    /// [`Error::Unsupported`] for encrypted files and the like; [`Error::Invalid`] if the inode has
+    /// no blocks; [`Defect::BlockShared`] if the map is circular; other damage, an error of the
+    /// source, and the errors of `visit`.
     pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<()> {
         let mapped = Mapped::of(self, inode)?;
-        // A block can occur only once: a walk over more blocks than exist is circular.
+        // A block can occur only once, so a walk over more blocks than exist is circular.
         let mut left = self.block_count();
         let mut visit = |block| {
             let shared = Corruption::new(Defect::BlockShared).in_inode(inode.ino()).in_block(block);
@@ -140,7 +143,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         }
     }
 
-    /// The root of its extent tree.
+    /// Returns the root of its extent tree.
     fn root(&self) -> Result<Node<'a>> {
         self.extent_node(self.inode.block_area(), None, NodePlace::root())
     }
@@ -208,7 +211,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         }
     }
 
-    /// Collects the extents of `node` and those below, in order: at most six levels.
+    /// Collects the extents of `node` and those below, in order. There are at most six levels.
     fn collect(&self, node: &Node<'_>, builder: &mut Builder) -> Result<ControlFlow<()>> {
         if node.extents().any(|extent| builder.push(&extent).is_break()) {
             return Ok(ControlFlow::Break(()));
@@ -235,7 +238,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         }
     }
 
-    /// The pointer table in `block`, on level `level` of the path.
+    /// Reads the pointer table in `block`, on level `level` of the path.
     fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>> {
         if let Some((number, table)) = &tables.held[level]
             && *number == block
@@ -288,11 +291,11 @@ impl<'a, S: Source> Mapped<'a, S> {
             table = Some(self.table(tables, at, pointer)?);
             from = Some(pointer);
         }
-        // Unreachable: the last step returned.
+        // This is not reached, because the last step returned.
         Ok(Run::hole(1))
     }
 
-    /// A block map has no blocks beyond the file's size.
+    /// Collects the runs of a block map, which has no blocks beyond the file's size.
     fn collect_block_map(&self, builder: &mut Builder) -> Result<ControlFlow<()>> {
         let end = self
             .inode

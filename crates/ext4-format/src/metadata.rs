@@ -20,7 +20,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// In the order of their directory numbers (`EXT4_FT_*`), which start with 1.
+    /// The types in the order of their directory numbers (`EXT4_FT_*`), which start with 1.
     const IN_DIRECTORIES: [Self; 7] = [
         Self::Regular,
         Self::Directory,
@@ -31,17 +31,17 @@ impl FileType {
         Self::Symlink,
     ];
 
-    /// The type in `mode` (`st_mode`).
+    /// Returns the type in `mode` (`st_mode`).
     pub(crate) fn of_mode(mode: u16) -> Option<Self> {
         Self::IN_DIRECTORIES.into_iter().find(|file_type| *file_type as u16 == mode >> 12)
     }
 
-    /// The type with directory number `number`.
+    /// Returns the type with directory number `number`.
     pub(crate) fn of_number(number: u8) -> Option<Self> {
         Self::IN_DIRECTORIES.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Its directory number.
+    /// Returns its directory number.
     pub(crate) fn number(self) -> u8 {
         (1..).zip(Self::IN_DIRECTORIES).find(|(_, known)| *known == self).map_or(0, |(at, _)| at)
     }
@@ -67,7 +67,7 @@ pub struct Metadata {
     pub file_type: FileType,
     /// Type and permissions, as in `st_mode`.
     pub mode: u16,
-    /// Links to it; 1 for a directory with more than 65,000.
+    /// The number of links to it, which is 1 for a directory with more than 65,000.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -81,13 +81,13 @@ pub struct Metadata {
     pub block_bytes: u32,
     /// Major and minor number of a device.
     pub device: (u32, u32),
-    /// Last read.
+    /// Time of the last read.
     pub accessed: Timestamp,
-    /// Content last changed.
+    /// Time of the last change of the content.
     pub modified: Timestamp,
-    /// Inode last changed.
+    /// Time of the last change of the inode.
     pub changed: Timestamp,
-    /// Created, if the inode has room for it.
+    /// Creation time, if the inode has room for it.
     pub created: Option<Timestamp>,
     /// The inode's flags (EXT4_*_FL).
     pub flags: u32,
@@ -139,7 +139,7 @@ pub struct VolumeInfo {
     pub errors: bool,
     /// Whether the superblock records a clean unmount.
     pub clean: bool,
-    /// The result of replaying the journal; `None` if there was nothing to replay.
+    /// The result of replaying the journal, or `None` if there was nothing to replay.
     pub recovered: Option<Recovered>,
     /// Creation time.
     pub created: Timestamp,

@@ -8,13 +8,13 @@ use super::checksum::crc32c;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
-/// Size of the structure, in bytes: the rest of its block is unused.
+/// Size of the structure, in bytes. The rest of its block is unused.
 pub const MMP_BYTES: usize = size_of::<RawMmp>();
 /// `mmp_magic`.
 const MAGIC: u32 = 0x004D_4D50;
-/// `mmp_seq`: the file system is not in use.
+/// This value of `mmp_seq` says that the file system is not in use.
 const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
-/// `mmp_seq`: e2fsck uses it.
+/// This value of `mmp_seq` says that e2fsck uses the file system.
 const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
 /// The last sequence number of a mount.
 const SEQUENCE_LAST: u32 = 0xE24D_4D4F;
@@ -48,11 +48,11 @@ on_disk! {
 /// The state of use according to the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmpState {
-    /// Not in use.
+    /// The file system is not in use.
     Clean,
-    /// In use by e2fsck.
+    /// e2fsck uses the file system.
     Checking,
-    /// Mounted, or left so by a crash; a live mount changes the number.
+    /// The file system is mounted, or was left so by a crash. A live mount changes the number.
     InUse(u32),
 }
 
@@ -75,7 +75,7 @@ fn until_zero(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().take_while(|byte| *byte != 0).collect()
 }
 
-/// `bytes`, truncated so that a zero follows.
+/// Returns `bytes`, truncated so that a zero follows.
 fn name<const BYTES: usize>(bytes: &[u8]) -> [u8; BYTES] {
     let mut name = [0; BYTES];
     let bytes = &bytes[..bytes.len().min(BYTES - 1)];
@@ -83,18 +83,18 @@ fn name<const BYTES: usize>(bytes: &[u8]) -> [u8; BYTES] {
     name
 }
 
-/// The checksum of `raw`, starting from the file system's `seed`.
+/// Returns the checksum of `raw`, starting from the file system's `seed`.
 fn checksum(seed: u32, raw: &RawMmp) -> u32 {
     crc32c(seed, &raw.as_bytes()[..MMP_BYTES - 4])
 }
 
 impl MmpState {
-    /// The state after the next update of a mount.
+    /// Returns the state after the next update of a mount.
     pub fn next(sequence: u32) -> Self {
         Self::InUse(if sequence >= SEQUENCE_LAST { 1 } else { sequence + 1 })
     }
 
-    /// A first number, derived from `random`.
+    /// Returns a first number, derived from `random`.
     pub fn random(random: u64) -> Self {
         Self::InUse((random % (u64::from(SEQUENCE_LAST) + 1)) as u32)
     }
@@ -112,7 +112,7 @@ impl Mmp {
     /// Parses `block`, the content of block `number`.
     ///
     /// # Errors
-    /// [`Defect::MmpMagic`], [`Defect::MmpChecksum`], [`Defect::MmpField`].
+    /// [`Defect::MmpMagic`], [`Defect::MmpChecksum`] or [`Defect::MmpField`].
     pub fn parse(superblock: &Superblock, number: u64, block: &[u8]) -> Result<Self, Corruption> {
         let wrong = |defect| Corruption::new(defect).in_block(number);
         let raw = block.get(..MMP_BYTES).and_then(|bytes| RawMmp::ref_from_bytes(bytes).ok());
@@ -129,8 +129,8 @@ impl Mmp {
             _ => return Err(wrong(Defect::MmpField("sequence"))),
         };
         let check_interval_s = raw.check_interval.get();
-        // Linux's initial value for the longest update interval. A greater one would make others
-        // wait for hours.
+        // This is Linux's initial value for the longest update interval. A greater one would make
+        // other hosts wait for hours.
         if check_interval_s > CHECK_TIMES * CHECK_INTERVAL_MOST_S {
             return Err(wrong(Defect::MmpField("check interval")));
         }
@@ -143,7 +143,7 @@ impl Mmp {
         })
     }
 
-    /// Writes it into `block`, the content of its block, with its checksum.
+    /// Writes the state into `block`, the content of its block, with its checksum.
     ///
     /// # Errors
     /// [`Defect::MmpMagic`] if the block is too small.
@@ -165,8 +165,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// Time to wait before checking whether a block that is [in use](MmpState::InUse) has changed,
-    /// in seconds; `update_interval_s`: the superblock's update interval.
+    /// Returns the time to wait before checking whether a block that is [in use](MmpState::InUse)
+    /// has changed, in seconds. `update_interval_s` is the superblock's update interval.
     pub fn wait_s(&self, update_interval_s: u16) -> u64 {
         let interval = self.check_interval_s.max(update_interval_s).max(CHECK_INTERVAL_LEAST_S);
         let interval = u64::from(interval);
@@ -174,25 +174,25 @@ impl Mmp {
     }
 }
 
-/// The check interval to write for others, in seconds, for an update interval of `seconds`.
+/// Returns the check interval to write for others, in seconds, for an update interval of `seconds`.
 pub fn check_interval_s(seconds: u64) -> u16 {
     let seconds = seconds.saturating_mul(u64::from(CHECK_TIMES));
     seconds.clamp(u64::from(CHECK_INTERVAL_LEAST_S), u64::from(CHECK_INTERVAL_MOST_S)) as u16
 }
 
 impl Superblock {
-    /// The MMP block; `None` without the feature `mmp`.
+    /// Returns the MMP block, or `None` without the feature `mmp`.
     pub fn mmp_block(&self) -> Option<u64> {
         self.features()
             .has_incompat(super::features::incompat::MMP)
             .then_some(self.raw.mmp_block.get())
     }
 
-    /// The interval at which a mount updates the MMP block, in seconds.
+    /// Returns the interval at which a mount updates the MMP block, in seconds.
     pub fn mmp_update_interval_s(&self) -> u16 {
         match self.raw.mmp_interval.get() {
             0 => UPDATE_INTERVAL_S,
-            // mke2fs allows no longer interval.
+            // mke2fs does not allow a longer interval.
             seconds => seconds.min(CHECK_INTERVAL_MOST_S),
         }
     }

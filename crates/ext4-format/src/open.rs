@@ -1,4 +1,4 @@
-//! Finding the file system: the superblock, a backup, or a foreign format.
+//! Finds the file system: its superblock, a backup, or a foreign format.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -45,7 +45,7 @@ struct Disk<'a, S> {
 }
 
 impl<S: Source> Disk<'_, S> {
-    /// The name of a recognised foreign format.
+    /// Returns the name of a recognised foreign format.
     fn looks_like(&self) -> Option<&'static str> {
         OTHERS.iter().find_map(|(at, magic, what)| {
             let fits = at.checked_add(magic.len() as u64).is_some_and(|end| end <= self.bytes);
@@ -54,7 +54,7 @@ impl<S: Source> Disk<'_, S> {
         })
     }
 
-    /// A description of a device without a known magic number.
+    /// Returns a description of a device without a known magic number.
     fn looks_like_nothing(&self) -> String {
         let head = usize::try_from(self.bytes.min(65_536)).unwrap_or(0);
         match self.source.read(0, head) {
@@ -73,7 +73,8 @@ impl<S: Source> Disk<'_, S> {
         Ok(RawSuperblock::read_from_bytes(&bytes).ok())
     }
 
-    /// The superblock in block `block` of a file system with blocks of `1 << block_bits` bytes.
+    /// Reads the superblock in block `block` of a file system with blocks of `1 << block_bits`
+    /// bytes.
     fn superblock_in(
         &self,
         block: u64,
@@ -90,8 +91,8 @@ impl<S: Source> Disk<'_, S> {
         })
     }
 
-    /// Searches for the first intact backup at the places of mke2fs; `s_block_group_nr` has to
-    /// confirm it. `hint`: blocks per group according to the damaged superblock.
+    /// Searches for the first intact backup at the places of mke2fs, which `s_block_group_nr` has
+    /// to confirm. `hint` is the number of blocks per group according to the damaged superblock.
     fn find_backup(&self, hint: u64) -> Result<Option<u64>> {
         for group in [1, 3, 5, 7, 9, 25, 27, 49] {
             for block_bits in 10..=16u32 {
@@ -138,7 +139,8 @@ impl<S: Source> Disk<'_, S> {
                 Ok((superblock, block))
             }
             Err(Error::Corrupt(corruption)) => {
-                // After the boot sector: in block 1 if blocks are that small.
+                // The superblock follows the boot sector, and is in block 1 if blocks are that
+                // small.
                 let corruption = corruption.in_block(u64::from(raw.log_block_size.get() == 0));
                 let no_magic = corruption.defect == Defect::SuperblockMagic;
                 if no_magic && let Some(what) = self.looks_like() {

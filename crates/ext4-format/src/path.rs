@@ -1,4 +1,4 @@
-//! From a path to an inode (`path_resolution(7)`).
+//! Resolves a path to an inode (`path_resolution(7)`).
 
 use super::dirent::NAME_BYTES_MAX;
 use super::source::Source;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The longest path, in bytes (`PATH_MAX` without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
-/// The most symbolic links in a path (`MAXSYMLINKS`).
+/// The maximum number of symbolic links in a path (`MAXSYMLINKS`).
 pub const LINKS_MAX: usize = 40;
 
 /// A directory tree, as far as path resolution needs it.
@@ -17,26 +17,26 @@ pub trait Names {
     /// The error of a look-up.
     type Error: From<Error>;
 
-    /// The root directory's inode number.
+    /// Returns the root directory's inode number.
     fn root(&self) -> u32;
 
-    /// The inode of `name` in directory `dir`, and its type.
+    /// Returns the inode of `name` in directory `dir`, and its type.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::NotDirectory`] if `dir` is not a directory; damage, or the
-    /// device.
+    /// [`Error::NotFound`]; [`Error::NotDirectory`] if `dir` is not a directory; damage, or an
+    /// error of the source.
     fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Self::Error>;
 
-    /// Whether inode `ino` is a directory.
+    /// Returns whether inode `ino` is a directory.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or an error of the source.
     fn is_directory(&self, ino: u32) -> Result<bool, Self::Error>;
 
-    /// The target of symbolic link `ino`.
+    /// Returns the target of symbolic link `ino`.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or an error of the source.
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Self::Error>;
 }
 
@@ -44,7 +44,7 @@ pub trait Names {
 /// slash. Follows a link at its end if `follow` is set, or a slash comes after it.
 ///
 /// # Errors
-/// As `stat(2)`.
+/// The errors of `stat(2)`.
 pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Result<u32, N::Error> {
     if path.is_empty() {
         return Err(Error::NotFound.into());
@@ -131,10 +131,10 @@ impl<S: Source> Names for Volume<S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// [`resolve`] in this file system.
+    /// Resolves `path` in this file system, as [`resolve`] does.
     ///
     /// # Errors
-    /// As `stat(2)`.
+    /// The errors of `stat(2)`.
     pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32> {
         resolve(self, from, path, follow)
     }

@@ -1,5 +1,5 @@
-//! What fast commits changed beside the contents of blocks: a volume in which they were replayed
-//! keeps it in memory.
+//! The changes of fast commits beside the contents of blocks. A volume in which they were replayed
+//! keeps these changes in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::dirent::Named;
 use super::extent_map::ExtentMap;
 
-/// A name's inode, or `None` if the name is gone.
+/// The inode of each name, or `None` if the name is gone.
 pub type Names = BTreeMap<Vec<u8>, Option<Named>>;
 
 /// The effect of fast commits beyond the contents of blocks.
@@ -19,33 +19,34 @@ pub struct Replayed {
     pub(super) names: BTreeMap<u32, Names>,
     /// The former versions of inodes that fast commits changed, in their on-disk form.
     pub(super) before: BTreeMap<u32, Arc<[u8]>>,
-    /// A damaged committed transaction: neither it nor later ones were replayed.
+    /// A damaged committed transaction. Neither it nor later ones were replayed.
     pub(super) lost: Option<u32>,
 }
 
 impl Replayed {
-    /// A replay without fast commits, before the damaged transaction `lost`.
+    /// Returns a replay without fast commits, before the damaged transaction `lost`.
     pub(super) fn without(lost: u32) -> Self {
         Self { lost: Some(lost), ..Self::default() }
     }
 
-    /// A damaged committed transaction of the journal: neither it nor later ones were replayed.
+    /// Returns a damaged committed transaction of the journal. Neither it nor later ones were
+    /// replayed.
     pub fn lost(&self) -> Option<u32> {
         self.lost
     }
 
-    /// The extents of inode `ino`, if a fast commit changed them.
+    /// Returns the extents of inode `ino`, if a fast commit changed them.
     pub fn map(&self, ino: u32) -> Option<&Arc<ExtentMap>> {
         self.maps.get(&ino)
     }
 
-    /// The former versions of inodes that fast commits changed or read: bitmaps and counts still
-    /// describe those.
+    /// Returns the former versions of inodes that fast commits changed or read. Bitmaps and counts
+    /// still describe those.
     pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
         &self.before
     }
 
-    /// The changed names in directory `ino`.
+    /// Returns the changed names in directory `ino`.
     pub fn names(&self, ino: u32) -> Option<&Names> {
         self.names.get(&ino)
     }

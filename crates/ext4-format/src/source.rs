@@ -10,23 +10,23 @@ pub trait Source {
     /// Reads `bytes` bytes from byte `offset` of the device.
     ///
     /// # Errors
-    /// [`SourceError`].
+    /// [`SourceError`] says why the read failed.
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
 
-    /// The same for a part of a table that ends at byte `end` of the device: a source with a cache
-    /// may read ahead.
+    /// Reads `bytes` bytes from byte `offset` of the device, which are a part of a table that ends
+    /// at byte `end`. A source with a cache may read ahead.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// [`SourceError`] says why the read failed.
     fn read_table(&self, offset: u64, bytes: usize, _end: u64) -> Result<Arc<[u8]>, SourceError> {
         self.read(offset, bytes)
     }
 
-    /// The same for a whole block. Also returns whether its checksum is known to be right, because
-    /// it was changed in memory after a check, and sealed.
+    /// Reads a whole block. Also returns whether its checksum is known to be right, because it was
+    /// changed in memory after a check, and sealed.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// [`SourceError`] says why the read failed.
     fn read_checked(
         &self,
         offset: u64,
@@ -56,10 +56,10 @@ impl<P: Deref<Target: Source>> Source for P {
     }
 }
 
-/// Why a read failed.
+/// The reason why a read failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Beyond the end of the device.
+    /// The bytes are beyond the end of the device.
     #[error("beyond the end of the device")]
     OutOfRange,
     /// The device failed.
@@ -73,7 +73,7 @@ pub enum SourceError {
 impl From<SourceError> for Error {
     fn from(error: SourceError) -> Self {
         match error {
-            // Every pointer is checked against the file system's size, and that against the
+            // Every pointer is checked against the file system's size, and that size against the
             // device's.
             SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
             error => Self::Source(error),
@@ -81,7 +81,7 @@ impl From<SourceError> for Error {
     }
 }
 
-/// A source's own error. This crate knows no device: [`downcast_ref`](Self::downcast_ref) returns
+/// A source's own error. This crate knows no device. [`downcast_ref`](Self::downcast_ref) returns
 /// the original error of the [`Source`].
 #[derive(Debug, Clone)]
 pub struct IoFailure(Arc<dyn std::error::Error + Send + Sync>);
@@ -92,7 +92,7 @@ impl IoFailure {
         Self(Arc::new(error))
     }
 
-    /// The error, if it is an `E`.
+    /// Returns the error, if it is an `E`.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()
     }

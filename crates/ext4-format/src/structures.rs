@@ -3,9 +3,9 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-/// Defines on-disk structures: `struct Name, size {` (or `size, Copy {`), each field after its
-/// offset, both in bytes. Both are asserted. Fields have the structure's visibility. [`Default`] is
-/// all zeroes.
+/// Defines on-disk structures: `struct Name, size {` (or `size, Copy {`), and each field after its
+/// offset, both in bytes. Sizes and offsets are asserted. Fields have the structure's visibility.
+/// [`Default`] is all zeroes.
 macro_rules! on_disk {
     ($(
         $(#[$meta:meta])*
@@ -39,7 +39,7 @@ macro_rules! on_disk {
 /// The magic number at the end of each block of an orphan file (`EXT4_ORPHAN_BLOCK_MAGIC`).
 pub(crate) const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
-/// The complete words of `bytes`.
+/// Returns the complete words of `bytes`.
 pub(crate) fn words(bytes: &[u8]) -> &[U32] {
     <[U32]>::ref_from_bytes(&bytes[..bytes.len() & !3]).unwrap_or_default()
 }

@@ -115,9 +115,9 @@ on_disk! {
     }
 }
 
-/// `s_state`: unmounted cleanly.
+/// This bit of `s_state` says that the file system was unmounted cleanly.
 pub const STATE_VALID: u16 = 1;
-/// `s_state`: errors were seen.
+/// This bit of `s_state` says that errors were seen.
 pub(super) const STATE_ERROR: u16 = 2;
 /// The inode of the root directory.
 pub const ROOT_INO: u32 = 2;
@@ -127,13 +127,13 @@ pub(super) const RESIZE_INO: u32 = 7;
 const GOOD_OLD_FIRST_INO: u32 = 11;
 
 impl RawSuperblock {
-    /// The primary superblock in `block`, which is its whole block.
+    /// Returns the primary superblock in `block`, which is its whole block.
     pub(super) fn in_block(block: &[u8]) -> Option<Self> {
         let at = SUPERBLOCK_OFFSET as usize % block.len().max(1);
         Self::read_from_bytes(block.get(at..at + SUPERBLOCK_BYTES)?).ok()
     }
 
-    /// Its correct checksum.
+    /// Returns its correct checksum.
     pub(super) fn right_checksum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..SUPERBLOCK_BYTES - 4])
     }
@@ -152,22 +152,22 @@ pub struct Superblock {
     pub(super) inode_bytes: u16,
     pub(super) descriptor_bytes: u16,
     pub(super) seed: u32,
-    /// Whether the checksum was wrong, and ignored.
+    /// Whether the checksum was wrong and was ignored.
     pub(super) wrong_checksum: bool,
 }
 
-/// Checks field `name` by `ok`.
+/// Fails with the defect of field `name` unless `ok`.
 fn field(ok: bool, name: &'static str) -> Result<(), Corruption> {
     if ok { Ok(()) } else { Err(Corruption::new(Defect::SuperblockField(name))) }
 }
 
 impl Superblock {
-    /// Checks `raw` by itself, without the size of the device.
+    /// Checks `raw` by itself, without the size of the device. Accepts a wrong checksum if
+    /// `ignore_checksum`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt),
-    /// [`Error::Unsupported`](crate::Error::Unsupported). A wrong checksum is no error if
-    /// `ignore_checksum`.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for an invalid field or checksum;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for an unknown feature.
     pub fn parse(raw: &RawSuperblock, ignore_checksum: bool) -> Result<Self> {
         let raw = Box::new(raw.clone());
         if raw.magic.get() != SUPERBLOCK_MAGIC {
@@ -184,7 +184,7 @@ impl Superblock {
             return Err(Corruption::new(Defect::SuperblockChecksum).into());
         }
         features.check()?;
-        // 1: CRC-32C, the only type.
+        // Type 1 is CRC-32C, the only one.
         field(!metadata_csum || raw.checksum_type == 1 || ignore_checksum, "checksum type")?;
 
         let log_block_size = raw.log_block_size.get();
@@ -193,7 +193,7 @@ impl Superblock {
         let block_bytes = 1u32 << block_bits;
         let log_cluster_size = raw.log_cluster_size.get();
         let bigalloc = features.has_ro_compat(ro_compat::BIGALLOC);
-        // 2^29 bytes: EXT2_MAX_CLUSTER_LOG_SIZE.
+        // The limit is 2^29 bytes (EXT2_MAX_CLUSTER_LOG_SIZE).
         let fits = log_cluster_size >= log_block_size
             && log_cluster_size <= 19
             && (bigalloc || log_cluster_size == log_block_size);
@@ -269,73 +269,73 @@ impl Superblock {
         Ok(found)
     }
 
-    /// The on-disk form.
+    /// Returns the on-disk form.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
 
-    /// Its features.
+    /// Returns its features.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Size of a block, in bytes: 1 to 64 KiB.
+    /// Returns the size of a block, in bytes: 1 to 64 KiB.
     pub fn block_bytes(&self) -> u32 {
         1 << self.block_bits
     }
 
-    /// Size of a block, as a power of two.
+    /// Returns the size of a block, as a power of two.
     pub fn block_bits(&self) -> u32 {
         self.block_bits
     }
 
-    /// Blocks of the file system.
+    /// Returns the number of blocks of the file system.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Size of the file system, in bytes.
+    /// Returns the size of the file system, in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks << self.block_bits
     }
 
-    /// Blocks per allocation unit: 1 without `bigalloc`.
+    /// Returns the number of blocks per allocation unit, which is 1 without `bigalloc`.
     pub fn cluster_blocks(&self) -> u32 {
         1 << self.cluster_bits
     }
 
-    /// Block groups.
+    /// Returns the number of block groups.
     pub fn groups(&self) -> u32 {
         self.groups
     }
 
-    /// Size of an inode, in bytes.
+    /// Returns the size of an inode, in bytes.
     pub fn inode_bytes(&self) -> u32 {
         u32::from(self.inode_bytes)
     }
 
-    /// Whether inodes have room for the nanoseconds of times (Linux: `s_time_gran`).
+    /// Returns whether inodes have room for the nanoseconds of times (Linux: `s_time_gran`).
     pub fn has_nanoseconds(&self) -> bool {
         self.inode_bytes() as usize > size_of::<crate::inode::RawInode>()
     }
 
-    /// Inodes.
+    /// Returns the number of inodes.
     pub fn inodes(&self) -> u32 {
         self.raw.inodes_count.get()
     }
 
-    /// Inodes of a group.
+    /// Returns the number of inodes of a group.
     pub fn inodes_per_group(&self) -> u32 {
         self.raw.inodes_per_group.get()
     }
 
-    /// The first unreserved inode number.
+    /// Returns the first unreserved inode number.
     pub fn first_ino(&self) -> u32 {
         if self.raw.rev_level.get() == 0 { GOOD_OLD_FIRST_INO } else { self.raw.first_ino.get() }
     }
 
-    /// Whether `ino` belongs to the file system itself, without a name in a directory. (The root
-    /// directory does not count.)
+    /// Returns whether `ino` belongs to the file system itself, without a name in a directory. The
+    /// root directory does not count.
     pub fn is_reserved(&self, ino: u32) -> bool {
         let raw = &self.raw;
         let own = [
@@ -349,49 +349,49 @@ impl Superblock {
             || own.iter().any(|own| own.get() == ino && ino != 0)
     }
 
-    /// The initial state of metadata checksums.
+    /// Returns the initial state of metadata checksums.
     pub fn seed(&self) -> u32 {
         self.seed
     }
 
-    /// Whether metadata has checksums.
+    /// Returns whether metadata has checksums.
     pub fn has_checksums(&self) -> bool {
         self.features.has_ro_compat(ro_compat::METADATA_CSUM)
     }
 
-    /// Whether the journal has to be replayed before anything else is read.
+    /// Returns whether the journal has to be replayed before anything else is read.
     pub fn needs_recovery(&self) -> bool {
         self.features.has_incompat(incompat::RECOVER)
     }
 
-    /// The journal's inode; 0: it is on another device, or there is none.
+    /// Returns the journal's inode, or 0 if it is on another device or there is none.
     pub fn journal_ino(&self) -> u32 {
         self.raw.journal_inum.get()
     }
 
-    /// The journal's UUID, if it is on another device.
+    /// Returns the journal's UUID, if it is on another device.
     pub fn external_journal(&self) -> Option<[u8; 16]> {
         let journal = self.features.has_compat(super::features::compat::HAS_JOURNAL);
         (journal && self.journal_ino() == 0).then_some(self.raw.journal_uuid)
     }
 
-    /// `s_hash_seed`, for directory hashes; all zeroes: the default.
+    /// Returns `s_hash_seed`, for directory hashes. All zeroes select the default.
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.hash_seed.map(U32::get)
     }
 
-    /// `s_def_hash_version`: the hash function of new indices (`DX_HASH_*`, without the sign of
-    /// `char`).
+    /// Returns `s_def_hash_version`: the hash function of new indices (`DX_HASH_*`, without the
+    /// sign of `char`).
     pub fn default_hash_version(&self) -> u8 {
         self.raw.def_hash_version
     }
 
-    /// `s_flags`: bit 0 for signed, bit 1 for unsigned characters in directory hashes.
+    /// Returns `s_flags`: bit 0 for signed, bit 1 for unsigned characters in directory hashes.
     pub fn flags(&self) -> u32 {
         self.raw.flags.get()
     }
 
-    /// Information for display.
+    /// Returns information for display.
     pub fn info(&self) -> VolumeInfo {
         let until_zero =
             |bytes: &[u8]| bytes.iter().copied().take_while(|byte| *byte != 0).collect::<Vec<_>>();

@@ -9,7 +9,8 @@ use super::volume::Volume;
 use crate::{Result, Usage};
 
 impl Superblock {
-    /// Clusters of the structures at the start of `group`, without `bigalloc`.
+    /// Returns the number of clusters of the structures at the start of `group`, without
+    /// `bigalloc`.
     fn overhead_blocks(&self, group: u32) -> u64 {
         let backup = u64::from(self.has_superblock(group));
         let reserved = backup * u64::from(self.raw.reserved_gdt_blocks.get());
@@ -20,8 +21,8 @@ impl Superblock {
             + 2
     }
 
-    /// Clusters reserved for allocations that must not fail (`ext4_set_resv_clusters`): 2 %, at
-    /// most 4,096.
+    /// Returns the number of clusters reserved for allocations that must not fail
+    /// (`ext4_set_resv_clusters`): 2 %, at most 4,096.
     pub fn reserved_clusters(&self) -> u64 {
         if !self.features.has_incompat(incompat::EXTENTS) {
             return 0;
@@ -29,27 +30,27 @@ impl Superblock {
         ((self.blocks >> self.cluster_bits) / 50).min(4096)
     }
 
-    /// The user and the group for whom root's blocks are reserved.
+    /// Returns the user and the group for whom root's blocks are reserved.
     pub fn reserved_for(&self) -> (u32, u32) {
         (u32::from(self.raw.def_resuid.get()), u32::from(self.raw.def_resgid.get()))
     }
 
-    /// Blocks reserved for root (`s_r_blocks_count`).
+    /// Returns the number of blocks reserved for root (`s_r_blocks_count`).
     pub fn root_blocks(&self) -> u64 {
         let high = u64::from(self.raw.r_blocks_count_hi.get()) << 32;
         let bit64 = self.features.has_incompat(incompat::BIT64);
         u64::from(self.raw.r_blocks_count_lo.get()) | if bit64 { high } else { 0 }
     }
 
-    /// `f_fsid` (`uuid_to_fsid`).
+    /// Returns `f_fsid` (`uuid_to_fsid`).
     fn fsid(&self) -> u64 {
         let (halves, _) = self.raw.uuid.as_chunks::<8>();
         halves.iter().fold(0, |all, half| all ^ u64::from_le_bytes(*half))
     }
 }
 
-/// Clusters with structures of the file system, each counted once (`count_overhead`): with
-/// `bigalloc` several structures share one.
+/// Returns the number of clusters with structures of the file system, each counted once
+/// (`count_overhead`). With `bigalloc` several structures share one.
 fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
     let bits = superblock.cluster_bits;
     let table = superblock.inode_table_blocks();
@@ -78,11 +79,11 @@ fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
 }
 
 impl<S: Source> Volume<S> {
-    /// The result of `statfs`.
+    /// Returns the result of `statfs`.
     ///
     /// # Errors
-    /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose size is not
-    /// counted.
+    /// [`Defect::GroupChecksum`] or [`Defect::GroupPointer`]; damage of the journal's inode, whose
+    /// size is not counted; or an error of the source.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
         let bigalloc = superblock.features.has_ro_compat(ro_compat::BIGALLOC);

@@ -1,4 +1,4 @@
-//! The only place that reads structures, and checks them.
+//! Reads structures, and checks them. No other module does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::{Corruption, Defect, Error, FileType, Metadata, OpenFailure, Result, 
 pub struct VolumeOptions {
     /// Whether wrong checksums are counted instead of refused.
     pub ignore_checksums: bool,
-    /// Use the superblock in this block (of the file system), and the descriptors after it.
+    /// The block (of the file system) with the superblock to use. The descriptors after it are
+    /// used, too.
     pub superblock: Option<u64>,
 }
 
@@ -43,12 +44,12 @@ pub(super) struct Shared {
     pub(super) inode_tables: InodeTables,
 }
 
-/// The first inode table block of each group, as far as looked up: these never move.
+/// The first inode table block of each group, as far as looked up. These blocks never move.
 #[derive(Debug)]
 pub(super) struct InodeTables(Box<[AtomicU64]>);
 
 impl InodeTables {
-    /// For `groups` groups, all unknown.
+    /// Creates the places for `groups` groups, all unknown.
     pub(super) fn new(groups: u32) -> Self {
         Self((0..groups).map(|_| AtomicU64::new(0)).collect())
     }
@@ -59,53 +60,53 @@ impl<S> Volume<S> {
         Self { source, shared: Arc::new(shared) }
     }
 
-    /// The same volume with another source of its bytes.
+    /// Returns the same volume with another source of its bytes.
     pub fn with_source<T>(&self, source: T) -> Volume<T> {
         Volume { source, shared: Arc::clone(&self.shared) }
     }
 
-    /// The source of its bytes.
+    /// Returns the source of its bytes.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// The superblock; after a [replay](Self::set_overlay), the replayed one.
+    /// Returns the superblock. After a [replay](Self::set_overlay), this is the replayed one.
     pub fn superblock(&self) -> &Superblock {
         &self.shared.superblock
     }
 
-    /// What the superblock says.
+    /// Returns the superblock's information.
     pub fn info(&self) -> VolumeInfo {
         self.superblock().info()
     }
 
-    /// Size of a block, in bytes.
+    /// Returns the size of a block, in bytes.
     pub fn block_bytes(&self) -> usize {
         self.superblock().block_bytes() as usize
     }
 
-    /// Blocks of the file system.
+    /// Returns the number of blocks of the file system.
     pub fn block_count(&self) -> u64 {
         self.superblock().blocks()
     }
 
-    /// Whether a backup of the superblock is used, which does not record whether the journal was
-    /// replayed.
+    /// Returns whether a backup of the superblock is used, which does not record whether the
+    /// journal was replayed.
     pub fn is_from_backup(&self) -> bool {
         self.shared.superblock_block != self.superblock().primary_block()
     }
 
-    /// Whether wrong checksums are ignored.
+    /// Returns whether wrong checksums are ignored.
     pub fn ignores_checksums(&self) -> bool {
         self.shared.ignore_checksums
     }
 
-    /// How many wrong checksums were ignored.
+    /// Returns how many wrong checksums were ignored.
     pub fn ignored(&self) -> u64 {
         self.shared.ignored.load(Ordering::Relaxed)
     }
 
-    /// Fails with `wrong` unless `right`, or counts it if checksums are ignored.
+    /// Fails with `wrong` unless `right`. If checksums are ignored, counts the failure instead.
     pub(super) fn verify(&self, right: bool, wrong: impl FnOnce() -> Corruption) -> Result<()> {
         if right {
             return Ok(());
@@ -118,22 +119,23 @@ impl<S> Volume<S> {
         Ok(())
     }
 
-    /// The newer content of block `block` in the journal.
+    /// Returns the newer content of block `block` in the journal, if there is any.
     pub fn overlaid(&self, block: u64) -> Option<Arc<[u8]>> {
         self.shared.overlay.get(&block).cloned()
     }
 
-    /// Whether the journal has newer content for any of the `blocks` blocks from `start` on.
+    /// Returns whether the journal has newer content for any of the `blocks` blocks from `start`
+    /// on.
     pub fn is_overlaid(&self, start: u64, blocks: u64) -> bool {
         self.shared.overlay.range(start..start.saturating_add(blocks)).next().is_some()
     }
 
     /// Sets the newer blocks of a replayed journal. From now on they replace those of the device,
-    /// for all reads by this volume and its clones. A superblock among them is read again (unless a
-    /// backup was requested).
+    /// for all reads by this volume and its clones. A superblock among them is read again, unless a
+    /// backup was requested.
     ///
     /// # Errors
-    /// If the superblock is invalid.
+    /// Fails if the superblock is invalid.
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) -> Result<(), OpenFailure> {
         let bytes = self.block_bytes();
         if overlay.values().any(|block| block.len() != bytes) {
@@ -187,7 +189,7 @@ impl<S> Volume<S> {
         });
     }
 
-    /// The changes of fast commits, other than [blocks](Self::overlaid).
+    /// Returns the changes of fast commits, other than [blocks](Self::overlaid).
     pub fn replayed(&self) -> &Replayed {
         &self.shared.replayed
     }
@@ -199,7 +201,7 @@ impl<S> Volume<S> {
         self.replace(self.superblock().clone(), overlay, replayed);
     }
 
-    /// The place of group `number`'s descriptor: its block, and the byte offset in it.
+    /// Returns the place of group `number`'s descriptor: its block, and the byte offset in it.
     pub fn descriptor_place(&self, number: u32) -> (u64, usize) {
         let superblock = self.superblock();
         let per_block = superblock.descriptors_per_block();
@@ -207,10 +209,10 @@ impl<S> Volume<S> {
         (block, (number % per_block) as usize * usize::from(superblock.descriptor_bytes))
     }
 
-    /// Reads block `block` from another `source` than the volume's own, as [`block`](Self::block).
+    /// Reads block `block`, as it is after a replay, from another `source` than the volume's own.
     ///
     /// # Errors
-    /// As [`block`](Self::block).
+    /// [`Defect::BlockPointer`] if the file system has no such block; or an error of the source.
     pub fn block_of(&self, source: &(impl Source + ?Sized), block: u64) -> Result<Arc<[u8]>> {
         Ok(self.checked_block_of(source, block, block)?.0)
     }
@@ -235,10 +237,12 @@ impl<S> Volume<S> {
         if found.0.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
-    /// Reads group `number` from another `source` than the volume's own, as [`group`](Self::group).
+    /// Reads group `number` from another `source` than the volume's own.
     ///
     /// # Errors
-    /// As [`group`](Self::group).
+    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`] or
+    /// [`Defect::GroupPointer`] (with the group in place of a block); damage, or an error of the
+    /// source.
     pub fn group_of(&self, source: &(impl Source + ?Sized), number: u32) -> Result<Group> {
         if number >= self.superblock().groups() {
             return Err(Error::Invalid("there is no such block group"));
@@ -262,17 +266,18 @@ impl<S: Source> Volume<S> {
     /// Reads the whole block `block`, as it is after a replay.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`] if the file system has no such block; errors of the source.
+    /// [`Defect::BlockPointer`] if the file system has no such block; or an error of the source.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>> {
         self.table_block(block, block)
     }
 
-    /// The same for a table that ends at block `end`.
+    /// Reads the whole block `block` of a table that ends at block `end`.
     fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>> {
         Ok(self.checked_block(block, end)?.0)
     }
 
-    /// The same, and whether its [checksum](Source::read_checked) need not be verified.
+    /// Reads the whole block `block` of a table that ends at block `end`. Also returns whether its
+    /// [checksum](Source::read_checked) need not be verified.
     pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<(Arc<[u8]>, bool)> {
         self.checked_block_of(&self.source, block, end)
     }
@@ -280,16 +285,18 @@ impl<S: Source> Volume<S> {
     /// Reads group `number`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`],
-    /// [`Defect::GroupPointer`] (with the group in place of a block); errors of the source.
+    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`] or
+    /// [`Defect::GroupPointer`] (with the group in place of a block); damage, or an error of the
+    /// source.
     pub fn group(&self, number: u32) -> Result<Group> {
         self.group_of(&self.source, number)
     }
 
-    /// Calls `visit` with every group, reading each block of descriptors once.
+    /// Calls `visit` with every group, and reads each block of descriptors once.
     ///
     /// # Errors
-    /// As [`group`](Self::group).
+    /// [`Defect::GroupChecksum`] or [`Defect::GroupPointer`] (with the group in place of a block);
+    /// damage, or an error of the source.
     pub fn visit_groups(&self, mut visit: impl FnMut(u32, &Group)) -> Result<()> {
         let superblock = self.superblock();
         let per_block = superblock.descriptors_per_block();
@@ -322,11 +329,11 @@ impl<S: Source> Volume<S> {
         self.verify(right, wrong)
     }
 
-    /// The bitmap of used clusters of group `number`; `None` if it was never written: only the
-    /// group's own clusters are in use.
+    /// Returns the bitmap of used clusters of group `number`, or `None` if it was never written. In
+    /// that case only the group's own clusters are in use.
     ///
     /// # Errors
-    /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
+    /// The errors of [`group`](Self::group), and [`Defect::BitmapChecksum`].
     pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>> {
         let group = self.group(number)?;
         if group.block_uninit {
@@ -336,11 +343,11 @@ impl<S: Source> Volume<S> {
         self.bitmap(group.block_bitmap, bits, group.block_bitmap_checksum, &group).map(Some)
     }
 
-    /// The bitmap of used inodes of group `number`; `None` if it was never written: no inode is in
-    /// use.
+    /// Returns the bitmap of used inodes of group `number`, or `None` if it was never written. In
+    /// that case no inode is in use.
     ///
     /// # Errors
-    /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
+    /// The errors of [`group`](Self::group), and [`Defect::BitmapChecksum`].
     pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>> {
         let group = self.group(number)?;
         if group.inode_uninit {
@@ -356,12 +363,12 @@ impl<S: Source> Volume<S> {
         Ok(bytes)
     }
 
-    /// The first block of the inode table of group `number`.
+    /// Returns the first block of the inode table of group `number`.
     fn inode_table(&self, number: u32) -> Result<u64> {
         let Some(known) = self.shared.inode_tables.0.get(number as usize) else {
             return Ok(self.group(number)?.inode_table);
         };
-        // Relaxed: it is a number that never changes.
+        // The load is relaxed, because the number never changes.
         match known.load(Ordering::Relaxed) {
             0 => {
                 let found = self.group(number)?.inode_table;
@@ -372,10 +379,11 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The place of inode `ino`: its block, and the byte offset in it.
+    /// Returns the place of inode `ino`: its block, and the byte offset in it.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`]; as [`group`](Self::group).
+    /// [`Defect::InodeNumber`] if there is no such inode; damage of its group, or an error of the
+    /// source.
     pub fn inode_place(&self, ino: u32) -> Result<(u64, usize)> {
         let superblock = self.superblock();
         let wrong = Corruption::new(Defect::InodeNumber).in_inode(ino);
@@ -390,16 +398,17 @@ impl<S: Source> Volume<S> {
     /// Reads inode `ino`, in use or not.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as
-    /// [`group`](Self::group).
+    /// [`Defect::InodeNumber`] if there is no such inode; [`Defect::InodeChecksum`] or
+    /// [`Defect::InodeField`]; damage of its group, or an error of the source.
     pub fn inode(&self, ino: u32) -> Result<Inode> {
         self.inode_in_table(ino).map(|(inode, ..)| inode)
     }
 
-    /// The same, with its block of the table and the byte offset there.
+    /// Reads inode `ino`, in use or not. Returns it with its block of the table and the byte offset
+    /// there.
     ///
     /// # Errors
-    /// As [`inode`](Self::inode).
+    /// The errors of [`inode`](Self::inode).
     pub fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize)> {
         let (block, at) = self.inode_place(ino)?;
         let per_block = self.block_bytes() as u32 / self.superblock().inode_bytes();
@@ -416,19 +425,20 @@ impl<S: Source> Volume<S> {
         Ok((inode, table, at))
     }
 
-    /// Reads inode `ino`, to which a directory refers: it has to be in use, and not reserved.
+    /// Reads inode `ino`, to which a directory refers. It has to be in use, and not reserved.
     ///
     /// # Errors
-    /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as
-    /// [`inode`](Self::inode).
+    /// [`Defect::InodeFree`] if it is not in use; [`Defect::InodeNumber`] if it is reserved, or if
+    /// there is no such inode; damage of the inode or its group, or an error of the source.
     pub fn linked_inode(&self, ino: u32) -> Result<Inode> {
         self.linked_inode_in_table(ino).map(|(inode, ..)| inode)
     }
 
-    /// The same, with its block of the table and the byte offset there.
+    /// Reads inode `ino`, to which a directory refers. Returns it with its block of the table and
+    /// the byte offset there.
     ///
     /// # Errors
-    /// As [`linked_inode`](Self::linked_inode).
+    /// The errors of [`linked_inode`](Self::linked_inode).
     pub fn linked_inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize)> {
         let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
         if self.superblock().is_reserved(ino) {
@@ -444,16 +454,17 @@ impl<S: Source> Volume<S> {
         Ok(found)
     }
 
-    /// The inline content of an inode; `None` if it has none.
+    /// Returns the inline content of an inode, or `None` if it has none.
     ///
     /// # Errors
-    /// [`Defect::InlineData`]; [`Error::Unsupported`].
+    /// [`Defect::InlineData`] if the content is missing or too long; [`Error::Unsupported`] if it
+    /// cannot be read.
     pub fn inline_data(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
         inode.check_supported()?;
         Ok(inode.is_inline().then(|| inode.inline_data()).transpose()?)
     }
 
-    /// The result of Linux's `stat` for `inode`.
+    /// Returns the result of Linux's `stat` for `inode`.
     pub fn metadata(&self, inode: &Inode) -> Metadata {
         let mut metadata = inode.metadata();
         if inode.is_inline() && metadata.file_type == FileType::Regular {

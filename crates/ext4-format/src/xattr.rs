@@ -38,9 +38,9 @@ pub(super) const ENTRY_BYTES: usize = size_of::<RawEntry>();
 /// The place of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<B> {
-    /// In the same block or inode.
+    /// The value is in the same block or inode.
     Here(B),
-    /// In a separate inode (feature `ea_inode`).
+    /// The value is in a separate inode (feature `ea_inode`).
     Inode {
         /// Its number.
         ino: u32,
@@ -49,7 +49,7 @@ pub enum Value<B> {
     },
 }
 
-/// An attribute, its bytes held by `B`.
+/// An attribute, whose bytes `B` holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<B> {
     /// The prefix of its name (`EXT4_XATTR_INDEX_*`).
@@ -58,16 +58,16 @@ pub struct Attribute<B> {
     pub name: B,
     /// Its value.
     pub value: Value<B>,
-    /// The hash of name and value (`e_hash`); 0 if absent, as in inodes.
+    /// The hash of name and value (`e_hash`), or 0 if it is absent, as in inodes.
     pub hash: u32,
 }
 
-/// A checked attribute: name and value lie within their block or inode.
+/// A checked attribute, whose name and value lie within their block or inode.
 pub type RawAttribute<'a> = Attribute<&'a [u8]>;
 
 impl RawAttribute<'_> {
-    /// Its full name as returned by `listxattr`; `None` for hidden ones (inline data, encryption
-    /// contexts).
+    /// Returns its full name as `listxattr` does, or `None` for hidden ones (inline data,
+    /// encryption contexts).
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let prefix: &[u8] = match self.index {
             1 => b"user.",
@@ -84,13 +84,13 @@ impl RawAttribute<'_> {
         Some([prefix, rest].concat())
     }
 
-    /// Whether the value is an ACL, which `getxattr` returns in another format.
+    /// Returns whether the value is an ACL, which `getxattr` returns in another format.
     pub fn is_acl(&self) -> bool {
         matches!(self.index, 2 | 3)
     }
 }
 
-/// The attributes behind an inode's fields; empty if there is no magic number.
+/// Returns the attributes behind an inode's fields. The list is empty if there is no magic number.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -101,7 +101,7 @@ pub fn in_inode(body: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
     }
 }
 
-/// The attributes in a block.
+/// Returns the attributes in a block.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -113,25 +113,25 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
     list(block, BLOCK_HEADER_BYTES)
 }
 
-/// The reference count of this attribute block.
+/// Returns the reference count of this attribute block.
 pub(super) fn references(block: &[u8]) -> Option<u32> {
     BlockHeader::ref_from_prefix(block).ok().map(|(header, _)| header.refcount.get())
 }
 
-/// Whether the checksum of an attribute block is right; `seed` is the file system's
-/// (`ext4_xattr_block_csum_verify`).
+/// Returns whether the checksum of an attribute block is right (`ext4_xattr_block_csum_verify`).
+/// `seed` is the file system's.
 pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
     let Ok((header, _)) = BlockHeader::ref_from_prefix(block) else { return false };
     block_checksum(block, number, seed) == header.checksum.get()
 }
 
-/// The correct checksum of attribute block `number`, which has at least a header.
+/// Returns the correct checksum of attribute block `number`, which has at least a header.
 pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
     crc32c_without(crc32c(seed, &number.to_le_bytes()), block, &[16], 4)
 }
 
-/// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets
-/// of values count from the start of the area.
+/// Returns the entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`).
+/// Offsets of values count from the start of the area.
 fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     let mut raw = Vec::new();
     let names_end = loop {
@@ -148,7 +148,7 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
         raw.push((entry, name));
         at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
     };
-    // Values do not overlap, so their total length is bounded. A malformed list cannot use more
+    // Values do not overlap, so their total length is bounded, and a malformed list cannot use more
     // memory.
     let mut left_bytes = area.len() - names_end;
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
@@ -171,15 +171,15 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     raw.into_iter().map(attribute).collect()
 }
 
-/// The hash of a value in a separate inode, which is stored in that inode's access time
+/// Returns the hash of a value in a separate inode, which is stored in that inode's access time
 /// (`ext4_xattr_inode_hash`).
 pub fn value_hash(value: &[u8], seed: u32) -> u32 {
     crc32c(seed, value)
 }
 
 /// Converts an ACL from ext4's format (`fs/ext4/acl.h`), where only entries of named users and
-/// groups have an identifier, to that of `getxattr` (`linux/posix_acl_xattr.h`). `None` if it has
-/// no entries, and counts as absent.
+/// groups have an identifier, to that of `getxattr` (`linux/posix_acl_xattr.h`). Returns `None` if
+/// it has no entries, and so counts as absent.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn invalid_attributes_are_refused() {
-        // A name with a NUL; a value before the end of the names, beyond the area, too long; a list
-        // without an end.
+        // The cases are: a name with a NUL; a value before the end of the names, beyond the area,
+        // or too long; a list without an end.
         for (at, bytes) in [
             (22, &[0][..]),
             (6, &[8, 0]),
@@ -272,7 +272,7 @@ mod tests {
         let body = body();
         assert_eq!(in_inode(&body[..40]), Err(Defect::Attribute));
         assert_eq!(in_inode(&body[..5]), Err(Defect::Attribute));
-        // Overlapping values, each within bounds, with a total length beyond the block.
+        // The values overlap. Each is within bounds, and their total length is beyond the block.
         let mut block = vec![0; 32];
         block[..4].copy_from_slice(&MAGIC.to_le_bytes());
         block[8] = 1;

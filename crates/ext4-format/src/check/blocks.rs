@@ -1,4 +1,4 @@
-//! The blocks of an inode: each claimed once, and all of them counted.
+//! The blocks of an inode: checks that each is claimed once, and counts all of them.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use crate::xattr::{self, Value};
 use crate::{Corruption, Defect, Error, FileType};
 use crate::{Inode, Source, features};
 
-/// An inode's blocks, counted, and the file's extent.
+/// The counted blocks of an inode, with the first and the last of them.
 #[derive(Default)]
 pub(super) struct Blocks {
-    /// In clusters, the units of the bitmaps.
+    /// The number of clusters, which are the units of the bitmaps.
     clusters: u64,
     /// The cluster counted last: with `bigalloc` adjacent blocks may share one.
     last: Option<u64>,
@@ -60,7 +60,7 @@ impl<S: Source> Checker<'_, S> {
         within / u64::from(superblock.cluster_blocks())
     }
 
-    /// Claims blocks from `start` on for `ino`, or for the file system itself.
+    /// Claims `blocks` blocks from `start` on for `ino`, or for the file system itself.
     pub(super) fn claim(
         &mut self,
         start: u64,
@@ -83,7 +83,7 @@ impl<S: Source> Checker<'_, S> {
         }
         let (new, old) = self.used.insert_run(first, count);
         self.summary.blocks += new;
-        // Reported once per run: the following blocks will be shared as well.
+        // The defect is reported once per run, because the following blocks will be shared as well.
         if let Some(old) = old.filter(|_| !may_share) {
             let mut shared =
                 Corruption::new(Defect::BlockShared).in_block((begin + old).max(start));
@@ -101,7 +101,8 @@ impl<S: Source> Checker<'_, S> {
             return;
         }
         let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
-        // (A file may have the same block twice, where sharing is possible; a cluster has several.)
+        // (Where sharing is possible, a file may have the same block twice; a cluster has several
+        // blocks.)
         let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
         counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
@@ -128,7 +129,7 @@ impl<S: Source> Checker<'_, S> {
         }
         let values = self.value_clusters(inode)?;
         self.account(inode, values.map_or(0, |(inodes, _)| inodes));
-        // The blocks of an unreadable tree are unknown, as are those that a replay would add.
+        // The blocks of an unreadable tree are unknown, and so are those that a replay would add.
         let (Some((_, values)), true) =
             (values, whole && !is_list && !self.is_changed_by_replay(inode.ino()))
         else {
@@ -148,12 +149,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether the size of `inode` contradicts its blocks (`check_blocks`).
+    /// Returns whether the size of `inode` contradicts its blocks (`check_blocks`).
     fn is_wrong_size(&self, inode: &Inode, counted: &Blocks) -> bool {
         let block_bytes = u64::from(self.volume.superblock().block_bytes());
         let (size, end) = (inode.size(), counted.last_written.map_or(0, |last| last + 1));
         if inode.file_type() == FileType::Directory && inode.has_blocks() {
-            // Every block is written; some may be preallocated behind the end.
+            // Every block is written. Some may be preallocated behind the end.
             let blocks = size / block_bytes;
             let kept = u64::from(self.raw.prealloc_dir_blocks);
             return !size.is_multiple_of(block_bytes)
@@ -174,8 +175,8 @@ impl<S: Source> Checker<'_, S> {
         beyond && !inode.has(flags::VERITY) || too_large
     }
 
-    /// The number of `inode`'s attributes with values in separate inodes, and the clusters charged
-    /// for those; `None` if unknown.
+    /// Returns the number of `inode`'s attributes with values in separate inodes, and the clusters
+    /// charged for those, or `None` if they are unknown.
     fn value_clusters(&mut self, inode: &Inode) -> Step<Option<(u64, u64)>> {
         let volume = self.volume;
         let block = match inode.attribute_block() {
@@ -238,14 +239,15 @@ impl<S: Source> Checker<'_, S> {
         let has_clusters = volume.superblock().cluster_blocks() > 1;
         let guarded = volume.superblock().has_checksums();
         self.tick()?;
-        // Claimed before it is read: a circular tree ends at a block that is shared.
+        // The block is claimed before it is read, so a circular tree ends at a block that is
+        // shared.
         if !has_clusters && self.used.contains(self.cluster(block)) {
             above.is_broken = true;
             return self.claim(block, 1, Some(ino), path);
         }
         // A cluster may be shared. So that a node with many parents is read only once, the result
-        // is kept for the others. (Checksums belong to one inode's nodes: no other inode gets below
-        // the first.)
+        // is kept for the others. (Checksums belong to one inode's nodes, so no other inode gets
+        // below the first one.)
         let may_share = has_clusters && !guarded;
         if let Some((known, part)) = self.parts.get(&block).filter(|_| may_share) {
             let (is_same, part) = (*known == place, Rc::clone(part));
@@ -261,7 +263,7 @@ impl<S: Source> Checker<'_, S> {
             return Ok(());
         }
         let mut part = Part::default();
-        // It has its own cluster; the extent before it may continue in that cluster.
+        // The node has its own cluster. The extent before it may continue in that cluster.
         part.blocks.clusters = 1;
         self.claim(block, 1, Some(ino), path)?;
         match self.block(block, Some(ino), path)? {
@@ -324,7 +326,7 @@ impl<S: Source> Checker<'_, S> {
         let (ino, volume) = (inode.ino(), self.volume);
         let per_block = u64::from(volume.superblock().block_bytes() / 4);
         let mut whole = true;
-        // Pointer, levels of pointers below it, and its first logical block.
+        // Each entry is a pointer, the levels of pointers below it, and its first logical block.
         let mut left: Vec<(u64, u32, u64)> = Vec::new();
         let mut logical = 0u64;
         for (at, block) in words(inode.block_area()).iter().enumerate() {
@@ -371,7 +373,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(whole)
     }
 
-    /// The attribute block of `inode`, which other inodes may share.
+    /// Claims the attribute block of `inode`, which other inodes may share.
     fn attribute_block(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let block = inode.attribute_block();
         if let Some((_, found)) = self.shared.get_mut(&block) {

@@ -1,5 +1,5 @@
-//! Fields checked on their own: features of the superblock, flags, sizes and times of inodes
-//! (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
+//! Fields that are checked on their own: features of the superblock; flags, sizes and times of
+//! inodes (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ impl<S: Source> Checker<'_, S> {
         if file_type == FileType::Directory && !large_dir && raw.size_high.get() != 0 {
             wrong.push(Defect::InodeField("size"));
         }
-        // In the orphan list it holds the next orphan's number.
+        // In the orphan list, the field holds the next orphan's number.
         if inode.deletion_time() != 0 && !self.orphans.contains(&ino) {
             wrong.push(Defect::InodeField("deletion time"));
         }

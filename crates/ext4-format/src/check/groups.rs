@@ -1,4 +1,5 @@
-//! Block groups: the places of their structures, and their bitmaps and counts against the findings.
+//! Block groups: checks the places of their structures, and compares their bitmaps and counts with
+//! the findings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::{Corruption, Defect};
 use crate::{Group, Mmp, Source, features};
 
 impl<S: Source> Checker<'_, S> {
-    /// Superblocks, descriptors, bitmaps and inode tables.
+    /// Claims the blocks of superblocks, descriptors, bitmaps and inode tables.
     pub(super) fn own_blocks(&mut self) -> Step {
         let volume = self.volume;
         let superblock = volume.superblock();
@@ -60,7 +61,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Uninitialised parts are only marked as such where a checksum guards the mark.
+    /// Checks that uninitialised parts are only marked as such where a checksum guards the mark.
     fn group_flags(&mut self, number: u32) -> Step {
         let volume = self.volume;
         let (block, at) = volume.descriptor_place(number);
@@ -108,12 +109,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// A count in the descriptor of group `number` is wrong.
+    /// Reports that a count in the descriptor of group `number` is wrong.
     fn count(&mut self, number: u32, of: &'static str) -> Step {
         self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
     }
 
-    /// Checks that the bits of `bitmap`, in block `block`, beyond the end are set.
+    /// Checks that the bits of `bitmap`, in block `block`, behind the last block or inode are set.
     fn padding(&mut self, bitmap: Option<&[u8]>, mut past_end: Range<u32>, block: u64) -> Step {
         if bitmap.is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
             return self.found(Corruption::new(Defect::BitmapPadding).in_block(block), None);
@@ -154,7 +155,7 @@ impl<S: Source> Checker<'_, S> {
             if defect.is_some() && defect != last {
                 let block = superblock.group_start(0)
                     + (first + u64::from(at)) * u64::from(superblock.cluster_blocks());
-                // Reported once per run.
+                // The defect is reported once per run.
                 let defect = defect.unwrap_or(Defect::BlockLeaked);
                 self.found(Corruption::new(defect).in_block(block), None)?;
             }
@@ -186,7 +187,7 @@ impl<S: Source> Checker<'_, S> {
             if self.seen.contains(ino) && !replayed {
                 last_used = Some(at);
                 if !marked {
-                    // (It fits in 32 bits, as it was seen.)
+                    // (The number fits in 32 bits, because it was seen.)
                     let ino = u32::try_from(ino).unwrap_or(u32::MAX);
                     self.wrong(Defect::InodeUnmarked, ino, None)?;
                 }

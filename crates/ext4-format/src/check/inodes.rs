@@ -1,4 +1,4 @@
-//! Inodes without a name: the file system's own, orphans, and lost ones.
+//! Checks inodes without a name: the file system's own, orphans, and lost ones.
 
 use std::collections::HashSet;
 
@@ -45,8 +45,8 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Collects inodes that were deleted or truncated while open: from the `i_dtime` list, and from
-    /// the orphan file.
+    /// Collects the inodes that were deleted or truncated while open, from the `i_dtime` list and
+    /// from the orphan file.
     pub(super) fn list_orphans(&mut self) -> Step {
         let (first, inodes) =
             (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
@@ -62,7 +62,7 @@ impl<S: Source> Checker<'_, S> {
             ino = inode.deletion_time();
         }
         self.orphan_file_entries()?;
-        // There may be some while it is mounted for writing, and after a crash.
+        // There may be some while the file system is mounted for writing, and after a crash.
         let in_use = self.raw.feature_incompat.get() & features::incompat::RECOVER != 0
             || self.raw.state.get() & STATE_VALID == 0;
         if !in_use && !self.orphans.is_empty() {
@@ -94,7 +94,7 @@ impl<S: Source> Checker<'_, S> {
             }
             let physical = run.physical;
             let Some(bytes) = self.block(physical, Some(file), None)? else { return Ok(()) };
-            // Inode numbers, followed by the magic number and the checksum.
+            // A block has inode numbers, followed by the magic number and the checksum.
             let Some((entries, [magic, says])) = words(&bytes).split_last_chunk::<2>() else {
                 return Ok(());
             };
@@ -178,7 +178,7 @@ impl<S: Source> Checker<'_, S> {
                     continue;
                 };
                 self.seen.insert(u64::from(ino));
-                // The value of an attribute, referenced by the attribute.
+                // The inode is the value of an attribute, which references it.
                 if inode.has(flags::EA_INODE) {
                     self.summary.inodes += 1;
                     self.fields_of(&inode, None)?;
@@ -198,7 +198,7 @@ impl<S: Source> Checker<'_, S> {
     }
 }
 
-/// Bit `at` of a bitmap.
+/// Returns bit `at` of a bitmap.
 pub(super) fn bit(bitmap: &[u8], at: u32) -> bool {
     bitmap.get((at / 8) as usize).is_some_and(|byte| byte & 1 << (at % 8) != 0)
 }

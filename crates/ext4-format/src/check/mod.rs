@@ -1,17 +1,17 @@
-//! The check for damage: whether all structures reachable from the superblock are sound, and agree
-//! with the bitmaps and counts.
+//! The check for damage: tests whether all structures reachable from the superblock are sound, and
+//! agree with the bitmaps and counts.
 //!
-//! It reads structures in the order in which they refer to one another, so that a defect is
-//! reported with the path of its file: group descriptors; the file system's own inodes; directories
-//! from the root on, with everything they name; inodes without a name; and then the bitmaps and the
-//! counts, which must agree with the findings. (e2fsck's passes find the same in the order of the
-//! disk.)
+//! The check reads structures in the order in which they refer to one another, so that a defect is
+//! reported with the path of its file. It begins with group descriptors and the file system's own
+//! inodes. Then come directories from the root on, with everything they name, and inodes without a
+//! name. At the end come the bitmaps and the counts, which must agree with the findings. (e2fsck's
+//! passes find the same in the order of the disk.)
 //!
-//! The disk may be malicious. So memory and time are bounded by the size of the file system,
-//! regardless of the sizes and pointers on it: blocks may be mapped many times over, but no file
-//! read here, nor all directories together, can be larger than the file system. (Memory holds bits
+//! The disk may be malicious. Memory and time are therefore bounded by the size of the file system,
+//! regardless of the sizes and pointers on it. Blocks may be mapped many times over, but no file
+//! read here, nor all directories together, can be larger than the file system. Memory holds bits
 //! for each block and inode, some bytes for each inode in use, and 32 MiB of names at a time; with
-//! `bigalloc`, and without checksums, some bytes for each node of an extent tree.)
+//! `bigalloc`, and without checksums, also some bytes for each node of an extent tree.
 
 mod blocks;
 mod fields;
@@ -92,7 +92,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Why the check ends early.
+/// The reason why the check ends early.
 enum Stop {
     /// The caller stopped it.
     Asked,
@@ -110,7 +110,7 @@ pub struct Checker<'a, S: Source> {
     volume: &'a Volume<S>,
     watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     summary: Summary,
-    /// The primary superblock, or the backup used instead.
+    /// The primary superblock, or the backup that is used instead of it.
     raw: Box<RawSuperblock>,
     steps: u32,
     /// Clusters in use.
@@ -120,17 +120,17 @@ pub struct Checker<'a, S: Source> {
     /// Inodes that were reached, or that are the file system's own.
     seen: Bits,
     links: LinksOf,
-    /// The remaining number of directory blocks that may be read: each block belongs to one
-    /// directory.
+    /// The remaining number of directory blocks that may be read. It bounds the check, because each
+    /// block belongs to one directory.
     directory_blocks: u64,
     /// Directories by group.
     directories: HashMap<u32, u32>,
     /// Orphans: inodes being deleted or truncated.
     orphans: HashSet<u32>,
-    /// Clusters that bitmaps and counts do not know of: added by fast commits, or formerly of their
-    /// inodes.
+    /// Clusters that bitmaps and counts do not include, because fast commits added them or changed
+    /// their inodes.
     replayed: Bits,
-    /// The usage of each user, group and project; `None` without quota files.
+    /// The usage of each user, group and project, or `None` without quota files.
     usage: Option<Box<[Usage; 3]>>,
     /// Attribute blocks, which inodes may share: the stored reference count, and the number found.
     shared: HashMap<u64, (u32, u32)>,
@@ -140,10 +140,10 @@ pub struct Checker<'a, S: Source> {
 }
 
 impl<'a, S: Source> Checker<'a, S> {
-    /// A check of `volume` that reports to `watch`.
+    /// Creates a check of `volume` that reports to `watch`.
     ///
     /// # Errors
-    /// If the superblock cannot be read again.
+    /// Fails if the superblock cannot be read again.
     pub fn new(
         volume: &'a Volume<S>,
         watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
@@ -151,7 +151,8 @@ impl<'a, S: Source> Checker<'a, S> {
         let superblock = volume.superblock();
         let mut raw = Box::new(superblock.raw().clone());
         if !volume.is_from_backup() {
-            // Read again: while it is mounted for writing some fields change.
+            // The superblock is read again, because some fields change while it is mounted for
+            // writing.
             let block = volume.block(superblock.primary_block())?;
             *raw = RawSuperblock::in_block(&block).unwrap_or(*raw);
         }
@@ -180,7 +181,7 @@ impl<'a, S: Source> Checker<'a, S> {
     /// Runs the check.
     ///
     /// # Errors
-    /// The device, or memory; damage is not an error.
+    /// Fails if the source fails, or memory is exhausted. Damage is not an error.
     pub fn run(mut self) -> Result<Summary> {
         match self.everything() {
             Ok(()) => self.summary.complete = true,
@@ -205,13 +206,14 @@ impl<'a, S: Source> Checker<'a, S> {
         self.bitmaps()
     }
 
-    /// The inode of the orphan file; 0 if there is none.
+    /// Returns the inode of the orphan file, or 0 if there is none.
     fn orphan_file(&self) -> u32 {
         let has = self.volume.superblock().features().has_compat(features::compat::ORPHAN_FILE);
         if has { self.raw.orphan_file_inum.get() } else { 0 }
     }
 
-    /// The inodes of the quota files of users, groups and projects; 0 if there is none.
+    /// Returns the inodes of the quota files of users, groups and projects, or 0 where there is
+    /// none.
     fn quota_files(&self) -> [u32; 3] {
         let has = self.volume.superblock().features().has_ro_compat(features::ro_compat::QUOTA);
         let raw = &self.raw;
@@ -219,7 +221,7 @@ impl<'a, S: Source> Checker<'a, S> {
         files.map(|ino| if has && ino.get() <= raw.inodes_count.get() { ino.get() } else { 0 })
     }
 
-    /// The block count of `inode`, if the file system has that many.
+    /// Returns the block count of `inode`, if the file system has that many.
     fn blocks_within(&self, inode: &Inode) -> Option<u64> {
         let superblock = self.volume.superblock();
         let blocks = inode.size().div_ceil(u64::from(superblock.block_bytes()));
@@ -256,7 +258,7 @@ impl<'a, S: Source> Checker<'a, S> {
         self.found(Corruption::new(defect).in_inode(ino), path)
     }
 
-    /// Reads block `block`; `ino` and `path` as for [`sound`](Self::sound).
+    /// Reads block `block`. `ino` and `path` are those for [`sound`](Self::sound).
     fn block(
         &mut self,
         block: u64,
@@ -271,7 +273,7 @@ impl<'a, S: Source> Checker<'a, S> {
         self.sound(self.volume.inode(ino), Some(ino), path)
     }
 
-    /// The value of `result`; damage is reported, and gives no value.
+    /// Returns the value of `result`. If it is damage, reports that and returns no value.
     fn sound<T>(
         &mut self,
         result: Result<T>,
@@ -289,7 +291,7 @@ impl<'a, S: Source> Checker<'a, S> {
                 Ok(None)
             }
             Err(error @ Error::Source(_)) => Err(Stop::Failed(error)),
-            // Other errors caused by invalid contents.
+            // These are other errors that invalid contents cause.
             Err(_) => {
                 let mut corruption = Corruption::new(Defect::InodeField("content"));
                 corruption.ino = ino;

@@ -1,4 +1,4 @@
-//! Directories, and everything they name.
+//! Checks directories, and everything they name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -26,15 +26,15 @@ impl<S: Source> Checker<'_, S> {
         self.below(root, path.to_owned(), Some(ROOT_INO))
     }
 
-    /// Checks directory `top`, whose inode was visited, and everything below it; `parent` is its
+    /// Checks directory `top`, whose inode was visited, and everything below it. `parent` is its
     /// parent, if known.
     pub(super) fn below(&mut self, top: Inode, path: PathBuf, parent: Option<u32>) -> Step {
-        // For each directory: its number, its parent's path, its name, and its parent.
+        // Each entry is a directory: its number, its parent's path, its name, and its parent.
         let mut left = vec![(top.ino(), Rc::<Path>::from(path), OsString::new(), parent)];
         while let Some((ino, above, name, parent)) = left.pop() {
             let path: Rc<Path> = match above.as_os_str().len() + name.len() {
                 _ if name.is_empty() => above,
-                // Too deep to be reached by a path.
+                // The directory is too deep to be reached by a path.
                 PATH_BYTES_MAX.. => unnamed(ino).into(),
                 _ => above.join(name).into(),
             };
@@ -74,7 +74,7 @@ impl<S: Source> Checker<'_, S> {
                         continue;
                     }
                     let below = match directory.has_encrypted_names() {
-                        // Its bytes are no name that anybody has given.
+                        // The entry's bytes are not a name that a program has given.
                         true => unnamed(entry.ino),
                         false => path.join(OsStr::from_bytes(&entry.name)),
                     };
@@ -109,8 +109,8 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether `entry` can be that of an encrypted directory: a name is a block of the cipher at
-    /// least, and files, directories and links below it are encrypted, too.
+    /// Returns whether `entry` can be that of an encrypted directory. There, a name is at least a
+    /// block of the cipher, and files, directories and links below it are encrypted, too.
     fn is_encrypted(&self, entry: &DirectoryEntry) -> bool {
         const NAME_BYTES_MIN: usize = 16;
         entry.name.len() >= NAME_BYTES_MIN
@@ -123,8 +123,8 @@ impl<S: Source> Checker<'_, S> {
             })
     }
 
-    /// Handles a name of `ino`. Returns its type, and whether it is new; `None` if it cannot be
-    /// read, or is not in use.
+    /// Handles a name of `ino`. Returns its type, and whether it is new, or `None` if the inode
+    /// cannot be read or is not in use.
     fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
         let superblock = self.volume.superblock();
         if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO
@@ -135,7 +135,7 @@ impl<S: Source> Checker<'_, S> {
         let is_new = self.seen.insert(u64::from(ino));
         let Some(inode) = (match is_new {
             true => self.inode(ino, Some(path))?,
-            // Its defect was reported when it was first reached.
+            // The inode's defect was reported when it was first reached.
             false => match self.volume.inode(ino) {
                 Err(crate::Error::Corrupt(_)) => None,
                 inode => self.sound(inode, Some(ino), Some(path))?,
@@ -201,7 +201,7 @@ impl<S: Source> Checker<'_, S> {
             .iter()
             .filter(|(ino, links)| links.says > 0 && self.seen.contains(u64::from(*ino)))
             // A directory with too many links for the field has a count of 1, which stays when
-            // there are fewer.
+            // there are fewer links.
             .filter(|(_, links)| !(links.is_directory && many && links.says == 1))
             .filter(|(_, links)| u32::from(links.says) != links.found)
             .map(|(ino, _)| ino)
@@ -213,7 +213,7 @@ impl<S: Source> Checker<'_, S> {
     }
 }
 
-/// The displayed name of an inode without a name.
+/// Returns the displayed name of an inode without a name.
 pub(super) fn unnamed(ino: u32) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(format!("<{ino}>").as_bytes()))
 }

@@ -77,7 +77,7 @@ impl<S: Source> Checker<'_, S> {
 
     fn quota(&mut self, file: u32, magic: u32, mut found: Usage) -> Step {
         let broken = Corruption::new(Defect::QuotaFile).in_inode(file);
-        // The inode's defect was already reported.
+        // The defect of the file's inode was already reported.
         let Ok(inode) = self.volume.inode(file) else { return Ok(()) };
         if !inode.has_blocks() || self.blocks_within(&inode).is_none() {
             return self.found(broken, None);
@@ -128,12 +128,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Whether a quota file has a block `number`.
+    /// Returns whether a quota file has a block `number`.
     fn quota_holds(&self, inode: &Inode, number: u32) -> bool {
         (u64::from(number) + 1) * BLOCK_BYTES as u64 <= inode.size()
     }
 
-    /// Block `number` of a quota file.
+    /// Reads block `number` of a quota file.
     fn quota_block(&mut self, inode: &Inode, number: u32) -> Step<Option<Vec<u8>>> {
         let volume = self.volume;
         let block_bytes = volume.block_bytes();

@@ -1,6 +1,6 @@
-//! Names that occur twice in a directory.
+//! Finds names that occur twice in a directory.
 //!
-//! A directory may have more names than fit in memory: only hashes are kept, and only a limited
+//! A directory may have more names than fit in memory, so only hashes are kept, and only a limited
 //! number at a time.
 
 use std::collections::{HashMap, HashSet};
@@ -11,13 +11,14 @@ use super::{Checker, Step, Stop};
 use crate::{Defect, Error};
 use crate::{Inode, Source};
 
-/// The most hashes kept: 32 MiB.
+/// The maximum number of hashes kept: 32 MiB.
 const HASHES_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 
-/// The most repeated names reported per directory.
+/// The maximum number of repeated names reported per directory.
 const REPORTED_MAX: usize = if cfg!(test) { 4 } else { 1000 };
 
-/// The most parts processed, since each requires reading all names: 256 million names.
+/// The maximum number of parts processed, since each requires reading all names. It suffices for
+/// 256 million names.
 const PARTS_MAX: u64 = 64;
 
 /// Hashes of names, or of a part of them.
@@ -43,8 +44,8 @@ impl NameHashes {
         }
     }
 
-    /// Makes room: two of a hash suffice, and in the first part the others can wait for a later
-    /// part. (The other parts are as large as this one: hashes are spread evenly.)
+    /// Makes room. Two hashes of a value suffice, and in the first part the others can wait for a
+    /// later part. (The other parts are as large as this one, because hashes are spread evenly.)
     fn shrink(&mut self) {
         self.hashes.sort_unstable();
         let (mut last, mut times) = (0, 0);
@@ -69,29 +70,29 @@ impl NameHashes {
         hash & self.mask() == self.part
     }
 
-    /// The hashes that were added more than once.
+    /// Returns the hashes that were added more than once.
     fn repeated(&mut self) -> HashSet<u64> {
         self.hashes.sort_unstable();
         let equal = self.hashes.chunk_by(|one, other| one == other);
         equal.filter(|hashes| hashes.len() > 1).map(|hashes| hashes[0]).take(REPORTED_MAX).collect()
     }
 
-    /// Continues with the hashes that were left for a later part, if any: all names have to be
-    /// added again.
+    /// Continues with the hashes that were left for a later part, if there are any. All names then
+    /// have to be added again.
     fn next_part(&mut self) -> bool {
         self.hashes.clear();
         self.part += 1;
         self.part <= self.mask()
     }
 
-    /// Whether the limit of parts is reached.
+    /// Returns whether the limit of parts is reached.
     fn is_enough(&self) -> bool {
         self.part >= PARTS_MAX
     }
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// Reports the names that occur twice in `directory`; `names` are those read from it.
+    /// Reports the names that occur twice in `directory`. `names` are those read from it.
     pub(super) fn repeated_names(
         &mut self,
         directory: &Inode,
@@ -125,7 +126,7 @@ impl<S: Source> Checker<'_, S> {
         }
     }
 
-    /// Visits all readable names of `directory`; its defects were already reported.
+    /// Visits all readable names of `directory`, whose defects were already reported.
     fn each_name(&mut self, directory: &Inode, mut each: impl FnMut(&[u8])) -> Step {
         let mut cookie = 0;
         loop {
@@ -150,8 +151,8 @@ impl<S: Source> Checker<'_, S> {
 mod tests {
     use super::*;
 
-    /// Repeated names are found among many more than are kept at a time, each once, regardless of
-    /// the number of repetitions and of the part of the hash.
+    /// Repeated names are found among many more than are kept at a time. Each is reported once,
+    /// regardless of the number of repetitions and of the part of the hash.
     #[test]
     fn all_parts_are_looked_at() {
         let names: Vec<String> =

@@ -1,8 +1,8 @@
-//! Changes of fast commits, which bitmaps and counts do not include: a replay in memory does not
-//! update those.
+//! Changes of fast commits. Bitmaps and counts do not include them, because a replay in memory does
+//! not update those.
 //!
 //! A replay onto the disk allocates tree blocks, and marks and counts everything. Here the bitmaps
-//! and counts are compared in their old state: with the former versions of the inodes that fast
+//! and counts are compared in their old state, with the former versions of the inodes that fast
 //! commits changed.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::Source;
 use crate::{Defect, Error, FileType};
 
 impl<S: Source> Checker<'_, S> {
-    /// Whether fast commits changed inode `ino`.
+    /// Returns whether fast commits changed inode `ino`.
     pub(super) fn is_changed_by_replay(&self, ino: u32) -> bool {
         self.volume.replayed().before().contains_key(&ino)
     }
@@ -65,7 +65,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Records that bitmaps and counts need not know of `blocks` blocks from `start` on.
+    /// Records that bitmaps and counts need not include `blocks` blocks from `start` on.
     fn changed_by_replay(&mut self, start: u64, blocks: u64) {
         for block in start..start.saturating_add(blocks) {
             let cluster = self.cluster(block);

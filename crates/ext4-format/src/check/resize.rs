@@ -11,9 +11,9 @@ use crate::{Corruption, Defect, FileType};
 use crate::{Inode, Source, features};
 
 impl<S: Source> Checker<'_, S> {
-    /// Checks the resize inode. Only its block of pointers is its own: it points to the reserved
-    /// blocks behind the descriptors, which are already claimed, and each of these to those behind
-    /// the descriptors' copies.
+    /// Checks the resize inode. Only its block of pointers is its own. It points to the reserved
+    /// blocks behind the descriptors, which are already claimed, and each of these points to those
+    /// behind the descriptors' copies.
     pub(super) fn resize_inode(&mut self, inode: &Inode) -> Step {
         let own = words(inode.block_area());
         let superblock = self.volume.superblock();
@@ -62,7 +62,7 @@ impl<S: Source> Checker<'_, S> {
         if leads_to != expected {
             self.found(wrong(table), None)?;
         }
-        // (With clusters it depends on the tool that made it.)
+        // (With clusters, the count depends on the tool that made the file system.)
         let right = blocks * u64::from(superblock.block_bytes() / 512);
         if superblock.cluster_blocks() == 1 && inode.metadata().blocks_512 != right {
             self.wrong(Defect::BlockCount, RESIZE_INO, None)?;

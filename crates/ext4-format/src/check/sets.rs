@@ -11,7 +11,7 @@ const CHUNK_WORDS: usize = (CHUNK_BITS / 64) as usize;
 pub(super) struct Bits(BTreeMap<u64, Box<[u64; CHUNK_WORDS]>>);
 
 impl Bits {
-    /// Adds `at`. Returns whether it is new.
+    /// Adds `at`. Returns whether it was new.
     pub(super) fn insert(&mut self, at: u64) -> bool {
         let chunk = self.0.entry(at / CHUNK_BITS).or_insert_with(|| Box::new([0; CHUNK_WORDS]));
         let within = at % CHUNK_BITS;
@@ -21,7 +21,8 @@ impl Bits {
         is_new
     }
 
-    /// Adds `count` numbers from `first` on. Returns how many are new, and the first that is not.
+    /// Adds `count` numbers from `first` on. Returns how many were new, and the first one that was
+    /// not.
     pub(super) fn insert_run(&mut self, first: u64, count: u64) -> (u64, Option<u64>) {
         let (mut new, mut old, mut at) = (0, None, first);
         let end = first.saturating_add(count);
@@ -44,7 +45,7 @@ impl Bits {
         (new, old)
     }
 
-    /// Whether `at` is in the set.
+    /// Returns whether `at` is in the set.
     pub(super) fn contains(&self, at: u64) -> bool {
         let within = at % CHUNK_BITS;
         self.0
@@ -58,7 +59,7 @@ const CHUNK_COUNTS: u32 = 1 << 10;
 /// An inode's link count, and the number of names found.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Links {
-    /// `i_links_count`, once the inode was read.
+    /// The value of `i_links_count`, once the inode was read.
     pub(super) says: u16,
     /// Whether it is a directory.
     pub(super) is_directory: bool,
@@ -71,7 +72,7 @@ pub(super) struct Links {
 pub(super) struct LinksOf(BTreeMap<u32, Box<[Links; CHUNK_COUNTS as usize]>>);
 
 impl LinksOf {
-    /// The entry of `ino`.
+    /// Returns the entry of `ino`.
     pub(super) fn of(&mut self, ino: u32) -> &mut Links {
         let new = || Box::new([Links::default(); CHUNK_COUNTS as usize]);
         &mut self.0.entry(ino / CHUNK_COUNTS).or_insert_with(new)[(ino % CHUNK_COUNTS) as usize]
@@ -83,7 +84,7 @@ impl LinksOf {
         links.found = links.found.saturating_add(1);
     }
 
-    /// All inodes with an entry, in order.
+    /// Returns all inodes with an entry, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
         self.0.iter().flat_map(|(chunk, links)| {
             links

@@ -28,7 +28,7 @@ fn block() -> Vec<u8> {
     put(&mut area, 0, 12, 0xde, b"");
     let sum = crc32c(7, &area[..1012]);
     area[1020..].copy_from_slice(&sum.to_le_bytes());
-    // The tail has no name; the length that `put` stores for the name marks it.
+    // The tail has no name. The length that `put` stores for the name marks it.
     area
 }
 
@@ -72,7 +72,7 @@ fn a_defect_ends_the_entries() {
         assert_eq!(seen.last(), Some(&Err(Defect::DirectoryEntry)), "{what}");
         assert_eq!(seen.iter().filter(|entry| entry.is_err()).count(), 1, "{what}");
     }
-    // Eight bytes that are no valid entry.
+    // These eight bytes are no valid entry.
     let mut area = Vec::new();
     put(&mut area, 2, 16, 2, b".");
     area.extend([0; 8]);

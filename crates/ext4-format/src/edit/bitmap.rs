@@ -1,5 +1,5 @@
-//! Edits of block and inode bitmaps: bit `n` is bit `n % 8` of byte `n / 8`, set if the block or
-//! inode is in use.
+//! Edits of block and inode bitmaps. Bit `n` is bit `n % 8` of byte `n / 8`, and is set if the
+//! block or inode is in use.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::super::checksum::{Patch, crc32c};
 
 const WORD: u32 = u64::BITS;
 
-/// The 64 bits from bit `64 * index` on; missing bits count as set.
+/// Returns the 64 bits from bit `64 * index` on. Missing bits count as set.
 fn word(bits: &[u8], index: u32) -> u64 {
     let rest = bits.get(index as usize * 8..).unwrap_or(&[]);
     let bytes = rest.first_chunk().copied().unwrap_or_else(|| {
@@ -18,7 +18,7 @@ fn word(bits: &[u8], index: u32) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The first bit in `range` that is set after xor with `turn`; the end if there is none.
+/// Returns the first bit in `range` that is set after xor with `turn`, or the end of `range`.
 fn first(bits: &[u8], range: Range<u32>, turn: u64) -> u32 {
     if range.is_empty() {
         return range.end;
@@ -35,23 +35,23 @@ fn first(bits: &[u8], range: Range<u32>, turn: u64) -> u32 {
     (index * WORD + found.trailing_zeros()).min(range.end)
 }
 
-/// The first free bit in `range`; its end if there is none.
+/// Returns the first free bit in `range`, or its end if there is none.
 pub fn first_free(bits: &[u8], range: Range<u32>) -> u32 {
     first(bits, range, !0)
 }
 
-/// The first bit in use in `range`; its end if there is none.
+/// Returns the first bit in use in `range`, or its end if there is none.
 pub fn first_used(bits: &[u8], range: Range<u32>) -> u32 {
     first(bits, range, 0)
 }
 
-/// The first run of free bits in `range`; empty if there is none.
+/// Returns the first run of free bits in `range`, which is empty if there is none.
 pub fn free_run(bits: &[u8], range: Range<u32>) -> Range<u32> {
     let start = first_free(bits, range.clone());
     start..first_used(bits, start..range.end)
 }
 
-/// The number of free bits in `range`.
+/// Returns the number of free bits in `range`.
 pub fn count_free(bits: &[u8], range: Range<u32>) -> u32 {
     if range.is_empty() {
         return 0;
@@ -94,17 +94,17 @@ pub fn clear(bits: &mut [u8], range: Range<u32>) {
     change(bits, range, false);
 }
 
-/// The checksum of a bitmap of `count` bits (`ext4_block_bitmap_csum_set`,
-/// `ext4_inode_bitmap_csum_set`), stored in the descriptor.
+/// Returns the checksum of a bitmap of `count` bits (`ext4_block_bitmap_csum_set`,
+/// `ext4_inode_bitmap_csum_set`), which the descriptor stores.
 pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
     crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
 }
 
-/// The most changed bytes for which a bitmap's checksum is patched.
+/// The maximum number of changed bytes for which a bitmap's checksum is patched.
 const PATCHED_BYTES: usize = 64;
 
-/// The value to xor to the [checksum] of a bitmap of `count` bits if those of `range` are inverted;
-/// `None` if they are too many for a patch to pay off.
+/// Returns the value to xor to the [checksum] of a bitmap of `count` bits if those of `range` are
+/// inverted, or `None` if they are too many for a patch to pay off.
 pub fn checksum_patch(patch: &Patch, count: u32, range: Range<u32>) -> Option<u32> {
     let (first, end) = (range.start as usize / 8, range.end.div_ceil(8) as usize);
     let covered = count as usize / 8;

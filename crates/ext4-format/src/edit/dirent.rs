@@ -16,18 +16,18 @@ const HEADER_BYTES: usize = 8;
 pub struct NewEntry<'a> {
     /// Its inode.
     pub ino: u32,
-    /// The inode's type; `None`: not stored.
+    /// The inode's type, or `None` if it is not stored.
     pub file_type: Option<FileType>,
-    /// 1 to 255 bytes.
+    /// The name, of 1 to 255 bytes.
     pub name: &'a [u8],
 }
 
-/// The least length of an entry with a name of `name_bytes`, in bytes.
+/// Returns the minimum length of an entry with a name of `name_bytes`, in bytes.
 pub fn entry_bytes(name_bytes: usize) -> usize {
     (HEADER_BYTES + name_bytes).next_multiple_of(4).max(ENTRY_BYTES_MIN)
 }
 
-/// The directory's number for a type (`EXT4_FT_*`).
+/// Returns the directory's number for a type (`EXT4_FT_*`).
 fn type_number(file_type: Option<FileType>, shape: DirectoryShape) -> u8 {
     file_type.filter(|_| shape.file_types).map_or(0, FileType::number)
 }
@@ -37,17 +37,17 @@ fn record_field(bytes: usize, block_bytes: usize) -> u16 {
     match u16::try_from(bytes) {
         Ok(field) => field,
         Err(_) if bytes == block_bytes => u16::MAX,
-        // Only in blocks of 64 KiB.
+        // This happens only in blocks of 64 KiB.
         Err(_) => (bytes & 0xfffc | (bytes >> 16) & 3) as u16,
     }
 }
 
-/// The bytes of a block available for names: all but the checksum.
+/// Returns the number of bytes of a block that are available for names: all but the checksum.
 pub fn names_bytes(shape: DirectoryShape) -> usize {
     shape.block_bytes - if shape.checksums { TAIL_BYTES } else { 0 }
 }
 
-/// Writes an entry of `bytes` to `at`; `None`: an unused one.
+/// Writes an entry of `bytes` to `at`, or an unused one if `entry` is `None`.
 pub(super) fn put(
     block: &mut [u8],
     at: usize,
@@ -73,12 +73,12 @@ fn put_length(block: &mut [u8], at: usize, bytes: usize, shape: DirectoryShape) 
     block[at + 4..at + 6].copy_from_slice(&record_field(bytes, shape.block_bytes).to_le_bytes());
 }
 
-/// The part of `block` that holds names.
+/// Returns the part of `block` that holds names.
 fn area(block: &[u8], shape: DirectoryShape) -> Result<&[u8], Defect> {
     block.get(..names_bytes(shape)).ok_or(Defect::DirectoryEntry)
 }
 
-/// Fills a whole block with `entries`, in order; the last one extends to the end.
+/// Fills a whole block with `entries`, in order. The last one extends to the end.
 ///
 /// # Errors
 /// [`Defect::DirectoryEntry`] if they do not fit.
@@ -112,25 +112,25 @@ pub fn fill(
 pub struct Room {
     /// Its offset, in bytes.
     offset: usize,
-    /// The part of it that is used; 0: it has no name.
+    /// The part of it that is used, or 0 if it has no name.
     used: usize,
     /// Its length.
     bytes: usize,
 }
 
-/// What a block of names has for a new name.
+/// The result of looking for a new name in a block of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
     /// The name is there already.
     Found(Named, Slot),
-    /// It is not; and room for it, if there is any.
+    /// The name is not there. There is this room for it, if there is any.
     Absent(Option<Room>),
 }
 
 /// Looks for `name` in a block of names, and for room for it.
 ///
 /// # Errors
-/// A defect before the name was found.
+/// Fails with a defect that comes before the name was found.
 pub fn search(block: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Search, Defect> {
     let needed = entry_bytes(name.len());
     let mut room = None;
@@ -153,7 +153,7 @@ pub fn insert(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>, room
     put(block, offset + used, bytes - used, Some(entry), shape);
 }
 
-/// Removes the entry at `slot`: the entry before it takes over its room.
+/// Removes the entry at `slot`. The entry before it takes over its room.
 pub fn remove(block: &mut [u8], shape: DirectoryShape, slot: Slot) {
     let Slot { offset, bytes, before } = slot;
     match before {
@@ -176,11 +176,12 @@ pub fn replace(
     block[slot.offset + 7] = type_number(file_type, shape);
 }
 
-/// Writes the checksum at the end of `block`, if enabled; `seed` is the directory's.
+/// Writes the checksum at the end of `block`, if enabled. `seed` is the directory's.
 pub fn seal(block: &mut [u8], shape: DirectoryShape, seed: u32) {
     let (true, Some(at)) = (shape.checksums, block.len().checked_sub(TAIL_BYTES)) else { return };
     let sum = crc32c(seed, &block[..at]);
-    // An entry of twelve bytes without an inode or a name (`struct ext4_dir_entry_tail`).
+    // The tail is an entry of twelve bytes without an inode or a name (`struct
+    // ext4_dir_entry_tail`).
     block[at..at + 8].copy_from_slice(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, TAIL_FILE_TYPE]);
     block[at + 8..].copy_from_slice(&sum.to_le_bytes());
 }
@@ -200,7 +201,7 @@ mod tests {
         all.filter(|entry| entry.ino != 0).map(|entry| (entry.ino, entry.name.to_vec())).collect()
     }
 
-    /// Inserts `entry`; false: it is there, or there is no room.
+    /// Inserts `entry`. Returns false if it is there already, or if there is no room.
     fn add(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<bool, Defect> {
         let Search::Absent(Some(room)) = search(block, shape, entry.name)? else {
             return Ok(false);
@@ -226,7 +227,7 @@ mod tests {
             let mut block = vec![0xAA; block_bytes];
             fill(&mut block, shape, &[]).unwrap();
             let mut count = 0;
-            // Each takes 16 bytes.
+            // Each entry takes 16 bytes.
             while add(&mut block, shape, file(7, format!("n{count:06}").as_bytes())).unwrap() {
                 count += 1;
             }
@@ -235,8 +236,8 @@ mod tests {
             assert_eq!(leaf_checksum_is_right(&block, 5), checksums);
             assert_eq!(names(&block, shape).len(), count);
             assert_eq!(take(&mut block, shape, b"other"), Ok(None));
-            // The first one leaves a hole, the others are merged into the previous entry: all the
-            // room is free again.
+            // Removing the first entry leaves a hole, and the others are merged into the previous
+            // entry. So all the room is free again.
             for at in 0..count {
                 assert_eq!(take(&mut block, shape, format!("n{at:06}").as_bytes()), Ok(Some(7)));
                 assert_eq!(names(&block, shape).len(), count - at - 1);
@@ -281,7 +282,7 @@ mod tests {
         block[264 + 4] = 3;
         assert_eq!(search(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
         assert_eq!(find(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));
-        // An entry that extends into the checksum.
+        // This entry extends into the checksum.
         let mut block = vec![0; 1024];
         fill(&mut block, DirectoryShape { checksums: false, ..SHAPE }, &[file(3, b"a")]).unwrap();
         assert_eq!(search(&block, SHAPE, b"e"), Err(Defect::DirectoryEntry));

@@ -15,17 +15,17 @@ use crate::Defect;
 type Entry = [u8; ENTRY_BYTES];
 
 /// The bytes of a node: those of a block, or `i_block` of an inode. The node was checked, and slots
-/// must exist; otherwise the caller has a bug.
+/// that the caller names must exist; otherwise the caller has a bug.
 #[derive(Debug)]
 pub struct NodeEdit<B>(B);
 
-/// The most blocks of one extent.
+/// Returns the maximum number of blocks of one extent.
 pub const fn max_blocks(unwritten: bool) -> u32 {
     MAX_WRITTEN_BLOCKS as u32 - if unwritten { 1 } else { 0 }
 }
 
-/// Both merged, if `second` continues `first` in the file and on the disk, and one extent can be
-/// that long.
+/// Returns both merged, if `second` continues `first` in the file and on the disk, and one extent
+/// can be that long.
 pub fn joined(first: &MappedExtent, second: &MappedExtent) -> Option<MappedExtent> {
     first.joined(second).filter(|both| both.blocks <= max_blocks(both.unwritten))
 }
@@ -53,65 +53,66 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
         &self.0[ENTRY_BYTES..].as_chunks().0[..self.len()]
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         usize::from(self.header().entries.get())
     }
 
-    /// Whether it has no entries.
+    /// Returns whether the node has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it has no room for another entry.
+    /// Returns whether the node has no room for another entry.
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity()
     }
 
-    /// The most entries.
+    /// Returns the maximum number of entries.
     pub fn capacity(&self) -> usize {
         usize::from(self.header().max.get())
     }
 
-    /// Its depth; 0 for a leaf.
+    /// Returns the node's depth, which is 0 for a leaf.
     pub fn depth(&self) -> u16 {
         self.header().depth.get()
     }
 
-    /// The first logical block of entry `at`.
+    /// Returns the first logical block of entry `at`.
     pub fn first(&self, at: usize) -> u32 {
         let [a, b, c, d, ..] = self.entries()[at];
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// The first entry that begins after `logical`.
+    /// Returns the first entry that begins after `logical`.
     pub fn slot_behind(&self, logical: u64) -> usize {
         self.entries().partition_point(|[a, b, c, d, ..]| {
             u64::from(u32::from_le_bytes([*a, *b, *c, *d])) <= logical
         })
     }
 
-    /// Extent `at` of a leaf.
+    /// Returns extent `at` of a leaf.
     pub fn extent(&self, at: usize) -> MappedExtent {
         RawExtent::ref_from_bytes(&self.entries()[at]).expect("12 bytes").mapped()
     }
 
-    /// The block of the node below entry `at` of an index.
+    /// Returns the block of the node below entry `at` of an index.
     pub fn child(&self, at: usize) -> u64 {
         RawIndex::ref_from_bytes(&self.entries()[at]).expect("12 bytes").child()
     }
 
-    /// All its bytes.
+    /// Returns all bytes of the node.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
-    /// Formats all of `bytes` as an empty node: a block, with room for a checksum, or `i_block`.
+    /// Formats all of `bytes` as an empty node. They are a block, with room for a checksum, or
+    /// `i_block`.
     pub fn format(mut bytes: B, depth: u16) -> Self {
-        // e2fsprogs and the kernel expect room for the checksum where it fits anyway: no block size
-        // is a multiple of 12.
+        // e2fsprogs and the kernel expect room for the checksum, which fits anyway, because no
+        // block size is a multiple of 12.
         let max = (bytes.len() - ENTRY_BYTES) / ENTRY_BYTES;
         bytes.fill(0);
         let header = RawHeader {
@@ -138,7 +139,7 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.room_mut()[..len][at].copy_from_slice(entry);
     }
 
-    /// Opens a slot before entry `at`; the node must not be full.
+    /// Opens a slot before entry `at`. The node must not be full.
     fn open(&mut self, at: usize) {
         let len = self.len();
         self.room_mut()[..=len].copy_within(at..len, at + 1);
@@ -178,8 +179,8 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.header_mut().entries = U16::new((len - removed) as u16);
     }
 
-    /// Inserts `extent` into a leaf before entry `at`, or merges it with its neighbours; `false` if
-    /// the leaf is full.
+    /// Inserts `extent` into a leaf before entry `at`, or merges it with its neighbors. Returns
+    /// `false` if the leaf is full.
     pub fn put(&mut self, at: usize, extent: &MappedExtent) -> bool {
         let left = at.checked_sub(1).map(|left| self.extent(left));
         let left = left.and_then(|left| joined(&left, extent));
@@ -211,12 +212,12 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.0.copy_from_slice(other.0);
     }
 
-    /// Sets the depth: the levels above the leaves.
+    /// Sets the depth, which is the number of levels above the leaves.
     pub fn set_depth(&mut self, depth: u16) {
         self.header_mut().depth = U16::new(depth);
     }
 
-    /// Sets the checksum of a node in a block; `seed` is its initial state.
+    /// Sets the checksum of a node in a block. `seed` is its initial state.
     pub fn seal(&mut self, seed: u32) {
         let at = ENTRY_BYTES * (1 + self.capacity());
         let right = crc32c(seed, &self.0[..at]).to_le_bytes();
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(all(&node), [extent(10, 9, 100, false), extent(20, 5, 110, false)]);
         assert!(node.put(1, &extent(19, 1, 109, false)));
         assert_eq!(all(&node), [extent(10, 15, 100, false)]);
-        // Not if it is elsewhere on the disk, or of another kind, or too long.
+        // They are not merged if they are elsewhere on the disk, of another kind, or too long.
         assert!(node.put(1, &extent(25, 1, 116, false)));
         assert!(node.put(2, &extent(26, 1, 117, true)));
         assert!(node.put(3, &extent(27, 0x7FFE, 118, true)));

@@ -106,7 +106,7 @@ mod tests {
     fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::checksummed();
         let mut bytes = [0; 64];
-        // Bitmaps and table at any place inside.
+        // The bitmaps and the table may be at any place inside.
         (bytes[0], bytes[4], bytes[8]) = (100, 101, 102);
         let mut edit = GroupEdit::of(&superblock, 5, &mut bytes);
         edit.set_free_clusters(0x1_0002);

@@ -26,34 +26,34 @@ impl NodeKind {
         }
     }
 
-    /// The most entries of such a node.
+    /// Returns the maximum number of entries of such a node.
     pub fn limit(self, shape: DirectoryShape) -> usize {
         let tail_bytes = if shape.checksums { TAIL_BYTES } else { 0 };
         (shape.block_bytes - self.start() - tail_bytes) / ENTRY_BYTES
     }
 }
 
-/// An index entry: names with this hash and above are in a block of the directory.
+/// An index entry. Names with this hash and above are in a block of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The hash. Its lowest bit is set if names of this hash are in the previous block, too. Not
-    /// used in the first entry.
+    /// The hash. Its lowest bit is set if names of this hash are in the previous block, too. It is
+    /// not used in the first entry.
     pub hash: u32,
     /// A block of the directory.
     pub block: u32,
 }
 
-/// The entries of `node`.
+/// Returns the entries of `node`.
 pub fn entries(node: &IndexNode) -> Vec<IndexEntry> {
     (0..node.count())
         .map(|index| IndexEntry { hash: node.hash(index), block: node.child(index) })
         .collect()
 }
 
-/// Writes `entries` to a node, and its checksum if enabled; `seed` is the directory's.
+/// Writes `entries` to a node, and its checksum if enabled. `seed` is the directory's.
 ///
 /// # Errors
-/// [`Defect::HashTree`] if there are no entries, too many, or the block is too short.
+/// [`Defect::HashTree`] if there are no entries or too many, or if the block is too short.
 pub fn write_entries(
     block: &mut [u8],
     kind: NodeKind,
@@ -71,7 +71,8 @@ pub fn write_entries(
         place[..4].copy_from_slice(&entry.hash.to_le_bytes());
         place[4..].copy_from_slice(&(entry.block & BLOCK_MASK).to_le_bytes());
     }
-    // Stored instead of the first entry's hash (`struct dx_countlimit`); both are at most 8191.
+    // These are stored instead of the first entry's hash (`struct dx_countlimit`). Both are at most
+    // 8191.
     block[start..start + 2].copy_from_slice(&(limit as u16).to_le_bytes());
     block[start + 2..start + 4].copy_from_slice(&(entries.len() as u16).to_le_bytes());
     seal(block, kind, shape, seed, entries.len());
@@ -106,7 +107,7 @@ pub fn seal_root(block: &mut [u8], shape: DirectoryShape, seed: u32) -> Result<(
 /// Makes `block` an inner node.
 ///
 /// # Errors
-/// As [`write_entries`].
+/// [`Defect::HashTree`] if there are no entries or too many, or if the block is too short.
 pub fn write_inner(
     block: &mut [u8],
     shape: DirectoryShape,
@@ -114,7 +115,7 @@ pub fn write_inner(
     entries: &[IndexEntry],
 ) -> Result<(), Defect> {
     block.fill(0);
-    // For readers that do not know the tree: an unused entry of the whole block.
+    // Readers that do not know the tree see an unused entry of the whole block.
     dirent::put(block, 0, shape.block_bytes, None, shape);
     write_entries(block, NodeKind::Inner, shape, seed, entries)
 }
@@ -122,9 +123,9 @@ pub fn write_inner(
 /// The content of the first block of an indexed directory.
 #[derive(Debug, Clone, Copy)]
 pub struct RootContent<'a> {
-    /// `.`
+    /// The entry `.`.
     pub dot: NewEntry<'a>,
-    /// `..`
+    /// The entry `..`.
     pub dot_dot: NewEntry<'a>,
     /// The hash function of the tree (`DX_HASH_*`, without the sign of `char`).
     pub hash_version: u8,
@@ -135,7 +136,7 @@ pub struct RootContent<'a> {
 /// Makes `block` the root of a tree.
 ///
 /// # Errors
-/// As [`write_entries`].
+/// [`Defect::HashTree`] if there are no entries or too many, or if the block is too short.
 pub fn write_root(
     block: &mut [u8],
     shape: DirectoryShape,
@@ -146,7 +147,8 @@ pub fn write_root(
     block.fill(0);
     dirent::put(block, 0, 12, Some(root.dot), shape);
     dirent::put(block, 12, shape.block_bytes - 12, Some(root.dot_dot), shape);
-    // `struct dx_root_info`: four bytes of zero, version, its own length, levels, flags.
+    // `struct dx_root_info` has four bytes of zero, the version, its own length, the levels, and
+    // flags.
     block[ROOT_START - 8..ROOT_START].copy_from_slice(&[
         0,
         0,
@@ -163,7 +165,7 @@ pub fn write_root(
 /// Replaces a root's entries, and sets the levels of nodes between root and leaves.
 ///
 /// # Errors
-/// As [`write_entries`].
+/// [`Defect::HashTree`] if there are no entries or too many, or if the block is too short.
 pub fn deepen(
     block: &mut [u8],
     shape: DirectoryShape,
@@ -182,16 +184,16 @@ pub struct LeafSplit {
     pub low: Vec<u8>,
     /// The content of the new leaf behind it.
     pub high: Vec<u8>,
-    /// The lowest hash in the new leaf; its lowest bit is set if names of that hash remain in the
+    /// The lowest hash in the new leaf. Its lowest bit is set if names of that hash remain in the
     /// old one.
     pub hash: u32,
 }
 
-/// Splits the names of a leaf by hash into halves of about equal size; there must be at least two
+/// Splits the names of a leaf by hash into halves of about equal size. There must be at least two
 /// names.
 ///
 /// # Errors
-/// [`Defect::DirectoryEntry`]; fewer than two names.
+/// [`Defect::DirectoryEntry`], also if there are fewer than two names.
 pub fn split_leaf(
     block: &[u8],
     shape: DirectoryShape,
@@ -211,8 +213,8 @@ pub fn split_leaf(
         return Err(Defect::DirectoryEntry);
     }
     names.sort_by_key(|(hash, _)| *hash);
-    // The split with the least difference: neither half exceeds half of a block plus half of a
-    // name, so another name fits into either.
+    // This chooses the split with the least difference. Neither half exceeds half of a block plus
+    // half of a name, so another name fits into either.
     let bytes = |(_, entry): &(u32, NewEntry<'_>)| entry_bytes(entry.name.len());
     let all_bytes: usize = names.iter().map(bytes).sum();
     let (mut split, mut low_bytes, mut least) = (1, 0, usize::MAX);
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_leaf_is_split_by_bytes() {
-        // Hashes by the first byte; two long names and many short ones.
+        // The hashes are made from the first byte. There are two long names and many short ones.
         let by_first = |name: &[u8]| u32::from(name[0]) * 2;
         let long = [b'a'; 200];
         let mut block = vec![0; 1024];

@@ -19,8 +19,8 @@ pub struct InodeEdit {
     bytes: Box<[u8]>,
 }
 
-/// The two words of a time (`ext4_encode_extra_time`): seconds, and nanoseconds with two more bits
-/// of the seconds.
+/// Returns the two words of a time (`ext4_encode_extra_time`): seconds, and nanoseconds with two
+/// more bits of the seconds.
 fn words(time: Timestamp) -> (u32, u32) {
     let epoch = ((time.seconds - i64::from(time.seconds as i32)) >> 32) as u32 & 3;
     (time.seconds as u32, epoch | time.nanoseconds << 2)
@@ -32,7 +32,7 @@ impl InodeEdit {
         Self { ino, bytes: bytes.into() }
     }
 
-    /// A new inode: all zeroes, except for its generation and `i_extra_isize`.
+    /// Creates a new inode: all zeroes, except for its generation and `i_extra_isize`.
     pub fn new(superblock: &Superblock, ino: u32, generation: u32) -> Self {
         let mut edit = Self { ino, bytes: vec![0; superblock.inode_bytes() as usize].into() };
         edit.raw().generation = U32::new(generation);
@@ -43,7 +43,7 @@ impl InodeEdit {
         edit
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn ino(&self) -> u32 {
         self.ino
     }
@@ -51,7 +51,7 @@ impl InodeEdit {
     /// Parses its current content.
     ///
     /// # Errors
-    /// If a field has an invalid value.
+    /// Fails if a field has an invalid value.
     pub fn parsed(&self, superblock: &Superblock) -> Result<Inode, Corruption> {
         Inode::parse(superblock, self.ino, &self.bytes)
     }
@@ -59,7 +59,7 @@ impl InodeEdit {
     /// Copies it to `to`, its place on the disk, with its checksum.
     ///
     /// # Panics
-    /// If the place does not have the size of an inode.
+    /// Panics if the place does not have the size of an inode.
     pub fn put(&self, superblock: &Superblock, to: &mut [u8]) {
         to.copy_from_slice(&self.bytes);
         Inode::set_checksum(superblock, self.ino, to);
@@ -80,13 +80,13 @@ impl InodeEdit {
             .map(|(extra, _)| extra)
     }
 
-    /// `i_extra_isize`, in bytes.
+    /// Returns `i_extra_isize`, in bytes.
     pub fn extra_bytes(&self) -> usize {
         let extra = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]);
         extra.map_or(0, |(extra, _)| usize::from(extra.extra_isize.get()))
     }
 
-    /// The extra part, if it extends to `end` bytes.
+    /// Returns the extra part, if it extends to `end` bytes.
     fn extra_to(&mut self, end: usize) -> Option<&mut RawInodeExtra> {
         if self.extra_bytes() < end {
             return None;
@@ -94,28 +94,28 @@ impl InodeEdit {
         self.extra()
     }
 
-    /// The part behind the fields, which holds extended attributes.
+    /// Returns the part behind the fields, which holds extended attributes.
     pub fn body(&mut self) -> &mut [u8] {
         let at = (GOOD_OLD_BYTES + self.extra_bytes()).min(self.bytes.len());
         &mut self.bytes[at..]
     }
 
-    /// `i_mode`, type and permissions.
+    /// Returns `i_mode`, which is type and permissions.
     pub fn mode(&self) -> u16 {
         self.raw_ref().mode.get()
     }
 
-    /// Sets `i_mode`, type and permissions.
+    /// Sets `i_mode`, which is type and permissions.
     pub fn set_mode(&mut self, mode: u16) {
         self.raw().mode = U16::new(mode);
     }
 
-    /// Its type according to its mode; `None` if it has none yet.
+    /// Returns its type according to its mode, or `None` if it has none yet.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::of_mode(self.mode())
     }
 
-    /// The owner: user and group.
+    /// Returns the owner: user and group.
     pub fn owner(&self) -> (u32, u32) {
         let raw = self.raw_ref();
         let wide = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
@@ -129,7 +129,7 @@ impl InodeEdit {
         (raw.gid, raw.gid_high) = (U16::new(gid as u16), U16::new((gid >> 16) as u16));
     }
 
-    /// Size of the content, in bytes.
+    /// Returns the size of the content, in bytes.
     pub fn size(&self) -> u64 {
         let raw = self.raw_ref();
         u64::from(raw.size_lo.get()) | u64::from(raw.size_high.get()) << 32
@@ -142,7 +142,7 @@ impl InodeEdit {
         (raw.size_lo, raw.size_high) = (U32::new(bytes as u32), U32::new((bytes >> 32) as u32));
     }
 
-    /// `i_links_count`.
+    /// Returns `i_links_count`.
     pub fn links(&self) -> u16 {
         self.raw_ref().links_count.get()
     }
@@ -152,7 +152,7 @@ impl InodeEdit {
         self.raw().links_count = U16::new(links);
     }
 
-    /// `i_flags`.
+    /// Returns `i_flags`.
     pub fn flags(&self) -> u32 {
         self.raw_ref().flags.get()
     }
@@ -162,17 +162,18 @@ impl InodeEdit {
         self.raw().flags = U32::new(flags);
     }
 
-    /// `i_generation`.
+    /// Returns `i_generation`.
     pub fn generation(&self) -> u32 {
         self.raw_ref().generation.get()
     }
 
-    /// The initial state of the checksums of its blocks.
+    /// Returns the initial state of the checksums of its blocks.
     pub fn checksum_seed(&self, superblock: &Superblock) -> u32 {
         super::super::checksum::inode_seed(superblock.seed(), self.ino, self.generation())
     }
 
-    /// `i_blocks` in blocks of the file system: those of its content, its trees and its attributes.
+    /// Returns `i_blocks` in blocks of the file system: those of its content, its trees and its
+    /// attributes.
     pub fn blocks(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();
         let mut blocks = u64::from(raw.blocks_lo.get());
@@ -196,19 +197,19 @@ impl InodeEdit {
         raw.flags = U32::new(others | if huge { flags::HUGE_FILE } else { 0 });
     }
 
-    /// `i_block`: the root of the extent tree or block map, a short link's target, a device's
-    /// numbers.
+    /// Returns `i_block`: the root of the extent tree or block map, a short link's target, or a
+    /// device's numbers.
     pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
         &self.raw_ref().block
     }
 
-    /// `i_block` for changes.
+    /// Returns `i_block` for changes.
     pub fn block_area_mut(&mut self) -> &mut [u8; BLOCK_AREA_BYTES] {
         &mut self.raw().block
     }
 
     /// Sets the numbers of a device, in the old form if they are small (`new_encode_dev`,
-    /// `old_encode_dev`); `false` if they do not fit.
+    /// `old_encode_dev`). Returns `false` if they do not fit.
     pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
         if major >= 1 << 12 || minor >= 1 << 20 {
             return false;
@@ -222,19 +223,19 @@ impl InodeEdit {
         true
     }
 
-    /// Its project; `None` if the inode has no room for one.
+    /// Returns its project, or `None` if the inode has no room for one.
     pub fn project(&self) -> Option<u32> {
         let (extra, _) = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]).ok()?;
         (self.extra_bytes() >= size_of::<RawInodeExtra>()).then(|| extra.projid.get())
     }
 
-    /// Sets its project; `false` if the inode has no room for one.
+    /// Sets its project. Returns `false` if the inode has no room for one.
     pub fn set_project(&mut self, project: u32) -> bool {
         let extra = self.extra_to(size_of::<RawInodeExtra>());
         extra.map(|extra| extra.projid = U32::new(project)).is_some()
     }
 
-    /// The block of its extended attributes; 0: none.
+    /// Returns the block of its extended attributes, or 0 if there is none.
     pub fn attribute_block(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();
         let high = u64::from(raw.file_acl_high.get()) << 32;
@@ -242,14 +243,14 @@ impl InodeEdit {
         u64::from(raw.file_acl_lo.get()) | if bit64 { high } else { 0 }
     }
 
-    /// Sets the block of its extended attributes; 0: none.
+    /// Sets the block of its extended attributes; 0 means none.
     pub fn set_attribute_block(&mut self, block: u64) {
         let raw = self.raw();
         (raw.file_acl_lo, raw.file_acl_high) =
             (U32::new(block as u32), U16::new((block >> 32) as u16));
     }
 
-    /// `i_dtime`: the deletion time, in seconds since 1970, or the next orphan.
+    /// Returns `i_dtime`: the deletion time, in seconds since 1970, or the next orphan.
     pub fn deletion_time(&self) -> u32 {
         self.raw_ref().dtime.get()
     }
@@ -277,7 +278,7 @@ impl InodeEdit {
         }
     }
 
-    /// The time of the last change of the inode.
+    /// Returns the time of the last change of the inode.
     pub fn changed(&self) -> Timestamp {
         let extra = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]);
         let extra = extra.ok().filter(|_| self.extra_bytes() >= 8);
@@ -301,7 +302,7 @@ impl InodeEdit {
         }
     }
 
-    /// All its bytes.
+    /// Returns all its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.as_bytes()
     }

@@ -19,7 +19,7 @@ pub struct SuperblockEdit {
     raw: Box<RawSuperblock>,
 }
 
-/// The place of the primary superblock: its block, and the byte offset in it.
+/// Returns the place of the primary superblock: its block, and the byte offset in it.
 pub fn superblock_place(superblock: &Superblock) -> (u64, usize) {
     let offset = SUPERBLOCK_OFFSET;
     (superblock.primary_block(), (offset % u64::from(superblock.block_bytes())) as usize)
@@ -30,7 +30,7 @@ impl SuperblockEdit {
     /// it.
     ///
     /// # Errors
-    /// [`Defect::SuperblockMagic`], [`Defect::SuperblockChecksum`].
+    /// [`Defect::SuperblockMagic`] or [`Defect::SuperblockChecksum`].
     pub fn of(superblock: &Superblock, block: &[u8]) -> Result<Self, Corruption> {
         let wrong = |defect| Corruption::new(defect).in_block(superblock.primary_block());
         let raw = RawSuperblock::in_block(block).filter(|raw| raw.magic.get() == SUPERBLOCK_MAGIC);
@@ -45,17 +45,17 @@ impl SuperblockEdit {
         self.raw.feature_ro_compat.get() & ro_compat::METADATA_CSUM != 0
     }
 
-    /// All fields.
+    /// Returns all fields.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
 
-    /// All fields, for changes.
+    /// Returns all fields, for changes.
     pub fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
 
-    /// Its bytes for the disk, with a valid checksum.
+    /// Returns its bytes for the disk, with a valid checksum.
     pub fn sealed(&self) -> Box<RawSuperblock> {
         let mut raw = self.raw.clone();
         if self.has_checksum() {
@@ -64,9 +64,9 @@ impl SuperblockEdit {
         raw
     }
 
-    /// Logs an error at `now`, in inode `ino` and block `block` (0: none), detected by `by`; `code`
-    /// is Linux's error number (`EXT4_ERR_*`). The first and the last error are kept; e2fsck clears
-    /// them.
+    /// Logs an error at `now`, in inode `ino` and block `block` (0 for none), detected by `by`.
+    /// `code` is Linux's error number (`EXT4_ERR_*`). The first and the last error are kept, and
+    /// e2fsck clears them.
     pub fn note_error(&mut self, now: Timestamp, code: u8, by: &str, ino: u32, block: u64) {
         let seconds = (now.seconds as u32).to_le_bytes();
         let hi = (now.seconds >> 32) as u8;
@@ -86,12 +86,12 @@ impl SuperblockEdit {
         (raw.last_error_time_hi, raw.error_codes[1]) = (hi, code);
     }
 
-    /// `s_last_orphan`: the first inode of the orphan list; 0: none.
+    /// Returns `s_last_orphan`: the first inode of the orphan list, or 0 if there is none.
     pub fn last_orphan(&self) -> u32 {
         self.raw.last_orphan.get()
     }
 
-    /// Sets `s_last_orphan`; 0: none.
+    /// Sets `s_last_orphan`; 0 means none.
     pub fn set_last_orphan(&mut self, ino: u32) {
         self.raw.last_orphan = U32::new(ino);
     }
@@ -109,7 +109,7 @@ impl SuperblockEdit {
         self.raw.free_inodes_count = U32::new(inodes);
     }
 
-    /// Whether all `bits` of [`ro_compat`] are set.
+    /// Returns whether all `bits` of [`ro_compat`] are set.
     pub fn has_ro_compat(&self, bits: u32) -> bool {
         self.raw.feature_ro_compat.get() & bits == bits
     }

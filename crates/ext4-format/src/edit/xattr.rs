@@ -36,7 +36,7 @@ impl Kept {
         (ENTRY_BYTES + self.name.len()).next_multiple_of(ALIGNMENT)
     }
 
-    /// Room taken by its value, in bytes.
+    /// Returns the room taken by its value, in bytes.
     fn value_bytes(&self) -> usize {
         match &self.value {
             Value::Here(value) => value.len().next_multiple_of(ALIGNMENT),
@@ -44,13 +44,13 @@ impl Kept {
         }
     }
 
-    /// Its sort key in a block.
+    /// Returns its sort key in a block.
     fn order(&self) -> (u8, usize, &[u8]) {
         (self.index, self.name.len(), &self.name)
     }
 }
 
-/// There is no room for the list.
+/// The error for a list that has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -58,8 +58,8 @@ pub struct Full;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttributeList(Vec<Kept>);
 
-/// The hash of name and `value` (`ext4_xattr_hash_entry`), with unsigned bytes, as in all kernels
-/// since 6.2.
+/// Returns the hash of name and `value` (`ext4_xattr_hash_entry`), with unsigned bytes, as in all
+/// kernels since 6.2.
 fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     let hash = name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
     value.chunks(ALIGNMENT).fold(hash, |hash, chunk| {
@@ -70,7 +70,7 @@ fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
 }
 
 impl AttributeList {
-    /// The attributes behind an inode's fields.
+    /// Parses the attributes behind an inode's fields.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
@@ -78,7 +78,7 @@ impl AttributeList {
         Ok(Self(in_inode(body)?.iter().map(Kept::of).collect()))
     }
 
-    /// The attributes in a block, and the block's reference count.
+    /// Parses the attributes in a block. Returns them with the block's reference count.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
@@ -87,22 +87,22 @@ impl AttributeList {
         Ok((list, references(block).ok_or(Defect::Attribute)?))
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether any value is in a separate inode.
+    /// Returns whether any value is in a separate inode.
     pub fn has_value_inodes(&self) -> bool {
         self.0.iter().any(|attribute| matches!(attribute.value, Value::Inode { .. }))
     }
 
-    /// The value of attribute `name`.
+    /// Returns the value of attribute `name`.
     pub fn find(&self, index: u8, name: &[u8]) -> Option<&Value<Vec<u8>>> {
         self.0.iter().find(|attribute| attribute.is(index, name)).map(|found| &found.value)
     }
 
-    /// Sets the value of attribute `name`; a new attribute comes last.
+    /// Sets the value of attribute `name`. A new attribute comes last.
     pub fn put(&mut self, index: u8, name: &[u8], value: &[u8]) {
         let found = self.0.iter_mut().find(|attribute| attribute.is(index, name));
         let new = Kept { index, name: name.into(), value: Value::Here(value.into()), hash: 0 };
@@ -119,7 +119,7 @@ impl AttributeList {
         self.0.len() < before
     }
 
-    /// Writes entries from `names_at` of `area` on, and values from its end backwards; zeroes the
+    /// Writes entries from `names_at` of `area` on, and values from its end backwards. Zeroes the
     /// rest.
     fn write(&self, area: &mut [u8], names_at: usize) -> Result<(), Full> {
         let names_bytes: usize = self.0.iter().map(Kept::entry_bytes).sum();
@@ -160,7 +160,7 @@ impl AttributeList {
     /// Writes them behind an inode's fields.
     ///
     /// # Errors
-    /// [`Full`]; `body` is then unchanged.
+    /// [`Full`] if there is no room. `body` is then unchanged.
     pub fn write_to_inode(&mut self, body: &mut [u8]) -> Result<(), Full> {
         if self.is_empty() {
             body.fill(0);
@@ -181,7 +181,7 @@ impl AttributeList {
     /// Writes them to block `number`, with reference count `references` and its checksum.
     ///
     /// # Errors
-    /// [`Full`]; `block` is then unchanged.
+    /// [`Full`] if there is no room. `block` is then unchanged.
     pub fn write_to_block(
         &mut self,
         superblock: &Superblock,
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_kernel() {
-        // The kernel's rule by hand: each letter after a rotation by 5, each word of the value
-        // after one by 16.
+        // This applies the kernel's rule by hand: each letter after a rotation by 5, each word of
+        // the value after one by 16.
         assert_eq!(entry_hash(b"ab", b""), u32::from(b'a') << 5 ^ u32::from(b'b'));
         assert_eq!(
             entry_hash(b"a", b"\x01\0\0\x80\x02"),
@@ -252,7 +252,7 @@ mod tests {
     fn a_list_must_fit_its_room() {
         let mut list = AttributeList::default();
         list.put(1, b"name", &[7; 60]);
-        // The magic number, an entry of 20 bytes, the end, the value.
+        // The block needs the magic number, an entry of 20 bytes, the end, and the value.
         let needed = 4 + 20 + 4 + 60;
         let mut body = vec![0xFF; needed - 4];
         assert_eq!(list.write_to_inode(&mut body), Err(Full));

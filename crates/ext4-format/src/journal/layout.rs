@@ -30,7 +30,8 @@ pub(super) const INCOMPAT_FAST_COMMIT: u32 = 0x20;
 /// The features above, and REVOKE.
 const INCOMPAT_KNOWN: u32 = 0x3f;
 
-/// Tag flag: the copy began with the journal's magic number, which is replaced by zeroes.
+/// This tag flag says that the copy began with the journal's magic number, which is replaced by
+/// zeroes.
 pub(super) const TAG_ESCAPED: u32 = 0x1;
 pub(super) const TAG_SAME_UUID: u32 = 0x2;
 pub(super) const TAG_LAST: u32 = 0x8;
@@ -41,7 +42,8 @@ pub(super) const CHECKSUM_CRC32C: u8 = 4;
 const CHECKSUM_CRC32: u8 = 1;
 /// The default number of fast commit blocks (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_COMMIT_BLOCKS: u32 = 256;
-/// The fewest blocks of a log, without those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// The minimum number of blocks of a log, without those of fast commits
+/// (`JBD2_MIN_JOURNAL_BLOCKS`).
 const LOG_BLOCKS_MIN: u32 = 1024;
 /// The checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
 pub(super) const TAIL_BYTES: usize = 4;
@@ -109,20 +111,20 @@ on_disk! {
     }
 }
 
-/// A journal's superblock, checked: the log lies within the journal.
+/// A checked superblock of a journal: the log lies within the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     /// Block size, in bytes.
     pub block_bytes: usize,
     /// The first block of the log.
     pub first: u32,
-    /// The block behind the log's last; those of fast commits follow.
+    /// The block behind the log's last. The blocks of fast commits follow.
     pub last: u32,
     /// All blocks, including those of fast commits.
     pub blocks: u32,
     /// The first transaction in the log.
     pub sequence: u32,
-    /// Its first block; 0: the log is empty.
+    /// Its first block, or 0 if the log is empty.
     pub start: u32,
     /// The errno with which the file system failed, if any.
     pub errno: i32,
@@ -150,8 +152,8 @@ pub(super) enum Checksums {
 }
 
 impl Superblock {
-    /// Parses the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
-    /// `believe`: accepts a wrong checksum.
+    /// Parses the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes. If
+    /// `believe`, accepts a wrong checksum.
     pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,
@@ -237,16 +239,17 @@ impl Superblock {
         })
     }
 
-    /// Whether the checksum of a descriptor or revoke block is right, if enabled.
+    /// Returns whether the checksum of a descriptor or revoke block is right, if checksums are
+    /// enabled.
     pub(super) fn tail_is_right(&self, block: &[u8]) -> bool {
         let Some((content, tail)) = block.split_last_chunk::<TAIL_BYTES>() else { return false };
         self.checksums == Checksums::None
             || crc32c(crc32c(self.seed, content), &[0; TAIL_BYTES]) == u32::from_be_bytes(*tail)
     }
 
-    /// Whether the checksum of a commit block is right, if enabled
-    /// (`jbd2_commit_block_csum_verify`). In a torn one, of which only the first sector is new, the
-    /// rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
+    /// Returns whether the checksum of a commit block is right, if checksums are enabled
+    /// (`jbd2_commit_block_csum_verify`). In a torn block, of which only the first sector is new,
+    /// the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
     pub(super) fn commit_is_right(&self, block: &[u8]) -> bool {
         if self.checksums == Checksums::None {
             return true;
@@ -262,7 +265,7 @@ impl Superblock {
         crc32c_without(self.seed, block, &[16], 4) == stored || torn()
     }
 
-    /// Whether a tag's checksum matches `block`, its copy in transaction `sequence`
+    /// Returns whether a tag's checksum matches `block`, its copy in transaction `sequence`
     /// (`jbd2_block_tag_csum_verify`).
     pub(super) fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
         let sum = || crc32c(crc32c(self.seed, &sequence.to_be_bytes()), block);
@@ -273,28 +276,28 @@ impl Superblock {
         }
     }
 
-    /// The length of a tag without a UUID (`journal_tag_bytes`), in bytes.
+    /// Returns the length of a tag without a UUID (`journal_tag_bytes`), in bytes.
     pub(super) fn tag_bytes(&self) -> usize {
         let high_bytes = if self.is_64bit { 4 } else { 0 };
         match self.checksums {
             Checksums::None => 8 + high_bytes,
-            // Two unused bytes: the checksum was meant to be longer.
+            // Two bytes are unused, because the checksum was meant to be longer.
             Checksums::V2 => 10 + high_bytes,
             Checksums::V3 => 16,
         }
     }
 
-    /// Size of the checksum at the end of descriptor and revoke blocks.
+    /// Returns the size of the checksum at the end of descriptor and revoke blocks.
     pub(super) fn tail_bytes(&self) -> usize {
         if self.checksums == Checksums::None { 0 } else { TAIL_BYTES }
     }
 
-    /// Size of a block's number in a revoke block.
+    /// Returns the size of a block's number in a revoke block.
     pub(super) fn record_bytes(&self) -> usize {
         if self.is_64bit { 8 } else { 4 }
     }
 
-    /// The tags of descriptor block `block`.
+    /// Returns the tags of descriptor block `block`.
     pub(super) fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
         let end = block.len().saturating_sub(self.tail_bytes());
         Tags {
@@ -305,7 +308,7 @@ impl Superblock {
         }
     }
 
-    /// The blocks named by revoke block `block`; `None` if its count exceeds the block.
+    /// Returns the blocks named by revoke block `block`, or `None` if its count exceeds the block.
     pub(super) fn revoked<'a>(
         &self,
         block: &'a [u8],
@@ -359,13 +362,13 @@ impl Iterator for Tags<'_> {
     }
 }
 
-/// The time of a commit block, in seconds since 1970.
+/// Returns the time of a commit block, in seconds since 1970.
 pub(super) fn commit_seconds(block: &[u8]) -> u64 {
     RawCommit::ref_from_prefix(block).map_or(0, |(raw, _)| raw.commit_sec.get())
 }
 
-/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or absent, as from an older
-/// kernel.
+/// Returns whether a commit block's CRC-32 of its whole transaction is `sum`, or is absent, as in
+/// one from an older kernel.
 pub(super) fn whole_checksum_is_right(block: &[u8], sum: u32) -> bool {
     let Ok((raw, _)) = RawCommit::ref_from_prefix(block) else { return false };
     let found = (raw.chksum_type, raw.chksum_size, raw.chksum[0].get());

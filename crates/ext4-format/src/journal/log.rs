@@ -1,4 +1,4 @@
-//! The log: its blocks, and a position in it.
+//! The log: its blocks, and a cursor in it.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::error::{Error, Result};
 
 /// The blocks of a journal, by number.
 pub(super) trait Log {
-    /// Block `index`.
+    /// Returns block `index`.
     fn block(&self, index: u32) -> Result<Arc<[u8]>>;
 
-    /// Handles the wrong checksum of block `index`, which recovery needs: returns an error, or
+    /// Handles the wrong checksum of block `index`, which recovery needs. Returns an error, or
     /// nothing if wrong checksums are ignored.
     fn wrong_checksum(&self, index: u32) -> Result<()>;
 
-    /// The error that block `index` is inconsistent.
+    /// Returns the error that block `index` is inconsistent.
     fn malformed(&self, index: u32) -> Error;
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Control {
     pub(super) block: Arc<[u8]>,
 }
 
-/// A position in the log. It ends after one round, so a circular log ends.
+/// A position in the log. It ends after one round, also in a circular log.
 pub(super) struct Cursor<'a> {
     superblock: &'a Superblock,
     at: u32,

@@ -1,4 +1,4 @@
-//! Recovery: replays a journal that was not emptied into memory.
+//! Recovery: replays a journal that was not emptied. The result is in memory.
 //!
 //! The result is what `e2fsck` would write: the blocks of all committed transactions, with the
 //! newest copy of each, without those revoked later. An uncommitted transaction has no effect.
@@ -39,7 +39,7 @@ struct InodeLog<'a, S: Source> {
 }
 
 impl<S: Source> InodeLog<'_, S> {
-    /// The block of journal block `index` in the file system.
+    /// Returns the block of journal block `index` in the file system.
     fn physical(&self, index: u32) -> Result<u64> {
         let logical = u64::from(index);
         let (start, run) = match self.run.get() {
@@ -75,11 +75,12 @@ impl<S: Source> Log for InodeLog<'_, S> {
 }
 
 /// Reads the journal of `volume`, if its superblock requires recovery (the feature
-/// `needs_recovery`; otherwise the log's content is old).
+/// `needs_recovery`). Otherwise the log's content is old.
 ///
 /// # Errors
-/// An inconsistent journal, a copy or descriptor in it with a wrong checksum (unless they are
-/// ignored), the device; [`Error::Unsupported`]: unknown features, or a journal on another device.
+/// Fails if the journal is inconsistent, or if a copy or descriptor in it has a wrong checksum
+/// (unless these are ignored). [`Error::Unsupported`] for unknown features, or for a journal on
+/// another device; or an error of the source.
 pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
     // A backup superblock lacks the flag, so the log itself is read (as by e2fsck -b).
     let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
@@ -118,7 +119,7 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
     }
     let mut recovery = replay(&log, &superblock, volume.superblock().blocks())?;
     recovery.errno = errno;
-    // They follow the last transaction, so they are skipped if one is lost.
+    // Fast commits follow the last transaction, so they are skipped if one is lost.
     if let (true, None, Some(end)) = (superblock.fast_commits, recovery.lost, recovery.end) {
         let inode_bytes = volume.superblock().inode_bytes() as usize;
         recovery.fast_commits = fast_commit::read(&log, &superblock, end, inode_bytes)?;

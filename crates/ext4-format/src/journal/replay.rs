@@ -1,5 +1,5 @@
-//! Three passes over the log, as in `e2fsck` and the kernel (`do_one_pass` in their `recovery.c`):
-//! the end of the log, the revoked blocks, and the copies.
+//! Makes three passes over the log, as `e2fsck` and the kernel do (`do_one_pass` in their
+//! `recovery.c`), for the end of the log, the revoked blocks, and the copies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::recovery::Recovery;
 use crate::checksum::crc32_be;
 use crate::error::{Corruption, Defect, Result};
 
-/// Whether transaction `a` is later than `b`: numbers wrap around.
+/// Returns whether transaction `a` is later than `b`, where numbers wrap around.
 fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
@@ -32,8 +32,8 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     let mut sequence = superblock.sequence;
     let mut ended: Option<u32> = None;
     let mut last_seconds = 0;
-    // A block with a wrong checksum may be left from an earlier round of the log; its commit
-    // block's time decides.
+    // A block with a wrong checksum may be left from an earlier round of the log. The time in its
+    // commit block decides.
     let mut suspect = None;
     let mut whole = !0;
     while let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? {
@@ -66,8 +66,8 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
                 if let (Some(ended), true) =
                     (ended, superblock.whole_checksums || superblock.async_commit)
                 {
-                    // There is a commit after the transaction with missing blocks: it was not an
-                    // interrupted commit.
+                    // There is a commit after the transaction with missing blocks, so that one was
+                    // not an interrupted commit.
                     return Ok(End { sequence: ended, lost: Some(ended) });
                 }
                 let whole_is_right =
@@ -91,7 +91,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     Ok(End { sequence: ended.unwrap_or(sequence), lost: None })
 }
 
-/// The second pass: for each revoked block, the last transaction that revoked it.
+/// The second pass: finds, for each revoked block, the last transaction that revoked it.
 fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<HashMap<u64, u32>> {
     let mut revoked: HashMap<u64, u32> = HashMap::new();
     let mut cursor = Cursor::new(superblock);
@@ -121,7 +121,7 @@ fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<Hash
     Ok(revoked)
 }
 
-/// The result of all passes, without fast commits; the file system has `fs_blocks` blocks.
+/// Returns the result of all passes, without fast commits. The file system has `fs_blocks` blocks.
 pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) -> Result<Recovery> {
     let end = scan(log, superblock)?;
     let revoked = revocations(log, superblock, end.sequence)?;
@@ -169,7 +169,7 @@ pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) ->
     })
 }
 
-/// A copy with its original first bytes.
+/// Returns a copy with its original first bytes.
 fn unescaped(copy: Arc<[u8]>, flags: u32) -> Arc<[u8]> {
     if flags & TAG_ESCAPED == 0 {
         return copy;

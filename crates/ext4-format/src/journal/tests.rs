@@ -1,5 +1,6 @@
-//! Generated journals in memory, replayed by the implementation and by a model of the definition:
-//! for each block the last copy, unless it was revoked in the same transaction or a later one.
+//! Compares generated journals in memory, replayed by the implementation, with a model of the
+//! definition: for each block the last copy, unless it was revoked in the same transaction or a
+//! later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl Log for MemoryLog {
     }
 }
 
-/// xorshift64*, with a fixed seed.
+/// A xorshift64* generator with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -104,8 +105,8 @@ struct Writer {
     sequence: u32,
     whole: u32,
     seconds: u64,
-    /// Copies (transaction, block, content) and revocations (transaction, block), in order;
-    /// transactions count from 0.
+    /// Copies (transaction, block, content) and revocations (transaction, block), in order.
+    /// Transactions count from 0.
     copies: Vec<(u32, u64, Vec<u8>)>,
     revoked: Vec<(u32, u64)>,
     committed: u32,
@@ -251,7 +252,7 @@ impl Writer {
         self.committed += 1;
     }
 
-    /// The expected result of the first `transactions`.
+    /// Returns the expected result of the first `transactions`.
     fn model(&self, transactions: u32) -> BTreeMap<u64, Arc<[u8]>> {
         let mut overlay = BTreeMap::new();
         for (transaction, number, content) in
@@ -284,12 +285,12 @@ fn content(random: &mut Random) -> Vec<u8> {
     block
 }
 
-/// A log of `transactions`, and the start of one more.
+/// Returns a log of `transactions`, and the start of one more.
 fn written(kind: Kind, seed: u64, transactions: u32) -> Writer {
     let mut random = Random(seed * 2 + 1);
     let log_blocks = 400;
     let start = 1 + random.below(log_blocks - 1) as usize;
-    // Often close to the wrap-around of the numbers.
+    // The first number is often close to the wrap-around of the numbers.
     let sequence =
         if random.chance(50) { u32::MAX - random.below(4) as u32 } else { random.0 as u32 };
     let mut writer = Writer::new(kind, log_blocks as usize, start, sequence);
@@ -374,7 +375,7 @@ fn whole_checksums_end_the_log_where_a_copy_is_not_whole() {
         let replayed = replay(&log, &superblock, FS_BLOCKS).unwrap();
         assert_eq!((replayed.transactions, replayed.lost), (1, Some(8)), "{kind:?}");
         assert_eq!(replayed.overlay, writer.model(1));
-        // A commit block without a checksum was written by an older kernel.
+        // A commit block without a checksum comes from an older kernel.
         let commit = writer.commits[1];
         writer.blocks[commit][12..20].fill(0);
         let (log, superblock) = writer.log(false);
@@ -419,7 +420,7 @@ fn a_block_beyond_the_file_system_is_refused() {
     let (log, superblock) = writer.log(true);
     let corruption = Corruption::new(Defect::JournalBlock).in_block(1);
     assert_eq!(replay(&log, &superblock, FS_BLOCKS), Err(Error::Corrupt(corruption)));
-    // If it were revoked, it would not have been written.
+    // If the block were revoked, it would not have been written.
     writer.revoke(&[FS_BLOCKS]);
     writer.commit();
     let (log, superblock) = writer.log(false);
@@ -447,7 +448,7 @@ fn any_bytes_are_replayed_or_refused() {
             }
             let _ = Superblock::parse(&log.blocks[0], BLOCK_BYTES, 400, true);
         }
-        // A log of circular descriptors.
+        // This is a log of circular descriptors.
         let (mut log, superblock) = writer.log(true);
         let descriptor = [
             &MAGIC.to_be_bytes()[..],

@@ -1,5 +1,5 @@
-//! Writes journal blocks, the counterpart of `layout`. Always with the checksums of CSUM_V3, or
-//! without any; other formats of older kernels are converted while the log is empty.
+//! Writes journal blocks, the counterpart of `layout`. It writes either the checksums of CSUM_V3 or
+//! none. Other formats of older kernels are converted while the log is empty.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -39,7 +39,7 @@ impl JournalFormat {
     /// Parses the first block of a journal of `journal_blocks` blocks.
     ///
     /// # Errors
-    /// If it is invalid, or has unknown features.
+    /// Fails if the block is invalid, or has unknown features.
     pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self> {
         let superblock = Superblock::parse(block, block.len(), journal_blocks, false)?;
         let raw = raw(block)?;
@@ -52,12 +52,12 @@ impl JournalFormat {
         Ok(Self { block: block.into(), superblock, uuid })
     }
 
-    /// Sets the features with which this implementation writes; `fast_commits`: reserves blocks of
-    /// the log for fast commits. The log has to be empty: its content was written with the old
-    /// features.
+    /// Sets the features with which this implementation writes. `fast_commits` reserves blocks of
+    /// the log for fast commits. The log has to be empty, because its content was written with the
+    /// old features.
     ///
     /// # Errors
-    /// If the log is not empty.
+    /// Fails if the log is not empty.
     pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<()> {
         if self.superblock.start != 0 {
             return Err(Error::Invalid("a journal that is not empty cannot be converted"));
@@ -66,7 +66,8 @@ impl JournalFormat {
         raw.feature_compat = U32::new(raw.feature_compat.get() & !COMPAT_CHECKSUM);
         let mut incompat = raw.feature_incompat.get();
         incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
-        // If it were left from a mount with fast commits, e2fsck would use another end of the log.
+        // If this bit were left from a mount with fast commits, e2fsck would use another end of the
+        // log.
         incompat &= !INCOMPAT_FAST_COMMIT;
         incompat |= INCOMPAT_REVOKE;
         incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
@@ -77,22 +78,22 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// Sets the log's start to transaction `sequence` in block `start`; 0: the log is empty, and
-    /// `sequence` precedes the next transaction.
+    /// Sets the log's start to transaction `sequence` in block `start`. If `start` is 0, the log is
+    /// empty, and `sequence` precedes the next transaction.
     ///
     /// # Errors
-    /// If there is no such block.
+    /// Fails if there is no such block.
     pub fn set_tail(&mut self, sequence: u32, start: u32) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         (raw.sequence, raw.start, raw.head) = (U32::new(sequence), U32::new(start), U32::new(0));
         self.seal()
     }
 
-    /// Sets whether fast commits behind the log are valid. If not, readers treat their blocks as
-    /// part of the log: then the log must not wrap around.
+    /// Sets whether fast commits behind the log are valid. If they are not, readers treat their
+    /// blocks as part of the log, and the log must not wrap around.
     ///
     /// # Errors
-    /// None in practice.
+    /// In practice this does not fail.
     pub fn set_fast_commits(&mut self, count: bool) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         let others = raw.feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
@@ -100,7 +101,8 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// The errno of the last failure (`s_errno`), negative as in Linux; 0: none.
+    /// Returns the errno of the last failure (`s_errno`), negative as in Linux, or 0 if there was
+    /// none.
     pub fn errno(&self) -> i32 {
         self.superblock.errno
     }
@@ -108,7 +110,7 @@ impl JournalFormat {
     /// Sets the errno of a failure (`s_errno`), negative as in Linux.
     ///
     /// # Errors
-    /// None in practice.
+    /// In practice this does not fail.
     pub fn set_errno(&mut self, errno: i32) -> Result<()> {
         raw_mut(&mut self.block)?.errno = U32::new(errno.cast_unsigned());
         self.seal()
@@ -126,50 +128,50 @@ impl JournalFormat {
         Ok(())
     }
 
-    /// Its block, with its checksum.
+    /// Returns its block, with its checksum.
     pub fn block(&self) -> &[u8] {
         &self.block
     }
 
-    /// Size of a block, in bytes.
+    /// Returns the size of a block, in bytes.
     pub fn block_bytes(&self) -> usize {
         self.superblock.block_bytes
     }
 
-    /// Number of blocks, including those for fast commits.
+    /// Returns the number of blocks, including those for fast commits.
     pub fn blocks(&self) -> u32 {
         self.superblock.blocks
     }
 
-    /// The blocks of the log.
+    /// Returns the blocks of the log.
     pub fn log(&self) -> std::ops::Range<u32> {
         self.superblock.first..self.superblock.last
     }
 
-    /// The blocks for fast commits, if any. (Transactions are never stored there.)
+    /// Returns the blocks for fast commits, if there are any. Transactions are never stored there.
     pub fn fast_commits(&self) -> Option<std::ops::Range<u32>> {
         let all = self.superblock.last..self.superblock.blocks;
         (self.superblock.fast_commits && !all.is_empty()).then_some(all)
     }
 
-    /// The first transaction of the log, or the one before the next.
+    /// Returns the first transaction of the log, or the one before the next.
     pub fn sequence(&self) -> u32 {
         self.superblock.sequence
     }
 
-    /// The first block of the log; 0: it is empty.
+    /// Returns the first block of the log, or 0 if it is empty.
     pub fn start(&self) -> u32 {
         self.superblock.start
     }
 
-    /// The most copies in one descriptor.
+    /// Returns the maximum number of copies in one descriptor.
     pub fn tags_most(&self) -> usize {
         let superblock = &self.superblock;
         (self.block_bytes() - size_of::<Header>() - superblock.tail_bytes() - UUID_BYTES)
             / superblock.tag_bytes()
     }
 
-    /// The most blocks in one revoke block.
+    /// Returns the maximum number of blocks in one revoke block.
     pub fn revoked_most(&self) -> usize {
         (self.block_bytes() - REVOKE_HEADER_BYTES - self.superblock.tail_bytes())
             / self.superblock.record_bytes()
@@ -201,8 +203,8 @@ impl JournalFormat {
         Copied { block, escaped, checksum }
     }
 
-    /// Writes to `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which
-    /// follow it.
+    /// Writes to `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most) of them,
+    /// which follow it.
     pub fn descriptor(&self, to: &mut [u8], sequence: u32, copies: &[Copied]) {
         to.fill(0);
         let header = Self::header(DESCRIPTOR, sequence);
@@ -310,7 +312,7 @@ mod tests {
         }
     }
 
-    /// An empty journal of blocks of `block_bytes` bytes, as made by mke2fs.
+    /// Returns an empty journal of blocks of `block_bytes` bytes, as made by mke2fs.
     fn format(block_bytes: usize, checksums: bool, is_64bit: bool) -> JournalFormat {
         let mut block = vec![0; block_bytes];
         let put = |block: &mut [u8], at: usize, value: u32| {
@@ -345,8 +347,8 @@ mod tests {
             log.0[0].copy_from_slice(format.block());
             let high = if is_64bit { 1 << 33 } else { 0 };
             let mut expected = BTreeMap::new();
-            // Three blocks each: a descriptor, a block that has to be escaped, another; then
-            // revocations; across the end of the log.
+            // Each transaction has three blocks: a descriptor, a block that has to be escaped, and
+            // another one. Then revocations follow, across the end of the log.
             let places = [61, 62, 63, 1, 2, 3];
             let contents: Vec<Vec<u8>> = (0..4u8)
                 .map(|n| {

@@ -28,8 +28,8 @@ impl Layout {
         self.superblock.block_bytes() as usize
     }
 
-    /// The superblock for `group`, with its checksum. Backups are not marked as cleanly unmounted,
-    /// as with mke2fs.
+    /// Returns the superblock for `group`, with its checksum. As with mke2fs, backups are not
+    /// marked as cleanly unmounted.
     fn raw_superblock(&self, group: u32) -> RawSuperblock {
         let mut raw = (*self.superblock.raw).clone();
         raw.block_group_nr = U16::new(group as u16);
@@ -47,7 +47,7 @@ impl Layout {
         raw
     }
 
-    /// The number and content of the primary superblock's block.
+    /// Returns the number and content of the primary superblock's block.
     pub fn primary(&self) -> (u64, Vec<u8>) {
         let mut block = vec![0; self.block_bytes()];
         let (number, at) = superblock_place(&self.superblock);
@@ -55,7 +55,8 @@ impl Layout {
         (number, block)
     }
 
-    /// The block bitmap of `group`; `None`: only the blocks used in every such group are in use.
+    /// Returns the block bitmap of `group`, or `None` if only the blocks used in every such group
+    /// are in use.
     fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         let blocks = self.group_blocks(group);
         let known = if self.superblock.has_superblock(group) {
@@ -78,7 +79,7 @@ impl Layout {
         Some(bits)
     }
 
-    /// The inode bitmap of the first group, the only one with inodes in use.
+    /// Returns the inode bitmap of the first group, which is the only one with inodes in use.
     fn inode_bitmap(&self) -> Vec<u8> {
         let mut bits = vec![0; self.block_bytes()];
         let end = 8 * bits.len() as u32;
@@ -87,7 +88,7 @@ impl Layout {
         bits
     }
 
-    /// The descriptor of `group`.
+    /// Returns the descriptor of `group`.
     fn descriptor(&self, group: u32) -> Vec<u8> {
         let superblock = &self.superblock;
         let place = &self.groups[group as usize];
@@ -116,7 +117,7 @@ impl Layout {
         bytes
     }
 
-    /// All descriptors: whole blocks.
+    /// Returns all descriptors, as whole blocks.
     fn descriptors(&self) -> Vec<u8> {
         let mut table: Vec<u8> =
             (0..self.superblock.groups()).flat_map(|group| self.descriptor(group)).collect();
@@ -124,20 +125,20 @@ impl Layout {
         table
     }
 
-    /// The first block of the empty journal.
+    /// Returns the first block of the empty journal.
     fn journal_superblock(&self) -> Vec<u8> {
         let mut block = vec![0; self.block_bytes()];
         let mut put =
             |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_be_bytes());
-        // Magic number and kind (a superblock of version 2).
+        // These are the magic number and the kind (a superblock of version 2).
         put(0x00, 0xC03B_3998);
         put(0x04, 4);
         put(0x0C, self.superblock.block_bytes());
         put(0x10, self.journal_blocks() as u32);
-        // The log begins with block 1 and transaction 1. `s_start` is 0: it is empty.
+        // The log begins with block 1 and transaction 1. `s_start` is 0, so it is empty.
         put(0x14, 1);
         put(0x18, 1);
-        // Number of users: one file system.
+        // The number of users is one file system.
         put(0x40, 1);
         put(0x54, self.fast_commit_blocks);
         block[0x30..0x40].copy_from_slice(&self.options.uuid);
@@ -145,9 +146,9 @@ impl Layout {
     }
 
     /// Passes all content to write to `put`, except the [primary superblock](Self::primary), which
-    /// is written last, when everything else is durable. Until then there is no file system.
+    /// is written last, when everything else is durable. There is no file system before that.
     ///
-    /// Some blocks are zeroed first and written later: overlapping pieces have to be written in
+    /// Some blocks are zeroed first and written later, so overlapping pieces have to be written in
     /// this order.
     ///
     /// # Errors
@@ -159,7 +160,7 @@ impl Layout {
         let superblock = &self.superblock;
         let block_bytes = superblock.block_bytes();
         let (blocks, primary) = (superblock.blocks(), superblock.primary_block());
-        // Erases the former content.
+        // This erases the former content.
         put(0, Content::Zeroes(primary + 1))?;
         let end_blocks = (END_BYTES / u64::from(block_bytes)).min(blocks - primary - 1);
         put(blocks - end_blocks, Content::Zeroes(end_blocks))?;
@@ -211,7 +212,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes the reserved blocks for further descriptors: those behind the descriptors point to
+    /// Writes the reserved blocks for further descriptors. Those behind the descriptors point to
     /// those behind each copy.
     fn write_kept<E>(
         &self,

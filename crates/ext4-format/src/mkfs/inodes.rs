@@ -24,7 +24,7 @@ pub(super) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// An extent node with `extents`, for a file without holes.
+/// Makes an extent node with `extents`, for a file without holes.
 fn extent_node<'a>(bytes: &'a mut [u8], extents: &[Range<u64>]) -> NodeEdit<&'a mut [u8]> {
     let mut node = NodeEdit::format(bytes, 0);
     let mut logical = 0;
@@ -56,7 +56,7 @@ impl Layout {
         inode
     }
 
-    /// An inode with its content in `extents`; `leaf`: the block that lists them.
+    /// Returns an inode with its content in `extents`. `leaf` is the block that lists them.
     fn with_extents(
         &self,
         mut inode: InodeEdit,
@@ -80,7 +80,8 @@ impl Layout {
         self.with_extents(inode, &self.journal, self.journal_leaf)
     }
 
-    /// The resize inode, which reserves the blocks behind the descriptors, and behind each copy.
+    /// Returns the resize inode, which reserves the blocks behind the descriptors, and behind each
+    /// copy.
     fn resize_inode(&self) -> InodeEdit {
         let superblock = &self.superblock;
         let mut inode = self.new_inode(RESIZE_INO, REGULAR | 0o600, 1);
@@ -93,7 +94,7 @@ impl Layout {
         inode
     }
 
-    /// The first blocks of the first inode table, with all inodes in use.
+    /// Returns the first blocks of the first inode table, with all inodes in use.
     pub(super) fn first_inodes(&self) -> Vec<u8> {
         let superblock = &self.superblock;
         let inode_bytes = superblock.inode_bytes() as usize;
@@ -125,7 +126,7 @@ impl Layout {
         inode_seed(self.superblock.seed(), ino, GENERATION)
     }
 
-    /// A block of directory `ino` with `entries`: inodes and names of directories.
+    /// Returns a block of directory `ino` with `entries`: inodes and names of directories.
     fn directory_block(&self, ino: u32, entries: &[(u32, &[u8])]) -> Vec<u8> {
         let shape = DirectoryShape::of(&self.superblock);
         let mut block = vec![0; shape.block_bytes];
@@ -137,7 +138,7 @@ impl Layout {
         block
     }
 
-    /// The blocks of the directories.
+    /// Returns the blocks of the directories.
     pub(super) fn directories(&self) -> Vec<(u64, Vec<u8>)> {
         let root: [(u32, &[u8]); 3] =
             [(ROOT_INO, b"."), (ROOT_INO, b".."), (LOST_FOUND_INO, b"lost+found")];
@@ -150,7 +151,7 @@ impl Layout {
         blocks
     }
 
-    /// Block `block` of the orphan file.
+    /// Returns block `block` of the orphan file.
     pub(super) fn orphan_block(&self, block: u64) -> Vec<u8> {
         let mut bytes = vec![0; self.superblock.block_bytes() as usize];
         let end = bytes.len() - ORPHAN_TAIL_BYTES;
@@ -161,7 +162,7 @@ impl Layout {
         bytes
     }
 
-    /// The block that lists the journal's extents, if its inode does not.
+    /// Returns the block that lists the journal's extents, if its inode does not.
     pub(super) fn journal_extents(&self) -> Option<(u64, Vec<u8>)> {
         let leaf = self.journal_leaf?;
         let mut block = vec![0; self.superblock.block_bytes() as usize];

@@ -12,30 +12,30 @@ use super::space::Space;
 
 /// Groups with adjacent bitmaps and tables, as a power of two.
 const FLEX_BITS: u8 = 4;
-/// The most blocks of a group, and the most inodes including those in the table's last block
-/// (`EXT2_MAX_BLOCKS_PER_GROUP`): counts have 16 bits.
+/// The maximum number of blocks of a group, and the maximum number of inodes including those in the
+/// table's last block (`EXT2_MAX_BLOCKS_PER_GROUP`). Both counts have 16 bits.
 const PER_GROUP_MAX: u32 = (1 << 16) - 8;
-/// The least data blocks of the last group.
+/// The minimum number of data blocks of the last group.
 const LAST_GROUP_DATA_BLOCKS: u64 = 50;
-/// The most extents listed in an inode.
+/// The maximum number of extents listed in an inode.
 const INODE_EXTENTS_MAX: usize = 4;
 /// The longest extent, in blocks.
 const EXTENT_BLOCKS_MAX: u64 = 1 << 15;
-/// The fewest blocks of a journal (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// The minimum number of blocks of a journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const JOURNAL_BLOCKS_MIN: u64 = 1024;
 /// Ratio of journal blocks to fast commit blocks (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
 const FAST_COMMIT_RATIO: u64 = 64;
-/// The most blocks of a journal.
+/// The maximum number of blocks of a journal.
 const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
-/// Size below which blocks and inodes are smaller.
+/// The size below which blocks and inodes are smaller.
 const SMALL_BYTES: u64 = 512 << 20;
-/// Size from which there are fewer inodes.
+/// The size from which there are fewer inodes.
 const BIG_BYTES: u64 = 4 << 40;
-/// The factor by which it can grow without moving its descriptors.
+/// The factor by which the file system can grow without moving its descriptors.
 const GROWTH: u64 = 1024;
 /// The inode of the journal.
 pub(super) const JOURNAL_INO: u32 = 8;
-/// The last inode in use without an orphan file: after the reserved ones, `lost+found`.
+/// The last inode in use without an orphan file. It is `lost+found`, after the reserved ones.
 pub(super) const LOST_FOUND_INO: u32 = 11;
 /// The inode of the orphan file, if there is one.
 pub(super) const ORPHAN_FILE_INO: u32 = 12;
@@ -70,7 +70,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, MakeRefusal> {
     Err(MakeRefusal(why.into()))
 }
 
-/// Size of the journal for a file system of `blocks` blocks, in blocks
+/// Returns the size of the journal for a file system of `blocks` blocks, in blocks
 /// (`ext2fs_default_journal_size`).
 fn usual_journal_blocks(blocks: u64) -> u64 {
     match blocks {
@@ -85,23 +85,23 @@ fn usual_journal_blocks(blocks: u64) -> u64 {
     }
 }
 
-/// Size of the orphan file for a file system of `blocks` blocks, in blocks
+/// Returns the size of the orphan file for a file system of `blocks` blocks, in blocks
 /// (`ext2fs_default_orphan_file_blocks`).
 fn usual_orphan_file_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
 
-/// The groups after the first that have a copy of the superblock.
+/// Returns the groups after the first that have a copy of the superblock.
 pub(super) fn backups(superblock: &Superblock) -> impl Iterator<Item = u32> {
     (1..superblock.groups()).filter(|group| superblock.has_superblock(*group))
 }
 
 impl Layout {
-    /// The layout of a file system of at most `bytes` bytes, on a device with logical blocks of
-    /// `device_block_bytes` bytes.
+    /// Computes the layout of a file system of at most `bytes` bytes, on a device with logical
+    /// blocks of `device_block_bytes` bytes.
     ///
     /// # Errors
-    /// If it is not possible.
+    /// Fails if such a file system is not possible.
     pub fn new(
         options: &MakeOptions,
         bytes: u64,
@@ -137,7 +137,8 @@ impl Layout {
         Self::place(options.clone(), superblock)
     }
 
-    /// The superblock for `blocks` blocks, or fewer: a last group with too little room is omitted.
+    /// Returns the superblock for `blocks` blocks, or fewer: a last group with too little room is
+    /// omitted.
     fn superblock(
         options: &MakeOptions,
         block_bytes: u32,
@@ -243,14 +244,14 @@ impl Layout {
         let first = u64::from(superblock.raw.first_data_block.get());
         let everywhere = first..blocks;
         let everywhere = std::slice::from_ref(&everywhere);
-        // Their inodes list the extents themselves.
+        // The inodes of these files list the extents themselves.
         let listed = |taken: Option<Vec<Range<u64>>>| {
             taken.filter(|extents| extents.len() <= INODE_EXTENTS_MAX).ok_or_else(full)
         };
         let mut one = || space.take(first..blocks, 1).ok_or_else(full);
         let (root, resize) = (one()?, one()?);
         let block_bytes = u64::from(superblock.block_bytes());
-        // So that e2fsck can link lost files without allocating blocks.
+        // The room lets e2fsck link lost files without allocating blocks.
         let lost_found_blocks = (16_384 / block_bytes).clamp(2, 12);
         let lost_found = listed(take_many(&mut space, everywhere, lost_found_blocks))?;
 
@@ -272,7 +273,7 @@ impl Layout {
                 "the journal would be larger than half the file system; too small for one",
             );
         }
-        // In the middle of the disk, to keep seeks short.
+        // The journal is in the middle of the disk, to keep seeks short.
         let middle = superblock.group_start(groups / 2 / flex * flex);
         let journal = take_many(&mut space, &[middle..blocks, first..middle], journal_blocks);
         let journal = journal.ok_or_else(full)?;
@@ -304,17 +305,17 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Size of the file system, in bytes.
+    /// Returns the size of the file system, in bytes.
     pub fn bytes(&self) -> u64 {
         self.superblock.bytes()
     }
 
-    /// The superblock. (Its checksum is computed when it is written.)
+    /// Returns the superblock. Its checksum is computed when it is written.
     pub fn superblock_of(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Size of the journal, in bytes.
+    /// Returns the size of the journal, in bytes.
     pub fn journal_bytes(&self) -> u64 {
         self.journal_blocks() << self.superblock.block_bits()
     }
@@ -323,13 +324,13 @@ impl Layout {
         self.journal.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The blocks of `group`.
+    /// Returns the blocks of `group`.
     pub(super) fn group_blocks(&self, group: u32) -> Range<u64> {
         let start = self.superblock.group_start(group);
         start..(start + self.superblock.blocks_per_group()).min(self.superblock.blocks())
     }
 
-    /// The last inode that is in use.
+    /// Returns the last inode that is in use.
     pub(super) fn last_ino(&self) -> u32 {
         if self.options.orphan_file { ORPHAN_FILE_INO } else { LOST_FOUND_INO }
     }
@@ -389,7 +390,8 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     (raw.lastcheck, raw.lastcheck_hi) = (low, high);
     raw.max_mnt_count = U16::new(u16::MAX);
     raw.magic = U16::new(SUPERBLOCK_MAGIC);
-    // Unmounted cleanly; continue after errors; the revision with all features.
+    // The values mean: unmounted cleanly, continue after errors, and the revision with all
+    // features.
     raw.state = U16::new(1);
     raw.errors = U16::new(1);
     raw.rev_level = U32::new(1);
@@ -425,13 +427,13 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     let (words, _) = options.hash_seed.as_chunks::<4>();
     raw.hash_seed =
         [words[0], words[1], words[2], words[3]].map(|word| U32::new(u32::from_le_bytes(word)));
-    // Half MD4 with signed characters, as on most machines.
+    // The hash is half MD4 with signed characters, as on most machines.
     raw.def_hash_version = 1;
     raw.flags = U32::new(1);
-    // A copy of the journal's inode is in the superblock.
+    // The superblock has a copy of the journal's inode.
     raw.jnl_backup_type = 1;
     raw.desc_size = U16::new(if options.bit64 { 64 } else { 0 });
-    // user_xattr, acl
+    // The options are user_xattr and acl.
     raw.default_mount_opts = U32::new(0xC);
     if options.inode_bytes > 128 {
         raw.min_extra_isize = U16::new(32);

@@ -5,16 +5,16 @@ use crate::Timestamp;
 /// The options of a new file system. [`MakeOptions::new`] has the defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MakeOptions {
-    /// Size of a block, in bytes: a power of two from 1 to 64 KiB. `None`: 4 KiB, or 1 KiB below
-    /// 512 MiB.
+    /// Size of a block, in bytes: a power of two from 1 to 64 KiB. `None` means 4 KiB, or 1 KiB
+    /// below 512 MiB.
     pub block_bytes: Option<u32>,
     /// Size of an inode, in bytes: a power of two from 128 to a block.
     pub inode_bytes: u32,
-    /// Bytes of the device per inode. `None`: 16 KiB, less for small file systems, more for those
-    /// of 4 TiB.
+    /// Bytes of the device per inode. `None` means 16 KiB, but less for small file systems, and
+    /// more from 4 TiB on.
     pub bytes_per_inode: Option<u64>,
-    /// Size of the journal, in bytes. `None`: depends on the size of the file system, 1 GiB at
-    /// most.
+    /// Size of the journal, in bytes. `None` makes it depend on the size of the file system, with 1
+    /// GiB at most.
     pub journal_bytes: Option<u64>,
     /// Share of the blocks reserved for root, in percent: 50 at most.
     pub reserved_percent: u32,
@@ -26,26 +26,27 @@ pub struct MakeOptions {
     pub hash_seed: [u8; 16],
     /// Creation time.
     pub now: Timestamp,
-    /// Feature `64bit`: descriptors of 64 bytes, for more than 2³² blocks.
+    /// Whether to set the feature `64bit`: descriptors of 64 bytes, for more than 2³² blocks.
     pub bit64: bool,
-    /// Feature `metadata_csum_seed`: the UUID can be changed while mounted.
+    /// Whether to set the feature `metadata_csum_seed`: the UUID can be changed while mounted.
     pub checksum_seed: bool,
-    /// Feature `orphan_file`: orphans are kept in a file instead of a list.
+    /// Whether to set the feature `orphan_file`: orphans are kept in a file instead of a list.
     pub orphan_file: bool,
-    /// Feature `fast_commit`: a part of the journal is reserved for fast commits.
+    /// Whether to set the feature `fast_commit`: a part of the journal is reserved for fast
+    /// commits.
     pub fast_commit: bool,
-    /// Whether to zero all inode tables; otherwise a mount zeroes them later, as with mke2fs.
+    /// Whether to zero all inode tables. Otherwise a mount zeroes them later, as with mke2fs.
     pub zero_inode_tables: bool,
 }
 
 impl MakeOptions {
-    /// Debian 12's defaults, at time `now`, with 32 random bytes.
+    /// Returns Debian 12's defaults, at time `now`, with 32 random bytes.
     pub fn new(random: [u8; 32], now: Timestamp) -> Self {
         let mut uuid = [0; 16];
         let mut hash_seed = [0; 16];
         uuid.copy_from_slice(&random[..16]);
         hash_seed.copy_from_slice(&random[16..]);
-        // RFC 4122: version 4, random.
+        // The UUID is of RFC 4122's version 4, which is random.
         uuid[6] = uuid[6] & 0x0F | 0x40;
         uuid[8] = uuid[8] & 0x3F | 0x80;
         Self {
@@ -67,7 +68,7 @@ impl MakeOptions {
     }
 }
 
-/// Why such a file system cannot be made.
+/// The reason why such a file system cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MakeRefusal(pub String);

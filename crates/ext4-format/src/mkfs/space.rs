@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Ranges of blocks that do not touch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Space {
-    /// First block → end.
+    /// The end of each used range, by its first block.
     used: BTreeMap<u64, u64>,
 }
 
@@ -28,7 +28,7 @@ impl Space {
         self.used.insert(start, end);
     }
 
-    /// The first free run of at least `blocks_min` blocks within `within`, in full length.
+    /// Returns the first free run of at least `blocks_min` blocks within `within`, in full length.
     fn free_run(&self, within: Range<u64>, blocks_min: u64) -> Option<Range<u64>> {
         let mut at = within.start;
         if let Some((_, end)) = self.used.range(..=at).next_back() {
@@ -58,7 +58,7 @@ impl Space {
         Some(taken)
     }
 
-    /// The used parts of `within`, in order.
+    /// Returns the used parts of `within`, in order.
     pub(super) fn used_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.used.range(..within.start).next_back();
         before.into_iter().chain(self.used.range(within.clone())).filter_map(move |(start, end)| {
@@ -67,7 +67,7 @@ impl Space {
         })
     }
 
-    /// The number of used blocks of `within`.
+    /// Returns the number of used blocks of `within`.
     pub(super) fn count_in(&self, within: Range<u64>) -> u64 {
         self.used_in(within).map(|range| range.end - range.start).sum()
     }

@@ -1,4 +1,4 @@
-//! e2fsck finds no defects in the file systems made.
+//! Tests that e2fsck finds no defects in the file systems made.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Command;
 use super::{Content, Layout, MakeOptions};
 use crate::Timestamp;
 
-/// Writes it to a file whose written parts contained garbage before (the rest is a hole).
+/// Writes the file system to a file whose written parts contained garbage before (the rest is a
+/// hole).
 fn write(layout: &Layout, path: &Path) {
     let file = std::fs::File::create(path).unwrap();
     file.set_len(layout.bytes()).unwrap();
@@ -54,7 +55,7 @@ fn sizes_from_8_mib_to_64_gib() {
     for mib in [8, 9, 16, 31, 64, 100, 129, 511, 512, 513, 1000, 3333, 16_384, 65_536] {
         check(&options(), mib << 20);
     }
-    // Last groups of various lengths.
+    // The last groups have various lengths.
     for blocks in (40_000..60_000).step_by(1234) {
         check(&options(), blocks << 10);
     }

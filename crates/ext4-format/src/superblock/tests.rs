@@ -19,12 +19,12 @@ fn raw() -> RawSuperblock {
     raw
 }
 
-/// A superblock for 65,536 blocks of 1 KiB, with extents and without checksums.
+/// Returns a superblock for 65,536 blocks of 1 KiB, with extents and without checksums.
 pub(crate) fn example() -> Superblock {
     Superblock::parse(&raw(), false).unwrap()
 }
 
-/// The same with checksums.
+/// Returns the example with checksums.
 pub(crate) fn checksummed() -> Superblock {
     let mut raw = raw();
     raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
@@ -33,7 +33,7 @@ pub(crate) fn checksummed() -> Superblock {
     Superblock::parse(&raw, false).unwrap()
 }
 
-/// The error for the example after `change`.
+/// Returns the error for the example after `change`.
 fn refusal(change: impl FnOnce(&mut RawSuperblock)) -> Option<Error> {
     let mut raw = raw();
     change(&mut raw);

@@ -17,21 +17,21 @@ pub use crate::replayed::{Names, Replayed};
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// The complete fast commits of a journal, not yet replayed.
+/// The complete fast commits of a journal, which are not yet replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FastCommits(Vec<Vec<scan::Change>>);
 
 impl FastCommits {
-    /// Number of fast commits.
+    /// Returns the number of fast commits.
     pub fn count(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Their effect on `volume`, in which the transactions before them have been replayed. Does not
-    /// change it.
+    /// Returns their effect on `volume`, in which the transactions before them have been replayed.
+    /// Does not change `volume`.
     ///
     /// # Errors
-    /// An impossible change; damage, or the source.
+    /// Fails if a change is impossible; damage, or an error of the source.
     pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome> {
         replay::replay(volume, self.0)
     }
@@ -39,7 +39,8 @@ impl FastCommits {
     /// Replays them over `volume`, in which the transactions before them have been replayed.
     ///
     /// # Errors
-    /// An impossible change; damage, or the source. `volume` is then unchanged.
+    /// Fails if a change is impossible; damage, or an error of the source. `volume` is then
+    /// unchanged.
     pub(super) fn replay<S: Source>(self, volume: &mut Volume<S>) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -53,7 +54,8 @@ impl FastCommits {
 /// Reads the complete fast commits that follow transaction `expected` - 1.
 ///
 /// # Errors
-/// The device; [`Error::Unsupported`](crate::Error::Unsupported) if one has unknown features.
+/// [`Error::Unsupported`](crate::Error::Unsupported) if one has unknown features; or an error of
+/// the source.
 pub(super) fn read(
     log: &impl Log,
     superblock: &Superblock,

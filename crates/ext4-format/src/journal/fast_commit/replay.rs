@@ -1,11 +1,11 @@
-//! Replay of fast commits in memory (`ext4_fc_replay`): the final state of inodes, file blocks and
-//! directory names. A read-only mount keeps inodes as new contents of inode table blocks, and the
-//! rest in memory, since nothing is allocated for it; a writable mount writes all of it to the disk
-//! (`change::fast_commits`).
+//! Replays fast commits in memory (`ext4_fc_replay`), which results in the final state of inodes,
+//! file blocks and directory names. A read-only mount keeps inodes as new contents of inode table
+//! blocks, and the rest in memory, since nothing is allocated for it. A writable mount writes all
+//! of it to the disk (`change::fast_commits`).
 //!
-//! It does not follow the kernel where its replay loses information: times and link counts of
-//! directories (which it sets to the time of the replay, and to one), and the inode's `i_block` of
-//! a file without extents.
+//! The replay does not follow the kernel where the kernel's loses information: times and link
+//! counts of directories (which the kernel sets to the time of the replay, and to one), and the
+//! inode's `i_block` of a file without extents.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,8 @@ use crate::replayed::{Names, Replayed};
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// The greatest link count of a directory (`EXT4_LINK_MAX`); one with more has a count of 1.
+/// The greatest link count of a directory (`EXT4_LINK_MAX`). A directory with more links has a
+/// count of 1.
 const LINKS_MAX: u16 = 65_000;
 
 /// Newer contents of blocks.
@@ -36,11 +37,11 @@ pub struct Outcome {
     /// Inodes that were changed or read, in their on-disk form except for their block area and
     /// checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Those that lost their last name; a later change may create them again.
+    /// The inodes that lost their last name. A later change may create them again.
     pub gone: BTreeSet<u32>,
     /// The complete extents of the files in this map.
     pub maps: BTreeMap<u32, Arc<ExtentMap>>,
-    /// Changed names in directories; all others are unchanged.
+    /// Changed names in directories. All others are unchanged.
     pub names: BTreeMap<u32, Names>,
 }
 
@@ -49,7 +50,7 @@ impl Outcome {
     /// the rest.
     ///
     /// # Errors
-    /// Damage, or the source.
+    /// Damage, or an error of the source.
     pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed)> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut before = BTreeMap::new();
@@ -86,7 +87,7 @@ struct Replay<'a, S: Source> {
 /// Replays `commits`, in order, over `volume`.
 ///
 /// # Errors
-/// An impossible change; damage, or the source.
+/// Fails if a change is impossible; damage, or an error of the source.
 pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -> Result<Outcome> {
     let mut replay = Replay {
         volume,
@@ -124,7 +125,7 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    /// The current bytes of inode `ino`.
+    /// Returns the current bytes of inode `ino`.
     fn bytes(&mut self, ino: u32) -> Result<&mut Vec<u8>> {
         match self.inodes.entry(ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
@@ -143,15 +144,15 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    /// The current inode `ino`; `None` if it is free: changes of a free inode are skipped, as in
-    /// the kernel.
+    /// Returns the current inode `ino`, or `None` if it is free. As in the kernel, changes of a
+    /// free inode are skipped.
     fn inode(&mut self, ino: u32) -> Result<Option<Inode>> {
         let superblock = self.volume.superblock().clone();
         let inode = Inode::parse(&superblock, ino, self.bytes(ino)?)?;
         Ok(Some(inode).filter(|inode| !inode.is_free()))
     }
 
-    /// The fields of inode `ino`.
+    /// Returns the fields of inode `ino`.
     fn raw(&mut self, ino: u32) -> Result<&mut RawInode> {
         let found = RawInode::mut_from_prefix(self.bytes(ino)?);
         found.map(|(raw, _)| raw).map_err(|_| corrupt(Defect::InodeNumber, ino))
@@ -174,7 +175,8 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// The extents of inode `ino`, initially from the disk; `None` if it has no mapped blocks.
+    /// Returns the extents of inode `ino`, which initially come from the disk, or `None` if it has
+    /// no mapped blocks.
     fn map(&mut self, ino: u32) -> Result<Option<&mut BTreeMap<u32, MappedExtent>>> {
         let Some(inode) = self.inode(ino)?.filter(Inode::has_blocks) else { return Ok(None) };
         match self.maps.entry(ino) {
@@ -209,7 +211,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// The current inode of `name` in `parent`.
+    /// Returns the current inode of `name` in `parent`.
     fn find(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>> {
         if let Some(changed) = self.names.get(&parent).and_then(|names| names.get(name)) {
             return Ok(changed.map(|(ino, _)| ino));
@@ -227,13 +229,13 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    /// As [`count_links`](Self::count_links), for a directory that gains or loses a subdirectory.
+    /// Adds `change` to the links of directory `parent`, which gains or loses a subdirectory.
     fn count_directories(&mut self, parent: u32, change: i32) -> Result<()> {
         if self.given.contains(&parent) {
             return Ok(());
         }
         let links = self.raw(parent)?.links_count.get();
-        // A count of 1 means too many to count.
+        // A count of 1 means that there are too many links to count.
         if links < 2 || (links == LINKS_MAX && change > 0) {
             Ok(())
         } else {
@@ -307,7 +309,7 @@ impl<S: Source> Replay<'_, S> {
         if inode.metadata().links == 1 { self.lose(ino) } else { Ok(()) }
     }
 
-    /// Handles the loss of the last name of inode `ino`: if the number is reused, the new inode has
+    /// Handles the loss of the last name of inode `ino`. If the number is reused, the new inode has
     /// none of the former blocks.
     fn lose(&mut self, ino: u32) -> Result<()> {
         self.raw(ino)?.links_count = 0.into();
@@ -345,7 +347,7 @@ fn remove(map: &mut BTreeMap<u32, MappedExtent>, first: u32, end: u64) {
         }
         if let Some(blocks) = extent.end().checked_sub(end).filter(|blocks| *blocks > 0) {
             let into = end - u64::from(extent.logical);
-            // Both lie within the extent, so they fit.
+            // Both numbers lie within the extent, so they fit.
             let rest = MappedExtent {
                 logical: end as u32,
                 blocks: blocks as u32,

@@ -51,11 +51,11 @@ pub(super) const PAD: u16 = 7;
 pub(super) const TAIL: u16 = 8;
 pub(super) const HEAD: u16 = 9;
 
-/// The most blocks of a written extent; a greater length marks an unwritten one
+/// The maximum number of blocks of a written extent. A greater length marks an unwritten one
 /// (`EXT_INIT_MAX_LEN`).
 pub(super) const WRITTEN_BLOCKS_MAX: u16 = 1 << 15;
 
-/// A change in a fast commit, not yet checked against the file system.
+/// A change in a fast commit, which is not yet checked against the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Blocks of a file are now at these places.
@@ -129,20 +129,20 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// A scan for fast commits on top of the transaction before `expected_tid`.
+    /// Creates a scan for fast commits on top of the transaction before `expected_tid`.
     pub(super) fn new(expected_tid: u32, inode_bytes: usize) -> Self {
         let (commits, open) = (Vec::new(), Vec::new());
         Self { expected_tid, inode_bytes, crc: 0, begun: false, commits, open }
     }
 
-    /// The changes of each commit.
+    /// Returns the changes of each commit.
     pub(super) fn finish(self) -> Vec<Vec<Change>> {
         self.commits
     }
 
     /// Scans the next block of the area. Anything but a complete commit of this transaction ends
-    /// the area: it was not committed, or is old. The error: a fast commit has unknown features, so
-    /// nothing after it can be parsed.
+    /// the area, because it was not committed, or is old. The error is returned if a fast commit
+    /// has unknown features, so that nothing after it can be parsed.
     pub(super) fn block(&mut self, block: &[u8]) -> Result<ControlFlow<()>, Unsupported> {
         if !self.begun
             && TagHeader::read_from_prefix(block).is_ok_and(|(tl, _)| tl.tag.get() != HEAD)
@@ -218,7 +218,7 @@ impl Scan {
     }
 }
 
-/// The change of a tag, if it has one; its length has been checked.
+/// Returns the change of a tag, if it has one. Its length has been checked.
 fn change(tag: u16, value: &[u8]) -> Option<Change> {
     let word = |at: usize| U32::read_from_prefix(value.get(at..)?).ok().map(|(word, _)| word.get());
     let name = || value.get(8..).map(<[u8]>::to_vec);
@@ -342,7 +342,7 @@ mod tests {
         let last = area.bytes.len() - BLOCK;
         area.bytes[last + 12] ^= 1;
         assert_eq!(area.scan(7), Ok(vec![first]));
-        // The first as well.
+        // The first commit is torn as well.
         area.bytes[20] ^= 1;
         assert_eq!(area.scan(7), Ok(vec![]));
     }
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read_or_refused() {
-        // Every single byte of a good area, changed to a few values.
+        // Every single byte of a good area is changed to a few values.
         let mut area = Writer::new();
         area.head(7).unlink("a").commit(7).unlink("b").commit(7);
         for at in 0..area.bytes.len() {

@@ -1,6 +1,6 @@
-//! Writes fast commits in the layout of `ext4_fc_perform_commit`: tags in sequence, none across the
-//! end of a block; a pad fills a block that has no room for the next tag; a tail with the checksum
-//! of all of it ends the commit, and extends to the end of its block.
+//! Writes fast commits in the layout of `ext4_fc_perform_commit`. Tags follow each other, and none
+//! crosses the end of a block. A pad fills a block that has no room for the next tag. A tail with
+//! the checksum of all of it ends the commit, and extends to the end of its block.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{Immutable, IntoBytes};
@@ -15,8 +15,8 @@ const TAG_BYTES: usize = size_of::<TagHeader>();
 /// The longest name (`EXT4_NAME_LEN`), in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A change that does not fit in a block, or cannot be encoded: a full transaction has to be
-/// committed.
+/// The error for a change that does not fit in a block, or cannot be encoded. A full transaction
+/// has to be committed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotEncodable;
 
@@ -31,8 +31,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A fast commit in blocks of `block_bytes` bytes, on top of the transaction before `tid`;
-    /// `first`: it is the first one, at the begin of the area.
+    /// Creates a fast commit in blocks of `block_bytes` bytes, on top of the transaction before
+    /// `tid`. `first` says that it is the first one, at the beginning of the area.
     pub fn new(block_bytes: usize, tid: u32, first: bool) -> Self {
         let mut writer = Self { block_bytes, tid, bytes: Vec::with_capacity(block_bytes), crc: 0 };
         if first {
@@ -45,7 +45,7 @@ impl Writer {
     /// Adds `change`, which is replayed after the earlier ones.
     ///
     /// # Errors
-    /// [`NotEncodable`]: the commit must then not be used.
+    /// [`NotEncodable`] if the change cannot be written. The commit must then not be used.
     pub fn add(&mut self, change: &Change) -> Result<(), NotEncodable> {
         match change {
             Change::AddRange { ino, first, blocks, at, unwritten } => {
@@ -66,7 +66,8 @@ impl Writer {
         }
     }
 
-    /// An extent's length has 15 bits; the longest unwritten extent is shorter by one block.
+    /// Adds a range. An extent's length has 15 bits, and the longest unwritten extent is shorter by
+    /// one block.
     fn add_range(
         &mut self,
         ino: u32,
@@ -128,7 +129,7 @@ impl Writer {
     fn push(&mut self, tag: u16, value: &[&[u8]]) {
         let at = self.bytes.len();
         let len: usize = value.iter().map(|part| part.len()).sum();
-        // Shorter than a block, which has at most 64 KiB, minus its header.
+        // The value is shorter than a block, which has at most 64 KiB, minus its header.
         self.put(&TagHeader { tag: U16::new(tag), len: U16::new(len as u16) });
         for part in value {
             self.bytes.extend_from_slice(part);
@@ -140,8 +141,8 @@ impl Writer {
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
-    /// The blocks of the whole commit. They are written together; the last one only after
-    /// everything that the commit describes is on the disk.
+    /// Returns the blocks of the whole commit. They are written together, and the last one only
+    /// after everything that the commit describes is on the disk.
     pub fn finish(mut self) -> Result<Vec<u8>, NotEncodable> {
         self.reserve(size_of::<Tail>())?;
         let at = self.bytes.len();
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn written_commits_are_read() {
         for block_bytes in [1024, 2048, 4096, 65_536] {
-            // Covers every remainder of a block.
+            // The lengths cover every remainder of a block.
             for name_bytes in 1..=255 {
                 let changes = example(8, name_bytes);
                 let mut area = commit(block_bytes, 7, true, &changes);
@@ -266,7 +267,7 @@ mod tests {
         assert!(refuses(&Change::Link { parent: 2, ino: 12, name: vec![] }));
         assert!(refuses(&Change::Inode { ino: 12, raw: vec![0; 1024 - 8] }));
         assert!(refuses(&Change::AddRange { ino: 12, first: 0, blocks: 1, at, unwritten: false }));
-        // The longest name that fits, and leaves the first block no room for a tail.
+        // This is the longest name that fits, and leaves the first block no room for a tail.
         let mut writer = Writer::new(1024, 1, false);
         writer.add(&Change::Inode { ino: 12, raw: vec![0; 1024 - 12] }).unwrap();
         assert_eq!(writer.finish().unwrap().len(), 2048);
